@@ -119,7 +119,7 @@ def make_lists(sets: Sequence[LabelledSet], fitted: Sequence[str], held: Sequenc
 
 
 def _columns(example: Example, at: npt.NDArray[np.intp], names: Sequence[str]) -> Floats:
-    return np.stack([example.evidence.get(name)[at] for name in names], axis=1).astype(np.float64)
+    return np.stack([example.evidence[name][at] for name in names], axis=1).astype(np.float64)
 
 
 def _vector(weights: RankingWeights, names: Sequence[str]) -> Floats:
@@ -182,8 +182,8 @@ def _calibration_features(example: Example, scores: Floats, first: npt.NDArray[n
     columns = np.ones((len(first), 4))
     columns[:, 0] = scores - together
     if len(seen):
-        columns[:, 1] = example.evidence.get("lone")[seen].mean()
-        columns[:, 2] = example.evidence.get("time")[seen].mean()
+        columns[:, 1] = example.evidence["lone"][seen].mean()
+        columns[:, 2] = example.evidence["time"][seen].mean()
     return columns
 
 

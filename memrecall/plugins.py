@@ -8,7 +8,7 @@ A package registers one in its `pyproject.toml`:
 and `MEMRECALL_EMBEDDER=acme:large` calls `make_embedder` with "large".
 """
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument
@@ -25,8 +25,15 @@ def plugin_names(kind: Kind) -> list[str]:
 
 def find_plugin(kind: Kind, name: str) -> Any | None:
     """Load the plugin of that name; None if it is not installed."""
-    points = list(entry_points(group=_PREFIX + kind, name=name))
-    return _load(kind, points[0]) if points else None
+    for point in entry_points(group=_PREFIX + kind, name=name):
+        try:
+            return point.load()
+        except (ImportError, AttributeError) as error:
+            raise InvalidArgument(
+                f"the plugin {name!r} of {_PREFIX}{kind} cannot be loaded: {error}",
+                hint=f"Check the package of {point.value}",
+            ) from None
+    return None
 
 
 def require_plugin(kind: Kind, spec: str, built_in: tuple[str, ...]) -> tuple[Any, str]:
@@ -38,13 +45,3 @@ def require_plugin(kind: Kind, spec: str, built_in: tuple[str, ...]) -> tuple[An
         label = kind.removesuffix("s").replace("_", " ")
         raise InvalidArgument(f"there is no {label} {spec!r}", hint=f"Choose of {choices}")
     return plugin, argument
-
-
-def _load(kind: Kind, point: EntryPoint) -> Any:
-    try:
-        return point.load()
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgument(
-            f"the plugin {point.name!r} of {_PREFIX}{kind} cannot be loaded: {error}",
-            hint=f"Check the package of {point.value}",
-        ) from None

@@ -29,21 +29,19 @@ def progress_bar(progress: Progress, title: str, total: int, *, unit: str) -> It
     """Yield a function to be called with the number of units completed."""
     if callable(progress):
         yield progress
-    elif progress is False:
-        yield _ignore
+    elif progress is False or (progress is None and not in_notebook()):
+        yield lambda step: None
     elif in_notebook():
         bar = NotebookBar(title, total, unit, delay=0.0 if progress else _DELAY)
         try:
             yield bar.advance
         finally:
             bar.close()
-    elif progress:
+    else:
         from rich.console import Console
 
         with terminal_bar(Console(stderr=True), title, total, unit=unit) as advance:
             yield advance
-    else:
-        yield _ignore
 
 
 def in_notebook() -> bool:
@@ -56,17 +54,16 @@ def in_notebook() -> bool:
 @contextmanager
 def terminal_bar(console: "Console", title: str, total: int, *, unit: str) -> Iterator[Advance]:
     """Show a bar in a terminal; yield a function that advances it."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as rich
 
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
+    with rich.Progress(
+        rich.TextColumn(title),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TextColumn(unit),
+        rich.TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
     ) as bar:
         task = bar.add_task(title, total=total)
         yield lambda step: bar.advance(task, step)
@@ -131,7 +128,3 @@ class NotebookBar:
             self._handle = display(self, display_id=True)
         else:
             self._handle.update(self)
-
-
-def _ignore(step: int) -> None:
-    del step

@@ -33,11 +33,9 @@ class Scope:
     def __post_init__(self) -> None:
         if not self.user_id:
             raise InvalidArgument("a scope needs a user_id", hint="Pass the id of one user")
-        check_id("user_id", self.user_id)
-        if self.agent_id is not None:
-            check_id("agent_id", self.agent_id)
-        if self.session_id is not None:
-            check_id("session_id", self.session_id)
+        for name in ("user_id", "agent_id", "session_id"):
+            if getattr(self, name) is not None:
+                check_id(name, getattr(self, name))
 
     def allows(self, permission: Permission) -> bool:
         """Return True if the scope has a permission."""

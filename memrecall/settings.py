@@ -13,6 +13,10 @@ from memrecall.errors import InvalidArgument
 
 PREFIX = "MEMRECALL_"
 CHOICES = {"durability": ("full", "normal"), "tool_calls": ("native", "json")}
+_BOOLEANS = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
+}
 ZERO_MEANS_OFF = frozenset(
     {
         "trace_days",
@@ -122,12 +126,12 @@ def load_settings(
         for name, value in source_values.items():
             values[name] = _convert(name, value, source)
             origins[name] = source
-    if not values.get("db"):
-        values["db"] = str(default_database())
-    if not values.get("cache_dir"):
-        values["cache_dir"] = str(_folders().user_cache_path)
-    if not values.get("runs_dir"):
-        values["runs_dir"] = str(_folders().user_data_path / "runs")
+    defaults = {
+        "db": default_database(),
+        "cache_dir": _folders().user_cache_path,
+        "runs_dir": _folders().user_data_path / "runs",
+    }
+    values |= {name: str(path) for name, path in defaults.items() if not values.get(name)}
     return LoadedSettings(Settings(**values), origins, file)
 
 
@@ -178,8 +182,10 @@ def _read_file(
 def _convert(name: str, value: Any, source: str) -> Any:
     expected = type(getattr(Settings(), name))
     try:
-        converted: Any = _as_bool(value) if expected is bool else expected(value)
-    except (TypeError, ValueError):
+        converted: Any = (
+            _BOOLEANS[str(value).strip().lower()] if expected is bool else expected(value)
+        )
+    except (KeyError, TypeError, ValueError):
         raise InvalidArgument(
             f"{name} = {value!r} (from {source}) is not a {expected.__name__}"
         ) from None
@@ -191,15 +197,6 @@ def _convert(name: str, value: Any, source: str) -> Any:
         minimum = "0 or more" if may_be_zero else "above 0"
         raise InvalidArgument(f"{name} = {value!r} (from {source}) must be {minimum}")
     return converted
-
-
-def _as_bool(value: Any) -> bool:
-    text = str(value).strip().lower()
-    if text in ("1", "true", "yes", "on"):
-        return True
-    if text in ("0", "false", "no", "off"):
-        return False
-    raise ValueError(value)
 
 
 OPENAI = "https://api.openai.com/v1"

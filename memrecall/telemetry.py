@@ -1,7 +1,7 @@
 """OpenTelemetry spans, by its conventions for HTTP servers and generative AI.
 
 Spans go to the tracer of the enclosing block (`with use_tracer(tracer): …`). Outside of such a
-block nothing is recorded or imported, and a span costs one lookup of a context variable.
+block nothing is recorded or imported, and a span costs next to nothing.
 
 A span contains names, numbers and codes, but no contents, queries, results or user ids: neither in
 attributes nor as the message of an exception.
@@ -10,7 +10,7 @@ attributes nor as the message of an exception.
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,8 @@ from memrecall.errors import InvalidArgument
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span, Tracer
+
+_Kind = Literal["CLIENT", "INTERNAL", "SERVER"]
 
 NAME = "memrecall"
 _PROTOCOL = "http/protobuf"
@@ -67,19 +69,7 @@ class ActiveSpan:
             self.fail(str(status) if status else "client_gone")
 
 
-class _NoSpan(AbstractContextManager[ActiveSpan]):
-    """A span that is not recorded."""
-
-    _span = ActiveSpan(None)
-
-    def __enter__(self) -> ActiveSpan:
-        return self._span
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-_NO_SPAN = _NoSpan()
+_NO_SPAN = nullcontext(ActiveSpan(None))
 
 
 @contextmanager
@@ -107,15 +97,11 @@ def trace_request(
 
 
 def _standard_method(method: str, otherwise: str) -> str:
-    """Return a standard HTTP method; anything else is replaced."""
     return method if method in _METHODS else otherwise
 
 
 def trace_search(mode: str, query: str, limit: int) -> AbstractContextManager[ActiveSpan]:
     """Start the span of a search; only the length of the query is recorded."""
-    tracer = _tracer.get()
-    if tracer is None:
-        return _NO_SPAN
     attributes = {
         "gen_ai.operation.name": "retrieval",
         "gen_ai.data_source.id": NAME,
@@ -123,44 +109,41 @@ def trace_search(mode: str, query: str, limit: int) -> AbstractContextManager[Ac
         "memrecall.search.mode": mode,
         "memrecall.search.query_characters": len(query),
     }
-    return _span(tracer, f"retrieval {NAME}", "INTERNAL", attributes)
+    return _trace(f"retrieval {NAME}", "INTERNAL", attributes)
 
 
 def trace_model(model: str, provider: str, prompt: str) -> AbstractContextManager[ActiveSpan]:
     """Start the span of a model call with the prompt of that name."""
-    tracer = _tracer.get()
-    if tracer is None:
-        return _NO_SPAN
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": provider,
         "gen_ai.request.model": model,
         "gen_ai.prompt.name": prompt,
     }
-    return _span(tracer, f"chat {model}", "CLIENT", attributes)
+    return _trace(f"chat {model}", "CLIENT", attributes)
 
 
 def trace_tool(tool: str, call_id: str) -> AbstractContextManager[ActiveSpan]:
     """Start the span of a tool call."""
-    tracer = _tracer.get()
-    if tracer is None:
-        return _NO_SPAN
     attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": tool,
         "gen_ai.tool.type": "function",
         "gen_ai.tool.call.id": call_id,
     }
-    return _span(tracer, f"execute_tool {tool}", "INTERNAL", attributes)
+    return _trace(f"execute_tool {tool}", "INTERNAL", attributes)
+
+
+def _trace(
+    name: str, kind: _Kind, attributes: Mapping[str, Any]
+) -> AbstractContextManager[ActiveSpan]:
+    tracer = _tracer.get()
+    return _NO_SPAN if tracer is None else _span(tracer, name, kind, attributes)
 
 
 @contextmanager
 def _span(
-    tracer: "Tracer",
-    name: str,
-    kind: Literal["CLIENT", "INTERNAL", "SERVER"],
-    attributes: Mapping[str, Any],
-    parent: Any = None,
+    tracer: "Tracer", name: str, kind: _Kind, attributes: Mapping[str, Any], parent: Any = None
 ) -> Iterator[ActiveSpan]:
     from opentelemetry.trace import SpanKind
 

@@ -129,7 +129,9 @@ class ScriptedClient(BaseClient):
         )
         super().__init__(model, info)
         self.requests: list[Request] = []
-        self._steps = _flatten(steps)
+        self._steps = [
+            step for item in steps for step in (item if isinstance(item, Sequence) else (item,))
+        ]
         self._call_count = 0
         self._tokens = tokens
 
@@ -213,13 +215,3 @@ async def open_library(
             if new_memories:
                 await library.add_memories(owner, new_memories, origin=Origin.USER, actor="test")
             yield library
-
-
-def _flatten(script: Script) -> list[Step | Reaction]:
-    steps: list[Step | Reaction] = []
-    for item in script:
-        if isinstance(item, Sequence):
-            steps.extend(item)
-        else:
-            steps.append(item)
-    return steps

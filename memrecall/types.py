@@ -6,7 +6,7 @@ databases accept exactly the same input.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -157,50 +157,43 @@ def format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _validator(check: Any) -> BeforeValidator:
-    """Return a validator whose InvalidArgument pydantic reports with the field's name."""
+def _validator(check: Callable[[str, Any], object], accepts: type = object) -> BeforeValidator:
+    """Return a validator whose InvalidArgument pydantic reports with the field's name.
+
+    A value of another type than `check` accepts is left to pydantic.
+    """
 
     def validate(value: object) -> object:
         try:
-            return check(value)
+            return check(VALUE, value) if isinstance(value, accepts) else value
         except InvalidArgument as error:
             raise ValueError(str(error)) from None
 
     return BeforeValidator(validate)
 
 
-def _id(value: object) -> object:
-    return check_id(VALUE, value) if isinstance(value, str) else value
+def _check_nonblank(name: str, value: str) -> str:
+    if not value.strip():
+        raise InvalidArgument(f"{name} is empty", hint="Pass what to remember")
+    return check_text(name, value)
 
 
-def _text(value: object) -> object:
-    return check_text(VALUE, value) if isinstance(value, str) else value
-
-
-def _nonblank(value: object) -> object:
-    if isinstance(value, str) and not value.strip():
-        raise InvalidArgument(f"{VALUE} is empty", hint="Pass what to remember")
-    return _text(value)
-
-
-def _object(value: object) -> object:
+def _check_object(name: str, value: object) -> object:
     if not isinstance(value, dict):
-        raise InvalidArgument(f"{VALUE} is not a JSON object")
-    return check_json(VALUE, value)
+        raise InvalidArgument(f"{name} is not a JSON object")
+    return check_json(name, value)
 
 
-CleanText = Annotated[str, _validator(_text)]
-Id = Annotated[str, _validator(_id)]
-Name = Annotated[str, StringConstraints(max_length=NAME_LENGTH), _validator(_text)]
+_TEXT = _validator(check_text, str)
+CleanText = Annotated[str, _TEXT]
+Id = Annotated[str, _validator(check_id, str)]
+Name = Annotated[str, StringConstraints(max_length=NAME_LENGTH), _TEXT]
 Speaker = Annotated[Name | None, BeforeValidator(lambda value: value or None)]
-Label = Annotated[str, StringConstraints(min_length=1, max_length=LABEL_LENGTH), _validator(_text)]
-TimeZone = Annotated[
-    str,
-    _validator(lambda value: check_time_zone(value) if isinstance(value, str) else value),
-]
-Content = Annotated[str, StringConstraints(max_length=MESSAGE_LENGTH), _validator(_text)]
-Moment = Annotated[datetime, _validator(lambda value: parse_time(value, VALUE))]
-JsonObject = Annotated[dict[str, Any], _validator(_object)]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=LABEL_LENGTH), _TEXT]
+TimeZone = Annotated[str, _validator(lambda _, value: check_time_zone(value), str)]
+Content = Annotated[str, StringConstraints(max_length=MESSAGE_LENGTH), _TEXT]
+Moment = Annotated[datetime, _validator(lambda name, value: parse_time(value, name))]
+JsonObject = Annotated[dict[str, Any], _validator(_check_object)]
 
 
 class _Input(BaseModel):
@@ -250,7 +243,7 @@ class Keyword(_Input):
 class NewMemory(_Input):
     """A memory to store. `memory_key` defaults to a new key."""
 
-    content: Annotated[str, _validator(_nonblank)]
+    content: Annotated[str, _validator(_check_nonblank, str)]
     summary: CleanText = ""
     memory_key: Id | None = None
     memory_type: Label = "general"
@@ -355,10 +348,8 @@ def explain_validation_problem(problem: Mapping[str, Any]) -> str:
     kind = problem["type"]
     if kind in ("too_short", "too_long") and isinstance(problem.get("input"), str):
         kind = f"string_{kind}"  # the limit of a text that has other checks too
-    reason = _REASONS.get(kind)
-    if reason is not None:
-        text = reason.format(**problem.get("ctx", {}))
-        return _SINGULAR.sub(r"1 \1", text)
+    if kind in _REASONS:
+        return _SINGULAR.sub(r"1 \1", _REASONS[kind].format(**problem.get("ctx", {})))
     return _message_of(problem).removeprefix(VALUE).strip()
 
 

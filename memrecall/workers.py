@@ -66,8 +66,14 @@ class DaemonThreadPool(ThreadPoolExecutor):
         future: Future[Result] = Future()
 
         def job() -> None:
-            if future.set_running_or_notify_cancel():
-                _settle(future, fn, args, kwargs)
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # Raised again where the future is awaited.
+                future.set_exception(error)
+            else:
+                future.set_result(result)
 
         with self._guard:
             if self._closed:
@@ -104,12 +110,3 @@ class DaemonThreadPool(ThreadPoolExecutor):
             job()
             del job  # Its results would otherwise live until the next job.
             self._idle.release()
-
-
-def _settle(future: Future[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    try:
-        result = fn(*args, **kwargs)
-    except BaseException as error:  # Raised again where the future is awaited.
-        future.set_exception(error)
-    else:
-        future.set_result(result)

@@ -17,7 +17,7 @@ from memrecall.scope import Scope
 from memrecall.settings import Settings
 from memrecall.types import NewMessage, Role
 
-from .server.site import in_process
+from .server.http_service import serve_in_process
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "architecture.md"
@@ -55,8 +55,11 @@ async def test_add_goes_through_the_documented_functions(tmp_path: Path) -> None
 
 
 async def test_http_search_goes_through_the_documented_functions(tmp_path: Path) -> None:
-    async with await Library.open(_settings(tmp_path)) as library, in_process(library) as site:
-        client = await site.holder("ann")
+    async with (
+        await Library.open(_settings(tmp_path)) as library,
+        serve_in_process(library) as service,
+    ):
+        client = await service.client_with_key("ann")
         await library.add_messages(Scope("ann"), [_message("the database is postgres on 5433")])
         with record_calls() as calls:
             answer = await client.post(

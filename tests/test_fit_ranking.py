@@ -25,7 +25,7 @@ from memrecall.evaluation.questions import read_questions
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 from memrecall.search.ranking import calibration
-from memrecall.search.ranking.scores import HYBRID, ContextFeatures, RankingFeatures
+from memrecall.search.ranking.scores import FEATURES, HYBRID
 from memrecall.settings import Settings
 
 FIXTURE = Path(__file__).resolve().parent.parent / "fixtures" / "eval"
@@ -40,11 +40,11 @@ def invented_set(name: str, seed: int, questions: int = 120, rows: int = 60) -> 
         words, meaning = random.normal(size=(2, rows)).astype(np.float32)
         time = (random.random(rows) < 0.1).astype(np.float32)
         nothing = np.zeros(rows, dtype=np.float32)
-        context = ContextFeatures(nothing, nothing, time, *[nothing] * 6)
         odds = np.exp(1.5 * words + 0.5 * meaning + 2 * time)
         right = np.zeros(rows, dtype=np.bool_)
         right[random.choice(rows, p=odds / odds.sum())] = True
-        evidence = RankingFeatures(words, nothing, meaning, nothing, context)
+        known = {"lexical": words, "semantic": meaning, "time": time}
+        evidence = dict.fromkeys(FEATURES, nothing) | known
         examples.append(Example(evidence, tuple(map(str, range(rows))), right, 1))
     return LabelledSet(name, tuple(examples))
 
@@ -88,7 +88,7 @@ def test_probabilities_match_search() -> None:
     for example in INVENTED[0].examples[:10]:
         scores, order = example.ranked(HYBRID)
         visible = np.ones(len(scores), dtype=np.bool_)
-        parts = (example.evidence.get("lone"), example.evidence.get("time"))
+        parts = (example.evidence["lone"], example.evidence["time"])
         totals = calibration.calibrate(scores, visible, *parts)[order]
         expected = [calibration.probability(float(total)) for total in totals]
         results = Results.of(LabelledSet("one question", (example,)))

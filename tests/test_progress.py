@@ -44,11 +44,11 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
     return played
 
 
-def test_here_is_no_notebook() -> None:
+def test_in_notebook_is_false_outside_notebook() -> None:
     assert not in_notebook()
 
 
-def test_a_notebook_is_shown_a_bar_in_place(notebook: Notebook) -> None:
+def test_notebook_bar_is_updated_in_place(notebook: Notebook) -> None:
     with progress_bar(None, "asking", 3, unit="questions") as advance:
         advance(1)
         advance(2)
@@ -59,9 +59,7 @@ def test_a_notebook_is_shown_a_bar_in_place(notebook: Notebook) -> None:
     assert states[-1] == "asking: 3 questions"  # nothing that differs from run to run
 
 
-def test_what_is_soon_done_shows_nothing(
-    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_work_shows_no_bar(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_DELAY", 60.0)
     with progress_bar(None, "asking", 3, unit="questions") as advance:
         advance(3)
@@ -70,7 +68,7 @@ def test_what_is_soon_done_shows_nothing(
         assert len(notebook.displays) == 1  # asked for: at once
 
 
-def test_no_means_no_and_a_function_is_told(notebook: Notebook) -> None:
+def test_progress_false_and_callback(notebook: Notebook) -> None:
     told: list[int] = []
     with progress_bar(False, "asking", 3, unit="questions") as advance:
         advance(3)
@@ -80,7 +78,7 @@ def test_no_means_no_and_a_function_is_told(notebook: Notebook) -> None:
     assert notebook.displays == []
 
 
-def test_the_last_state_is_left_behind_when_work_fails(notebook: Notebook) -> None:
+def test_bar_shows_last_state_after_failure(notebook: Notebook) -> None:
     def work() -> None:
         with progress_bar(None, "x", 10, unit="rows") as advance:
             advance(4)
@@ -91,7 +89,7 @@ def test_the_last_state_is_left_behind_when_work_fails(notebook: Notebook) -> No
     assert notebook.displays[0][-1] == "x: 4 rows of 10 rows"
 
 
-def test_a_bar_is_as_full_as_work_is_done(notebook: Notebook) -> None:
+def test_bar_width_is_completed_share(notebook: Notebook) -> None:
     bar = NotebookBar("importing", 40_000, "bytes")
     bar.advance(10_000)
     html = bar._repr_html_()
@@ -100,7 +98,7 @@ def test_a_bar_is_as_full_as_work_is_done(notebook: Notebook) -> None:
     assert "width:100%" in NotebookBar("nothing", 0, "rows")._repr_html_()
 
 
-def test_a_terminal_has_a_bar_and_a_pipe_has_none(capfd: pytest.CaptureFixture[str]) -> None:
+def test_terminal_shows_bar_and_pipe_does_not(capfd: pytest.CaptureFixture[str]) -> None:
     written = io.StringIO()
     terminal = Console(file=written, force_terminal=True, width=80)
     with terminal_bar(terminal, "importing", 3, unit="lines") as advance:
@@ -113,9 +111,7 @@ def test_a_terminal_has_a_bar_and_a_pipe_has_none(capfd: pytest.CaptureFixture[s
     assert capfd.readouterr() == ("", "")
 
 
-async def test_imports_and_embedding_show_how_far_they_are(
-    notebook: Notebook, tmp_path: Path
-) -> None:
+async def test_import_and_embedding_report_progress(notebook: Notebook, tmp_path: Path) -> None:
     rows = [message("lin", f"m{n}", "2026-01-05", f"number {n}") for n in range(300)]
     file = write_lines(tmp_path / "chat.jsonl", rows)
     settings = Settings(db=str(tmp_path / "m.db"), embedder="hash", snapshots=False)
@@ -129,7 +125,7 @@ async def test_imports_and_embedding_show_how_far_they_are(
         assert notebook.displays[2][-1] == "reindexing: 0 rows"
 
 
-async def test_a_chat_turn_is_not_worth_a_bar(notebook: Notebook, tmp_path: Path) -> None:
+async def test_chat_turn_shows_no_bar(notebook: Notebook, tmp_path: Path) -> None:
     rows = [message("lin", f"m{n}", "2026-01-05", f"number {n}") for n in range(3)]
     file = write_lines(tmp_path / "chat.jsonl", rows)
     settings = Settings(db=str(tmp_path / "m.db"), embedder="hash", snapshots=False)

@@ -16,7 +16,7 @@ def write(folder: Path, text: str) -> Path:
     return file
 
 
-def test_the_nearest_source_wins(tmp_path: Path) -> None:
+def test_arguments_override_environment_and_file(tmp_path: Path) -> None:
     file = write(tmp_path, 'db = "file.db"\nembedder = "none"\nlock_timeout = 3\n')
     environment = {"MEMRECALL_DB": "env.db", "MEMRECALL_LOCK_TIMEOUT": "4.5"}
     loaded = load_settings({"db": "argument.db"}, environment, file)
@@ -28,7 +28,7 @@ def test_the_nearest_source_wins(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
+def test_empty_variable_is_unset(tmp_path: Path) -> None:
     loaded = load_settings({}, {"MEMRECALL_DB": ""}, write(tmp_path, 'db = "file.db"'))
     assert loaded.settings.db == "file.db"
 
@@ -44,7 +44,7 @@ WRONG = (
 )
 
 
-def test_a_wrong_value_names_itself() -> None:
+def test_invalid_value_is_named_in_error() -> None:
     def check(case: tuple[dict[str, str], str]) -> None:
         environment, said = case
         with pytest.raises(InvalidArgument) as failure:
@@ -54,7 +54,7 @@ def test_a_wrong_value_names_itself() -> None:
     check_each(WRONG, check)
 
 
-def test_runs_lie_in_the_data_folder_unless_said_otherwise(
+def test_runs_folder_defaults_to_data_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
@@ -63,14 +63,14 @@ def test_runs_lie_in_the_data_folder_unless_said_otherwise(
     assert load_settings({}, {"MEMRECALL_RUNS_DIR": "/r"}).settings.runs_dir == "/r"
 
 
-def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
+def test_unknown_setting_in_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="'databse'"):
         load_settings({}, {}, write(tmp_path, 'databse = "x"'))
     with pytest.raises(InvalidArgument, match="cannot be read"):
         load_settings({}, {}, write(tmp_path, "not toml"))
 
 
-def test_keys_and_passwords_are_never_shown() -> None:
+def test_keys_and_passwords_are_redacted() -> None:
     url = "postgresql://me:hunter2@db.example/x"
     loaded = load_settings({"db": url}, {"MEMRECALL_API_KEY": "sk-secret"})
     assert loaded.settings.api_key == "sk-secret"

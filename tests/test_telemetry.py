@@ -1,4 +1,4 @@
-"""Spans: to whom they are told, what is in them, and that they cost nothing when nobody listens."""
+"""Spans: names, attributes, propagation, and no cost without a tracer."""
 
 import asyncio
 import subprocess
@@ -25,8 +25,8 @@ from memrecall.telemetry import (
 SECRET = "zqsecretzq"
 
 
-class Told:
-    """A tracer, and what it was told."""
+class SpanRecorder:
+    """A tracer and the spans it has recorded."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
@@ -40,11 +40,11 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def recorder() -> SpanRecorder:
+    return SpanRecorder()
 
 
-def test_without_a_tracer_there_is_one_span_that_keeps_nothing() -> None:
+def test_spans_without_tracer_are_one_inert_span() -> None:
     spans = [
         trace_request("GET", []),
         trace_search("hybrid", SECRET, 10),
@@ -59,15 +59,15 @@ def test_without_a_tracer_there_is_one_span_that_keeps_nothing() -> None:
         assert span.trace_id is None
 
 
-def test_spans_are_named_by_the_conventions(told: Told) -> None:
-    with use_tracer(told.tracer), trace_request("POST", []) as request:
+def test_span_names_and_attributes_follow_conventions(recorder: SpanRecorder) -> None:
+    with use_tracer(recorder.tracer), trace_request("POST", []) as request:
         with trace_model("gpt", "openai", "recall") as model:
             model.set({"gen_ai.usage.input_tokens": 3})
         with trace_tool("search_memories", "c1"), trace_search("hybrid", SECRET, 10) as search:
             search.set({"memrecall.search.results": 2})
         request.answer("POST", "/v1/users/{user_id}/recall", 200)
 
-    chat, retrieval, tool, server = told.spans
+    chat, retrieval, tool, server = recorder.spans
     assert (chat.name, chat.kind) == ("chat gpt", SpanKind.CLIENT)
     assert dict(chat.attributes or {}) == {
         "gen_ai.operation.name": "chat",
@@ -101,14 +101,14 @@ def test_spans_are_named_by_the_conventions(told: Told) -> None:
     }
 
 
-def test_of_a_failure_the_type_is_told_and_not_the_message(told: Told) -> None:
+def test_failed_span_has_error_type_without_message(recorder: SpanRecorder) -> None:
     with (
         pytest.raises(ValueError, match=SECRET),
-        use_tracer(told.tracer),
+        use_tracer(recorder.tracer),
         trace_tool("handoff", "c1"),
     ):
         raise ValueError(SECRET)
-    (span,) = told.spans
+    (span,) = recorder.spans
     assert span.status.status_code is StatusCode.ERROR
     assert span.status.description is None
     assert (span.attributes or {})["error.type"] == "ValueError"
@@ -119,37 +119,37 @@ def test_of_a_failure_the_type_is_told_and_not_the_message(told: Told) -> None:
 @pytest.mark.parametrize(
     ("status", "error"), [(200, None), (404, None), (500, "500"), (503, "503"), (0, "client_gone")]
 )
-def test_a_request_fails_by_the_servers_fault_alone(
-    told: Told, status: int, error: str | None
+def test_request_span_fails_on_server_errors_only(
+    recorder: SpanRecorder, status: int, error: str | None
 ) -> None:
-    with use_tracer(told.tracer), trace_request("GET", []) as span:
+    with use_tracer(recorder.tracer), trace_request("GET", []) as span:
         span.answer("GET", "", status)
-    (request,) = told.spans
+    (request,) = recorder.spans
     assert request.name == "GET"
     assert (request.attributes or {}).get("error.type") == error
     assert (request.status.status_code is StatusCode.ERROR) == (error is not None)
 
 
-def test_a_method_that_somebody_made_up_is_not_repeated(told: Told) -> None:
-    with use_tracer(told.tracer), trace_request(SECRET, []) as span:
+def test_unknown_http_method_is_replaced(recorder: SpanRecorder) -> None:
+    with use_tracer(recorder.tracer), trace_request(SECRET, []) as span:
         span.answer(SECRET, "/healthz", 405)
-    (request,) = told.spans
+    (request,) = recorder.spans
     assert request.name == "HTTP /healthz"
     assert (request.attributes or {})["http.request.method"] == "_OTHER"
     assert SECRET not in request.to_json()
 
 
-def test_a_request_belongs_to_its_callers_trace(told: Told) -> None:
+def test_request_span_continues_trace_of_caller(recorder: SpanRecorder) -> None:
     trace_id, span_id = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     headers = [(b"traceparent", f"00-{trace_id}-{span_id}-01".encode()), (b"x", b"\xff")]
-    with use_tracer(told.tracer), trace_request("GET", headers) as span:
+    with use_tracer(recorder.tracer), trace_request("GET", headers) as span:
         assert span.trace_id == trace_id
-    (request,) = told.spans
+    (request,) = recorder.spans
     assert request.parent is not None
     assert f"{request.parent.span_id:016x}" == span_id
 
 
-def test_what_is_not_sampled_works_all_the_same() -> None:
+def test_unsampled_spans_work() -> None:
     tracer = TracerProvider(sampler=ALWAYS_OFF).get_tracer("tests")
     with use_tracer(tracer), trace_request("GET", []) as span:
         span.set({"a": 1})
@@ -157,7 +157,7 @@ def test_what_is_not_sampled_works_all_the_same() -> None:
 
 
 @pytest.mark.concurrent
-async def test_tasks_and_threads_of_a_block_belong_to_it(told: Told) -> None:
+async def test_tasks_and_threads_inherit_tracer(recorder: SpanRecorder) -> None:
     async def search() -> None:
         with trace_search("keyword", "x", 1):
             await asyncio.sleep(0)
@@ -166,19 +166,19 @@ async def test_tasks_and_threads_of_a_block_belong_to_it(told: Told) -> None:
         with trace_search("keyword", "x", 1):
             pass
 
-    with use_tracer(told.tracer), trace_tool("search_memories", "c1"):
+    with use_tracer(recorder.tracer), trace_tool("search_memories", "c1"):
         await asyncio.gather(search(), search(), asyncio.to_thread(search_in_a_thread))
     with trace_search("keyword", "nobody listens any more", 1):
         pass
 
-    *searches, tool = told.spans
+    *searches, tool = recorder.spans
     assert len(searches) == 3
     assert tool.context is not None
     assert all(span.parent and span.parent.span_id == tool.context.span_id for span in searches)
 
 
 @pytest.mark.concurrent
-def test_nothing_is_imported_as_long_as_nobody_listens(tmp_path: Path) -> None:
+def test_opentelemetry_is_not_imported_without_tracer(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
 from memrecall import Library, NewMessage, Scope, SearchRequest, Settings
@@ -205,7 +205,7 @@ asyncio.run(main())
     ("variable", "value"),
     [("OTEL_TRACES_EXPORTER", "jaeger"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")],
 )
-def test_what_cannot_be_exported_to_is_said_at_once(
+def test_unknown_exporter_is_rejected(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -213,14 +213,14 @@ def test_what_cannot_be_exported_to_is_said_at_once(
         pass
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_telemetry_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     hint = r"pip install 'memrecall\[telemetry\]'"
     with pytest.raises(InvalidArgument, match=hint), export_spans("1"):
         pass
 
 
-def test_a_service_is_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_overrides_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     for name, wanted in (("", "memrecall"), ("our-memory", "our-memory")):
         monkeypatch.setenv("OTEL_SERVICE_NAME", name)

@@ -31,7 +31,7 @@ from .waiting import wait_until
 ASK: list[LLMMessage] = [UserMessage(content="茶?", source="user")]
 
 
-async def test_steps_are_played_in_order() -> None:
+async def test_script_steps_run_in_order() -> None:
     client = ScriptedClient(
         [
             call("search", query="茶", name="also an argument"),
@@ -53,7 +53,7 @@ async def test_steps_are_played_in_order() -> None:
     assert (await client.create(ASK)).content == ""
 
 
-async def test_requests_are_remembered() -> None:
+async def test_requests_are_recorded() -> None:
     client = ScriptedClient([say("1"), say("2")], tokens=(10, 2))
     messages = list(ASK)
     await client.create(messages, tool_choice="required", extra_create_args={"seed": 1})
@@ -66,14 +66,14 @@ async def test_requests_are_remembered() -> None:
     assert client.actual_usage().prompt_tokens == 20
 
 
-async def test_a_script_that_is_too_short() -> None:
+async def test_exhausted_script_raises() -> None:
     client = ScriptedClient([say("1")])
     await client.create(ASK)
     with pytest.raises(ScriptExhausted, match="has 1 steps, and the model was called 2 times"):
         await client.create(ASK)
 
 
-async def test_a_step_may_look_at_the_request() -> None:
+async def test_step_can_be_function_of_request() -> None:
     def echo(request: Request) -> Step:
         return say(str(request.messages[-1].content))
 
@@ -82,7 +82,7 @@ async def test_a_step_may_look_at_the_request() -> None:
     assert said == ["茶?", "茶?", "end", "end"]
 
 
-async def test_failures() -> None:
+async def test_fail_raises_model_failed() -> None:
     client = ScriptedClient([fail("rate_limited", "slow down")])
     with pytest.raises(ModelFailed, match="slow down") as failure:
         await client.create(ASK)
@@ -92,7 +92,7 @@ async def test_failures() -> None:
 
 @pytest.mark.concurrent
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_waiting_ends_when_cancelled(streamed: bool) -> None:
+async def test_cancellation_ends_wait(streamed: bool) -> None:
     clients: list[ScriptedClient] = []
 
     async def ask(token: CancellationToken | None) -> None:
@@ -117,7 +117,7 @@ async def test_waiting_ends_when_cancelled(streamed: bool) -> None:
             await ask(None)
 
 
-async def test_streams() -> None:
+async def test_stream_yields_words_then_result() -> None:
     client = ScriptedClient([say("a b\n c "), call("search")])
     *words, result = [part async for part in client.create_stream(ASK)]
     assert words == ["a", " b", "\n c", " "]
@@ -127,7 +127,7 @@ async def test_streams() -> None:
     assert isinstance(only, CreateResult)
 
 
-async def test_a_thousand_calls_cost_little() -> None:
+async def test_scripted_calls_are_cheap() -> None:
     client = ScriptedClient([repeat(call("search", query="x"), 1000)])
     first = await count_calls_of_one_answer(client)
     for _ in range(998):
@@ -143,7 +143,7 @@ async def count_calls_of_one_answer(client: ScriptedClient) -> int:
     return calls.number
 
 
-async def test_a_library_to_fill() -> None:
+async def test_open_library_with_messages_and_memories() -> None:
     async with open_library(
         scope="lin", messages=["我不吃辣"], memories=["likes green tea"], snapshots=False
     ) as library:

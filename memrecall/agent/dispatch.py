@@ -180,7 +180,6 @@ def _find_tool(state: RecallState, name: str) -> Tool:
 
 
 async def _run_with_retry(state: RecallState, tool: Tool, arguments: BaseModel) -> BaseModel:
-    """Run a tool, once more if the database fails."""
     try:
         return await tool.run(state, arguments)
     except StorageError:

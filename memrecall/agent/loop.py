@@ -190,9 +190,8 @@ class RecallLoop:
         context.model_failures += 1
         if error.kind == "no_tools":
             return Stop(StopReason.NO_TOOL_SUPPORT, f"{context.model.name}: {error}")
-        if context.model_failures > 1 or error.kind in _PERMANENT_FAILURES:
-            return Stop(StopReason.MODEL_FAILED, str(error))
-        if error.kind == "overflow" and not self._shrink(self._characters // 2):
+        is_final = context.model_failures > 1 or error.kind in _PERMANENT_FAILURES
+        if is_final or (error.kind == "overflow" and not self._shrink(self._characters // 2)):
             return Stop(StopReason.MODEL_FAILED, str(error))
         return Proceed()
 

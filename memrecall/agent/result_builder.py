@@ -88,6 +88,7 @@ async def build_result(
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
     request = state.conversation.request.text
+    queries = [QueryTried(**asdict(each), returned=len(each.keys)) for each in state.searches]
     result = RecallResult(
         handoff=handoff,
         memories=memories,
@@ -103,9 +104,7 @@ async def build_result(
         language=state.language,
         now=state.now,
         times=_resolve_times(state, request, state.now, past=True),
-        queries=[
-            QueryTried(**asdict(search), returned=len(search.keys)) for search in state.searches
-        ],
+        queries=queries,
         missing=_missing_words(request, memories),
         keys_seen=list(state.seen_keys),
         keys_dropped=list(state.dropped_keys),
@@ -133,7 +132,6 @@ def _handoff_event(
 
 
 def _missing_words(request: str, memories: list[RecalledMemory]) -> list[str]:
-    """Return the keywords of the request that no memory contains."""
     text = "\n".join(f"{memory.summary}\n{memory.content}" for memory in memories)
     atoms = set(analyze(text[:_MAX_ANALYZED]).atoms)
     words = extract_keywords(request[:_MAX_ANALYZED], _MAX_REQUEST_WORDS)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, dataclass_transform
+
+from pydantic import ConfigDict
 
 from memrecall.lazy import lazy_method
 from memrecall.types import format_time
@@ -33,17 +35,24 @@ class EventKind(StrEnum):
 _event_types: dict[EventKind, type["TraceEvent"]] = {}
 
 
+def _complete_schema(schema: dict[str, Any]) -> None:
+    """Describe the object of `TraceEvent.as_dict`, which always has the common fields."""
+    for item in schema["properties"].values():
+        item.pop("default", None)
+    schema.update(required=list(schema["properties"]), additionalProperties=True)
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 @dataclass(frozen=True, kw_only=True)
 class TraceEvent:
-    """One event of a recall, `at` seconds after the start. The recorder sets these fields.
+    """One event of a recall, `at` seconds after the start, with the fields of its kind."""
 
-    Each subclass is a dataclass for one kind. Its fields have defaults, because traces are stored
-    without the contents of sensitive memories and very large ones without tool outputs.
-    """
+    # Each subclass is a dataclass for one kind. Its fields have defaults, because traces are stored
+    # without the contents of sensitive memories and very large ones without tool outputs. The
+    # recorder sets the common fields, except for the kind, which every subclass replaces.
+    __pydantic_config__ = ConfigDict(json_schema_extra=_complete_schema)
 
-    kind: ClassVar[EventKind]
-
+    kind: EventKind = field(default=EventKind.START, init=False)
     at: float = 0.0
     iteration: int = 1
     turn: int = 0
@@ -78,7 +87,7 @@ class TraceEvent:
     def from_dict(values: dict[str, Any]) -> "TraceEvent":
         """Return the event of a stored object; unknown fields are ignored."""
         event_type = _event_types[EventKind(values["kind"])]
-        names = {item.name for item in fields(event_type)}
+        names = {item.name for item in fields(event_type) if item.init}
         return event_type(**{name: value for name, value in values.items() if name in names})
 
 

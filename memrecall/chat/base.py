@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict
 from zoneinfo import ZoneInfo
 
 from autogen_core.models import (
@@ -22,7 +22,7 @@ from memrecall.chat.events import ChatEvent, Failed, Final
 from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
-from memrecall.chat.recalls import TurnRecalls
+from memrecall.chat.tools import TurnRecalls
 from memrecall.chat.turn import ASSISTANT, USER, Turn
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.library.caches import Caches
@@ -34,6 +34,16 @@ from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.types import Language, Message, NewMessage, Role
 
 _ID_LENGTH = 32
+
+
+class ChatArguments(TypedDict, total=False):
+    """The keyword arguments that every chat accepts; see `Chat`."""
+
+    recall_client: ChatCompletionClient | None
+    options: ChatOptions
+    caches: Caches | None
+    clock: Callable[[], datetime]
+    on_leak: Callable[[str], None] | None
 
 
 class Chat:
@@ -124,7 +134,6 @@ class Chat:
         return say_count(language, phrase, count, cap=options.recalls, left=count)
 
     async def _now(self) -> str:
-        """Return the current time in the user's time zone."""
         version = await self._library.store.feed(self._scope.user_id).version()
         now = self._clock()
         local = now.astimezone(ZoneInfo(version.time_zone)) if version else now
@@ -152,9 +161,9 @@ class Chat:
             silent=turn.silent,
             language=language,
             model=turn.model,
-            model_calls=turn.cost.model_calls,
+            model_calls=turn.model_calls,
             leaks=tuple(turn.visible.leaks),
-            usage=turn.cost.usage,
+            usage=turn.usage,
             recalls=turn.recalls,
         )
 

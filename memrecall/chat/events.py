@@ -1,6 +1,6 @@
 """The events of a chat turn, and how a notebook displays its final answer."""
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from memrecall.errors import MemrecallError
@@ -17,7 +17,16 @@ _LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class _Event:
+    kind: ClassVar[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the event as one flat JSON object."""
+        return {"type": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall(_Event):
     """A tool call, by the model or (`forged`) by the turn itself in the model's name."""
 
     kind: ClassVar[str] = "tool_call"
@@ -27,13 +36,9 @@ class ToolCall:
     arguments: str
     forged: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the event as one flat JSON object."""
-        return {"type": self.kind, **asdict(self)}
-
 
 @dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(_Event):
     """The result of a tool call; each call is followed by exactly one result."""
 
     kind: ClassVar[str] = "tool_result"
@@ -44,22 +49,14 @@ class ToolResult:
     is_error: bool
     forged: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the event as one flat JSON object."""
-        return {"type": self.kind, **asdict(self)}
-
 
 @dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(_Event):
     """A piece of the answer; all pieces together are the final text."""
 
     kind: ClassVar[str] = "text_delta"
 
     text: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the event as one flat JSON object."""
-        return {"type": self.kind, "text": self.text}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class LeakReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class Final(_Event):
     """The end of a turn that was answered.
 
     `degraded`: the model gave no clean answer; the text is the part there was, or says that there
@@ -93,11 +90,9 @@ class Final:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the event as one flat JSON object."""
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {"type": self.kind, **values, "leaks": [asdict(leak) for leak in self.leaks]}
+        return {"type": self.kind, **asdict(self), "leaks": [asdict(leak) for leak in self.leaks]}
 
     def _repr_html_(self) -> str:
-        """Return the HTML that a notebook displays: the answer, problems and costs."""
         say = labels(_LABELS, self.language)
         problems = [say("degraded")] if self.degraded else []
         problems += [
@@ -123,7 +118,7 @@ class Final:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(_Event):
     """The end of a turn that could not be answered: the model or the database failed."""
 
     kind: ClassVar[str] = "error"

@@ -1,10 +1,11 @@
 """A chat of several members, some of which are played by models."""
 
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
+from typing import Unpack
 
 from autogen_core.models import ChatCompletionClient, LLMMessage
 
@@ -13,6 +14,7 @@ from memrecall.agent.tools.chat import IS_MENTIONED, MAX_QUERY, OTHER_MESSAGES, 
 from memrecall.agent.tools.models import TextAnswer
 from memrecall.chat.base import (
     Chat,
+    ChatArguments,
     answer_id,
     errors_as_events,
     final_of,
@@ -31,19 +33,16 @@ from memrecall.chat.history import (
     untruncated,
 )
 from memrecall.chat.mentions import Member, Members, find_mentions, remove_mentions, remove_names
-from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import chat_language, say
 from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.errors import InvalidArgument
-from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage
 from memrecall.scope import Scope
 from memrecall.types import Language, Message, Role
 
 PROMPT = "chat_group"
-_SHORTEST = 200  # characters that a truncated message keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,23 +69,9 @@ class GroupChat(Chat):
         scope: Scope,
         members: Sequence[Member],
         model_client: ChatCompletionClient | None = None,
-        *,
-        recall_client: ChatCompletionClient | None = None,
-        options: ChatOptions = ChatOptions(),  # noqa: B008 -- frozen
-        caches: Caches | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        on_leak: Callable[[str], None] | None = None,
+        **arguments: Unpack[ChatArguments],
     ) -> None:
-        super().__init__(
-            library,
-            scope,
-            model_client,
-            recall_client=recall_client,
-            options=options,
-            caches=caches,
-            clock=clock,
-            on_leak=on_leak,
-        )
+        super().__init__(library, scope, model_client, **arguments)
         self.members = Members(members)
 
     async def post(
@@ -202,7 +187,7 @@ class GroupChat(Chat):
         facts = self._facts(member, language)
         messages = await self._prompt(PROMPT, language, facts, member.instructions)
         texts = [message.content for message in view.before]
-        history = fit_texts(texts, self._options.history_characters, _SHORTEST)
+        history = fit_texts(texts, self._options.history_characters)
         messages += self._history_messages(member, view, history)
         messages.append(to_model_message(Role.USER, say(language, "your_turn", name=member.name)))
         request = self._to_request(view.request)
@@ -214,14 +199,11 @@ class GroupChat(Chat):
         query = to_json({"query": request.text[:MAX_QUERY]})
         calls = ((OTHER_MESSAGES, "{}"), (IS_MENTIONED, "{}"), (RECALL_MEMORY, query))
         turn = f"{member.member_id}\0{view.others[-1].message_id}"
-        visible = [
-            *untruncated(view.before, history),
-            *untruncated(view.others, view.texts()),
-        ]
+        visible = untruncated(view.before, history) + untruncated(view.others, view.texts())
         recalls = self._recalls(visible, request, language)
         return TurnStart(
             messages=messages,
-            tools=TurnTools(recalls, language, answers, log_contents=self._options.log_contents),
+            tools=TurnTools(recalls, answers),
             forged=[forge_call(turn, name, arguments) for name, arguments in calls],
             language=language,
             names=member.names,

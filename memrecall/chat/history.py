@@ -14,10 +14,9 @@ VIEW_CHARACTERS = 12_000
 REQUEST_CHARACTERS = 24_000  # of the message to be answered
 MENTION_DEPTH = 10_000  # messages back in which an unanswered mention is searched
 _FIRST_STEP = 16
-_SHORTEST = 100  # characters that a truncated text keeps
 
 
-def fit_texts(texts: Sequence[str], budget: int, shortest: int) -> list[str]:
+def fit_texts(texts: Sequence[str], budget: int, shortest: int = 200) -> list[str]:
     """Truncate the longest texts so that all fit a budget of characters.
 
     What short texts do not use is shared by the long ones. No text is cut below `shortest`.
@@ -69,7 +68,7 @@ class MemberView:
         request_text = truncate_text(request.content, REQUEST_CHARACTERS)
         rest = [message.content for message in self.others if message is not request]
         budget = max(VIEW_CHARACTERS - len(request_text), VIEW_CHARACTERS // 2)
-        fitted = iter(fit_texts(rest, budget, _SHORTEST))
+        fitted = iter(fit_texts(rest, budget, shortest=100))
         return [request_text if message is request else next(fitted) for message in self.others]
 
     def to_json(self, language: Language) -> str:
@@ -90,7 +89,6 @@ class MemberView:
         return to_json(view)
 
     def _note(self, truncated: int, language: Language) -> str:
-        """Return a note on omitted and truncated messages, or nothing."""
         notes = []
         if self.is_cut:
             phrase = "omitted_but_asking" if self.has_older_mention else "omitted"
@@ -131,10 +129,7 @@ async def load_view(
             break
         step = min(step * 2, most)
     start = max(start_of_others or 0, len(messages) - most)
-    if start_of_others is not None:
-        is_cut = start > start_of_others
-    else:
-        is_cut = start > 0 or not is_complete
+    is_cut = start > (start_of_others or 0) or (start_of_others is None and not is_complete)
     earlier = messages[max(start - before, 0) : start]
     return MemberView(member_id, tuple(messages[start:]), tuple(earlier), is_cut)
 
@@ -158,7 +153,5 @@ async def add_older_mention(view: MemberView, timeline: Timeline, session_id: st
 
 def _index_after_own(messages: Sequence[Message], member_id: str) -> int | None:
     """Return the index after the member's last message, or None if there is none."""
-    for index in range(len(messages), 0, -1):
-        if messages[index - 1].metadata.get(MEMBER_ID) == member_id:
-            return index
-    return None
+    own = (message.metadata.get(MEMBER_ID) == member_id for message in messages)
+    return max((index for index, is_own in enumerate(own, 1) if is_own), default=None)

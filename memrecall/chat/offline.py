@@ -86,7 +86,6 @@ def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _recall_query(messages: Sequence[LLMMessage]) -> str:
-    """Return the query of the turn's forced recall."""
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
             for call in message.content:
@@ -113,7 +112,6 @@ def _text(language: Language, name: str, /, **values: str) -> str:
 
 
 def _tool_results(messages: Sequence[LLMMessage]) -> dict[str, FunctionExecutionResult]:
-    """Return the latest result of each tool, by name."""
     return {
         result.name: result
         for message in messages

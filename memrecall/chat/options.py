@@ -6,6 +6,7 @@ from memrecall.agent import RecallOptions
 from memrecall.budget import Limits
 from memrecall.errors import InvalidArgument
 from memrecall.settings import Settings
+from memrecall.store.database.statements import require_limit
 from memrecall.types import Language
 
 LONGEST_SHOWN = 500  # messages
@@ -35,11 +36,7 @@ class ChatOptions:
             "view": (1, LONGEST_SHOWN),
         }
         for name, (least, most) in bounds.items():
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise InvalidArgument(
-                    f"{name} {value} is out of range", hint=f"Use {least} to {most}"
-                )
+            require_limit(name, getattr(self, name), most, least)
         if self.recall_seconds <= 0 or self.seconds <= 0:
             raise InvalidArgument(
                 f"recall_seconds {self.recall_seconds} and seconds {self.seconds} must be positive",

@@ -1,8 +1,8 @@
 """A chat between one user and one assistant."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
+from typing import Unpack
 
 from autogen_core.models import ChatCompletionClient
 
@@ -10,6 +10,7 @@ from memrecall.agent.prompt_view import to_json
 from memrecall.agent.tools.chat import MAX_QUERY, RECALL_MEMORY
 from memrecall.chat.base import (
     Chat,
+    ChatArguments,
     answer_id,
     errors_as_events,
     final_of,
@@ -19,18 +20,15 @@ from memrecall.chat.base import (
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.history import fit_texts, untruncated
-from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import chat_language
 from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
-from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage
 from memrecall.scope import Scope
 from memrecall.types import Language, Message, Role
 
 PROMPT = "chat_single"
-_SHORTEST = 200  # characters that a truncated message keeps
 
 
 class SingleChat(Chat):
@@ -46,22 +44,9 @@ class SingleChat(Chat):
         model_client: ChatCompletionClient | None = None,
         *,
         instructions: str = "",
-        recall_client: ChatCompletionClient | None = None,
-        options: ChatOptions = ChatOptions(),  # noqa: B008 -- frozen
-        caches: Caches | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        on_leak: Callable[[str], None] | None = None,
+        **arguments: Unpack[ChatArguments],
     ) -> None:
-        super().__init__(
-            library,
-            scope,
-            model_client,
-            recall_client=recall_client,
-            options=options,
-            caches=caches,
-            clock=clock,
-            on_leak=on_leak,
-        )
+        super().__init__(library, scope, model_client, **arguments)
         self._instructions = instructions
 
     def stream(
@@ -112,20 +97,19 @@ class SingleChat(Chat):
         language: Language,
     ) -> TurnStart:
         messages = await self._prompt(PROMPT, language, (), self._instructions)
-        texts = fit_texts([m.content for m in history], self._options.history_characters, _SHORTEST)
+        texts = fit_texts([m.content for m in history], self._options.history_characters)
         messages += [to_model_message(m.role, text) for m, text in zip(history, texts, strict=True)]
         messages.append(to_model_message(Role.USER, request.text))
         arguments = to_json({"query": request.text[:MAX_QUERY]})
         recalls = self._recalls(untruncated(history, texts), request, language)
         return TurnStart(
             messages=messages,
-            tools=TurnTools(recalls, language, log_contents=self._options.log_contents),
+            tools=TurnTools(recalls),
             forged=[forge_call(request_id, RECALL_MEMORY, arguments)],
             language=language,
         )
 
     async def _history(self, request_id: str) -> list[Message]:
-        """Return the messages of the session before the request."""
         if not self._options.history:
             return []
         messages = await self._library.store.timeline(self._scope).thread(

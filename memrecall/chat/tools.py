@@ -1,51 +1,152 @@
-"""The tools of a turn, bound to its scope."""
+"""The tools of a turn, bound to its scope, and its recalls: the forced one and the model's own."""
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResult
 from autogen_core.tools import ToolSchema
 
-from memrecall.agent.dispatch import normalize_tool_name, parse_arguments
-from memrecall.agent.prompt_view import render
-from memrecall.agent.tools.chat import RECALL_MEMORY
+from memrecall.agent import RecalledMemory, Recaller, RecallResult
+from memrecall.agent.dispatch import leaked_families, normalize_tool_name, parse_arguments
+from memrecall.agent.prompt_view import render, to_json
+from memrecall.agent.tools.chat import MAX_QUERY, RECALL_MEMORY
 from memrecall.agent.tools.context import TurnContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import TextAnswer
 from memrecall.agent.tools.table import function_schemas, tools_for
-from memrecall.chat.phrases import say
-from memrecall.chat.recalls import TurnRecalls
-from memrecall.errors import InvalidArgument, MemrecallError
-from memrecall.types import Language
+from memrecall.agent.trace import TraceEvent
+from memrecall.chat.history import fit_texts
+from memrecall.chat.options import ChatOptions
+from memrecall.chat.phrases import say, say_count
+from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
+from memrecall.messages import ConversationMessage
+from memrecall.text.keywords import extract_keywords
+from memrecall.text.snippets import snippets
+from memrecall.types import Language, Role, format_time
 
 _log = logging.getLogger(__name__)
 
 SINGLE_TOOLS = tuple(tools_for(Interface.CHAT))
 GROUP_TOOLS = tuple(tools_for(Interface.GROUP_CHAT))
+ANSWER_CHARACTERS = 6_000
+_GRACE = 2.0  # seconds beyond the limit that a recall keeps itself
+
+
+class TurnRecalls:
+    """The recalls of one turn; a failed recall does not fail the turn."""
+
+    def __init__(
+        self,
+        recaller: Recaller,
+        messages: Sequence[ConversationMessage],
+        options: ChatOptions,
+        language: Language,
+        on_leak: Callable[[str], None] | None = None,
+    ) -> None:
+        self.recaller = recaller
+        self.options = options
+        self.language = language
+        self._messages = tuple(messages)
+        self._remaining = options.own_recalls
+        self._on_leak = on_leak
+        self.count = 0
+        self.keys: dict[str, None] = {}  # of the recalled memories, in order
+
+    async def force(self) -> TextAnswer:
+        """Run the recall that every turn makes, for its messages."""
+        return await self._recall(self._messages)
+
+    async def ask(self, query: str) -> TextAnswer:
+        """Run a recall for the model, or refuse it beyond the limit."""
+        if self._remaining <= 0:
+            cap = self.options.recalls
+            note = say_count(self.language, "cap_reached", cap, cap=cap)
+            return TextAnswer(content=_empty(note), is_error=True)
+        self._remaining -= 1
+        return await self._recall([*self._messages, ConversationMessage(Role.USER, query)])
+
+    async def _recall(self, messages: Sequence[ConversationMessage]) -> TextAnswer:
+        self.count += 1
+        try:
+            async with asyncio.timeout(self.options.recall_seconds + _GRACE):
+                result = await self.recaller.recall(messages, observer=self._observe)
+        except (CassetteMismatch, ScriptExhausted):
+            raise  # A mismatched cassette and an exhausted script are errors of the caller.
+        except Exception as error:  # Whatever fails here, the turn must be answered.
+            return self._failure(type(error).__name__)
+        return self._to_answer(result, messages[-1].text)
+
+    def _observe(self, event: TraceEvent) -> None:
+        if self._on_leak is not None:
+            for family in leaked_families(event):
+                self._on_leak(family)
+
+    def _failure(self, reason: str) -> TextAnswer:
+        _log.warning("a turn continues without its recall: %s", reason)
+        return TextAnswer(content=_empty(say(self.language, "recall_failed")), is_error=True)
+
+    def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
+        if not result.handoff.success:
+            return self._failure(result.stop_reason.value)
+        if not result.memories:
+            return TextAnswer(content=_empty(say(self.language, "nothing_recalled")))
+        # For a recalled answer its own sources are noted, so that chains of answers stay short.
+        for memory in result.memories:
+            self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
+        payload = {
+            "events": memory_events(result.memories, query),
+            "confidence": round(result.confidence, 2),
+        }
+        return TextAnswer(content=to_json(payload), results=len(result.memories))
+
+
+def _empty(note: str) -> str:
+    return to_json({"events": [], "note": note})
+
+
+def memory_events(memories: Sequence[RecalledMemory], query: str) -> list[dict[str, Any]]:
+    """Return memories as events, in order; long ones are cut to the passage about the query."""
+    contents = [memory.content for memory in memories]
+    texts = fit_texts(contents, ANSWER_CHARACTERS)
+    words = [keyword.word for keyword in extract_keywords(query[:MAX_QUERY])]
+    return [
+        _event(memory, text if text == memory.content else _passage(memory, words, len(text)))
+        for memory, text in zip(memories, texts, strict=True)
+    ]
+
+
+def _passage(memory: RecalledMemory, words: Sequence[str], length: int) -> str:
+    return snippets(memory.content, words, length=length, limit=1, before="", after="")[0]
+
+
+def _event(memory: RecalledMemory, text: str) -> dict[str, Any]:
+    return {
+        "time": format_time(memory.ts),
+        "speaker": memory.speaker or memory.role or memory.memory_type,
+        "text": text,
+        "key": memory.memory_key,
+        "score": None if memory.relevance_score is None else round(memory.relevance_score, 4),
+    }
 
 
 class TurnTools:
     """The tools of one turn; `answers` are those of the group's tools without arguments."""
 
     def __init__(
-        self,
-        recalls: TurnRecalls,
-        language: Language,
-        answers: Mapping[str, TextAnswer] | None = None,
-        *,
-        log_contents: bool = False,
+        self, recalls: TurnRecalls, answers: Mapping[str, TextAnswer] | None = None
     ) -> None:
         self.recalls = recalls
         self._interface = Interface.GROUP_CHAT if answers else Interface.CHAT
         self._context = TurnContext(
             library=recalls.recaller.library,
             scope=recalls.recaller.scope,
-            language=language,
+            language=recalls.language,
             recall_query=recalls.ask,
             answers=dict(answers or {}),
         )
-        self._log_contents = log_contents
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,7 +187,7 @@ class TurnTools:
             answer.results,
             len(answer.content),
             ", failed" if answer.is_error else "",
-            f": {call.arguments}" if self._log_contents else "",
+            f": {call.arguments}" if self.recalls.options.log_contents else "",
         )
 
     async def _run(self, name: str, text: str) -> TextAnswer:

@@ -5,14 +5,13 @@ import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from autogen_core import FunctionCall
 from autogen_core.models import (
     AssistantMessage,
     ChatCompletionClient,
     CreateResult,
-    FunctionExecutionResult,
     FunctionExecutionResultMessage,
     LLMMessage,
     UserMessage,
@@ -45,20 +44,8 @@ class TurnStart:
     may_pass: bool = False  # silence is an answer
 
 
-@dataclass(slots=True)
-class _Cost:
-    model_calls: int = 0
-    usage: dict[str, int] = field(
-        default_factory=lambda: {"prompt_tokens": 0, "completion_tokens": 0}
-    )
-
-    def add(self, reply: CreateResult) -> None:
-        self.usage["prompt_tokens"] += reply.usage.prompt_tokens
-        self.usage["completion_tokens"] += reply.usage.completion_tokens
-
-
 class Turn:
-    """One turn; after `play`, `visible`, `degraded`, `silent` and `cost` are its outcome."""
+    """One turn; after `play`, `visible`, `degraded`, `silent` and `usage` are its outcome."""
 
     def __init__(
         self,
@@ -74,7 +61,8 @@ class Turn:
         )
         self.degraded = False
         self.silent = False
-        self.cost = _Cost()
+        self.model_calls = 0
+        self.usage = {"prompt_tokens": 0, "completion_tokens": 0}
         self._client = client
         self._start = start
         self._messages = list(start.messages)
@@ -98,10 +86,10 @@ class Turn:
     async def play(self) -> Events:
         """Yield the turn's events; raise ModelFailed if the model cannot answer."""
         for call in self._start.forged:
-            async for event in self._run_forged(call):
+            async for event in self._run_calls([call], forged=True):
                 yield event
         deadline = time.monotonic() + self._seconds
-        while not self._is_over and self.cost.model_calls < self._most_calls:
+        while not self._is_over and self.model_calls < self._most_calls:
             async with aclosing(self._play_round(deadline)) as events:
                 async for event in events:
                     yield event
@@ -113,7 +101,7 @@ class Turn:
 
         If the answer is not clean, the next round asks again without tools.
         """
-        without_tools = self._without_tools or self.cost.model_calls == self._most_calls - 1
+        without_tools = self._without_tools or self.model_calls == self._most_calls - 1
         async with aclosing(self._ask(without_tools, deadline)) as deltas:
             async for delta in deltas:
                 yield delta
@@ -122,7 +110,8 @@ class Turn:
             return
         content = self._reply.content
         if not isinstance(content, str) and content and not without_tools:
-            async for event in self._run_calls(content, self._reply.thought):
+            calls = [self._with_unique_id(call) for call in content]
+            async for event in self._run_calls(calls, self._reply.thought):
                 yield event
             return
         is_answered = self._is_answered()
@@ -140,7 +129,7 @@ class Turn:
         """Yield one answer's text and set `_reply`, which stays None if tools are refused."""
         self._reply = None
         self.visible.begin()
-        self.cost.model_calls += 1
+        self.model_calls += 1
         messages, tools = self._messages, self._start.tools.schemas
         if without_tools:
             messages = remove_calls(messages, self.visible.text, self._start.language)
@@ -151,7 +140,8 @@ class Turn:
                 while (chunk := await self._next(chunks, deadline)) is not None:
                     if isinstance(chunk, CreateResult):
                         self._reply = chunk
-                        self.cost.add(chunk)
+                        self.usage["prompt_tokens"] += chunk.usage.prompt_tokens
+                        self.usage["completion_tokens"] += chunk.usage.completion_tokens
                         is_new = isinstance(chunk.content, str) and not is_streamed
                         chunk = str(chunk.content) if is_new else ""
                     is_streamed = is_streamed or bool(chunk)
@@ -182,15 +172,20 @@ class Turn:
         except Exception as error:  # Clients of other packages raise errors of any type.
             raise to_model_failure(error) from error
 
-    async def _run_calls(self, calls: Sequence[FunctionCall], thought: str | None) -> Events:
+    async def _run_calls(
+        self, calls: list[FunctionCall], thought: str | None = None, *, forged: bool = False
+    ) -> Events:
+        run = self._start.tools.force if forged else self._start.tools.run
         results = []
-        calls = [self._with_unique_id(call) for call in calls]
         for call in calls:
-            yield ToolCall(call.id, call.name, call.arguments, forged=False)
-            result = await self._start.tools.run(call)
+            yield ToolCall(call.id, call.name, call.arguments, forged)
+            result = await run(call)
             results.append(result)
-            yield ToolResult(call.id, call.name, result.content, bool(result.is_error), False)
-        self._messages += _call_messages(calls, results, thought)
+            yield ToolResult(call.id, call.name, result.content, bool(result.is_error), forged)
+        self._messages += [
+            AssistantMessage(content=calls, thought=thought, source=ASSISTANT),
+            FunctionExecutionResultMessage(content=results),
+        ]
 
     def _with_unique_id(self, call: FunctionCall) -> FunctionCall:
         """Return the call with an id that is unique in the turn: some servers repeat ids."""
@@ -201,28 +196,11 @@ class Turn:
         self._ids.add(call_id)
         return replace(call, id=call_id)
 
-    async def _run_forged(self, call: FunctionCall) -> Events:
-        yield ToolCall(call.id, call.name, call.arguments, forged=True)
-        result = await self._start.tools.force(call)
-        yield ToolResult(call.id, call.name, result.content, bool(result.is_error), True)
-        self._messages += _call_messages([call], [result])
-
 
 def forge_call(turn: str, name: str, arguments: str) -> FunctionCall:
     """Return a call whose id depends only on the turn, the tool and the arguments."""
     digest = hashlib.sha256(f"{turn}\0{name}\0{arguments}".encode()).hexdigest()
     return FunctionCall(id=f"call_{digest[:_ID_LENGTH]}", name=name, arguments=arguments)
-
-
-def _call_messages(
-    calls: Sequence[FunctionCall],
-    results: Sequence[FunctionExecutionResult],
-    thought: str | None = None,
-) -> list[LLMMessage]:
-    return [
-        AssistantMessage(content=list(calls), thought=thought, source=ASSISTANT),
-        FunctionExecutionResultMessage(content=list(results)),
-    ]
 
 
 def remove_calls(

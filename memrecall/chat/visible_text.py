@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 
 from memrecall.chat.events import LeakReport
 from memrecall.text.leaks import LeakFilter
@@ -22,20 +21,12 @@ _PASS_SIGN = re.compile(r"[*_`\"“]{0,3}[\[【［]\s?pass\s?[\]】］]", re.IGN
 _AFTER_SIGN = ' \t\n*_`"”.。!！,，;；:：—-'
 
 
-class PrefixVerdict(Enum):
-    """What the beginning of an answer is."""
-
-    UNDECIDED = auto()  # more text could still make it a name or a silence
-    SILENT = auto()
-    TEXT = auto()
-
-
 @dataclass(frozen=True, slots=True)
 class PrefixResult:
-    """A verdict on the beginning of an answer, and the text to show."""
+    """The text to show of an answer's beginning, empty if undecided, or a silence."""
 
-    verdict: PrefixVerdict
     text: str = ""
+    is_silent: bool = False
 
 
 class PrefixFilter:
@@ -58,7 +49,7 @@ class PrefixFilter:
     def read(self, text: str, *, last: bool) -> PrefixResult:
         """Judge the beginning of an answer; `last` means that no more text will come."""
         if self._may_become_name(text) and not last:
-            return PrefixResult(PrefixVerdict.UNDECIDED)
+            return PrefixResult()
         if name := self._own_name.match(text):
             text = text[name.end() :]
         if sign := _PASS_SIGN.match(text):
@@ -66,16 +57,16 @@ class PrefixFilter:
         if len(text.rstrip()) <= _LONGEST_PASS:
             word = re.sub(r"[\W_]+", "", text).lower()
             if last and self._may_pass and word == _BARE_WORD:
-                return PrefixResult(PrefixVerdict.SILENT)
+                return PrefixResult(is_silent=True)
             if not last and _BARE_WORD.startswith(word):
-                return PrefixResult(PrefixVerdict.UNDECIDED)
-        return PrefixResult(PrefixVerdict.TEXT, text)
+                return PrefixResult()
+        return PrefixResult(text)
 
     def _read_after_sign(self, rest: str, last: bool) -> PrefixResult:
         rest = rest.lstrip(_AFTER_SIGN)
         if self._may_pass or (last and not rest):
-            return PrefixResult(PrefixVerdict.SILENT)
-        return PrefixResult(PrefixVerdict.TEXT if rest else PrefixVerdict.UNDECIDED, rest)
+            return PrefixResult(is_silent=True)
+        return PrefixResult(rest)
 
     def _may_become_name(self, text: str) -> bool:
         """Return True if more text could complete a name and a colon."""
@@ -186,7 +177,7 @@ class VisibleText:
         if self._prefix_filter is None or not text:
             return text
         result = self._prefix_filter.read(text, last=last)
-        self.is_silent = result.verdict is PrefixVerdict.SILENT
+        self.is_silent = result.is_silent
         return result.text.lstrip()
 
 

@@ -351,7 +351,7 @@ def write_baseline(
     json: options.Json = False,
 ) -> None:
     """Write a run's main scores, question by question, for `eval check`."""
-    from memrecall.evaluation.compare import render_baseline
+    from memrecall.evaluation.baseline import render_baseline
 
     text = render_baseline(_read_run(run))
     output.write_file(out, text)
@@ -366,7 +366,7 @@ def check_run(
     json: options.Json = False,
 ) -> None:
     """Compare a run with a baseline. Exit code 1: a main score is significantly lower."""
-    from memrecall.evaluation.compare import compare_with_baseline, is_regression
+    from memrecall.evaluation.baseline import compare_with_baseline, is_regression
 
     changes = compare_with_baseline(_read_run(run), baseline)
     regressions = [change for change in changes if is_regression(change)]

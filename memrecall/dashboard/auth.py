@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memrecall.server.auth import SAME_SITE, Address, Authenticator, Headers, Principal
-from memrecall.server.errors import Problem, RequestError
+from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.types import Language
 
 Theme = Literal["auto", "light", "dark"]
@@ -181,10 +181,7 @@ class SignInMiddleware:
             _require_same_origin(browser.headers)
             return await (self._sign_in if path == SIGN_IN else self._sign_out)(request, browser)
         if request.method not in ("GET", "HEAD"):
-            problem = Problem(
-                "INVALID_ARGUMENT", "this page takes GET", status=405, headers={"Allow": "GET"}
-            )
-            raise RequestError(problem)
+            raise RequestError(wrong_method("GET", "page"))
         if path == PREFERENCES:
             return _set_preferences(request, browser)
         if path.startswith(SOCKET):  # long polling, which the pages do not use

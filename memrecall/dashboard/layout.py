@@ -13,7 +13,7 @@ from memrecall.dashboard.page import Page, Redirect
 from memrecall.dashboard.widgets import hidden_field, select_user, show_title
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.server.auth import LOCAL, Principal
-from memrecall.server.errors import Problem, RequestError, problem_from_error
+from memrecall.server.errors import RequestError, problem_from_error
 
 Build = Callable[[Page], Awaitable[None]]
 
@@ -83,7 +83,7 @@ async def _build(build: Build, page: Page) -> None:
     try:
         await build(page)
     except (MemrecallError, RequestError) as error:
-        ui.context.client.status_code = _problem_of(error).http_status
+        ui.context.client.status_code = problem_from_error(error).http_status
         with ui.card().classes("mr-card").props("role=alert"):
             ui.label(_describe_error(page, error))
 
@@ -96,14 +96,10 @@ def notify_error(page: Page, error: Exception) -> None:
         ui.notify(page.text("failed"), type="negative")
 
 
-def _problem_of(error: MemrecallError | RequestError) -> Problem:
-    return error.problem if isinstance(error, RequestError) else problem_from_error(error)
-
-
 def _describe_error(page: Page, error: MemrecallError | RequestError) -> str:
     if isinstance(error, NotFound):
         return page.text("not_found")
-    return _problem_of(error).message
+    return problem_from_error(error).message
 
 
 async def _draw_frame(page: Page, path: str) -> None:

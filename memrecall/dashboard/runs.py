@@ -16,7 +16,7 @@ from memrecall.evaluation.compare import (
     question_metrics,
     require_same_questions,
 )
-from memrecall.evaluation.metrics import MAIN_METRICS, summarize
+from memrecall.evaluation.metrics import MAIN_METRICS
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
 
 FileVersion = tuple[Path, int, int]
@@ -82,7 +82,7 @@ def _version(path: Path) -> FileVersion:
 @lru_cache(maxsize=16)
 def _read(version: FileVersion) -> tuple[EvaluationRun, dict[str, Any]]:
     run = RunFolder(version[0]).read()
-    metrics = run.state.metrics or summarize(run.questions, run.answers, run.seconds)
+    metrics = run.state.metrics or run.summarize()
     return run, metrics
 
 

@@ -38,7 +38,7 @@ PERIODS = {
 
 
 @dataclass(slots=True)
-class Usage:
+class UsageHistory:
     """Counts of a period by name, label and bucket."""
 
     buckets: Sequence[datetime]
@@ -46,7 +46,9 @@ class Usage:
     _by_bucket: dict[tuple[str, datetime], dict[str, int]] = field(default_factory=dict)
 
     @classmethod
-    def from_counters(cls, rows: Iterable[CounterRow], buckets: Sequence[datetime]) -> "Usage":
+    def from_counters(
+        cls, rows: Iterable[CounterRow], buckets: Sequence[datetime]
+    ) -> "UsageHistory":
         """Return the usage that stored counters describe."""
         usage = cls(buckets)
         for row in rows:
@@ -105,9 +107,11 @@ _RECALL_LABELS: tuple[tuple[str, Callable[[TraceSummary], str]], ...] = (
 )
 
 
-def usage_of_recalls(recalls: Iterable[TraceSummary], period: Period, now: datetime) -> Usage:
+def usage_of_recalls(
+    recalls: Iterable[TraceSummary], period: Period, now: datetime
+) -> UsageHistory:
     """Return the usage that one user's stored recalls describe."""
-    usage = Usage(period.buckets(now))
+    usage = UsageHistory(period.buckets(now))
     for recall in recalls:
         bucket = bucket_of(recall.created_at, period.resolution)
         for name, label in _RECALL_LABELS:

@@ -32,8 +32,6 @@ FRAME: Words = {
     "newest": ("Newest", "最新"),
     "more": ("More", "更多"),
     "cancel": ("Cancel", "取消"),
-    "close": ("Close", "关闭"),
-    "none": ("none", "无"),
     "of_agent": ("agent {agent}", "智能体 {agent}"),
 }
 

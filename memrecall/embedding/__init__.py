@@ -1,6 +1,6 @@
 """Embedders: the interface, and the factory that makes one from a setting.
 
-The embedders are in `local`, `remote` and `libraries`. Importing this package loads none of them:
+The embedders are in `local` and `remote`. Importing this package loads none of them:
 no numpy, no model, no HTTP client.
 """
 

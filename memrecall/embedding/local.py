@@ -1,4 +1,7 @@
-"""Embedders without a network: the default multilingual model, and a hash for tests."""
+"""Embedders of this process: the default model, a hash for tests, and larger libraries.
+
+The libraries are optional dependencies.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,15 @@ import asyncio
 import hashlib
 import importlib
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from memrecall.embedding.batching import PROBE, BatchedEmbedder, Encode, ThreadedEmbedder
+from memrecall.embedding.batching import (
+    BATCH_SIZE,
+    PROBE,
+    BatchedEmbedder,
+    Encode,
+    ThreadedEmbedder,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,3 +91,46 @@ class LocalEmbedder(ThreadedEmbedder):
         encoder.encode([PROBE])  # Reads the model files now.
         encode: Encode = encoder.encode
         return encode
+
+
+class _LibraryEmbedder(ThreadedEmbedder):
+    """Embeds with a model that a library finds by its name.
+
+    The stored name is that of the library, ":" and that of the model.
+    """
+
+    library: ClassVar[str]
+    load_hint = "Check the model's name; the first use of a model downloads it"
+
+    def __init__(self, name: str) -> None:
+        model = f"{self.library}:{name}"
+        super().__init__(model, source=model)
+        self._name = name
+
+
+class SentenceTransformersEmbedder(_LibraryEmbedder):
+    """Embeds with any model of the sentence-transformers library, by its name or path."""
+
+    library = "sentence-transformers"
+    install_hint = 'Run `pip install "memrecall[sentence-transformers]"`'
+
+    def _load(self) -> Encode:
+        from sentence_transformers import SentenceTransformer
+
+        library = SentenceTransformer(self._name)
+        return lambda texts: library.encode(
+            texts, batch_size=BATCH_SIZE, show_progress_bar=False, convert_to_numpy=True
+        )
+
+
+class FastEmbedEmbedder(_LibraryEmbedder):
+    """Embeds with any text model of the fastembed library, by its name."""
+
+    library = "fastembed"
+    install_hint = 'Run `pip install "memrecall[fastembed]"`'
+
+    def _load(self) -> Encode:
+        from fastembed import TextEmbedding
+
+        library = TextEmbedding(model_name=self._name)
+        return lambda texts: list(library.embed(texts, batch_size=BATCH_SIZE))

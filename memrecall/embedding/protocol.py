@@ -48,14 +48,7 @@ class Embedder(Protocol):
         ...
 
 
-CHOICES = (
-    "local",
-    "none",
-    "hash",
-    "openai:MODEL",
-    "sentence-transformers:NAME",
-    "fastembed:NAME",
-)
+CHOICES = ("local", "none", "hash", "openai:MODEL", "sentence-transformers:NAME", "fastembed:NAME")
 
 
 def make_embedder(
@@ -66,29 +59,23 @@ def make_embedder(
     `base_url` and `api_key` are for "openai:MODEL", which means any server with OpenAI's
     /embeddings endpoint. Other names are those of plugins.
     """
+    from memrecall.embedding import local
+
     match spec.partition(":"):
         case ("none", "", ""):
             return None
         case ("local", "", ""):
-            from memrecall.embedding.local import LocalEmbedder
-
-            return LocalEmbedder()
+            return local.LocalEmbedder()
         case ("hash", "", ""):
-            from memrecall.embedding.local import HashEmbedder
-
-            return HashEmbedder()
+            return local.HashEmbedder()
         case ("openai", ":", str(name)) if name:
             from memrecall.embedding.remote import RemoteEmbedder
 
             return RemoteEmbedder(base_url or OPENAI, name, api_key)
         case ("sentence-transformers", ":", str(name)) if name:
-            from memrecall.embedding.libraries import SentenceTransformersEmbedder
-
-            return SentenceTransformersEmbedder(name)
+            return local.SentenceTransformersEmbedder(name)
         case ("fastembed", ":", str(name)) if name:
-            from memrecall.embedding.libraries import FastEmbedEmbedder
-
-            return FastEmbedEmbedder(name)
+            return local.FastEmbedEmbedder(name)
     make, rest = require_plugin("embedders", spec, CHOICES)
     embedder: Embedder = make(rest, base_url, api_key)
     return embedder

@@ -1,25 +1,54 @@
-"""Comparison of runs: metric by metric, question by question, and with a baseline."""
+"""Comparison of runs, metric by metric and question by question."""
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.metrics import LOWER_IS_BETTER, MAIN_METRICS, categories, measure
-from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import EvaluationRun, QuestionResult
-from memrecall.evaluation.statistics import Floats, MetricTable, Rows, paired_intervals
+from memrecall.evaluation.metrics import (
+    LOWER_IS_BETTER,
+    categories,
+    key_f1,
+    key_recall,
+    measure,
+)
+from memrecall.evaluation.runs import EvaluationRun
+from memrecall.evaluation.statistics import MetricTable, Rows, paired_intervals
+from memrecall.text.html import (
+    AMBER,
+    DIM,
+    GREEN,
+    NARROW,
+    RED,
+    TITLE,
+    WIDE,
+    Html,
+    Say,
+    box,
+    cell,
+    folded,
+    labels,
+    table,
+    tag,
+)
+from memrecall.text.language import language_of_most
+from memrecall.text_length import single_line
 
 OVERALL = "overall"
 DEEPEST_CUT = 20
-BASELINE_FORMAT = 1
-MIN_CATEGORY_SIZE = 20  # smaller categories are too noisy to check on their own
-_BASELINE_DIGITS = 4
-_BASELINE_HINT = "`memrecall eval baseline` writes one"
+_MAX_QUESTIONS = 10  # listed in a notebook
+_LABELS = {
+    "metric": ("metric", "指标"),
+    "interval": ("95 % interval", "95 % 区间"),
+    "before": ("before", "之前"),
+    "after": ("after", "之后"),
+    "difference": ("difference", "变化"),
+    "better": ("better", "更好"),
+    "worse": ("worse", "更差"),
+    "not_significant": ("not significant", "不显著"),
+    "worst": ("Largest losses of", "下降最多的问题"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +105,40 @@ class MetricChanges(list[Change]):
         return f"<Changes {self.first.name} → {self.second.name}: {len(self)} metrics>"
 
     def _repr_html_(self) -> str:
-        """Return the notebook display."""
-        from memrecall.evaluation.report import render_changes
+        first, second = self.first, self.second
+        say = labels(_LABELS, language_of_most(question.query for question in first.questions))
+        overall = [change for change in self if change.category == OVERALL]
+        heads = [say(name) for name in ("metric", "before", "after", "difference", "interval")]
+        parts = [
+            tag("div", f"{first.name} → {second.name}", style=TITLE),
+            table((_change_row(change, say) for change in overall), heads),
+        ]
+        metric = "f1" if any(change.metric == "f1" for change in overall) else "recall@10"
+        if losses := worst_question_changes(first, second, metric, _MAX_QUESTIONS):
+            title = f"{say('worst')} {metric} ({len(losses)})"
+            parts.append(folded(title, table(map(_loss_row, losses))))
+        return str(box(*parts))
 
-        return render_changes(self)
+
+def _change_row(change: Change, say: Say) -> Sequence[Html]:
+    colour, verdict = AMBER, say("not_significant")
+    if change.is_significant:
+        colour, verdict = (GREEN, say("better")) if change.is_better else (RED, say("worse"))
+    return [
+        cell(change.metric),
+        cell(f"{change.before:.3f}"),
+        cell(f"{change.after:.3f}"),
+        cell(f"{change.difference:+.3f} {verdict}", f"{NARROW};color:{colour}"),
+        cell(f"{change.low:+.3f} – {change.high:+.3f}", f"{NARROW};{DIM}"),
+    ]
+
+
+def _loss_row(loss: QuestionChange) -> Sequence[Html]:
+    return [
+        cell(f"{loss.before:.2f} → {loss.after:.2f}"),
+        cell(loss.category, f"{NARROW};{DIM}"),
+        cell(single_line(loss.query, 200), WIDE),
+    ]
 
 
 def require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
@@ -111,10 +170,7 @@ def compare(
     groups = {OVERALL: np.arange(before.size)}
     if by_category:
         groups |= categories(first.questions)
-    changes = (
-        change for name, rows in groups.items() for change in _changes(before, after, name, rows)
-    )
-    return MetricChanges(first, second, changes)
+    return MetricChanges(first, second, table_changes(before, after, groups))
 
 
 def _shared_tables(first: EvaluationRun, second: EvaluationRun) -> tuple[MetricTable, MetricTable]:
@@ -125,23 +181,17 @@ def _shared_tables(first: EvaluationRun, second: EvaluationRun) -> tuple[MetricT
     return tables[0].select(shared), tables[1].select(shared)
 
 
-def _changes(before: MetricTable, after: MetricTable, category: str, rows: Rows) -> list[Change]:
-    """Return the changes of all metrics that are defined for the questions in `rows`."""
-    low, high = paired_intervals(before, after, rows)
-    metrics = zip(
-        before.all_names,
-        before.counts(rows),
-        before.values(rows),
-        after.values(rows),
-        low,
-        high,
-        strict=True,
-    )
-    return [
-        Change(name, category, count, float(a), float(b), float(bottom), float(top))
-        for name, count, a, b, bottom, top in metrics
-        if not np.isnan(b - a)
-    ]
+def table_changes(
+    before: MetricTable, after: MetricTable, groups: Mapping[str, Rows]
+) -> Iterable[Change]:
+    """Yield the changes of each group of questions, for the metrics that it defines."""
+    for category, rows in groups.items():
+        low, high = paired_intervals(before, after, rows)
+        counts = before.counts(rows)
+        columns = (before.all_names, counts, before.values(rows), after.values(rows), low, high)
+        for name, count, *values in zip(*columns, strict=True):
+            if not np.isnan(values[1] - values[0]):
+                yield Change(name, category, count, *map(float, values))
 
 
 def question_changes(
@@ -184,9 +234,6 @@ def worst_question_changes(
     return [change for change in changes if change.loss > 0][:limit]
 
 
-_Pair = tuple[Question, QuestionResult, frozenset[str]]
-
-
 @dataclass(frozen=True, slots=True)
 class HandoffComparison:
     """Keys of a recall against the first keys of a search, over the answerable questions.
@@ -214,146 +261,31 @@ def compare_handoffs(search: EvaluationRun, recall: EvaluationRun) -> HandoffCom
             hint="Pass a search run first, then a recall run",
         )
     require_same_questions(search, recall)
-    pairs = [
-        (question, searched, frozenset(recalled.recalled.relevant_memory_keys))
-        for question, searched, recalled in zip(
-            search.questions, search.answers, recall.answers, strict=True
-        )
+    triples = [
+        (question, searched.keys, frozenset(recalled.recalled.relevant_memory_keys))
+        for (question, searched), recalled in zip(search.pairs, recall.answers, strict=True)
         if question.answerable and recalled.recalled
     ]
-    if not pairs:
+    if not triples:
         raise InvalidArgument(f"no question of {search.name} is answerable")
-    cuts = [_mean(pairs, _cut_f1(cut)) for cut in range(1, DEEPEST_CUT + 1)]
+    cuts = [
+        _mean(key_f1(frozenset(ranked[:cut]), question) for question, ranked, _ in triples)
+        for cut in range(1, DEEPEST_CUT + 1)
+    ]
     best = int(np.argmax(cuts))
     return HandoffComparison(
-        questions=len(pairs),
-        keys=_mean(pairs, lambda question, searched, keys: len(keys)),
-        empty=_mean(pairs, lambda question, searched, keys: not keys),
-        f1=_mean(pairs, lambda question, searched, keys: _f1(keys, question.evidence)),
+        questions=len(triples),
+        keys=_mean(len(keys) for _, _, keys in triples),
+        empty=_mean(not keys for _, _, keys in triples),
+        f1=_mean(key_f1(keys, question) for question, _, keys in triples),
         search_f1=cuts[best],
         best_cut=best + 1,
-        recall=_mean(pairs, lambda question, searched, keys: _recall(keys, question.evidence)),
-        search_recall=_mean(pairs, _search_recall),
+        recall=_mean(key_recall(keys, question) for question, _, keys in triples),
+        search_recall=_mean(
+            key_recall(ranked[: len(keys)], question) for question, ranked, keys in triples
+        ),
     )
 
 
-def _cut_f1(cut: int) -> Callable[[Question, QuestionResult, frozenset[str]], float]:
-    return lambda question, searched, keys: _f1(frozenset(searched.keys[:cut]), question.evidence)
-
-
-def _search_recall(question: Question, searched: QuestionResult, keys: frozenset[str]) -> float:
-    return _recall(frozenset(searched.keys[: len(keys)]), question.evidence)
-
-
-def _mean(
-    pairs: Sequence[_Pair], metric: Callable[[Question, QuestionResult, frozenset[str]], float]
-) -> float:
-    return round(float(np.mean([metric(*pair) for pair in pairs])), 6)
-
-
-def _f1(keys: frozenset[str], evidence: Sequence[str]) -> float:
-    return 2 * len(keys.intersection(evidence)) / (len(keys) + len(evidence))
-
-
-def _recall(keys: frozenset[str], evidence: Sequence[str]) -> float:
-    return len(keys.intersection(evidence)) / len(evidence)
-
-
-def render_baseline(run: EvaluationRun) -> str:
-    """Return the main scores of a complete run as JSON, with one line per question."""
-    _require_complete(run)
-    plan, metrics = run.state.plan, MAIN_METRICS[run.state.plan.mode]
-    table = measure(run.questions, run.answers)
-    columns = [table.per_question(name) for name in metrics]
-    header = {
-        "format": BASELINE_FORMAT,
-        "mode": plan.mode,
-        "metrics": list(metrics),
-        "corpus_sha256": plan.corpus_sha256,
-        "queries_sha256": plan.queries_sha256,
-    }
-    opening = json.dumps(header, ensure_ascii=False)[:-1]
-    scores = [
-        f"{json.dumps(question.query_id, ensure_ascii=False)}: {json.dumps(_row(columns, at))}"
-        for at, question in enumerate(run.questions)
-    ]
-    body = ",\n".join(scores)
-    return f'{opening}, "scores": {{\n{body}\n}}}}\n'
-
-
-def _row(columns: list[Floats], at: int) -> list[float | None]:
-    values = [float(column[at]) for column in columns]
-    return [None if np.isnan(value) else round(value, _BASELINE_DIGITS) for value in values]
-
-
-def _require_complete(run: EvaluationRun) -> None:
-    if not run.state.complete:
-        raise InvalidArgument(
-            f"{run.name} is not complete: {len(run.answers)} questions are answered",
-            hint="Repeat its `memrecall eval run` to continue",
-        )
-
-
-def compare_with_baseline(run: EvaluationRun, path: Path) -> list[Change]:
-    """Compare a run's main scores with a baseline, overall and by larger category."""
-    _require_complete(run)
-    baseline = _read_baseline(path)
-    _require_matching(run, baseline, path)
-    names = baseline["metrics"]
-    table = measure(run.questions, run.answers)
-    # Rounded as in the baseline, so that equal runs are equal.
-    rounded = [np.round(table.per_question(name), _BASELINE_DIGITS) for name in names]
-    after = _score_table(names, np.stack(rounded))
-    scores = [baseline["scores"][question.query_id] for question in run.questions]
-    before = _score_table(names, np.array(scores, dtype=np.float64).T)
-    groups = {OVERALL: np.arange(after.size), **categories(run.questions)}
-    return [
-        change
-        for category, rows in groups.items()
-        for change in _changes(before, after, category, rows)
-        if category == OVERALL or change.questions >= MIN_CATEGORY_SIZE
-    ]
-
-
-def is_regression(change: Change) -> bool:
-    """Return True if a score is significantly below its baseline."""
-    return change.high < 0
-
-
-def _score_table(names: list[str], scores: Floats) -> MetricTable:
-    is_defined = ~np.isnan(scores)
-    numerators = np.where(is_defined, scores, 0.0)
-    return MetricTable(tuple(names), numerators, is_defined.astype(np.float64))
-
-
-def _read_baseline(path: Path) -> dict[str, Any]:
-    try:
-        baseline: dict[str, Any] = json.loads(path.read_bytes())
-        is_readable = baseline["format"] == BASELINE_FORMAT
-        is_readable = is_readable and isinstance(baseline["scores"], dict)
-    except OSError as error:
-        raise InvalidArgument(
-            f"cannot read {path}: {error.strerror}", hint=_BASELINE_HINT
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise InvalidArgument(f"{path} is not a baseline: {error}", hint=_BASELINE_HINT) from None
-    if not is_readable:
-        raise InvalidArgument(f"{path} has another baseline format", hint=_BASELINE_HINT)
-    return baseline
-
-
-def _require_matching(run: EvaluationRun, baseline: dict[str, Any], path: Path) -> None:
-    plan = run.state.plan
-    ids = {question.query_id for question in run.questions}
-    mode = baseline.get("mode")
-    differences = {
-        f"has mode {mode}, not {plan.mode}": mode != plan.mode,
-        "has different questions": baseline.get("queries_sha256") != plan.queries_sha256,
-        "has a different corpus": baseline.get("corpus_sha256") != plan.corpus_sha256,
-        "has scores of other questions": baseline["scores"].keys() != ids,
-    }
-    for difference, is_present in differences.items():
-        if is_present:
-            raise InvalidArgument(
-                f"baseline {path} {difference}", hint="Rewrite it with `memrecall eval baseline`"
-            )
+def _mean(values: Iterable[float]) -> float:
+    return round(float(np.mean(list(values))), 6)

@@ -118,15 +118,15 @@ def _read_memory(data: dict[str, Any]) -> CorpusMemory:
 def check_labels(question_set: QuestionSet, corpus: Corpus) -> None:
     """Reject questions whose user or evidence is not in the corpus."""
     for number, question in zip(question_set.numbers, question_set.questions, strict=True):
-        keys = corpus.keys.get(question.user_id)
+        user, keys = question.user_id, corpus.keys.get(question.user_id)
         if keys is None:
-            problem = InvalidArgument(f"user {question.user_id!r} is not in {corpus.path}")
-            raise at_line(question_set.path, number, problem)
-        missing = [key for key in question.evidence if key not in keys]
+            missing = [f"user {user!r}"]
+        else:
+            missing = [
+                f"evidence {key!r} of {user!r}" for key in question.evidence if key not in keys
+            ]
         if missing:
-            problem = InvalidArgument(
-                f"evidence {missing[0]!r} of {question.user_id!r} is not in {corpus.path}"
-            )
+            problem = InvalidArgument(f"{missing[0]} is not in {corpus.path}")
             raise at_line(question_set.path, number, problem)
 
 

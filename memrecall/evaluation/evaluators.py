@@ -1,15 +1,15 @@
 """Evaluators answer one question through the production code path: by search or by recall."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus
-from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import QuestionResult, RecallRecord
+from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
 from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
@@ -22,34 +22,26 @@ if TYPE_CHECKING:
 _DIGITS = 6  # of a score: enough to rank by, and equal on every run
 
 
-class Evaluator(Protocol):
-    """A way to answer questions."""
-
-    async def ask(self, question: Question) -> QuestionResult:
-        """Answer one question."""
-        ...
-
-
+@dataclass(frozen=True, slots=True)
 class SearchEvaluator:
     """Answers with one search for the question's text."""
 
-    def __init__(self, library: Library, corpus: Corpus, depth: int, mode: Mode = "hybrid") -> None:
-        self._library = library
-        self._corpus = corpus
-        self._depth = depth
-        self._mode = mode
+    library: Library
+    corpus: Corpus
+    depth: int
+    mode: Mode = "hybrid"
 
     async def ask(self, question: Question) -> QuestionResult:
         """Run one search over everything up to the question's `as_of`."""
         horizon = question.horizon
         request = SearchRequest(
             question.query,
-            mode=self._mode,
-            limit=self._depth,
+            mode=self.mode,
+            limit=self.depth,
             until=horizon and horizon + timedelta(microseconds=1),
-            now=horizon or self._corpus.now(question.user_id),
+            now=horizon or self.corpus.now(question.user_id),
         )
-        page = await self._library.search(_scope(question), request)
+        page = await self.library.search(_scope(question), request)
         probabilities = [
             round(hit.probability, _DIGITS) for hit in page.results if hit.probability is not None
         ]
@@ -62,12 +54,12 @@ class SearchEvaluator:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class CassetteFolder:
     """The cassettes of a run, one per question, recorded or replayed."""
 
-    def __init__(self, folder: Path, *, replay: bool) -> None:
-        self.folder = folder
-        self.replay = replay
+    folder: Path
+    replay: bool
 
     def prepare(self, corpus: Corpus, *, resumed: bool) -> None:
         """Reject a corpus that cannot be replayed, and a folder with other cassettes."""
@@ -95,54 +87,49 @@ class CassetteFolder:
         return RecordingClient(inner, path, overwrite=True, about=about)
 
 
+@dataclass(frozen=True, slots=True)
 class RecallEvaluator:
     """Answers with the whole recall loop."""
 
-    def __init__(
-        self,
-        library: Library,
-        corpus: Corpus,
-        depth: int,
-        client: Any,
-        cassettes: CassetteFolder | None = None,
-        disabled: Sequence[str] = (),
-    ) -> None:
-        self._library = library
-        self._corpus = corpus
-        self._depth = depth
-        self._client = client
-        self._cassettes = cassettes
-        self._disabled = disabled
+    library: Library
+    corpus: Corpus
+    depth: int
+    model_client: Any
+    cassettes: CassetteFolder | None = None
+    disabled: Sequence[str] = ()
 
     async def ask(self, question: Question) -> QuestionResult:
         """Run one recall, independent of the previous one."""
         from memrecall.agent import Recaller, RecallOptions
 
         horizon = question.horizon
-        moment = horizon or self._corpus.now(question.user_id)
-        client = self._client
-        if self._cassettes is not None:
-            client = self._cassettes.client(question, client, moment)
+        moment = horizon or self.corpus.now(question.user_id)
+        client = self.model_client
+        if self.cassettes is not None:
+            client = self.cassettes.client(question, client, moment)
         recaller = Recaller(
-            self._library,
+            self.library,
             _scope(question),
             client,
             RecallOptions(
                 keep_traces_days=0,
-                grow_window="grow_window" not in self._disabled,
-                expand_queries="expand_queries" not in self._disabled,
+                grow_window="grow_window" not in self.disabled,
+                expand_queries="expand_queries" not in self.disabled,
             ),
             clock=lambda: moment,
         )
         result = await recaller.recall(question.conversation, as_of=horizon)
-        if self._cassettes is not None and self._cassettes.replay:
+        if self.cassettes is not None and self.cassettes.replay:
             client.assert_exhausted()
         return QuestionResult(
             query_id=question.query_id,
             category=question.category,
-            retrieved=_rank_keys(result)[: self._depth],
+            retrieved=_rank_keys(result)[: self.depth],
             recalled=_record(result),
         )
+
+
+Evaluator = SearchEvaluator | RecallEvaluator
 
 
 def _scope(question: Question) -> Scope:

@@ -11,17 +11,16 @@ from memrecall.evaluation.metrics import (
     abstention_curve,
     confidence_outcomes,
     result_outcomes,
-    summarize,
 )
 from memrecall.evaluation.plots import (
     Axis,
     Series,
-    Whisker,
+    category_chart,
+    category_heading,
     line_chart,
     log_axis,
     render_image,
     share_axis,
-    whisker_chart,
 )
 from memrecall.evaluation.runs import EvaluationRun
 from memrecall.evaluation.statistics import calibration_bins
@@ -34,7 +33,7 @@ def recall_by_depth(run: EvaluationRun) -> list[float]:
     """Return the share of the evidence among the first 1, 2, … keys."""
     depth = min(run.state.plan.depth, MAX_DEPTH)
     is_hit = np.zeros((len(run.answers), depth))
-    for row, (question, answer) in enumerate(zip(run.questions, run.answers, strict=True)):
+    for row, (question, answer) in enumerate(run.pairs):
         for rank, key in enumerate(answer.keys[:depth]):
             is_hit[row, rank] = key in question.evidence
     counts = np.array([len(question.evidence) for question in run.questions])
@@ -47,7 +46,7 @@ def recall_by_depth(run: EvaluationRun) -> list[float]:
 
 def calibration(run: EvaluationRun) -> tuple[str, list[tuple[float, float, int]]]:
     """Return the kind of prediction, and its bins: mean prediction, share true, size."""
-    pairs = list(zip(run.questions, run.answers, strict=True))
+    pairs = run.pairs
     if run.state.plan.mode == "recall":
         kind, (predicted, true) = "confidence", confidence_outcomes(pairs)
     elif all(answer.probabilities is not None for answer in run.answers):
@@ -90,7 +89,6 @@ class Figure:
         return f"<Figure {self.name}: {self.heading}>"
 
     def _repr_svg_(self) -> str:
-        """Return the notebook display."""
         legend = [(run.name, run.colour) for run in self.runs]
         return render_image(self.heading, self.caption, legend, self.plot)
 
@@ -110,17 +108,19 @@ def prepare_runs(runs: Sequence[EvaluationRun]) -> list[PlottedRun]:
         if not run.answers:
             raise InvalidArgument(f"{run.name} has no answers yet", hint="Run it first")
     return [
-        PlottedRun(name, at, run, summarize(run.questions, run.answers, run.seconds))
+        PlottedRun(name, at, run, run.summarize())
         for at, (name, run) in enumerate(zip(unique_names(runs), runs, strict=True))
     ]
 
 
 def draw_figures(runs: Sequence[PlottedRun]) -> list[Figure]:
     """Return all figures that are defined for these runs."""
+    has_recall = any(run.run.state.plan.mode == "recall" for run in runs)
+    handed_off = ("handed_off", "f1", "F1 of the keys handed off")
     return [
         _recall_by_depth(runs),
         _by_category(runs, "by_category", "recall@10", "evidence recall at 10"),
-        *_handed_off(runs),
+        *([_by_category(runs, *handed_off)] if has_recall else []),
         *_abstention(runs),
         _calibration(runs),
         _latency(runs),
@@ -145,38 +145,13 @@ def _recall_by_depth(runs: Sequence[PlottedRun]) -> Figure:
     ticks = [k for k in (1, 5, 10, 20, 30, 40, 50) if k <= deepest]
     axis = Axis("k", 1, max(deepest, 2), ticks)
     plot = line_chart(heading, axis, share_axis("share of the evidence"), series)
-    return Figure(
-        "recall_by_depth",
-        heading,
-        "Share of the evidence among the first k keys.",
-        plot,
-        runs,
-    )
+    caption = "Share of the evidence among the first k keys."
+    return Figure("recall_by_depth", heading, caption, plot, runs)
 
 
 def _by_category(runs: Sequence[PlottedRun], name: str, metric: str, label: str) -> Figure:
-    kinds = sorted({kind for run in runs for kind in run.metrics["categories"]})
-    rows = [("overall", [(run, run.metrics["overall"]) for run in runs])]
-    rows += [
-        (kind, [(run, run.metrics["categories"].get(kind, {})) for run in runs]) for kind in kinds
-    ]
-    groups = [
-        (kind, [_whisker(run, metrics[metric]) for run, metrics in group if metric in metrics])
-        for kind, group in rows
-    ]
-    heading = f"{label[0].upper()}{label[1:]} by category"
-    plot = whisker_chart(heading, label, [group for group in groups if group[1]])
-    return Figure(name, heading, "With 95 % intervals.", plot, runs)
-
-
-def _whisker(run: PlottedRun, metric: dict[str, float]) -> Whisker:
-    return Whisker(run.name, run.colour, metric["value"], metric["low"], metric["high"])
-
-
-def _handed_off(runs: Sequence[PlottedRun]) -> list[Figure]:
-    if not any(run.run.state.plan.mode == "recall" for run in runs):
-        return []
-    return [_by_category(runs, "handed_off", "f1", "F1 of the keys handed off")]
+    plot = category_chart(label, metric, {run.name: run.metrics for run in runs})
+    return Figure(name, category_heading(label), "With 95 % intervals.", plot, runs)
 
 
 def _abstention(runs: Sequence[PlottedRun]) -> list[Figure]:
@@ -185,8 +160,7 @@ def _abstention(runs: Sequence[PlottedRun]) -> list[Figure]:
     series = [
         Series(run.name, run.colour, points)
         for run in runs
-        if run.run.state.plan.mode == "recall"
-        and (points := abstention_curve(list(zip(run.run.questions, run.run.answers, strict=True))))
+        if run.run.state.plan.mode == "recall" and (points := abstention_curve(run.run.pairs))
     ]
     if not series:
         return []

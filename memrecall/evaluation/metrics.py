@@ -1,13 +1,12 @@
 """Metrics of results against the evidence of their questions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import QuestionResult
+from memrecall.evaluation.questions import Question, QuestionResult
 from memrecall.evaluation.statistics import (
     Floats,
     MetricTable,
@@ -39,11 +38,12 @@ def measure(questions: Sequence[Question], answers: Sequence[QuestionResult]) ->
     pairs = list(zip(questions, answers, strict=True))
     ratios: _Ratios = {}
     for cut in CUTS:
-        ratios[f"recall@{cut}"] = _with_evidence(pairs, lambda q, a, k=cut: _share(q, a, k))
-        ratios[f"hit@{cut}"] = _with_evidence(pairs, lambda q, a, k=cut: _share(q, a, k) > 0)
-        ratios[f"all@{cut}"] = _with_evidence(pairs, lambda q, a, k=cut: _share(q, a, k) == 1)
-    ratios["mrr"] = _with_evidence(pairs, _reciprocal_rank)
-    ratios[f"ndcg@{GAIN_CUT}"] = _with_evidence(pairs, _gain)
+        shares, counted = _ratio(pairs, lambda q, a, k=cut: key_recall(a.keys[:k], q))
+        ratios[f"recall@{cut}"] = shares, counted
+        ratios[f"hit@{cut}"] = (shares > 0).astype(np.float64), counted
+        ratios[f"all@{cut}"] = (shares == 1).astype(np.float64), counted
+    ratios["mrr"] = _ratio(pairs, _reciprocal_rank)
+    ratios[f"ndcg@{GAIN_CUT}"] = _ratio(pairs, _gain)
     if all(answer.recalled for answer in answers):
         return MetricTable.of(ratios | _recall_ratios(pairs), _recall_pools(pairs))
     return MetricTable.of(ratios | _search_ratios(pairs), _search_pools(pairs))
@@ -53,22 +53,16 @@ def _column(pairs: Sequence[Pair], metric: Callable[[Question, QuestionResult], 
     return np.array([metric(question, answer) for question, answer in pairs], dtype=np.float64)
 
 
-def _with_evidence(pairs: Sequence[Pair], metric: Callable[..., float]) -> tuple[Floats, Floats]:
+def _ratio(
+    pairs: Sequence[Pair], metric: Callable[..., float], *, answerable: bool = False
+) -> tuple[Floats, Floats]:
     """Return numerators and denominators of a mean over the questions with evidence."""
-    counted = _column(pairs, lambda q, a: bool(q.evidence))
-    return _column(pairs, lambda q, a: metric(q, a) if q.evidence else 0.0), counted
-
-
-def _answerable(pairs: Sequence[Pair], metric: Callable[..., float]) -> tuple[Floats, Floats]:
-    """Return numerators and denominators of a mean over the answerable questions."""
-    counted = _column(pairs, lambda q, a: q.answerable)
-    return _column(pairs, lambda q, a: metric(q, a) if q.answerable else 0.0), counted
-
-
-def _share(question: Question, answer: QuestionResult, cut: int) -> float:
-    """Return the share of the evidence among the first `cut` keys."""
-    hits = set(question.evidence).intersection(answer.keys[:cut])
-    return len(hits) / len(question.evidence)
+    counted = _column(pairs, lambda q, a: q.answerable if answerable else bool(q.evidence))
+    values = [
+        metric(*pair) if is_counted else 0.0
+        for pair, is_counted in zip(pairs, counted, strict=True)
+    ]
+    return np.array(values, dtype=np.float64), counted
 
 
 def _reciprocal_rank(question: Question, answer: QuestionResult) -> float:
@@ -85,14 +79,11 @@ def _gain(question: Question, answer: QuestionResult) -> float:
 
 
 def _search_ratios(pairs: Sequence[Pair]) -> _Ratios:
-    ones = np.ones(len(pairs))
     above = _column(pairs, lambda q, a: _evidence_in_ten(q, a, THRESHOLD))
+    results = _column(pairs, lambda q, a: _count_above(a.retrieved, THRESHOLD))
     return {
         f"kept@{THRESHOLD}": (above, _column(pairs, lambda q, a: _evidence_in_ten(q, a, 0.0))),
-        f"results@{THRESHOLD}": (
-            _column(pairs, lambda q, a: _count_above(a.retrieved, THRESHOLD)),
-            ones,
-        ),
+        f"results@{THRESHOLD}": (results, np.ones(len(pairs))),
     }
 
 
@@ -106,7 +97,6 @@ def _count_above(retrieved: Sequence[tuple[str, float | None]], threshold: float
 
 
 def _search_pools(pairs: Sequence[Pair]) -> dict[str, PooledMetric]:
-    """Return the calibration metrics, if the search returned probabilities."""
     if not pairs or any(answer.probabilities is None for _, answer in pairs):
         return {}
     predicted, true = result_outcomes(pairs, lambda answer: answer.probabilities or ())
@@ -136,9 +126,9 @@ def _recall_ratios(pairs: Sequence[Pair]) -> _Ratios:
     # An empty handoff counts as an abstention, whatever its stop reason.
     abstained = _column(pairs, lambda q, a: not _handed_off(a))
     return {
-        "precision": _answerable(pairs, _key_precision),
-        "recall": _answerable(pairs, _key_recall),
-        "f1": _answerable(pairs, _key_f1),
+        "precision": _ratio(pairs, lambda q, a: _key_precision(_handed_off(a), q), answerable=True),
+        "recall": _ratio(pairs, lambda q, a: key_recall(_handed_off(a), q), answerable=True),
+        "f1": _ratio(pairs, lambda q, a: key_f1(_handed_off(a), q), answerable=True),
         "keys": (_column(pairs, lambda q, a: len(_handed_off(a))), ones),
         "abstained": (abstained, ones),
         "abstention_precision": (abstained * unanswerable, abstained),
@@ -185,18 +175,19 @@ def _handed_off(answer: QuestionResult) -> frozenset[str]:
     return frozenset(_recalled(answer).relevant_memory_keys)
 
 
-def _key_precision(question: Question, answer: QuestionResult) -> float:
-    keys = _handed_off(answer)
-    return len(keys.intersection(question.evidence)) / len(keys) if keys else 0.0
+def _key_precision(keys: Collection[str], question: Question) -> float:
+    return len(set(keys).intersection(question.evidence)) / len(keys) if keys else 0.0
 
 
-def _key_recall(question: Question, answer: QuestionResult) -> float:
-    return len(_handed_off(answer).intersection(question.evidence)) / len(question.evidence)
+def key_recall(keys: Collection[str], question: Question) -> float:
+    """Return the share of a question's evidence that is among the keys."""
+    return len(set(keys).intersection(question.evidence)) / len(question.evidence)
 
 
-def _key_f1(question: Question, answer: QuestionResult) -> float:
-    keys = _handed_off(answer)
-    return 2.0 * len(keys.intersection(question.evidence)) / (len(keys) + len(question.evidence))
+def key_f1(keys: Collection[str], question: Question) -> float:
+    """Return the harmonic mean of the precision and the recall of distinct keys."""
+    hits = len(set(keys).intersection(question.evidence))
+    return 2.0 * hits / (len(keys) + len(question.evidence))
 
 
 def categories(questions: Sequence[Question]) -> dict[str, Rows]:
@@ -223,7 +214,6 @@ def summarize(
 
 
 def _metric_fields(table: MetricTable, rows: Rows) -> dict[str, dict[str, float | int]]:
-    """Return the metrics that are defined for the questions in `rows`."""
     low, high = intervals(table, rows)
     columns = (table.all_names, table.values(rows), low, high, table.counts(rows))
     return {

@@ -7,42 +7,52 @@ names, so that images and inline plots replace every class by an inline style.
 import math
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
+from typing import Any
 from unicodedata import east_asian_width
 
-LIGHT_PALETTE = (
-    "#2a78d6",
-    "#eb6834",
-    "#1baf7a",
-    "#eda100",
-    "#e87ba4",
-    "#008300",
-    "#4a3aa7",
-    "#e34948",
-)
-DARK_PALETTE = (
-    "#3987e5",
-    "#d95926",
-    "#199e70",
-    "#c98500",
-    "#d55181",
-    "#2f9a3c",
-    "#9085e9",
-    "#e66767",
+# A row is one colour, for light and for dark pages.
+LIGHT_PALETTE, DARK_PALETTE = zip(
+    ("#2a78d6", "#3987e5"),
+    ("#eb6834", "#d95926"),
+    ("#1baf7a", "#199e70"),
+    ("#eda100", "#c98500"),
+    ("#e87ba4", "#d55181"),
+    ("#008300", "#2f9a3c"),
+    ("#4a3aa7", "#9085e9"),
+    ("#e34948", "#e66767"),
+    strict=True,
 )
 
 
-def _colours(palette: tuple[str, ...]) -> str:
+def _colours(palette: Sequence[str]) -> str:
     return "".join(f"--c{at}:{colour};" for at, colour in enumerate(palette))
 
 
-_CLASSES = "".join(
-    f".s{at}{{stroke:var(--c{at});fill:var(--c{at})}}.b{at}{{background:var(--c{at})}}"
-    for at in range(len(LIGHT_PALETTE))
-)
+def _plot_styles(
+    palette: Sequence[str], ink: str, soft: str, rule: str, paper: str
+) -> dict[str, str]:
+    text = "stroke:none;font-size:12px"
+    return {
+        "tick": f"{text};fill:{soft}",
+        "label": f"{text};fill:{ink}",
+        "grid": f"stroke:{rule};stroke-width:1",
+        "diagonal": f"stroke:{soft};stroke-dasharray:4 4",
+        "line": "fill:none;stroke-width:2;stroke-linejoin:round",
+        "whisker": "stroke-width:2",
+        "dot": f"stroke:{paper};stroke-width:1.5",
+        **{f"s{at}": f"stroke:{colour};fill:{colour}" for at, colour in enumerate(palette)},
+    }
+
+
+_VARIABLES = [f"var(--c{at})" for at in range(len(LIGHT_PALETTE))]
+_CLASSES = {
+    **_plot_styles(_VARIABLES, "var(--ink)", "var(--soft)", "var(--line)", "var(--paper)"),
+    **{f"b{at}": f"background:{colour}" for at, colour in enumerate(_VARIABLES)},
+}
 
 STYLE = (
     ":root{color-scheme:light dark;--paper:#fcfcfb;--ink:#1a1a19;--soft:#5f5e5a;--line:#e4e3df;"
@@ -64,12 +74,7 @@ STYLE = (
     "th,td{text-align:left;padding:5px 14px 5px 0;border-bottom:1px solid var(--line);"
     "white-space:nowrap;font-weight:400}thead th{color:var(--soft)}tbody th{font-weight:600}"
     ".numbers td{font-variant-numeric:tabular-nums}.interval{color:var(--soft);font-size:12.5px;"
-    "margin-left:6px}"
-    "svg text{stroke:none;font-size:12px}.tick{fill:var(--soft)}.label{fill:var(--ink)}"
-    ".grid{stroke:var(--line);stroke-width:1}.diagonal{stroke:var(--soft);stroke-dasharray:4 4}"
-    ".line{fill:none;stroke-width:2;stroke-linejoin:round}.whisker{stroke-width:2}"
-    ".dot{stroke:var(--paper);stroke-width:1.5}"
-    f"{_CLASSES}"
+    "margin-left:6px}" + "".join(f".{name}{{{style}}}" for name, style in _CLASSES.items())
 )
 
 
@@ -78,6 +83,9 @@ LEFT, RIGHT, TOP, BOTTOM = 52, 16, 12, 44
 LABEL_WIDTH = 190  # beside a chart of intervals
 ROW_HEIGHT = 16  # of one run in a chart of intervals
 _MAX_LABEL_LENGTH = 24
+_LABEL = 'class="label" text-anchor="middle"'
+_TICK_BELOW = 'class="tick" text-anchor="middle"'
+_TICK_BESIDE = 'class="tick" text-anchor="end"'
 
 Scale = Callable[[float], float]
 
@@ -135,12 +143,8 @@ def log_axis(label: str, values: Sequence[float]) -> Axis:
     last = min((tick for tick in ticks if tick >= high), default=high)
     visible = [tick for tick in ticks if first <= tick <= last]
     if len(visible) > 8:
-        visible = [tick for tick in visible if _is_power_of_ten(tick)]
+        visible = [10.0**power for power in powers if first <= 10.0**power <= last]
     return Axis(label, first, last if last > first else first * 10, visible, log=True)
-
-
-def _is_power_of_ten(value: float) -> bool:
-    return math.isclose(math.log10(value) % 1, 0, abs_tol=1e-9)
 
 
 def line_chart(
@@ -149,43 +153,64 @@ def line_chart(
     """Draw lines over two axes; the diagonal is perfect calibration, or chance."""
     x = across.scale(LEFT, WIDTH - RIGHT)
     y = up.scale(HEIGHT - BOTTOM, TOP)
-    parts = [*_y_ticks(up, y), *_x_ticks(across, x, HEIGHT - BOTTOM)]
+    parts = []
+    for tick in up.ticks:
+        parts.append(_segment("grid", (LEFT, y(tick)), (WIDTH - RIGHT, y(tick))))
+        parts.append(_text(LEFT - 8, y(tick) + 4, f"{tick:g}", _TICK_BESIDE))
+    parts += _x_ticks(across, x, HEIGHT - BOTTOM)
     if diagonal:
-        ends = f'x1="{x(0):.1f}" y1="{y(0):.1f}" x2="{x(1):.1f}" y2="{y(1):.1f}"'
-        parts.append(f'<line class="diagonal" {ends}/>')
+        parts.append(_segment("diagonal", (x(0), y(0)), (x(1), y(1))))
     for line in series:
         parts += _line(line, x, y)
-    parts.append(_x_label(across.label, HEIGHT))
     middle = (HEIGHT - BOTTOM + TOP) / 2
-    rotation = f'transform="rotate(-90 14 {middle:.0f})"'
-    parts.append(
-        f'<text class="label" x="14" y="{middle:.0f}" text-anchor="middle" {rotation}>'
-        f"{escape(up.label)}</text>"
-    )
-    return _svg(title, WIDTH, HEIGHT, parts)
+    rotation = f'{_LABEL} transform="rotate(-90 14 {middle:.0f})"'
+    parts += [_x_label(across.label, HEIGHT), _text(14, middle, up.label, rotation)]
+    return _svg(title, HEIGHT, parts)
 
 
 def whisker_chart(title: str, label: str, groups: Sequence[tuple[str, Sequence[Whisker]]]) -> str:
     """Draw values with intervals: one group per label, one row per run."""
     axis = share_axis(label)
-    left = LABEL_WIDTH
-    x = axis.scale(left, WIDTH - RIGHT)
+    left, right = LABEL_WIDTH, WIDTH - RIGHT
+    x = axis.scale(left, right)
     parts: list[str] = []
     top = float(TOP)
     for name, whiskers in groups:
         height = ROW_HEIGHT * max(len(whiskers), 1) + 12
-        middle = top + height / 2
-        parts.append(
-            f'<text class="tick" x="{left - 10}" y="{middle + 4:.1f}" text-anchor="end">'
-            f"<title>{escape(name)}</title>{escape(_shorten(name))}</text>"
-        )
+        text = _text(left - 10, top + height / 2 + 4, _shorten(name), _TICK_BESIDE)
+        parts.append(f"<g><title>{escape(name)}</title>{text}</g>")
         for at, whisker in enumerate(whiskers):
             parts += _whisker(whisker, x, top + 6 + ROW_HEIGHT * (at + 0.5))
         top += height
-        parts.append(f'<line class="grid" x1="{left}" y1="{top}" x2="{WIDTH - RIGHT}" y2="{top}"/>')
+        parts.append(_segment("grid", (left, top), (right, top)))
     height = int(top + BOTTOM)
-    ticks = _x_ticks(axis, x, top)
-    return _svg(title, WIDTH, height, [*ticks, *parts, _x_label(label, height, left)])
+    return _svg(title, height, [*_x_ticks(axis, x, top), *parts, _x_label(label, height, left)])
+
+
+def category_heading(label: str) -> str:
+    """Return the heading of a chart by category."""
+    return f"{label[0].upper()}{label[1:]} by category"
+
+
+def category_chart(label: str, metric: str, summaries: Mapping[str, Mapping[str, Any]]) -> str:
+    """Draw one metric of several runs, overall and by category."""
+
+    def whiskers(metrics: Iterable[Mapping[str, Any]]) -> list[Whisker]:
+        return [
+            Whisker(
+                name, colour, values[metric]["value"], values[metric]["low"], values[metric]["high"]
+            )
+            for colour, (name, values) in enumerate(zip(summaries, metrics, strict=True))
+            if metric in values
+        ]
+
+    groups = [("overall", whiskers(summary["overall"] for summary in summaries.values()))]
+    categories = [summary["categories"] for summary in summaries.values()]
+    groups += [
+        (kind, whiskers(metrics.get(kind, {}) for metrics in categories))
+        for kind in sorted(set().union(*categories))
+    ]
+    return whisker_chart(category_heading(label), label, [group for group in groups if group[1]])
 
 
 def _shorten(name: str) -> str:
@@ -199,68 +224,48 @@ def _whisker(whisker: Whisker, x: Scale, y: float) -> list[str]:
     tooltip = f"{whisker.name}: {whisker.value:.3f} ({whisker.low:.3f} to {whisker.high:.3f})"
     return [
         f'<g class="s{whisker.colour}"><title>{escape(tooltip)}</title>',
-        f'<line class="whisker" x1="{x(whisker.low):.1f}" y1="{y:.1f}" '
-        f'x2="{x(whisker.high):.1f}" y2="{y:.1f}"/>',
+        _segment("whisker", (x(whisker.low), y), (x(whisker.high), y)),
         f'<circle class="dot" cx="{x(whisker.value):.1f}" cy="{y:.1f}" r="4.5"/></g>',
     ]
 
 
 def _line(series: Series, x: Scale, y: Scale) -> list[str]:
-    pixels = [(x(across), y(up)) for across, up in series.points]
-    path = " ".join(f"{left:.1f},{top:.1f}" for left, top in pixels)
+    path = " ".join(f"{x(across):.1f},{y(up):.1f}" for across, up in series.points)
     parts = [
         f'<g class="s{series.colour}"><title>{escape(series.name)}</title>',
         f'<polyline class="line" points="{path}"/>',
     ]
-    if series.dots:
-        for (across, up), (left, top) in zip(series.points, pixels, strict=True):
-            tooltip = f"{series.name}: {across:.3g} → {up:.3f}"
-            parts.append(
-                f'<circle class="dot" cx="{left:.1f}" cy="{top:.1f}" r="4">'
-                f"<title>{escape(tooltip)}</title></circle>"
-            )
+    for across, up in series.points if series.dots else ():
+        tooltip = escape(f"{series.name}: {across:.3g} → {up:.3f}")
+        place = f'cx="{x(across):.1f}" cy="{y(up):.1f}"'
+        parts.append(f'<circle class="dot" {place} r="4"><title>{tooltip}</title></circle>')
     return [*parts, "</g>"]
-
-
-def _y_ticks(axis: Axis, y: Scale) -> list[str]:
-    parts = []
-    for tick in axis.ticks:
-        position = f"{y(tick):.1f}"
-        parts.append(
-            f'<line class="grid" x1="{LEFT}" y1="{position}" x2="{WIDTH - RIGHT}" y2="{position}"/>'
-        )
-        parts.append(
-            f'<text class="tick" x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">'
-            f"{tick:g}</text>"
-        )
-    return parts
 
 
 def _x_ticks(axis: Axis, x: Scale, bottom: float) -> list[str]:
     parts = []
     for tick in axis.ticks:
-        position = f"{x(tick):.1f}"
-        parts.append(
-            f'<line class="grid" x1="{position}" y1="{TOP}" x2="{position}" y2="{bottom}"/>'
-        )
-        parts.append(
-            f'<text class="tick" x="{position}" y="{bottom + 16:.1f}" text-anchor="middle">'
-            f"{tick:g}</text>"
-        )
+        parts.append(_segment("grid", (x(tick), TOP), (x(tick), bottom)))
+        parts.append(_text(x(tick), bottom + 16, f"{tick:g}", _TICK_BELOW))
     return parts
 
 
 def _x_label(label: str, height: int, left: int = LEFT) -> str:
-    middle = (left + WIDTH - RIGHT) / 2
-    return (
-        f'<text class="label" x="{middle:.0f}" y="{height - 6}" text-anchor="middle">'
-        f"{escape(label)}</text>"
-    )
+    return _text((left + WIDTH - RIGHT) / 2, height - 6, label, _LABEL)
 
 
-def _svg(title: str, width: int, height: int, parts: Sequence[str]) -> str:
+def _segment(kind: str, start: tuple[float, float], end: tuple[float, float]) -> str:
+    ends = f'x1="{start[0]:.1f}" y1="{start[1]:.1f}" x2="{end[0]:.1f}" y2="{end[1]:.1f}"'
+    return f'<line class="{kind}" {ends}/>'
+
+
+def _text(x: float, y: float, text: str, attributes: str) -> str:
+    return f'<text {attributes} x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+
+
+def _svg(title: str, height: int, parts: Sequence[str]) -> str:
     name = escape(title, quote=True)
-    head = f'<svg role="img" aria-label="{name}" viewBox="0 0 {width} {height}">'
+    head = f'<svg role="img" aria-label="{name}" viewBox="0 0 {WIDTH} {height}">'
     return head + "".join(parts) + "</svg>"
 
 
@@ -276,10 +281,11 @@ _PAGE_COLOURS = ("currentColor", "currentColor", "#88888866", "none")
 def render_image(heading: str, caption: str, runs: Sequence[tuple[str, int]], plot: str) -> str:
     """Return a plot as a standalone image with heading, legend and background."""
     y = _MARGIN + 12
-    parts = [_text(_MARGIN, y, heading, f"font-size:15px;font-weight:600;fill:{_INK}")]
+    bold = f'style="font-size:15px;font-weight:600;fill:{_INK}"'
+    parts = [_text(_MARGIN, y, heading, bold)]
     for line in textwrap.wrap(caption, _LINE_LENGTH):
         y += _LINE_HEIGHT
-        parts.append(_text(_MARGIN, y, line, f"font-size:12px;fill:{_SOFT}"))
+        parts.append(_text(_MARGIN, y, line, f'style="font-size:12px;fill:{_SOFT}"'))
     if len(runs) > 1:
         legend, y = _legend(runs, y + _LINE_HEIGHT + 4)
         parts += legend
@@ -297,10 +303,9 @@ def render_image(heading: str, caption: str, runs: Sequence[tuple[str, int]], pl
 
 def render_inline(plot: str) -> str:
     """Return a plot for an arbitrary page: text and lines take the page's colour."""
-    ink, soft, rule, paper = _PAGE_COLOURS
     width, height = _size(plot)
     sized = f'<svg width="{width}" height="{height}" style="max-width:100%;height:auto" '
-    return _inline_styles(plot, ink, soft, rule, paper).replace("<svg ", sized, 1)
+    return _inline_styles(plot, *_PAGE_COLOURS).replace("<svg ", sized, 1)
 
 
 def _size(plot: str) -> tuple[int, int]:
@@ -308,19 +313,9 @@ def _size(plot: str) -> tuple[int, int]:
     return (int(box[1]), int(box[2])) if box else (WIDTH, WIDTH)
 
 
-def _inline_styles(plot: str, ink: str, soft: str, rule: str, paper: str) -> str:
+def _inline_styles(plot: str, *colours: str) -> str:
     """Replace the classes of a plot by inline styles."""
-    text = "stroke:none;font-size:12px"
-    styles = {
-        "tick": f"{text};fill:{soft}",
-        "label": f"{text};fill:{ink}",
-        "grid": f"stroke:{rule};stroke-width:1",
-        "diagonal": f"stroke:{soft};stroke-dasharray:4 4",
-        "line": "fill:none;stroke-width:2;stroke-linejoin:round",
-        "whisker": "stroke-width:2",
-        "dot": f"stroke:{paper};stroke-width:1.5",
-        **{f"s{at}": f"stroke:{colour};fill:{colour}" for at, colour in enumerate(LIGHT_PALETTE)},
-    }
+    styles = _plot_styles(LIGHT_PALETTE, *colours)
     return re.sub(r'class="(\w+)"', lambda match: f'style="{styles[match[1]]}"', plot)
 
 
@@ -331,9 +326,5 @@ def _legend(runs: Sequence[tuple[str, int]], y: int) -> tuple[list[str], int]:
         middle = y + at * _LINE_HEIGHT
         fill = LIGHT_PALETTE[colour]
         parts.append(f'<circle cx="{_MARGIN + 5}" cy="{middle - 4}" r="5" style="fill:{fill}"/>')
-        parts.append(_text(_MARGIN + 18, middle, name, f"font-size:13px;fill:{_INK}"))
+        parts.append(_text(_MARGIN + 18, middle, name, f'style="font-size:13px;fill:{_INK}"'))
     return parts, y + (len(runs) - 1) * _LINE_HEIGHT
-
-
-def _text(x: int, y: int, text: str, style: str) -> str:
-    return f'<text x="{x}" y="{y}" style="{style}">{escape(text)}</text>'

@@ -1,20 +1,20 @@
-"""The labelled questions of an evaluation, and helpers to read JSON lines."""
+"""The labelled questions of an evaluation, their results, and helpers to read JSON lines."""
 
 import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from memrecall.errors import InvalidArgument
 from memrecall.search import SearchRequest
-from memrecall.types import CleanText, Id, Name, describe_validation_error, parse_time
+from memrecall.types import CleanText, Id, Name, TimeZone, describe_validation_error, parse_time
 
 
 def read_bytes(path: Path) -> bytes:
@@ -81,7 +81,7 @@ class Question(BaseModel):
     evidence: tuple[Id, ...]  # message or memory keys; empty: the question has no answer
     category: Label = ""
     as_of: str | None = None
-    time_zone: str | None = None
+    time_zone: TimeZone | None = None
     session_id: Id | None = None
 
     @property
@@ -148,23 +148,12 @@ def read_questions(path: Path, limit: int | None = None) -> QuestionSet:
 
 def _read(line: bytes) -> Question:
     data: dict[str, Any] = read_object(line)
-    if isinstance(data.get("evidence"), list):
-        data["evidence"] = _without_repeats(data["evidence"])
+    if isinstance(keys := data.get("evidence"), list):
+        data["evidence"] = [key for at, key in enumerate(keys) if key not in keys[:at]]
     question = Question.model_validate(data)
     SearchRequest(question.query)  # rejects queries that cannot be searched for
-    try:
-        zone = question.zone
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidArgument(
-            f"unknown time_zone {question.time_zone!r}", hint="Write it like Asia/Shanghai"
-        ) from None
-    if question.as_of is not None:
-        last_moment(question.as_of, zone)
+    _ = question.horizon  # rejects an invalid `as_of`
     return question
-
-
-def _without_repeats(keys: list[Any]) -> list[Any]:
-    return [key for at, key in enumerate(keys) if key not in keys[:at]]
 
 
 def last_moment(as_of: str, zone: ZoneInfo) -> datetime:
@@ -183,3 +172,63 @@ def last_moment(as_of: str, zone: ZoneInfo) -> datetime:
 
 def _before(moment: datetime) -> datetime:
     return moment.astimezone(UTC) - timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRecord:
+    """The handoff of a recall and its cost."""
+
+    relevant_memory_keys: tuple[str, ...]
+    confidence: float
+    abstained: bool
+    stop_reason: str
+    iterations: int
+    windows: tuple[int, ...]
+    tool_calls: int
+    model_calls: int
+    prompt_characters: int
+    fallback: str | None = None  # why the offline rules replaced the model
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """The keys retrieved for one question, best first; equal for equal runs."""
+
+    query_id: str
+    category: str
+    retrieved: tuple[tuple[str, float | None], ...]
+    probabilities: tuple[float, ...] | None = None  # of `retrieved`, if the search returns them
+    recalled: RecallRecord | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The retrieved keys without their scores."""
+        return [key for key, _ in self.retrieved]
+
+    def to_line(self) -> str:
+        """Return the result as one line of JSON."""
+        fields: dict[str, Any] = {
+            "query_id": self.query_id,
+            "category": self.category,
+            "retrieved": self.retrieved,
+        }
+        if self.probabilities is not None:
+            fields["probabilities"] = self.probabilities
+        if self.recalled is not None:
+            fields |= asdict(self.recalled)
+        return json.dumps(fields, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "QuestionResult":
+        """Parse the fields of a line written by `to_line`."""
+        data: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
+        return cls(
+            query_id=data.pop("query_id"),
+            category=data.pop("category"),
+            retrieved=tuple((key, score) for key, score in data.pop("retrieved")),
+            probabilities=data.pop("probabilities", None),
+            recalled=RecallRecord(**data) if data else None,
+        )

@@ -3,7 +3,7 @@
 import asyncio
 import platform
 import time
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -14,34 +14,29 @@ from memrecall import __version__
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, import_corpus
 from memrecall.evaluation.evaluators import Evaluator, RecallEvaluator, SearchEvaluator
-from memrecall.evaluation.metrics import summarize
 from memrecall.evaluation.questions import Question, QuestionSet
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunPlan, RunState
 from memrecall.library.library import Library
-from memrecall.progress import Progress, progress_bar
+from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.search.request import Mode
 from memrecall.settings import Settings
 from memrecall.types import format_time
 
-Advance = Callable[[int], None]
 
-
+@dataclass(slots=True)
 class Runner:
     """Starts or continues one run."""
 
-    def __init__(
-        self, folder: RunFolder, state: RunState, corpus: Corpus, question_set: QuestionSet
-    ) -> None:
-        self.folder = folder
-        self.state = state
-        self.corpus = corpus
-        self._question_set = question_set
-        self._zones: dict[str, str] = {}
+    folder: RunFolder
+    state: RunState
+    corpus: Corpus
+    question_set: QuestionSet
+    _zones: dict[str, str] = field(default_factory=dict, init=False)
 
     @property
     def questions(self) -> int:
         """Number of questions in all."""
-        return len(self._question_set.questions)
+        return len(self.question_set.questions)
 
     async def import_corpus(self, library: Library, advance: Advance) -> None:
         """Import the corpus, unless this run has imported it already."""
@@ -73,7 +68,7 @@ class Runner:
         """Ask the questions that have no result yet."""
         answered = self.folder.repair()
         advance(answered)
-        for question in self._question_set.questions[answered:]:
+        for question in self.question_set.questions[answered:]:
             await self._set_time_zone(library, question)
             started = time.perf_counter()
             result = await evaluator.ask(question)
@@ -88,9 +83,9 @@ class Runner:
         self.folder.repair()
         run = self.folder.read()
         state = self.state
-        state.complete = len(run.answers) == len(self._question_set.questions)
+        state.complete = len(run.answers) == len(self.question_set.questions)
         state.counts = self._count(run)
-        state.metrics = summarize(run.questions, run.answers, run.seconds)
+        state.metrics = run.summarize()
         self.folder.save(state)
         if state.complete:
             self.folder.drop_database()
@@ -102,11 +97,11 @@ class Runner:
             "messages": len(self.corpus.messages),
             "memories": len(self.corpus.memories),
             "users": len(self.corpus.keys),
-            "questions": len(self._question_set.questions),
+            "questions": len(self.question_set.questions),
             "answered": len(run.answers),
-            "unanswerable": sum(not question.answerable for question in run.questions),
+            "unanswerable": run.unanswerable,
             "evidence_hidden_by_as_of": count_hidden(
-                self._question_set, self.corpus, datetime.now(UTC)
+                self.question_set, self.corpus, datetime.now(UTC)
             ),
             "fallbacks": sum(result.fallback is not None for result in recalled),
         }

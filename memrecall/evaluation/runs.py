@@ -1,4 +1,4 @@
-"""The folder of a run: questions, results, timings and summary.
+"""Runs, their notebook display, and their folders: questions, results, timings and summary.
 
 An interrupted run leaves a folder that can be read and continued: a question counts as answered
 when its line in the results is complete.
@@ -15,81 +15,44 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.evaluation.metrics import SUMMARY_METRICS, summarize
+from memrecall.evaluation.plots import category_chart, render_inline
 from memrecall.evaluation.questions import (
     Question,
+    QuestionResult,
     at_line,
     numbered_lines,
     read_object,
     read_questions,
 )
 from memrecall.search.request import Mode
-
-
-@dataclass(frozen=True, slots=True)
-class RecallRecord:
-    """The handoff of a recall and its cost."""
-
-    relevant_memory_keys: tuple[str, ...]
-    confidence: float
-    abstained: bool
-    stop_reason: str
-    iterations: int
-    windows: tuple[int, ...]
-    tool_calls: int
-    model_calls: int
-    prompt_characters: int
-    fallback: str | None = None  # why the offline rules replaced the model
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionResult:
-    """The keys retrieved for one question, best first; equal for equal runs."""
-
-    query_id: str
-    category: str
-    retrieved: tuple[tuple[str, float | None], ...]
-    probabilities: tuple[float, ...] | None = None  # of `retrieved`, if the search returns them
-    recalled: RecallRecord | None = None
-
-    @property
-    def keys(self) -> list[str]:
-        """The retrieved keys without their scores."""
-        return [key for key, _ in self.retrieved]
-
-    def to_line(self) -> str:
-        """Return the result as one line of JSON."""
-        fields: dict[str, Any] = {
-            "query_id": self.query_id,
-            "category": self.category,
-            "retrieved": self.retrieved,
-        }
-        if self.probabilities is not None:
-            fields["probabilities"] = self.probabilities
-        if self.recalled is not None:
-            fields |= asdict(self.recalled)
-        return json.dumps(fields, ensure_ascii=False) + "\n"
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "QuestionResult":
-        """Parse the fields of a line written by `to_line`."""
-        data = dict(fields)
-        query_id, category = data.pop("query_id"), data.pop("category")
-        retrieved = tuple((key, score) for key, score in data.pop("retrieved"))
-        probabilities = data.pop("probabilities", None)
-        for name in ("relevant_memory_keys", "windows"):
-            if name in data:
-                data[name] = tuple(data[name])
-        return cls(
-            query_id=query_id,
-            category=category,
-            retrieved=retrieved,
-            probabilities=None if probabilities is None else tuple(probabilities),
-            recalled=RecallRecord(**data) if data else None,
-        )
-
+from memrecall.text.html import (
+    DIM,
+    NARROW,
+    TITLE,
+    Html,
+    box,
+    cell,
+    folded,
+    labels,
+    note,
+    table,
+    tag,
+)
+from memrecall.text.language import language_of_most
 
 FORMAT = 1
 _DATABASE = "store.db"
+_LABELS = {
+    "questions": ("questions", "个问题"),
+    "unanswerable": ("without an answer", "个没有答案"),
+    "incomplete": ("incomplete", "未完成"),
+    "none": ("no answers yet", "还没有回答"),
+    "metric": ("metric", "指标"),
+    "value": ("value", "数值"),
+    "interval": ("95 % interval", "95 % 区间"),
+    "categories": ("By category", "按类别"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +104,44 @@ class EvaluationRun:
         return f"<Run {self.name}: {mode}, {count} questions answered>"
 
     def _repr_html_(self) -> str:
-        """Return the notebook display."""
-        from memrecall.evaluation.report import render_run
+        say = labels(_LABELS, language_of_most(question.query for question in self.questions))
+        plan = self.state.plan
+        facts = [plan.mode, plan.retrieval if plan.mode == "search" else "", plan.embedder]
+        facts.append(f"{len(self.questions):,} {say('questions')}")
+        facts.append(f"{self.unanswerable:,} {say('unanswerable')}" if self.unanswerable else "")
+        facts.append("" if self.state.complete else say("incomplete"))
+        head = [tag("div", self.name, style=TITLE), note(" · ".join(filter(None, facts)))]
+        if not self.answers:
+            return str(box(*head, note(say("none"))))
+        metrics = self.summarize()
+        rows = [
+            [
+                cell(name),
+                cell(f"{metric['value']:.3f}"),
+                cell(f"{metric['low']:.3f} – {metric['high']:.3f}", f"{NARROW};{DIM}"),
+            ]
+            for name in SUMMARY_METRICS[plan.mode]
+            if (metric := metrics["overall"].get(name))
+        ]
+        plot = category_chart("evidence recall at 10", "recall@10", {self.name: metrics})
+        heads = [say("metric"), say("value"), say("interval")]
+        return str(
+            box(*head, table(rows, heads), folded(say("categories"), Html(render_inline(plot))))
+        )
 
-        return render_run(self)
+    @property
+    def pairs(self) -> list[tuple[Question, QuestionResult]]:
+        """The answered questions with their results."""
+        return list(zip(self.questions, self.answers, strict=True))
+
+    @property
+    def unanswerable(self) -> int:
+        """The number of questions that the corpus does not answer."""
+        return sum(not question.answerable for question in self.questions)
+
+    def summarize(self) -> dict[str, Any]:
+        """Return all metrics with intervals, overall and by category, and the latency."""
+        return summarize(self.questions, self.answers, self.seconds)
 
 
 class RunFolder:

@@ -133,9 +133,8 @@ def area_under_roc(score: Floats, true: Floats) -> float:
 
 def calibration_bins(predicted: Floats, true: Floats) -> list[tuple[float, float, int]]:
     """Return ten bins of equal size by prediction: mean prediction, share true, size."""
-    order = np.lexsort(
-        (true, predicted)
-    )  # so that ties do not depend on the order of the questions
+    # Sorted by outcome as well, so that ties do not depend on the order of the questions.
+    order = np.lexsort((true, predicted))
     parts = [part for part in np.array_split(order, BINS) if len(part)]
     return [(float(predicted[part].mean()), float(true[part].mean()), len(part)) for part in parts]
 

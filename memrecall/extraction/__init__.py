@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Summary,
         Utterance,
     )
-    from memrecall.extraction.rules import RuleExtractor
+    from memrecall.extraction.rules.extractor import RuleExtractor
 
 __all__ = [
     "EXTRACTION_RULES",
@@ -72,6 +72,6 @@ __getattr__ = lazy_exports(
             "USER",
             "Utterance",
         ),
-        ".rules": ("RuleExtractor",),
+        ".rules.extractor": ("RuleExtractor",),
     },
 )

@@ -103,7 +103,7 @@ def _is_single_value(fact: Fact) -> bool:
 def _is_opposite(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
     """Return True for yes after no or no after yes.
 
-    "No coffee at night" does not end that somebody likes coffee.
+    "No coffee at night" does not contradict that the person likes coffee.
     """
     old, known = memory.signature, memory.known
     if new.is_negated == old.is_negated or not new.terms & old.terms:
@@ -145,10 +145,11 @@ def _changes_work(fact: Fact, memory: SignedMemory) -> bool:
 
 
 def _keeps_profession(fact: Fact, memory: SignedMemory) -> bool:
-    """Return True if somebody lost their job but not their profession: a nurse remains one."""
-    left = _SHARED.search("left_work", fact.text) and not _SHARED.search("retired", fact.text)
+    """Return True if a person lost their job but not their profession: a nurse remains one."""
+    is_out_of_work = _SHARED.search("left_work", fact.text)
+    is_retired = _SHARED.search("retired", fact.text)
     is_profession = memory.known.field == "job" and memory.known.memory_type != "event"
-    return fact.field == "job" and bool(left) and is_profession
+    return fact.field == "job" and bool(is_out_of_work) and not is_retired and is_profession
 
 
 def _is_recounted(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:

@@ -63,16 +63,17 @@ def _stored_key(memory: SignedMemory) -> str | None:
 
 def _supersede(fact: Fact, old: SignedMemory, memories: list[SignedMemory]) -> Iterator[Decision]:
     """Put the fact in the place of a memory, and end other memories that it says are over."""
-    ended = [one for one in memories if one is not old and _is_over(fact, one)]
+    ended = [memory for memory in memories if memory is not old and _is_over(fact, memory)]
     field = None if fact.field else old.known.field
     key = old.known.memory_key
     memories[memories.index(old)] = sign(replace(_as_known(fact, key), field=fact.field or field))
     is_negated = fact_signature(fact.text, fact.subject).is_negated
     verb = "takes back" if fact.negated and is_negated != old.signature.is_negated else "replaces"
     yield Decision("UPDATE", fact, key, fact.text, f"it {verb}: {old.known.text}", field)
-    for one in ended:
-        memories.remove(one)
-        yield Decision("DELETE", fact, one.known.memory_key, reason=f"it ended: {one.known.text}")
+    for memory in ended:
+        memories.remove(memory)
+        reason = f"it ended: {memory.known.text}"
+        yield Decision("DELETE", fact, memory.known.memory_key, reason=reason)
 
 
 def _is_over(fact: Fact, memory: SignedMemory) -> bool:
@@ -82,13 +83,13 @@ def _is_over(fact: Fact, memory: SignedMemory) -> bool:
 
 def _retract(fact: Fact, later: Sequence[Fact], memories: list[SignedMemory]) -> Iterator[Decision]:
     signature = fact_signature(fact.text, fact.subject)
-    restated = [sign(_as_known(one, "")) for one in later if one.memory_type != RETRACTION]
+    restated = [sign(_as_known(other, "")) for other in later if other.memory_type != RETRACTION]
     ended = [
         memory
         for memory in memories
         if has_same_subject(fact, memory)
         and _is_meant(fact, signature, memory)
-        and not any(_is_equal(memory, one) for one in restated)
+        and not any(_is_equal(memory, other) for other in restated)
     ]
     for memory in ended:
         memories.remove(memory)
@@ -130,10 +131,11 @@ def _find_same(fact: Fact, memories: list[SignedMemory]) -> SignedMemory | None:
 
 def _find_contradicted(fact: Fact, memories: list[SignedMemory]) -> SignedMemory | None:
     """Return the memory that the fact supersedes: the closest one, and of equals the last."""
-    candidates = [one for one in memories if contradicts(fact, one) and not is_known(fact, one)]
     signature = fact_signature(fact.text, fact.subject)
     return max(
-        reversed(candidates), key=lambda one: overlap(signature, one.signature), default=None
+        (old for old in reversed(memories) if contradicts(fact, old) and not is_known(fact, old)),
+        key=lambda old: overlap(signature, old.signature),
+        default=None,
     )
 
 
@@ -144,17 +146,3 @@ def _is_equal(memory: SignedMemory, other: SignedMemory) -> bool:
 
 def _as_known(fact: Fact, key: str) -> Known:
     return Known(key, fact.text, fact.subject, fact.field, fact.memory_type, fact.valid_from)
-
-
-def apply(decisions: Sequence[Decision], known: Sequence[Known]) -> list[Known]:
-    """Return the memories after the decisions, as a store that follows them has them."""
-    memories = {memory.memory_key: memory for memory in known}
-    for number, decision in enumerate(decisions):
-        fact, key = decision.fact, decision.memory_key
-        if decision.event == "ADD":
-            memories[f"new-{number}"] = _as_known(fact, f"new-{number}")
-        elif decision.event == "UPDATE" and key is not None:
-            memories[key] = replace(_as_known(fact, key), field=decision.field or fact.field)
-        elif decision.event == "DELETE" and key is not None:
-            memories.pop(key, None)
-    return list(memories.values())

@@ -1,8 +1,12 @@
 """The extractor that asks a model, with the rules as its fallback."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
+from typing import TypeVar
 
+from pydantic import BaseModel
+
+from memrecall.extraction import verify, wire
 from memrecall.extraction.names import fold_name
 from memrecall.extraction.protocol import (
     USER,
@@ -17,33 +21,15 @@ from memrecall.extraction.protocol import (
     Summary,
     Utterance,
 )
-from memrecall.extraction.rules import RuleExtractor
+from memrecall.extraction.rules.extractor import RuleExtractor
 from memrecall.extraction.rules.sentences import is_person, own_words
 from memrecall.extraction.summaries import shorten
-from memrecall.extraction.verify import (
-    ENTITY_TYPES,
-    check_fact,
-    check_relation,
-    end_name,
-    merge_verdicts,
-    open_facts,
-)
-from memrecall.extraction.wire import (
-    DecisionsAnswer,
-    FactsAnswer,
-    RelationsAnswer,
-    SummaryAnswer,
-    batches,
-    fact_line,
-    known_line,
-    setting_line,
-    to_line,
-    utterance_line,
-)
 from memrecall.model.offline import OFFLINE_FAMILY
-from memrecall.model.structured import ModelClient, ask_prompt
-from memrecall.types import Language
+from memrecall.model.structured import ModelClient, Structured, ask_prompt
+from memrecall.text.language import language_of
+from memrecall.types import Language, Role
 
+T = TypeVar("T", bound=BaseModel)
 SECONDS = 60.0
 MAX_LINES = 40
 MAX_CHARACTERS = 12_000
@@ -82,25 +68,19 @@ class ModelExtractor:
         problems: list[str] = []
         groups = list(conversation.groups())
         for group in groups:
-            lines = [setting_line(now, zone, prompt), *conversation.before(group), *group.values()]
-            reply = await ask_prompt(
-                self._client,
-                "extract_facts",
-                conversation.language,
-                lines,
-                FactsAnswer,
-                seconds=self._seconds,
-            )
+            setting = wire.setting_line(now, zone, prompt)
+            lines = [setting, *conversation.before(group), *group.values()]
+            reply = await self._ask("extract_facts", conversation.language, lines, wire.FactsAnswer)
+            visible = conversation.utterances_of(group)
             if reply.value is None:
                 problems.append(reply.problem)
                 earlier = conversation.earlier(group)
                 fallback = await self._rules.facts(
-                    conversation.utterances_of(group), now=now, zone=zone, context=earlier
+                    list(visible.values()), now=now, zone=zone, context=earlier
                 )
                 facts += fallback.facts
             else:
-                visible = {number: conversation.utterances[number] for number in group}
-                checked = [check_fact(item, visible, now) for item in reply.value.facts]
+                checked = [verify.check_fact(item, visible, now) for item in reply.value.facts]
                 facts += [fact for fact in checked if fact is not None]
         by, problem = self._describe(problems, len(groups))
         return Extracted(tuple(dict.fromkeys(facts)), by, problem)
@@ -108,20 +88,19 @@ class ModelExtractor:
     async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
         """Return what to do for each fact; the model is not asked about facts known verbatim."""
         by_rules = await self._rules.decide(facts, known)
-        asked = open_facts(facts, by_rules.decisions)
-        if not asked or not known:
+        undecided = verify.undecided_facts(facts, by_rules.decisions)
+        if not undecided or not known:
             return by_rules
         visible = list(known[:_MAX_KNOWN])
-        lines = [known_line(number, one) for number, one in enumerate(visible, 1)]
-        lines += [fact_line(number, facts[number]) for number in asked]
-        language = _language([fact.text for fact in facts])
-        reply = await ask_prompt(
-            self._client, "decide", language, lines, DecisionsAnswer, seconds=self._seconds
-        )
+        lines = [wire.known_line(number, memory) for number, memory in enumerate(visible, 1)]
+        lines += [wire.fact_line(number, facts[number]) for number in undecided]
+        language = language_of(" ".join(fact.text for fact in facts))
+        reply = await self._ask("decide", language, lines, wire.DecisionsAnswer)
         if reply.value is None:
             return Decided(by_rules.decisions, "rules", reply.problem)
         verdicts = reply.value.decisions
-        return Decided(merge_verdicts(facts, visible, verdicts, by_rules.decisions), self._by)
+        decisions = verify.merge_verdicts(facts, visible, verdicts, by_rules.decisions)
+        return Decided(decisions, self._by)
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
         """Return the entities that the utterances name, and their relations."""
@@ -131,26 +110,22 @@ class ModelExtractor:
         problems: list[str] = []
         groups = list(conversation.groups()) if conversation.has_speech else []
         for group in groups:
-            lines = [setting_line(now, UTC, None), *group.values()]
-            reply = await ask_prompt(
-                self._client,
-                "extract_relations",
-                conversation.language,
-                lines,
-                RelationsAnswer,
-                seconds=self._seconds,
-            )
+            lines = [wire.setting_line(now, UTC, None), *group.values()]
+            language = conversation.language
+            reply = await self._ask("extract_relations", language, lines, wire.RelationsAnswer)
+            visible = conversation.utterances_of(group)
             if reply.value is None:
                 problems.append(reply.problem)
-                found = await self._rules.relations(conversation.utterances_of(group), now=now)
-                relations += found.relations
-                entities = {**{fold_name(one.name): one for one in found.entities}, **entities}
+                fallback = await self._rules.relations(list(visible.values()), now=now)
+                relations += fallback.relations
+                new = {fold_name(entity.name): entity for entity in fallback.entities}
             else:
-                visible = {number: conversation.utterances[number] for number in group}
-                checked = [check_relation(item, visible, now) for item in reply.value.relations]
-                kept = [relation for relation in checked if relation is not None]
-                relations += kept
-                entities = {**_entities(reply.value, kept), **entities}
+                items = reply.value.relations
+                checked = [verify.check_relation(item, visible, now) for item in items]
+                valid = [relation for relation in checked if relation is not None]
+                relations += valid
+                new = _entities(reply.value, valid)
+            entities = {**new, **entities}
         by, problem = self._describe(problems, len(groups))
         return Related(tuple(entities.values()), tuple(dict.fromkeys(relations)), by, problem)
 
@@ -162,28 +137,29 @@ class ModelExtractor:
     ) -> Summary:
         """Return a summary by the model; one that is too long is cut after a sentence."""
         messages = [lines] if isinstance(lines, str) else lines
-        texts = [one if isinstance(one, str) else one.text for one in messages]
+        texts = [item if isinstance(item, str) else item.text for item in messages]
         if not any(text.strip() for text in texts) or limit_characters <= 0:
             return Summary("", by="rules")
-        prompt_lines = [to_line({"limit": limit_characters, "language": language})]
+        prompt_lines = [wire.to_line({"limit": limit_characters, "language": language})]
         prompt_lines += [
-            to_line({"text": one})
-            if isinstance(one, str)
-            else utterance_line(number, one, one.text)
-            for number, one in enumerate(messages, 1)
+            wire.to_line({"text": item})
+            if isinstance(item, str)
+            else wire.utterance_line(number, item, item.text)
+            for number, item in enumerate(messages, 1)
         ]
-        reply = await ask_prompt(
-            self._client,
-            "summarise",
-            language or _language(texts),
-            prompt_lines,
-            SummaryAnswer,
-            seconds=self._seconds,
-        )
+        prompt_language = language or language_of(" ".join(texts))
+        reply = await self._ask("summarise", prompt_language, prompt_lines, wire.SummaryAnswer)
         if reply.value is None or not reply.value.summary:
             by_rules = await self._rules.summarise(lines, limit_characters, language)
             return Summary(by_rules.text, "rules", reply.problem or "the summary is empty")
         return Summary(shorten(reply.value.summary, limit_characters), self._by)
+
+    async def _ask(
+        self, prompt: str, language: Language, lines: Sequence[str], answer: type[T]
+    ) -> Structured[T]:
+        return await ask_prompt(
+            self._client, prompt, language, lines, answer, seconds=self._seconds
+        )
 
     def _describe(self, problems: Sequence[str], parts: int) -> tuple[By, str]:
         """Return who read a conversation of several parts, and what went wrong."""
@@ -202,56 +178,58 @@ class _PromptConversation:
         self.utterances = dict(enumerate(utterances, 1))
         self._context = list(context)[-_CONTEXT_LINES:]
         self._lines = {
-            number: utterance_line(number, one, text)
-            for number, one in self.utterances.items()
-            if (text := _visible_text(one))
+            number: wire.utterance_line(number, utterance, text)
+            for number, utterance in self.utterances.items()
+            if (text := _visible_text(utterance))
         }
-        self.language = _language([one.text for one in utterances])
+        self.language = language_of(" ".join(utterance.text for utterance in utterances))
 
     @property
     def has_speech(self) -> bool:
-        """Return True if a person says anything."""
         return any(is_person(self.utterances[number]) for number in self._lines)
 
-    def groups(self) -> list[dict[int, str]]:
-        """Return the numbered lines in groups that fit one prompt."""
-        numbered = list(self._lines.items())
-        return [dict(group) for group in batches(numbered, MAX_LINES, MAX_CHARACTERS)]
+    def groups(self) -> Iterator[dict[int, str]]:
+        """Yield the numbered lines in groups that fit one prompt."""
+        group: dict[int, str] = {}
+        size = 0
+        for number, line in self._lines.items():
+            if group and (len(group) >= MAX_LINES or size + len(line) > MAX_CHARACTERS):
+                yield group
+                group, size = {}, 0
+            group[number] = line
+            size += len(line)
+        if group:
+            yield group
 
-    def utterances_of(self, group: dict[int, str]) -> list[Utterance]:
-        """Return the utterances of a group."""
-        return [self.utterances[number] for number in group]
+    def utterances_of(self, group: dict[int, str]) -> dict[int, Utterance]:
+        return {number: self.utterances[number] for number in group}
 
     def earlier(self, group: dict[int, str]) -> list[Utterance]:
-        """Return the utterances before a group."""
-        first = min(group)
-        before = [one for number, one in self.utterances.items() if number < first]
+        before = list(self.utterances.values())[: min(group) - 1]
         return [*self._context, *before][-_CONTEXT_LINES:]
 
     def before(self, group: dict[int, str]) -> list[str]:
         """Return the utterances before a group as lines that give no facts."""
-        texts = [(one, _visible_text(one)) for one in self.earlier(group)]
-        return [utterance_line(0, one, text, context=True) for one, text in texts if text]
+        return [
+            wire.utterance_line(0, utterance, text, context=True)
+            for utterance in self.earlier(group)
+            if (text := _visible_text(utterance))
+        ]
 
 
-def _visible_text(one: Utterance) -> str:
-    """Return what a model sees of an utterance: people's own words, and nothing of tools."""
-    if is_person(one):
-        return own_words(one.text)
-    return own_words(one.text) if one.role == "assistant" else ""
+def _visible_text(utterance: Utterance) -> str:
+    """Return the words of people and assistants; a model sees nothing of tools."""
+    is_visible = is_person(utterance) or utterance.role == Role.ASSISTANT
+    return own_words(utterance.text) if is_visible else ""
 
 
-def _language(texts: Sequence[str]) -> Language:
-    return "zh" if any("\u4e00" <= char <= "\u9fff" for text in texts for char in text) else "en"
-
-
-def _entities(answer: RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:
+def _entities(answer: wire.RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:
     """Return the entities that the relations connect, with the types from the model."""
-    types = {fold_name(end_name(one.name)): one.type for one in answer.entities}
+    types = {fold_name(verify.end_name(item.name)): item.type for item in answer.entities}
     types[USER] = "person"
-    names = [name for one in relations for name in (one.source, one.destination)]
+    names = [name for relation in relations for name in (relation.source, relation.destination)]
     entities: dict[str, Entity] = {}
     for name in names:
         kind = types.get(fold_name(name), "")
-        entities[fold_name(name)] = Entity(name, kind if kind in ENTITY_TYPES else "thing")  # type: ignore[arg-type]
+        entities[fold_name(name)] = Entity(name, kind if kind in verify.ENTITY_TYPES else "thing")  # type: ignore[arg-type]
     return entities

@@ -11,7 +11,7 @@ from memrecall.extraction.protocol import Fact, Known
 from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.rules.extractor import build_graph
 from memrecall.extraction.summaries import summarise
-from memrecall.extraction.wire import read_lines, read_time, read_utterance, read_zone
+from memrecall.extraction.wire import read_lines, read_number, read_time, read_utterance, read_zone
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
 from memrecall.types import Language, format_time
 
@@ -19,59 +19,54 @@ from memrecall.types import Language, format_time
 _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-def facts_answer(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `extract_facts`."""
+def _answer_facts(request: RuleRequest) -> RuleAnswer:
     lines = list(_lines(request))
     now, zone = _setting(lines)
-    utterances = [
-        read_utterance(line) for line in lines if "text" in line and not line.get("context")
-    ]
-    before = [read_utterance(line) for line in lines if "text" in line and line.get("context")]
-    facts = build_facts(read_statements(utterances, now=now, zone=zone, context=before))
+    messages = [line for line in lines if "text" in line]
+    utterances = [read_utterance(line) for line in messages if not line.get("context")]
+    context = [read_utterance(line) for line in messages if line.get("context")]
+    facts = build_facts(read_statements(utterances, now=now, zone=zone, context=context))
     return _json({"facts": [_fact(fact) for fact in facts]})
 
 
-def decide_answer(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `decide`."""
+def _answer_decide(request: RuleRequest) -> RuleAnswer:
     lines = list(_lines(request))
-    known = [_known(line) for line in lines if "known" in line]
+    known = [_read_known(line) for line in lines if "known" in line]
     facts = {_number(line["fact"]): _read_fact(line) for line in lines if "fact" in line}
     numbers = {id(fact): number for number, fact in facts.items()}
     decisions = [
         {
-            "fact": numbers[id(one.fact)],
-            "event": one.event,
-            "known": int(one.memory_key) if one.memory_key else None,
-            "reason": one.reason,
+            "fact": numbers[id(decision.fact)],
+            "event": decision.event,
+            "known": int(decision.memory_key) if decision.memory_key else None,
+            "reason": decision.reason,
         }
-        for one in decide(list(facts.values()), known)
+        for decision in decide(list(facts.values()), known)
     ]
     return _json({"decisions": decisions})
 
 
-def relations_answer(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `extract_relations`."""
+def _answer_relations(request: RuleRequest) -> RuleAnswer:
     lines = list(_lines(request))
     now, _ = _setting(lines)
     utterances = [read_utterance(line) for line in lines if "text" in line]
     entities, relations = build_graph(utterances, now=now)
     items = [
         {
-            "source": one.source,
-            "relationship": one.relationship,
-            "destination": one.destination,
-            "sources": [_number(source) for source in one.source_ids],
-            "since": one.valid_from and format_time(one.valid_from),
-            "ended": one.ended,
+            "source": relation.source,
+            "relationship": relation.relationship,
+            "destination": relation.destination,
+            "sources": [_number(source) for source in relation.source_ids],
+            "since": relation.valid_from and format_time(relation.valid_from),
+            "ended": relation.ended,
         }
-        for one in relations
+        for relation in relations
     ]
-    nodes = [{"name": one.name, "type": one.type} for one in entities]
+    nodes = [{"name": entity.name, "type": entity.type} for entity in entities]
     return _json({"entities": nodes, "relations": items})
 
 
-def summary_answer(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `summarise`."""
+def _answer_summarise(request: RuleRequest) -> RuleAnswer:
     lines = list(_lines(request))
     limit = next((line["limit"] for line in lines if isinstance(line.get("limit"), int)), 1_000)
     items = [
@@ -85,10 +80,10 @@ def summary_answer(request: RuleRequest) -> RuleAnswer:
 
 
 EXTRACTION_RULES: dict[str, Rule] = {
-    "extract_facts": facts_answer,
-    "decide": decide_answer,
-    "extract_relations": relations_answer,
-    "summarise": summary_answer,
+    "extract_facts": _answer_facts,
+    "decide": _answer_decide,
+    "extract_relations": _answer_relations,
+    "summarise": _answer_summarise,
 }
 """A rule for each prompt of extraction, by the prompt's name."""
 
@@ -110,7 +105,7 @@ def _setting(lines: list[dict[str, Any]]) -> tuple[datetime, Any]:
 
 
 def _number(value: object) -> int:
-    return int(value) if isinstance(value, int | str) and str(value).isdigit() else 0
+    return read_number(value) or 0
 
 
 def _fact(fact: Fact) -> dict[str, Any]:
@@ -135,7 +130,7 @@ def _read_fact(line: dict[str, Any]) -> Fact:
     )
 
 
-def _known(line: dict[str, Any]) -> Known:
+def _read_known(line: dict[str, Any]) -> Known:
     return Known(
         str(_number(line["known"])),
         str(line.get("text", "")),

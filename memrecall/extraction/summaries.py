@@ -4,15 +4,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules.conversation import read_sentence
-from memrecall.extraction.rules.sentences import Sentence, detect_language, split_sentences
+from memrecall.extraction.rules.sentences import Sentence, split_sentences
 from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext
 from memrecall.text.highlights import best_cut
-from memrecall.text.language import STOP_CHARS, STOP_TERMS
+from memrecall.text.language import STOP_CHARS, STOP_TERMS, language_of
 from memrecall.text.tokens import BREAK, analyze
 from memrecall.types import Language, Role
 
@@ -38,30 +38,21 @@ _ROLE_NAMES: dict[Language, dict[Role, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A sentence with its speaker and day."""
+    """A sentence with its speaker, day, terms and score."""
 
     sentence: Sentence
     speaker: str
     day: str
     role: Role
-
-
-@dataclass(frozen=True, slots=True)
-class _ScoredLine:
-    """A line with its terms and its score."""
-
-    text: str
-    speaker: str
-    day: str
     terms: frozenset[str]
-    score: float
+    score: float = 0.0
 
 
 def summarise(
     lines: str | Sequence[Utterance | str], limit_characters: int, language: Language | None = None
 ) -> str:
     """Return the most informative sentences within the limit; everything if it fits."""
-    scored = list(_score_lines([lines] if isinstance(lines, str) else lines, language))
+    scored = _score_lines([lines] if isinstance(lines, str) else lines, language)
     whole = _write(scored)
     if len(whole) <= limit_characters:
         return whole
@@ -69,7 +60,7 @@ def summarise(
     for place in _rank(scored):
         if scored[place].score <= _MIN_SCORE:
             break
-        if len(_write([scored[one] for one in sorted({*chosen, place})])) <= limit_characters:
+        if len(_write([scored[other] for other in sorted({*chosen, place})])) <= limit_characters:
             chosen.add(place)
     if chosen:
         return _write([scored[place] for place in sorted(chosen)])
@@ -77,32 +68,25 @@ def summarise(
     return _cut(_write([best]), limit_characters) if best else ""
 
 
-def _score_lines(
-    lines: Sequence[Utterance | str], language: Language | None
-) -> Iterator[_ScoredLine]:
-    pieces = [piece for line in lines for piece in _split_line(line, language)]
-    if len(pieces) > _MAX_SENTENCES:
-        by_length = sorted(
-            range(len(pieces)), key=lambda place: (-len(pieces[place].sentence.text), place)
-        )
-        pieces = [pieces[place] for place in sorted(by_length[:_MAX_SENTENCES])]
-    terms = [frozenset(_terms(piece.sentence.text)) for piece in pieces]
-    counts = Counter(term for group in terms for term in group)
-    for piece, group in zip(pieces, terms, strict=True):
-        text = piece.sentence.text + _end_mark(piece.sentence)
-        yield _ScoredLine(text, piece.speaker, piece.day, group, _score(piece, group, counts))
+def _score_lines(messages: Sequence[Utterance | str], language: Language | None) -> list[_Line]:
+    lines = [line for message in messages for line in _split_message(message, language)]
+    if len(lines) > _MAX_SENTENCES:
+        places = sorted(range(len(lines)), key=lambda place: -len(lines[place].sentence.text))
+        lines = [lines[place] for place in sorted(places[:_MAX_SENTENCES])]
+    counts = Counter(term for line in lines for term in line.terms)
+    return [replace(line, score=_score(line, counts)) for line in lines]
 
 
-def _split_line(line: Utterance | str, language: Language | None) -> Iterator[_Line]:
-    if isinstance(line, str):
-        speaker, day, role, text = "", "", Role.USER, line
+def _split_message(message: Utterance | str, language: Language | None) -> Iterator[_Line]:
+    if isinstance(message, str):
+        speaker, day, role, text = "", "", Role.USER, message
     else:
-        text, role = line.text, line.role
-        names = _ROLE_NAMES[language or detect_language(text)]
-        speaker = line.speaker or names.get(role, str(role))
-        day = f"{line.ts:%Y-%m-%d}" if line.ts else ""
+        text, role = message.text, message.role
+        names = _ROLE_NAMES[language or language_of(text)]
+        speaker = message.speaker or names.get(role, str(role))
+        day = f"{message.ts:%Y-%m-%d}" if message.ts else ""
     for sentence in split_sentences(text):
-        yield _Line(sentence, speaker, day, role)
+        yield _Line(sentence, speaker, day, role, frozenset(_terms(sentence.text)))
 
 
 def _terms(text: str) -> Iterator[str]:
@@ -111,11 +95,11 @@ def _terms(text: str) -> Iterator[str]:
             yield atom
 
 
-def _score(line: _Line, terms: frozenset[str], counts: Counter[str]) -> float:
+def _score(line: _Line, counts: Counter[str]) -> float:
     """Score a sentence by its frequent terms, and by whether it states a fact."""
+    sentence, terms = line.sentence, line.terms
     if len(terms) < 2:
         return _MIN_SCORE * len(terms)
-    sentence = line.sentence
     score = sum(1 + math.log(counts[term]) for term in terms) / math.sqrt(len(terms) + 3)
     if read_sentence(sentence, SpeakerContext(None), _ANY_TIME):
         score *= _STATEMENT_WEIGHT
@@ -125,44 +109,45 @@ def _score(line: _Line, terms: frozenset[str], counts: Counter[str]) -> float:
     return score * (1 if is_person else _ASSISTANT_WEIGHT)
 
 
-def _rank(lines: Sequence[_ScoredLine]) -> Iterator[int]:
+def _rank(lines: Sequence[_Line]) -> Iterator[int]:
     """Yield the places of the lines, best first; repeated terms count less."""
-    seen: set[str] = set()
-    ranked = sorted(range(len(lines)), key=lambda place: (-lines[place].score, place))
+    covered: set[str] = set()
+    ranked = sorted(range(len(lines)), key=lambda place: -lines[place].score)
     while ranked:
-        best = max(ranked[:_CANDIDATES], key=lambda place: (_discount(lines[place], seen), -place))
+        candidates = ranked[:_CANDIDATES]
+        best = max(candidates, key=lambda place: (_discount(lines[place], covered), -place))
         ranked.remove(best)
-        seen |= lines[best].terms
+        covered |= lines[best].terms
         yield best
 
 
-def _discount(line: _ScoredLine, seen: set[str]) -> float:
+def _discount(line: _Line, covered: set[str]) -> float:
     if not line.terms:
         return 0.0
-    repeated = len(line.terms & seen) / len(line.terms)
+    repeated = len(line.terms & covered) / len(line.terms)
     return line.score * (1 - repeated * (1 - _REPEATED_WEIGHT))
 
 
-def _write(lines: Sequence[_ScoredLine]) -> str:
+def _write(lines: Sequence[_Line]) -> str:
     """Return a line of text for each turn, with the day where it changes."""
-    written: list[str] = []
+    turns: list[str] = []
     day = speaker = None
     for line in lines:
-        if line.speaker == speaker and line.day == day and written:
-            written[-1] += ("" if detect_language(line.text) == "zh" else " ") + line.text
+        text = line.sentence.text + _end_mark(line.sentence)
+        if line.speaker == speaker and line.day == day and turns:
+            turns[-1] += ("" if language_of(text) == "zh" else " ") + text
             continue
         date = f"[{line.day}] " if line.day and line.day != day else ""
-        written.append(date + (f"{line.speaker}: " if line.speaker else "") + line.text)
+        turns.append(date + (f"{line.speaker}: " if line.speaker else "") + text)
         day, speaker = line.day, line.speaker
-    return "\n".join(written)
+    return "\n".join(turns)
 
 
 def _end_mark(sentence: Sentence) -> str:
     if sentence.text.endswith(_END_MARKS):
         return ""
-    if sentence.is_question:
-        return "？" if sentence.language == "zh" else "?"
-    return "。" if sentence.language == "zh" else "."
+    statement, question = ("。", "？") if sentence.language == "zh" else (".", "?")
+    return question if sentence.is_question else statement
 
 
 def shorten(text: str, limit: int) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import cast, get_args
 
+from memrecall.extraction.conflicts import fold
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
 from memrecall.extraction.names import fold_name
 from memrecall.extraction.protocol import (
@@ -23,7 +24,6 @@ from memrecall.extraction.rules.conversation import slot_name
 from memrecall.extraction.rules.sentences import is_person
 from memrecall.extraction.signature import fact_keywords, fact_signature
 from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time
-from memrecall.text.normalize import normalize
 
 TYPES = frozenset(get_args(MemoryType))
 ENTITY_TYPES = frozenset(get_args(EntityType))
@@ -40,7 +40,10 @@ def check_fact(item: FactItem, utterances: Mapping[int, Utterance], now: datetim
         return None
     speaker = sources[-1].speaker
     subject = _subject(item.about, speaker, utterances)
-    if _is_other(subject, speaker, utterances) and not _name_occurs(sources, subject):
+    speakers = {message.speaker for message in utterances.values()}
+    is_other = subject != (speaker or USER) and subject in speakers
+    # One participant's words are evidence about another only if they name them.
+    if is_other and not any(fold(subject) in fold(source.text) for source in sources):
         return None
     since = read_time(item.since) or sources[-1].ts or now
     return Fact(
@@ -48,7 +51,7 @@ def check_fact(item: FactItem, utterances: Mapping[int, Utterance], now: datetim
         subject,
         cast(MemoryType, item.type) if item.type in TYPES else "general",
         slot_name(item.field[:_MAX_FIELD]),
-        tuple(one.message_id for one in sources),
+        tuple(source.message_id for source in sources),
         min(since, now) if item.type != "plan" else sources[-1].ts or now,
         item.negated,
         fact_keywords(text, subject),
@@ -59,57 +62,46 @@ def _sources(
     text: str, numbers: Sequence[int], utterances: Mapping[int, Utterance]
 ) -> list[Utterance]:
     """Return the utterances that a fact comes from; without numbers, the most similar one."""
-    spoken = {number: one for number, one in utterances.items() if is_person(one)}
-    named = [spoken[number] for number in dict.fromkeys(numbers) if number in spoken]
-    if named or numbers:
-        return named
+    by_people = {number: item for number, item in utterances.items() if is_person(item)}
+    if numbers:
+        return _cited(numbers, by_people)
     terms = fact_signature(text).terms
-    shared = {number: len(terms & fact_signature(one.text).terms) for number, one in spoken.items()}
+    shared = {
+        number: len(terms & fact_signature(item.text).terms) for number, item in by_people.items()
+    }
     best = max(shared, key=lambda number: (shared[number], -number), default=None)
-    return [spoken[best]] if best is not None and (shared[best] or len(spoken) == 1) else []
+    return [by_people[best]] if best is not None and (shared[best] or len(shared) == 1) else []
+
+
+def _cited(numbers: Sequence[int], utterances: Mapping[int, Utterance]) -> list[Utterance]:
+    return [utterances[number] for number in dict.fromkeys(numbers) if number in utterances]
 
 
 def _subject(about: str, speaker: str | None, utterances: Mapping[int, Utterance]) -> str:
     if fold_name(about) in _SPEAKER:
         return speaker or USER
-    names = {fold_name(one.speaker): one.speaker for one in utterances.values() if one.speaker}
+    speakers = {item.speaker for item in utterances.values() if item.speaker}
+    names = {fold_name(name): name for name in speakers}
     return names.get(fold_name(about), about)
-
-
-def _is_other(subject: str, speaker: str | None, utterances: Mapping[int, Utterance]) -> bool:
-    """Return True if the subject is another participant of the conversation."""
-    return subject != (speaker or USER) and any(
-        one.speaker == subject for one in utterances.values()
-    )
-
-
-def _name_occurs(sources: Sequence[Utterance], name: str) -> bool:
-    return any(normalize(name).casefold() in normalize(one.text).casefold() for one in sources)
 
 
 def check_relation(
     item: RelationItem, utterances: Mapping[int, Utterance], now: datetime
 ) -> Relation | None:
     """Return the relation, or None if the conversation does not name both ends."""
-    texts = normalize(" ".join(one.text for one in utterances.values())).casefold()
-    speakers = {fold_name(one.speaker or USER) for one in utterances.values()}
+    text = fold(" ".join(message.text for message in utterances.values()))
+    speakers = {fold_name(message.speaker or USER) for message in utterances.values()}
     ends = (end_name(item.source), end_name(item.destination))
-    named = [
-        end and (normalize(end).casefold() in texts or fold_name(end) in speakers) for end in ends
-    ]
-    sources = [utterances[number] for number in dict.fromkeys(item.sources) if number in utterances]
-    spoken = (
-        [one for one in sources if is_person(one)]
-        if item.sources
-        else _any_source(utterances, ends)
-    )
+    are_named = all(end and (fold(end) in text or fold_name(end) in speakers) for end in ends)
+    by_people = {number: message for number, message in utterances.items() if is_person(message)}
+    naming = [message for message in by_people.values() if any(end in message.text for end in ends)]
+    sources = _cited(item.sources, by_people) if item.sources else naming[-1:]
     verb = re.sub(r"\W+", "_", item.relationship.strip().lower()).strip("_")
-    if not all(named) or not verb or not spoken:
+    if not are_named or not verb or not sources:
         return None
-    since = read_time(item.since) or spoken[-1].ts or now
-    return Relation(
-        ends[0], verb, ends[1], tuple(one.message_id for one in spoken), since, item.ended
-    )
+    since = read_time(item.since) or sources[-1].ts or now
+    ids = tuple(source.message_id for source in sources)
+    return Relation(ends[0], verb, ends[1], ids, since, item.ended)
 
 
 def end_name(name: str) -> str:
@@ -117,19 +109,14 @@ def end_name(name: str) -> str:
     return USER if fold_name(name) in _SPEAKER and name else name
 
 
-def _any_source(utterances: Mapping[int, Utterance], ends: tuple[str, str]) -> list[Utterance]:
-    spoken = [one for one in utterances.values() if is_person(one)]
-    naming = [one for one in spoken if any(end in one.text for end in ends)]
-    return naming[-1:]
-
-
 _CERTAIN = (KNOWN_ALREADY, REPLACED_LATER)
 
 
-def open_facts(facts: Sequence[Fact], decisions: Sequence[Decision]) -> list[int]:
-    """Return the places of the facts that the rules cannot decide for certain."""
-    sure = {id(one.fact) for one in decisions if one.event == "NONE" and one.reason in _CERTAIN}
-    return [at for at, fact in enumerate(facts) if id(fact) not in sure]
+def undecided_facts(facts: Sequence[Fact], decisions: Sequence[Decision]) -> list[int]:
+    """Return the indexes of the facts that the rules cannot decide for certain."""
+    certain = (choice for choice in decisions if choice.event == "NONE")
+    decided = {id(choice.fact) for choice in certain if choice.reason in _CERTAIN}
+    return [index for index, fact in enumerate(facts) if id(fact) not in decided]
 
 
 def merge_verdicts(
@@ -144,16 +131,16 @@ def merge_verdicts(
     denies nothing never just deletes.
     """
     memories = dict(enumerate(known, 1))
-    verdict_of = {one.fact: one for one in reversed(verdicts) if one.fact is not None}
-    open_ones = set(open_facts(facts, by_rules))
+    verdict_of = {verdict.fact: verdict for verdict in reversed(verdicts)}
+    undecided = undecided_facts(facts, by_rules)
     used: set[str] = set()
     merged: list[Decision] = []
-    for at, fact in enumerate(facts):
-        rules = [one for one in by_rules if one.fact is fact]
-        verdict = verdict_of.get(at) if at in open_ones else None
+    for index, fact in enumerate(facts):
+        verdict = verdict_of.get(index) if index in undecided else None
         decision = _apply_verdict(fact, verdict, memories, used) if verdict else None
-        chosen = [decision] if decision else [_unless_used(one, used) for one in rules]
-        used |= {one.memory_key for one in chosen if one.memory_key and one.event != "NONE"}
+        fallback = [_unless_used(choice, used) for choice in by_rules if choice.fact is fact]
+        chosen = [decision] if decision else fallback
+        used |= {item.memory_key for item in chosen if item.memory_key and item.event != "NONE"}
         merged += chosen
     return tuple(merged)
 
@@ -167,25 +154,20 @@ def _apply_verdict(
     if memory is not None and fold_name(memory.subject) != fold_name(fact.subject):
         return None
     reason = verdict.reason or "the model said so"
-    if fact.memory_type == RETRACTION:
-        return _retract(fact, event, memory, used, reason)
+    is_retraction = fact.memory_type == RETRACTION
+    if event in ("UPDATE", "DELETE") and memory is not None and memory.memory_key not in used:
+        if is_retraction:
+            return Decision("DELETE", fact, memory.memory_key, reason=reason)
+        # A contradicting fact is stored, because deleting alone would lose it.
+        field = None if fact.field else memory.field
+        return Decision("UPDATE", fact, memory.memory_key, fact.text, reason, field)
+    if event in ("NONE", "ADD") and is_retraction:
+        return Decision("NONE", fact, reason=reason)
     if event == "ADD":
         return Decision("ADD", fact, text=fact.text, reason=reason)
     if event == "NONE":
         return Decision("NONE", fact, memory.memory_key if memory else None, reason=reason)
-    if event in ("UPDATE", "DELETE") and memory is not None and memory.memory_key not in used:
-        # A contradicting fact is stored, because deleting alone would lose it.
-        field = None if fact.field else memory.field
-        return Decision("UPDATE", fact, memory.memory_key, fact.text, reason, field)
     return None
-
-
-def _retract(
-    fact: Fact, event: str, memory: Known | None, used: set[str], reason: str
-) -> Decision | None:
-    if event in ("UPDATE", "DELETE") and memory is not None and memory.memory_key not in used:
-        return Decision("DELETE", fact, memory.memory_key, reason=reason)
-    return Decision("NONE", fact, reason=reason) if event in ("NONE", "ADD") else None
 
 
 def _unless_used(decision: Decision, used: set[str]) -> Decision:

@@ -1,12 +1,12 @@
 """The JSON lines in which a model sees conversations, and the answers it gives."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Fact, Known, Utterance
@@ -23,21 +23,17 @@ def _text(value: object) -> str:
     return "" if value is None or value in ("null", "None", "none") else str(value).strip()
 
 
-def _number(value: object) -> int | None:
-    numbers = _numbers(value)
-    return numbers[0] if numbers else None
+def read_number(value: object) -> int | None:
+    """Return the first number in a value, or None."""
+    return next(iter(_numbers(value)), None)
 
 
 Text = Annotated[str, BeforeValidator(_text)]
 Numbers = Annotated[list[int], BeforeValidator(_numbers)]
-Number = Annotated[int | None, BeforeValidator(_number)]
+Number = Annotated[int | None, BeforeValidator(read_number)]
 
 
-class _ModelReply(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-
-class FactItem(_ModelReply):
+class FactItem(BaseModel):
     """A fact as a model writes it; only the text is required."""
 
     text: Text
@@ -54,18 +50,29 @@ class FactItem(_ModelReply):
         return {"text": value} if isinstance(value, str) else value
 
 
-class FactsAnswer(_ModelReply):
-    """The answer to the prompt `extract_facts`."""
+class _ListAnswer(BaseModel):
+    """An answer with one list, which may also come as a bare list or as its only item."""
 
-    facts: list[FactItem]
+    item_key: ClassVar[str]
 
     @model_validator(mode="before")
     @classmethod
-    def _from_list(cls, value: object) -> object:
-        return _wrap(value, "facts", "text")
+    def _wrap(cls, value: object) -> object:
+        (name,) = cls.model_fields
+        if isinstance(value, list):
+            return {name: value}
+        is_item = isinstance(value, dict) and name not in value and cls.item_key in value
+        return {name: [value]} if is_item else value
 
 
-class DecisionItem(_ModelReply):
+class FactsAnswer(_ListAnswer):
+    """The answer to the prompt `extract_facts`."""
+
+    item_key = "text"
+    facts: list[FactItem]
+
+
+class DecisionItem(BaseModel):
     """A decision as a model writes it."""
 
     fact: Number
@@ -74,25 +81,21 @@ class DecisionItem(_ModelReply):
     reason: Text = ""
 
 
-class DecisionsAnswer(_ModelReply):
+class DecisionsAnswer(_ListAnswer):
     """The answer to the prompt `decide`."""
 
+    item_key = "event"
     decisions: list[DecisionItem]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_list(cls, value: object) -> object:
-        return _wrap(value, "decisions", "event")
 
-
-class EntityItem(_ModelReply):
+class EntityItem(BaseModel):
     """An entity as a model writes it."""
 
     name: Text
     type: Text = ""
 
 
-class RelationItem(_ModelReply):
+class RelationItem(BaseModel):
     """A relation as a model writes it."""
 
     source: Text
@@ -103,26 +106,17 @@ class RelationItem(_ModelReply):
     ended: bool = False
 
 
-class RelationsAnswer(_ModelReply):
+class RelationsAnswer(BaseModel):
     """The answer to the prompt `extract_relations`."""
 
     entities: list[EntityItem] = Field(default_factory=list)
     relations: list[RelationItem]
 
 
-class SummaryAnswer(_ModelReply):
+class SummaryAnswer(BaseModel):
     """The answer to the prompt `summarise`."""
 
     summary: Text
-
-
-def _wrap(value: object, name: str, required: str) -> Any:
-    """Wrap a bare list, or a single item, in the requested object."""
-    if isinstance(value, list):
-        return {name: value}
-    if isinstance(value, dict) and name not in value and required in value:
-        return {name: [value]}
-    return value
 
 
 MAX_TEXT = 4_000  # Characters of one message in a prompt.
@@ -146,7 +140,7 @@ def read_lines(text: str) -> Iterator[dict[str, Any]]:
 
 
 def utterance_line(number: int, utterance: Utterance, text: str, *, context: bool = False) -> str:
-    """Return an utterance as a line; the number stands for its id."""
+    """Return an utterance as a line, with the number as its id."""
     return to_line(
         {
             "id": number,
@@ -187,12 +181,8 @@ def read_time(value: object) -> datetime | None:
 
 def setting_line(now: datetime, zone: tzinfo, prompt: str | None) -> str:
     """Return the current time, the time zone and the guidance as a line."""
-    return to_line({"now": format_time(now), "zone": zone_name(zone), "guidance": prompt})
-
-
-def zone_name(zone: tzinfo) -> str:
-    """Return the name of a time zone, or its offset."""
-    return getattr(zone, "key", None) or str(zone)
+    name = getattr(zone, "key", None) or str(zone)
+    return to_line({"now": format_time(now), "zone": name, "guidance": prompt})
 
 
 def read_zone(name: object) -> tzinfo:
@@ -214,19 +204,3 @@ def known_line(number: int, known: Known) -> str:
     line = {"known": number, "text": known.text, "about": known.subject, "type": known.memory_type}
     since = known.valid_from and format_time(known.valid_from)
     return to_line({**line, "field": known.field, "since": since})
-
-
-def batches(
-    numbered: Sequence[tuple[int, str]], max_lines: int, max_characters: int
-) -> Iterable[list[tuple[int, str]]]:
-    """Yield the numbered lines in groups that fit one prompt."""
-    group: list[tuple[int, str]] = []
-    size = 0
-    for number, line in numbered:
-        if group and (len(group) >= max_lines or size + len(line) > max_characters):
-            yield group
-            group, size = [], 0
-        group.append((number, line))
-        size += len(line)
-    if group:
-        yield group

@@ -41,7 +41,7 @@ async def import_export(library: Library, path: Path, user_id: str | None = None
     records: dict[str, list[dict[str, Any]]] = {}
     for number, line in read_lines(path):
         report.lines += 1
-        record = _parse_record(number, line)
+        record = parse_record(number, line)
         records.setdefault(str(record["row"].get("user_id")), []).append(record)
     if user_id is not None and len(records) > 1:
         raise InvalidArgument(
@@ -56,12 +56,13 @@ async def import_export(library: Library, path: Path, user_id: str | None = None
     return report
 
 
-def _parse_record(number: int, line: bytes) -> dict[str, Any]:
+def parse_record(number: int, line: str | bytes) -> dict[str, Any]:
+    """Return one line of an export; raise InvalidArgument with its number if it is invalid."""
     try:
         record = json.loads(line)
     except ValueError as error:
         raise InvalidArgument(
-            f"line {number} is not JSON: {error}", hint="Pass a file written by export"
+            f"line {number} is not JSON: {error}", hint="Pass what export has written"
         ) from None
     if not isinstance(record, dict) or not isinstance(record.get("row"), dict):
         raise InvalidArgument(

@@ -68,34 +68,20 @@ class Importer:
     async def _run(self, path: Path, strict: bool, advance: Advance) -> ImportReport:
         report = ImportReport()
         batch: list[_NumberedEntry] = []
-        all_entries: list[_NumberedEntry] = []
         for number, line in read_lines(path, advance):
             report.lines += 1
-            entry = self._parse(number, line, report)
-            if entry is None:
-                continue
-            if strict:
-                all_entries.append(entry)
-                continue
-            batch.append(entry)
-            if len(batch) == BATCH:
+            try:
+                batch.append(_NumberedEntry(number, read_entry(line, self._default_user)))
+            except CallerError as error:
+                report.bad.append(BadLine(number, str(error)))
+            if len(batch) == BATCH and not strict:
                 await self._store(batch, report)
                 batch = []
-        if strict:
-            await self._store_all(all_entries, report)
-        else:
-            await self._store(batch, report)
+        await (self._store_all if strict else self._store)(batch, report)
         if report.repeated:
             # An earlier import may have been interrupted before the vectors were stored.
             await self._library.vectors.embed_pending(report.users)
         return report
-
-    def _parse(self, number: int, line: bytes, report: ImportReport) -> _NumberedEntry | None:
-        try:
-            return _NumberedEntry(number, read_entry(line, self._default_user))
-        except CallerError as error:
-            report.bad.append(BadLine(number, str(error)))
-            return None
 
     async def _store(self, batch: list[_NumberedEntry], report: ImportReport) -> None:
         """Store a batch; if lines of it conflict, store the others without them."""

@@ -10,7 +10,7 @@ from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
 from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Jobs, Processes, Schedule
-from memrecall.memory.recall import client_of
+from memrecall.memory.recall import client_of, require_one_database
 from memrecall.memory.reranking import Reranker, make_reranker
 from memrecall.memory.search import RecallTimes
 from memrecall.memory.short_term import ShortTermMemory
@@ -178,13 +178,7 @@ def make_extractor(settings: Settings, client: Any = None) -> Extractor:
 
 
 class MemoryBase:
-    """A memory bound to a scope.
-
-    What is bound here (`user_id`, `agent_id`, `session_id`, `permissions`) holds for every call;
-    `actor` is the author that change histories record. Without `db`, `settings` or a `library` the
-    database of the settings is opened at first use. Without an `extractor`, the model of the
-    settings extracts facts, or else rules do.
-    """
+    """A memory bound to a scope; `AsyncMemory` describes the arguments."""
 
     def __init__(
         self,
@@ -202,11 +196,7 @@ class MemoryBase:
         reranker: Reranker | None = None,
         redact: Redact | None = None,
     ) -> None:
-        if library is not None and (db is not None or settings is not None):
-            raise InvalidArgument(
-                "library excludes db and settings: it has an open database",
-                hint="Leave out db and settings",
-            )
+        require_one_database(library, db, settings)
         granted = frozenset(map(Permission, permissions))
         self._binding = ScopeBinding(user_id, agent_id, session_id, granted)
         self._actor = check_text("actor", actor)
@@ -268,14 +258,8 @@ class MemoryBase:
     async def _open(self) -> Resources:
         return await self._shared.open()
 
-    def _scope(
-        self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
-        run_id: str | None = None,
-    ) -> Scope:
-        return self._binding.scope(user_id, agent_id, session_id, run_id)
+    def _scope(self, *ids: str | None) -> Scope:
+        return self._binding.scope(*ids)
 
     async def _scope_of(self, store: Store, memory_id: str, user_id: str | None) -> Scope:
         """Return the scope of a memory: the bound or named user, else its only owner."""

@@ -68,7 +68,6 @@ class SearchResults(dict[str, Any]):
     """The result of `search` and `get_all`: a dict with `results`."""
 
     def _repr_html_(self) -> str:
-        """Return the HTML that a notebook displays."""
         items: Sequence[Fields] = self["results"]
         say = _say(item["memory"] for item in items)
         scored = any("score" in item for item in items)
@@ -84,7 +83,6 @@ class MemoryResult(dict[str, Any]):
     """The result of `get` and `update`: a memory or message as a dict."""
 
     def _repr_html_(self) -> str:
-        """Return the HTML that a notebook displays."""
         say = _say([self["memory"]])
         who = self.get("speaker") or self.get("role") or self["memory_type"]
         head = f" · {short_time(_since(self))} · {self['id']}"
@@ -107,7 +105,6 @@ class AddResult(dict[str, Any]):
     """The result of `add`: a dict with `results`, `messages`, `relations` and `problems`."""
 
     def _repr_html_(self) -> str:
-        """Return the HTML that a notebook displays."""
         outcomes: Sequence[Fields] = self.get("results", ())
         relations: Sequence[Fields] = self.get("relations", ())
         say = _say(item["memory"] for item in outcomes)
@@ -122,7 +119,6 @@ class HistoryResult(list[dict[str, Any]]):
     """The result of `history`: the changes of a memory, oldest first."""
 
     def _repr_html_(self) -> str:
-        """Return the HTML that a notebook displays."""
         say = _say(change["new_memory"] or change["old_memory"] or "" for change in self)
         heads = [say(name) for name in ("event", "when", "memory", "by")]
         return str(box(table((_change_row(change, say) for change in self), heads)))
@@ -132,7 +128,6 @@ class GraphResult(dict[str, Any]):
     """The result of `graph` and `extract`: a dict with `entities`, `relations` or `paths`."""
 
     def _repr_html_(self) -> str:
-        """Return the HTML that a notebook displays."""
         entities: Sequence[Fields] = self.get("entities", ())
         paths: Sequence[Sequence[Fields]] = self.get("paths", ())
         paths = [*paths, *([relation] for relation in self.get("relations", ()))]

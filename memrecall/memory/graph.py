@@ -5,8 +5,8 @@ from collections import deque
 from datetime import datetime
 from typing import Any
 
-from memrecall.errors import InvalidArgument
 from memrecall.store import ScopedGraph, StoredRelation, fold_name, fold_text
+from memrecall.store.database.statements import require_limit
 from memrecall.text.tokens import CJK, is_cjk
 from memrecall.types import format_time
 
@@ -48,7 +48,7 @@ class GraphView:
 
     async def entities(self, *, limit: int = 100, cursor: str | None = None) -> dict[str, Any]:
         """Return a page of entities with their types and aliases, oldest first."""
-        _check_limit(limit)
+        require_limit("limit", limit, LARGEST_LIMIT)
         page = await self._graph.page(limit=limit + 1, after=cursor)
         items = [
             {"name": entity.name, "type": entity.type, "aliases": list(entity.aliases)}
@@ -61,8 +61,8 @@ class GraphView:
         self, name: str, *, depth: int = 1, as_of: datetime | None = None, limit: int = 100
     ) -> list[dict[str, Any]]:
         """Return the relations within `depth` steps of an entity, nearest first."""
-        _check_depth(depth)
-        _check_limit(limit)
+        require_limit("depth", depth, DEEPEST)
+        require_limit("limit", limit, LARGEST_LIMIT)
         frontier = {entity.entity_id for entity in await self._graph.entities([name])}
         visited = set(frontier)
         relations: dict[str, StoredRelation] = {}
@@ -80,7 +80,7 @@ class GraphView:
         self, start: str, end: str, *, depth: int = 3, as_of: datetime | None = None
     ) -> list[list[dict[str, Any]]]:
         """Return the shortest paths between two entities, each a list of relations."""
-        _check_depth(depth)
+        require_limit("depth", depth, DEEPEST)
         starts = {entity.entity_id for entity in await self._graph.entities([start])}
         goals = {entity.entity_id for entity in await self._graph.entities([end])}
         if not starts or not goals or starts & goals:
@@ -160,13 +160,3 @@ def possible_names(query: str) -> list[str]:
                 folded[start : symbols.end() if symbols else end].rstrip(_SENTENCE_ENDS)
             )
     return [name for name in names if len(name) >= _SHORTEST_NAME]
-
-
-def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= LARGEST_LIMIT:
-        raise InvalidArgument(f"limit {limit} is out of range", hint=f"Use 1 to {LARGEST_LIMIT}")
-
-
-def _check_depth(depth: int) -> None:
-    if not 1 <= depth <= DEEPEST:
-        raise InvalidArgument(f"depth {depth} is out of range", hint=f"Use 1 to {DEEPEST}")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
@@ -12,7 +12,7 @@ from memrecall.extraction.names import aliases_in
 from memrecall.extraction.protocol import Decision, Extractor, Fact, Known, Utterance
 from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
-from memrecall.memory.jobs import Processes, run_processes
+from memrecall.memory.jobs import Processes, run_process
 from memrecall.memory.records import outcome_item, to_utterance
 from memrecall.memory.short_term import SessionSummaries
 from memrecall.messages import origin_of
@@ -53,7 +53,7 @@ class MemoryFields:
     """The fields that a caller sets on every memory of one `add`."""
 
     metadata: dict[str, object] = field(default_factory=dict)
-    layer: str = "long"
+    layer: Literal["short", "long"] = "long"
     memory_type: str | None = None
     sensitive: bool = False
     expires_at: datetime | None = None
@@ -140,7 +140,7 @@ class Ingestor:
                 {"id": name, "memory": message.content, "role": message.role.value}
                 for message, name in pairs
             ]
-            result["processes"] = await run_processes(processes, items)
+            result["processes"] = [await run_process(process, items) for process in processes]
         return result
 
     async def extract_relations(self, scope: Scope, utterances: Sequence[Utterance]) -> GraphResult:
@@ -183,7 +183,6 @@ class Ingestor:
     async def _extract_memories(
         self, addition: Addition, utterances: Sequence[Utterance], problems: list[str]
     ) -> Sequence[PlanOutcome]:
-        """Extract facts, decide what each changes, and apply the decisions."""
         scope, store = addition.scope, self._library.store
         session = scope.session_id or DEFAULT_NAME
         earlier = await store.timeline(scope).thread(
@@ -286,7 +285,7 @@ def _fact_memory(
     return NewMemory(
         content=text,
         memory_type=fields.memory_type or fact.memory_type,
-        layer="short" if fields.layer == "short" else "long",
+        layer=fields.layer,
         keywords=tuple(
             Keyword(keyword=word[:NAME_LENGTH]) for word in fact.keywords[:_MOST_KEYWORDS]
         ),
@@ -309,7 +308,7 @@ def _message_memory(message: NewMessage, fields: MemoryFields) -> tuple[NewMemor
     memory = NewMemory(
         content=message.content,
         memory_type=fields.memory_type or "general",
-        layer="short" if fields.layer == "short" else "long",
+        layer=fields.layer,
         metadata={**message.metadata, "role": message.role.value},
         sensitive=fields.sensitive,
         valid_from=message.ts,

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -106,14 +106,8 @@ class Processes:
         return self._processes[name]
 
 
-async def run_processes(
-    processes: Sequence[Process], items: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Run the functions in order; return the result or error of each."""
-    return [await _run(process, items) for process in processes]
-
-
-async def _run(process: Process, items: list[dict[str, Any]]) -> dict[str, Any]:
+async def run_process(process: Process, items: list[dict[str, Any]]) -> dict[str, Any]:
+    """Run a function; return its result or error."""
     try:
         async with asyncio.timeout(process.timeout):
             if inspect.iscoroutinefunction(process.function):
@@ -123,18 +117,15 @@ async def _run(process: Process, items: list[dict[str, Any]]) -> dict[str, Any]:
                 if inspect.isawaitable(result):
                     result = await result
     except TimeoutError:
-        return {
-            "name": process.name,
-            "ok": False,
-            "error": f"timed out after {process.timeout:g} s",
-        }
+        problem = f"timed out after {process.timeout:g} s"
+        return {"name": process.name, "ok": False, "error": problem}
     # The function belongs to the application: whatever it raises is reported.
     except Exception as error:
         return {"name": process.name, "ok": False, "error": f"{type(error).__name__}: {error}"}
     return {"name": process.name, "ok": True, "result": result}
 
 
-_MOST_JOBS = 1_000  # whose results are kept
+_MOST_JOBS = 1_000  # older results are dropped
 
 
 class Jobs:
@@ -170,15 +161,14 @@ class Jobs:
             raise NotFound(
                 f"there is no job {job_id!r}", hint="Jobs are lost when their process ends"
             )
-        state: dict[str, Any] = {"job_id": job_id}
         if not task.done():
-            return {**state, "state": "running"}
+            return {"job_id": job_id, "state": "running"}
         if task.cancelled():
-            return {**state, "state": "failed", "error": "cancelled"}
-        error = task.exception()
-        if error is None:
-            return {**state, "state": "done", "result": task.result()}
-        return {**state, "state": "failed", "error": f"{type(error).__name__}: {error}"}
+            return {"job_id": job_id, "state": "failed", "error": "cancelled"}
+        if error := task.exception():
+            problem = f"{type(error).__name__}: {error}"
+            return {"job_id": job_id, "state": "failed", "error": problem}
+        return {"job_id": job_id, "state": "done", "result": task.result()}
 
     async def wait(self, job_id: str, owner: str | None = None) -> dict[str, Any]:
         """Wait for a job to end; return its state."""

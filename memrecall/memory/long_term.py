@@ -9,7 +9,7 @@ from memrecall.library.library import Library
 from memrecall.memory.records import memory_item
 from memrecall.scope import Scope
 from memrecall.store import KnowledgeEntry, MemoryQuery, NewKnowledge, read_filter
-from memrecall.types import MemoryRecord, NewMemory, Origin, format_time
+from memrecall.types import NewMemory, Origin, format_time
 
 EXPERIENCE = "experience"
 _LIMIT = 500
@@ -27,7 +27,13 @@ class UserInfo:
         page = await self._listing.page(MemoryQuery(profile_filter), limit=_LIMIT)
         profile: dict[str, list[dict[str, Any]]] = {}
         for record in page.items:
-            profile.setdefault(str(record.field), []).append(_profile_item(record))
+            item = {
+                "value": record.content,
+                "memory_id": record.memory_key,
+                "since": format_time(record.since),
+                "evidence": list(record.source_message_ids),
+            }
+            profile.setdefault(str(record.field), []).append(item)
         return profile
 
 
@@ -108,15 +114,6 @@ class LongTermMemory:
         self.user_info = UserInfo(library, scope)
         self.knowledge = DomainKnowledge(library, scope)
         self.experience = Experience(library, scope)
-
-
-def _profile_item(record: MemoryRecord) -> dict[str, Any]:
-    return {
-        "value": record.content,
-        "memory_id": record.memory_key,
-        "since": format_time(record.since),
-        "evidence": list(record.source_message_ids),
-    }
 
 
 def _knowledge_item(entry: KnowledgeEntry) -> dict[str, Any]:

@@ -4,15 +4,16 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from memrecall.errors import NotFound
+from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory.base import session_of
 from memrecall.memory.display import AddResult, HistoryResult, MemoryResult
 from memrecall.memory.ingest import Addition, MemoryFields
-from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_processes
+from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.records import (
-    ListRequest,
+    LARGEST_LIMIT,
     get_item,
-    list_items,
+    list_memories,
+    list_messages,
     memory_item,
     parse_update,
     revision_item,
@@ -22,6 +23,7 @@ from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
 from memrecall.messages import parse_new_messages, redact_text
 from memrecall.store import MemoryQuery, PendingText, RowKey, read_filter
+from memrecall.store.database.statements import require_limit
 from memrecall.types import parse_time
 
 
@@ -106,16 +108,18 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         `superseded` includes memories that no longer hold; `deleted` lists the deleted ones.
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
-        query = MemoryQuery(
-            read_filter(filters),
-            session_of(session_id, run_id),
-            _parse_time(as_of, "as_of"),
-            superseded,
-            deleted,
-        )
+        session, moment = session_of(session_id, run_id), _parse_time(as_of, "as_of")
+        query = MemoryQuery(read_filter(filters), session, moment, superseded, deleted)
         store = (await self._open()).library.store
-        request = ListRequest(query, limit, cursor, messages, has_filters=bool(filters))
-        return await list_items(store, scope, request)
+        require_limit("limit", limit, LARGEST_LIMIT)
+        if not messages:
+            return await list_memories(store, scope, query, limit, cursor)
+        if filters:
+            raise InvalidArgument(
+                "filters apply to memories, not to messages",
+                hint="Leave them out with messages=True",
+            )
+        return await list_messages(store, scope, session, limit, cursor)
 
     async def search(
         self,
@@ -149,7 +153,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         return results
 
     async def update(
-        self, memory_id: str, data: object = None, *, user_id: str | None = None, **fields: Any
+        self, /, memory_id: str, data: object = None, *, user_id: str | None = None, **fields: Any
     ) -> dict[str, Any]:
         """Update a memory in place: its text (`data`) or fields such as metadata and pinned."""
         values = parse_update(data, fields, self._shared.redact)
@@ -249,7 +253,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         """Run a registered function over the newest memories or messages."""
         process = self._shared.processes.find(name)
         page = await self.get_all(user_id, agent_id, session_id, limit=limit, messages=messages)
-        return (await run_processes([process], page["results"]))[0]
+        return await run_process(process, page["results"])
 
     write = add
     retrieve = search

@@ -36,11 +36,7 @@ async def recall(
     or a list of them. Without a `library`, the database of `db` or of the settings is opened for
     this recall. Without a `model_client`, the model of the settings is used, or else rules.
     """
-    if library is not None and (db is not None or settings is not None):
-        raise InvalidArgument(
-            "library excludes db and settings: it has an open database",
-            hint="Leave out db and settings",
-        )
+    require_one_database(library, db, settings)
     from memrecall.agent import Recaller, RecallOptions
 
     if settings is None:
@@ -55,6 +51,17 @@ async def recall(
     ):
         recaller = Recaller(opened, scope, client, options)
         return await recaller.recall(messages, as_of=as_of, observer=observer)
+
+
+def require_one_database(
+    library: Library | None, db: str | None, settings: Settings | None
+) -> None:
+    """Raise InvalidArgument if an open library comes with the settings of a database."""
+    if library is not None and (db is not None or settings is not None):
+        raise InvalidArgument(
+            "library excludes db and settings: it has an open database",
+            hint="Leave out db and settings",
+        )
 
 
 def client_of(settings: Settings) -> Any:

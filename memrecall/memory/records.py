@@ -1,7 +1,6 @@
 """Records as the plain dicts that `Memory` returns, and reading them by id and in lists."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -146,11 +145,7 @@ def hit_item(hit: Hit, record: MemoryRecord | None, user_id: str) -> dict[str, A
 
 def outcome_item(outcome: PlanOutcome) -> dict[str, Any]:
     """Return the outcome of one write as a dict."""
-    item: dict[str, Any] = {
-        "id": outcome.memory_key,
-        "memory": outcome.text,
-        "event": outcome.event,
-    }
+    item = {"id": outcome.memory_key, "memory": outcome.text, "event": outcome.event}
     if outcome.previous_key is not None:
         item["previous_id"] = outcome.previous_key
         item["previous_memory"] = outcome.previous_text
@@ -176,17 +171,6 @@ def revision_item(revision: Revision) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class ListRequest:
-    """A request for a page of memories, or of messages."""
-
-    query: MemoryQuery
-    limit: int = 100
-    cursor: str | None = None
-    messages: bool = False
-    has_filters: bool = False
-
-
 async def get_item(store: Store, scope: Scope, memory_id: str) -> MemoryResult | None:
     """Return a memory or message by its id, or None if the user has none with that id."""
     memories = await store.memories(scope).get_many([memory_id])
@@ -196,31 +180,23 @@ async def get_item(store: Store, scope: Scope, memory_id: str) -> MemoryResult |
     return MemoryResult(message_item(messages[0])) if messages else None
 
 
-async def list_items(store: Store, scope: Scope, request: ListRequest) -> SearchResults:
-    """Return a page of memories or messages, newest first."""
-    if not 1 <= request.limit <= LARGEST_LIMIT:
-        raise InvalidArgument(
-            f"limit {request.limit} is out of range", hint=f"Use 1 to {LARGEST_LIMIT}"
-        )
-    if request.messages:
-        return await _list_messages(store, scope, request)
-    page = await store.memories(scope).page(
-        request.query, limit=request.limit, cursor=request.cursor
-    )
+async def list_memories(
+    store: Store, scope: Scope, query: MemoryQuery, limit: int, cursor: str | None
+) -> SearchResults:
+    """Return a page of memories, newest first."""
+    page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
     items = [memory_item(record) for record in page.items]
     return SearchResults(results=items, next_cursor=page.next_cursor)
 
 
-async def _list_messages(store: Store, scope: Scope, request: ListRequest) -> SearchResults:
-    if request.has_filters:
-        raise InvalidArgument(
-            "filters apply to memories, not to messages", hint="Leave them out with messages=True"
-        )
-    message_filter = MessageFilter(session_id=request.query.session_id)
+async def list_messages(
+    store: Store, scope: Scope, session_id: str | None, limit: int, cursor: str | None
+) -> SearchResults:
+    """Return a page of messages, newest first."""
+    message_filter = MessageFilter(session_id=session_id)
     items: list[dict[str, Any]] = []
-    cursor = request.cursor
-    while len(items) < request.limit:
-        size = min(_MESSAGES_PER_PAGE, request.limit - len(items))
+    while len(items) < limit:
+        size = min(_MESSAGES_PER_PAGE, limit - len(items))
         page = await store.timeline(scope).page(message_filter, page_size=size, cursor=cursor)
         items += [message_item(message) for message in page.items]
         cursor = page.next_cursor

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memrecall.errors import InvalidArgument
+from memrecall.importers.exports import parse_record
 from memrecall.memory.base import MemoryBase, iterate_users
 from memrecall.memory.jobs import Schedule
 from memrecall.scope import Scope
@@ -93,7 +94,6 @@ async def sweep(store: Store, scope: Scope, options: SweepOptions) -> dict[str, 
 
 
 async def _select(store: Store, scope: Scope, options: SweepOptions) -> dict[str, str]:
-    """Return the keys of the memories to remove, with the reasons."""
     policy = options.policy
     reasons: dict[str, str] = {}
     rest: list[_Candidate] = []
@@ -208,17 +208,17 @@ class RetentionMixin(MemoryBase):
         self, agent_id: str | None, options: SweepOptions, stopping: asyncio.Event
     ) -> dict[str, Any]:
         """Sweep user by user, until all are done or `stopping` is set."""
-        users = found = removed = 0
+        users = matches = removed = 0
         reasons: Counter[str] = Counter()
         async for user in iterate_users((await self._open()).library.store):
             if stopping.is_set():
                 break
             report = await self._sweep_user(self._scope(user, agent_id), options)
             users += bool(report["found"])
-            found += report["found"]
+            matches += report["found"]
             removed += report["removed"]
             reasons += report["reasons"]
-        counts = {"users": users, "found": found, "removed": removed, "reasons": dict(reasons)}
+        counts = {"users": users, "found": matches, "removed": removed, "reasons": dict(reasons)}
         return {"dry_run": options.dry_run, **counts}
 
     async def _sweep_user(self, scope: Scope, options: SweepOptions) -> dict[str, Any]:
@@ -276,7 +276,7 @@ class RetentionMixin(MemoryBase):
         """Import the lines of `export`, all or none; return the counts by table."""
         scope = self._scope_without_agent(user_id)
         library = (await self._open()).library
-        records = [_parse_line(number, line) for number, line in enumerate(lines, 1)]
+        records = [parse_record(number, line) for number, line in enumerate(lines, 1)]
         return await library.import_user(scope.user_id, records)
 
     async def erase(self, user_id: str | None = None) -> dict[str, int]:
@@ -299,17 +299,3 @@ class RetentionMixin(MemoryBase):
                 hint="Use a Memory that is not bound to an agent",
             )
         return self._scope(user_id)
-
-
-def _parse_line(number: int, line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise InvalidArgument(
-            f"line {number} is not JSON: {error}", hint="Pass the lines of an export"
-        ) from None
-    if not isinstance(record, dict):
-        raise InvalidArgument(
-            f"line {number} is not a JSON object", hint="Pass the lines of an export"
-        )
-    return record

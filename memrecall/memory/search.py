@@ -15,6 +15,7 @@ from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest
 from memrecall.store import MemoryQuery, Store, read_filter
+from memrecall.store.database.statements import require_limit
 
 _log = logging.getLogger(__name__)
 
@@ -83,10 +84,7 @@ async def search_memories(
 
 
 async def _build_request(library: Library, scope: Scope, search: MemorySearch) -> SearchRequest:
-    if not 1 <= search.limit <= LARGEST_LIMIT:
-        raise InvalidArgument(
-            f"limit {search.limit} is out of range", hint=f"Use 1 to {LARGEST_LIMIT}"
-        )
+    require_limit("limit", search.limit, LARGEST_LIMIT)
     if search.kinds not in ("memory", "message", "all"):
         raise InvalidArgument(
             f"kinds {search.kinds!r} is not known", hint="Use memory, message or all"
@@ -118,7 +116,6 @@ async def _expand(library: Library, scope: Scope, request: SearchRequest) -> Sea
 
 
 async def _fuse_ranks(library: Library, scope: Scope, request: SearchRequest) -> SearchPage:
-    """Return the reciprocal rank fusion of keyword and semantic search."""
     wide = replace(request, threshold=0.0, limit=LARGEST_LIMIT)
     pages = [await library.search(scope, replace(wide, mode="keyword"))]
     if library.embedder is not None:

@@ -15,7 +15,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Extractor, Utterance
 from memrecall.memory.records import to_utterance
 from memrecall.scope import Scope
-from memrecall.search.ranking.small import rank_texts
+from memrecall.search.ranking.lexical import rank_texts
 from memrecall.store import Checkpoint, Store, StoredSummary
 from memrecall.text_length import estimate_tokens
 from memrecall.types import Message, check_json, check_text
@@ -82,7 +82,9 @@ class ShortTermMemory:
             check_text("the text", item.text)
         self._items = [*self._items, *new][-MOST_ITEMS:]
         self._unsaved += len(new)
-        return await self.checkpoint() if self._is_due() else None
+        is_late = self._clock() - self._saved_at >= self._every_seconds
+        is_due = self._unsaved >= self._every_messages or (is_late and self._unsaved > 0)
+        return await self.checkpoint() if is_due else None
 
     def search(self, query: str, limit: int = 10) -> list[Item]:
         """Return the items that share words with a query, best first."""
@@ -103,15 +105,7 @@ class ShortTermMemory:
         checkpoint = await self._state.latest()
         if checkpoint is None:
             return False
-        self._items = [
-            Item(
-                text=str(item["text"]),
-                role=str(item["role"]),
-                speaker=item.get("speaker"),
-                message_id=item.get("message_id"),
-            )
-            for item in checkpoint.state["items"]
-        ]
+        self._items = [Item(**item) for item in checkpoint.state["items"]]
         self.scratch = dict(checkpoint.state["scratch"])
         self._unsaved, self._saved_at = 0, self._clock()
         return True
@@ -121,10 +115,6 @@ class ShortTermMemory:
         self._require_open()
         self._items, self.scratch, self._ended = [], {}, True
         await self._state.delete_checkpoints()
-
-    def _is_due(self) -> bool:
-        is_late = self._clock() - self._saved_at >= self._every_seconds
-        return self._unsaved >= self._every_messages or (is_late and self._unsaved > 0)
 
     def _require_open(self) -> None:
         if self._ended:

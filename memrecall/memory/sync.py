@@ -166,12 +166,6 @@ class Memory:
         """The bound agent."""
         return self._inner.agent_id
 
-    def update(
-        self, memory_id: str, data: object = None, *, user_id: str | None = None, **fields: Any
-    ) -> dict[str, Any]:
-        """Update a memory in place: its text (`data`) or fields such as metadata and pinned."""
-        return self._thread.run(self._inner.update(memory_id, data, user_id=user_id, **fields))
-
     def running_jobs(self, user_id: str | None = None) -> int:
         """Return how many jobs of a user are running."""
         return self._inner.running_jobs(user_id)
@@ -205,6 +199,7 @@ class Memory:
     search = retrieve = _blocking(AsyncMemory.search)
     delete = forget = _blocking(AsyncMemory.delete)
     get = _blocking(AsyncMemory.get)
+    update = _blocking(AsyncMemory.update)
     get_all = _blocking(AsyncMemory.get_all)
     history = _blocking(AsyncMemory.history)
     undo = _blocking(AsyncMemory.undo)

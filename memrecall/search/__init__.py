@@ -6,16 +6,14 @@ from memrecall.search.index.external import ExternalVectors, VectorDB
 from memrecall.search.index.snapshot import SnapshotFolder
 from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
 from memrecall.search.ranking.lexical import all_terms, query_terms
-from memrecall.search.request import (
+from memrecall.search.request import LexicalQuery, SearchRequest, SemanticQuery
+from memrecall.search.results import (
     DegradeReason,
     Hit,
-    LexicalQuery,
     ScoredMessage,
     ScoredPage,
     ScoreParts,
     SearchPage,
-    SearchRequest,
-    SemanticQuery,
 )
 
 __all__ = [

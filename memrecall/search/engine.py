@@ -22,7 +22,8 @@ from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
 from memrecall.search.ranking.people import coverage_by_person, find_speakers, to_first_person
 from memrecall.search.ranking.scores import relevance
 from memrecall.search.ranking.selection import RankPosition
-from memrecall.search.request import KINDS, Hit, Mode, SearchPage, SearchRequest
+from memrecall.search.request import KINDS, Mode, SearchRequest
+from memrecall.search.results import Hit, SearchPage
 from memrecall.store import (
     KnowledgeEntry,
     Store,
@@ -112,16 +113,12 @@ class SearchEngine:
                 ranked = rank(*work)
             cursor = self._cursor(search, columns, ranked)
             hits, records = await _fetch_hits(self._store, scope, columns, ranked)
-        return SearchPage(
+        return replace(
+            ranked.page,
             results=tuple(hits),
             records=records,
-            total_found=ranked.total_found,
-            explanation=ranked.explanation,
             embedder_failure=failure,
-            withheld=ranked.withheld,
-            unembedded=ranked.unembedded,
             next_cursor=cursor,
-            searched=ranked.searched,
             told_of={} if query else coverage_by_person(request.query, ranked.term_weights, hits),
         )
 
@@ -233,27 +230,26 @@ async def _fetch_hits(
     Only these few texts are read. A row erased meanwhile is left out.
     """
     names = [(KINDS[columns.table.kind[row]], columns.table.keys[row]) for row in ranked.rows]
-    keys: dict[str, list[str]] = {kind: [] for kind in KINDS}
-    for kind, key in names:
-        keys[kind].append(key)
-    stored: dict[tuple[str, str], Message | MemoryRecord | KnowledgeEntry] = {}
-    records: dict[str, MemoryRecord] = {}
-    if keys["message"]:
-        for message in await store.timeline(scope).get_many(keys["message"]):
-            stored["message", message.message_id] = message
-    if keys["memory"]:
-        for memory in await store.memories(scope).get_many(keys["memory"]):
-            stored["memory", memory.memory_key] = records[memory.memory_key] = memory
-    if keys["knowledge"]:
-        for entry in await store.knowledge(scope).get_many(keys["knowledge"]):
-            stored["knowledge", entry.knowledge_key] = entry
+    keys = {kind: [key for of_kind, key in names if of_kind == kind] for kind in KINDS}
+    memories = await store.memories(scope).get_many(keys["memory"])
+    rows: dict[tuple[str, str], Message | MemoryRecord | KnowledgeEntry] = {
+        **{("memory", memory.memory_key): memory for memory in memories},
+        **{
+            ("message", message.message_id): message
+            for message in await store.timeline(scope).get_many(keys["message"])
+        },
+        **{
+            ("knowledge", entry.knowledge_key): entry
+            for entry in await store.knowledge(scope).get_many(keys["knowledge"])
+        },
+    }
     hits = []
     for name, score, parts in zip(names, ranked.scores, ranked.parts, strict=True):
-        if name in stored:
+        if name in rows:
             chance = probability(score) if ranked.is_calibrated else None
             shared = {"score": relevance(score), "probability": chance, "why": parts}
-            hits.append(_make_hit(stored[name], shared))
-    return hits, records
+            hits.append(_make_hit(rows[name], shared))
+    return hits, {memory.memory_key: memory for memory in memories}
 
 
 def _make_hit(row: Message | MemoryRecord | KnowledgeEntry, shared: dict[str, Any]) -> Hit:

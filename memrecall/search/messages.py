@@ -8,6 +8,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from memrecall.search.index.cache import IndexCache
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import MESSAGE, Floats, Mask
 from memrecall.search.ranking.lexical import (
-    Terms,
     TermWeights,
     all_terms,
     match,
@@ -31,7 +31,8 @@ from memrecall.search.ranking.selection import (
     in_agent,
     top_positions,
 )
-from memrecall.search.request import LexicalQuery, ScoredMessage, ScoredPage, SemanticQuery
+from memrecall.search.request import LexicalQuery, SemanticQuery
+from memrecall.search.results import ScoredMessage, ScoredPage
 from memrecall.store import MessageFilter, Store, UserVersion, open_cursor, seal_cursor
 from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query, positive_words
@@ -45,15 +46,6 @@ _SNIPPETS_IN_EVENT_LOOP = 10
 # Vectors are stored in 16 bits and multiplied in 32: bounds the error of a first estimate.
 _ESTIMATE_ERROR = 0.003
 _COSINE_DIGITS, _SCORE_DIGITS = 6, 4  # steps larger than rounding errors
-
-
-@dataclass(frozen=True, slots=True)
-class _PageStart:
-    """Where a lexical page begins. All pages see the user's data as the first one did."""
-
-    version: int
-    weights: TermWeights | None = None
-    after: RankPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +67,11 @@ class MessageSearch:
 
     async def search_lexical(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
         """Return a page of the messages for which a query is true, most relevant first."""
-
-        def find(columns: Columns, user: UserVersion) -> _RankedMessages:
-            return self._page(columns, scope, query, parsed, terms, self._start(scope, query, user))
-
         with trace_search("lexical", query.text, query.page_size) as span:
             parsed = parse_query(query.text)
-            words = positive_words(parsed)
-            terms = all_terms("\n".join(words))
+            find = partial(self._page, scope, query, parsed)
             ranked = await self._find(scope, find, _LEXICAL_ROWS_IN_EVENT_LOOP)
-            page = await self._fetch(scope, ranked, words)
+            page = await self._fetch(scope, ranked, positive_words(parsed))
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
@@ -92,13 +79,8 @@ class MessageSearch:
         self, scope: Scope, query: SemanticQuery, vector: Floats
     ) -> ScoredPage:
         """Return the messages closest to a vector."""
-
-        def find(columns: Columns, user: UserVersion) -> _RankedMessages:
-            if columns.vectors.dimensions:
-                check_dimensions(len(vector), columns.vectors.dimensions)
-            return _closest(columns, scope, query, vector, user.version)
-
         with trace_search("semantic", query.text or "", query.top_k) as span:
+            find = partial(_closest, scope, query, vector)
             ranked = await self._find(scope, find, _SEMANTIC_ROWS_IN_EVENT_LOOP, vector)
             page = await self._fetch(scope, ranked, ())
             span.set({"memrecall.search.results": len(page.items)})
@@ -112,14 +94,15 @@ class MessageSearch:
         vector: Floats | None = None,
     ) -> _RankedMessages:
         feed = self._store.feed(scope.user_id)
+        unknown = NotFound(f"there is no user {scope.user_id!r}")
         user = await feed.version()
         if user is None:
             self._cache.forget(scope.user_id)
-            raise _unknown_user(scope)
+            raise unknown
         await self._store.require_active(user, scope)
         async with self._cache.open(feed, user) as columns:
             if columns is None:
-                raise _unknown_user(scope)
+                raise unknown
             await self._cache.fetch_products(columns, vector)
             if columns.rows > rows_in_event_loop:
                 return await asyncio.to_thread(find, columns, user)
@@ -138,43 +121,35 @@ class MessageSearch:
         return ScoredPage(items, ranked.cursor, ranked.unembedded)
 
     def _page(
-        self,
-        columns: Columns,
-        scope: Scope,
-        query: LexicalQuery,
-        parsed: Query,
-        terms: Terms,
-        start: _PageStart,
+        self, scope: Scope, query: LexicalQuery, parsed: Query, columns: Columns, user: UserVersion
     ) -> _RankedMessages:
-        messages = _messages_of(columns, scope, start.version)
+        version, weights, after = self._start(scope, query, user)
+        terms = all_terms("\n".join(positive_words(parsed)))
+        messages = _messages_of(columns, scope, version)
         spans = term_spans(columns, terms)
-        weights = start.weights or weigh_terms(columns, terms, spans, messages)
+        weights = weights or weigh_terms(columns, terms, spans, messages)
         rows = np.flatnonzero(_filtered(columns, messages, query.filter) & match(columns, parsed))
         scores = np.round(score_terms(columns, spans, weights)[rows], _SCORE_DIGITS)
         everything = np.ones(len(rows), dtype=np.bool_)
         # One more than requested shows whether there is a next page.
-        best = top_positions(columns, rows, scores, everything, query.page_size + 1, start.after)
+        best = top_positions(columns, rows, scores, everything, query.page_size + 1, after)
         page = [(int(rows[at]), float(scores[at])) for at in best[: query.page_size]]
         cursor = None
         if len(best) > query.page_size:
-            position = [start.version, weights.pack(), *RankPosition.of(columns, *page[-1])]
-            cursor = seal_cursor(self._secret, _binding(scope, query), position)
+            position = [version, weights.pack(), *RankPosition.of(columns, *page[-1])]
+            cursor = seal_cursor(self._store.facts.cursor_secret, _binding(scope, query), position)
         keys = [columns.table.keys[row] for row, _ in page]
         return _RankedMessages(keys, [round(score, _SCORE_DIGITS) for _, score in page], cursor)
 
-    def _start(self, scope: Scope, query: LexicalQuery, user: UserVersion) -> _PageStart:
+    def _start(
+        self, scope: Scope, query: LexicalQuery, user: UserVersion
+    ) -> tuple[int, TermWeights | None, RankPosition | None]:
+        """Return where a page begins. All pages see the user's data as the first one did."""
         if query.cursor is None:
-            return _PageStart(user.version)
-        version, packed, *rest = open_cursor(self._secret, _binding(scope, query), query.cursor)
-        return _PageStart(int(version), TermWeights.unpack(packed), RankPosition(*rest))
-
-    @property
-    def _secret(self) -> bytes:
-        return self._store.facts.cursor_secret
-
-
-def _unknown_user(scope: Scope) -> NotFound:
-    return NotFound(f"there is no user {scope.user_id!r}")
+            return user.version, None, None
+        secret = self._store.facts.cursor_secret
+        version, packed, *rest = open_cursor(secret, _binding(scope, query), query.cursor)
+        return int(version), TermWeights.unpack(packed), RankPosition(*rest)
 
 
 def _make_items(
@@ -212,8 +187,11 @@ def unit_vector(numbers: Sequence[float]) -> Floats:
 
 
 def _closest(
-    columns: Columns, scope: Scope, query: SemanticQuery, vector: Floats, version: int
+    scope: Scope, query: SemanticQuery, vector: Floats, columns: Columns, user: UserVersion
 ) -> _RankedMessages:
+    version = user.version
+    if columns.vectors.dimensions:
+        check_dimensions(len(vector), columns.vectors.dimensions)
     messages = _filtered(columns, _messages_of(columns, scope, version), query.filter)
     embedded = columns.embedded(version)
     rows = np.flatnonzero(messages & embedded)

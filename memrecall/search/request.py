@@ -1,15 +1,14 @@
-"""Requests and results of search."""
+"""Search requests, checked when they are made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 from memrecall.errors import InvalidArgument
 from memrecall.store import MessageFilter
 from memrecall.text.query import MAX_QUERY_LENGTH
-from memrecall.types import MemoryRecord, Message, Role, check_range, check_text, check_time_zone
+from memrecall.types import Role, check_range, check_text, check_time_zone
 
 Mode = Literal["keyword", "semantic", "hybrid"]
 Syntax = Literal["plain", "query"]
@@ -24,14 +23,6 @@ PAGE_SIZE = 50
 LARGEST_PAGE = 200
 TOP_K = 20
 LARGEST_TOP_K = 200
-
-
-class DegradeReason(StrEnum):
-    """Why a search was less thorough than requested."""
-
-    KEYWORDS_ONLY = "keywords_only"  # the query could not be embedded
-    PARTLY_EMBEDDED = "partly_embedded"  # some rows have no vector yet
-    NOT_RERANKED = "not_reranked"  # the reranker failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,97 +75,6 @@ class SearchRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreParts:
-    """The parts of a hit's score, then its coverage and cosine."""
-
-    lexical: float
-    semantic: float
-    neighbours: float
-    time: float
-    speaker: float
-    nature: float  # what kind of row it is: a question counts less, a note more
-    coverage: float
-    cosine: float
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """A search result."""
-
-    key: str
-    kind: Kind
-    score: float
-    ts: datetime
-    role: str | None
-    speaker: str | None
-    content: str
-    session_id: str | None
-    memory_type: str
-    why: ScoreParts
-    summary: str = ""
-    keywords: tuple[str, ...] = ()
-    metadata: dict[str, Any] = field(default_factory=dict)
-    valid_to: datetime | None = None  # when a superseded memory ceased to hold
-    probability: float | None = None  # calibrated; hybrid searches only
-
-    def _repr_html_(self) -> str:
-        from memrecall.search.display import hit_html
-
-        return hit_html(self)
-
-
-@dataclass(frozen=True, slots=True)
-class SearchPage:
-    """A page of search results, with counts and what the caller should know."""
-
-    results: tuple[Hit, ...] = ()
-    total_found: int = 0
-    explanation: str = ""  # why there are no results
-    embedder_failure: str = ""  # why a hybrid search went on without the query's vector
-    reranker_failure: str = ""  # why the results are in the engine's order
-    withheld: int = 0  # matches hidden for lack of permission
-    unembedded: int = 0  # rows that could be found by their words only
-    next_cursor: str | None = None
-    searched: int = 0  # rows that passed the filters
-    # The memories among the results as they are stored.
-    records: Mapping[str, MemoryRecord] = field(default_factory=dict, repr=False, compare=False)
-    # For each speaker, how much of the query the results say about them, 0 to 1.
-    told_of: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def degraded(self) -> DegradeReason | None:
-        """Why the search was less thorough than requested, if it was."""
-        if self.embedder_failure:
-            return DegradeReason.KEYWORDS_ONLY
-        if self.unembedded:
-            return DegradeReason.PARTLY_EMBEDDED
-        return DegradeReason.NOT_RERANKED if self.reranker_failure else None
-
-    @property
-    def message(self) -> str:
-        """Why there are no results and what is missing from them, in words."""
-        return self.describe()
-
-    def describe(self, *, withheld: bool = True) -> str:
-        """Return the message, without the withheld matches if the caller reports them itself."""
-        notes = [self.explanation]
-        if self.embedder_failure:
-            notes.append(f"searched by keywords only: {self.embedder_failure}")
-        if self.withheld and withheld:
-            notes.append(f"{self.withheld} sensitive memories withheld: no permission")
-        if self.unembedded:
-            notes.append(f"{self.unembedded} rows are not embedded yet: `memrecall reindex`")
-        if self.reranker_failure:
-            notes.append(f"not reranked: {self.reranker_failure}")
-        return "; ".join(filter(None, notes))
-
-    def _repr_html_(self) -> str:
-        from memrecall.search.display import page_html
-
-        return page_html(self)
-
-
-@dataclass(frozen=True, slots=True)
 class LexicalQuery:
     """A query in the query language, and which page of its results."""
 
@@ -208,29 +108,6 @@ class SemanticQuery:
             raise InvalidArgument(
                 f"min_score {self.min_score} is out of range", hint="Use a cosine from -1 to 1"
             )
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredMessage:
-    """A message with its score and the passages that match."""
-
-    message: Message
-    score: float
-    snippets: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredPage:
-    """Messages, best first, and the cursor of the next page."""
-
-    items: tuple[ScoredMessage, ...] = ()
-    next_cursor: str | None = None
-    unembedded: int = 0  # messages that a semantic search could not find
-
-    @property
-    def degraded(self) -> DegradeReason | None:
-        """Why the search was less thorough than requested, if it was."""
-        return DegradeReason.PARTLY_EMBEDDED if self.unembedded else None
 
 
 def check_query_text(text: str, name: str = "query_text", longest: int = MAX_QUERY_LENGTH) -> None:

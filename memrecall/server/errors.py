@@ -91,11 +91,6 @@ RESOURCE_NOT_FOUND = Problem("NOT_FOUND", "there is no such user, message or mem
 SHUTTING_DOWN = Problem("UNAVAILABLE", "the server is shutting down", headers=RETRY_AFTER)
 
 
-def internal_problem(request_id: str) -> Problem:
-    """Return the problem that reports a bug."""
-    return Problem("INTERNAL", "something went wrong inside", {"request_id": request_id})
-
-
 def invalid_field(name: str, reason: str) -> RequestError:
     """Return the error for one invalid field of a request."""
     fields = [{"field": name, "message": reason}]
@@ -107,8 +102,16 @@ def describe_failure(error: MemrecallError) -> str:
     return next(message for kind, message in _FAILURES if isinstance(error, kind))
 
 
-def problem_from_error(error: MemrecallError) -> Problem:
-    """Return the problem that reports an error of the library."""
+def wrong_method(methods: str, target: str = "endpoint") -> Problem:
+    """Return the problem of a request with a method that its target does not take."""
+    message, headers = f"this {target} takes {methods}", {"Allow": methods}
+    return Problem("INVALID_ARGUMENT", message, status=405, headers=headers)
+
+
+def problem_from_error(error: MemrecallError | RequestError) -> Problem:
+    """Return the problem that reports a refused request or an error of the library."""
+    if isinstance(error, RequestError):
+        return error.problem
     if isinstance(error, NotFound):
         return RESOURCE_NOT_FOUND
     if isinstance(error, Disabled | Conflict):  # their hints address the operator, not the caller
@@ -133,10 +136,7 @@ def problem_from_http(error: "HTTPException", methods: str) -> Problem:
     if error.status_code == HTTPStatus.NOT_FOUND:
         return Problem("NOT_FOUND", "there is no such endpoint; /docs lists them")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers = {"Allow": methods}
-        return Problem(
-            "INVALID_ARGUMENT", f"this endpoint takes {methods}", status=405, headers=headers
-        )
+        return wrong_method(methods)
     return Problem("INVALID_ARGUMENT", str(error.detail), status=error.status_code)
 
 
@@ -172,6 +172,17 @@ def log_bug(error: BaseException, request_id: str) -> None:
     locations = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     fields = {"request_id": request_id, "error": type(error).__name__, "at": locations}
     log.error("failed", extra={"fields": fields})
+
+
+def report_error(error: Exception, fields: dict[str, Any], request_id: str) -> Problem:
+    """Return the problem that reports any error; log what the response leaves out."""
+    if isinstance(error, MemrecallError):
+        add_error_fields(fields, error)
+    elif not isinstance(error, RequestError):
+        log_bug(error, request_id)
+        fields["error"] = type(error).__name__
+        return Problem("INTERNAL", "something went wrong inside", {"request_id": request_id})
+    return problem_from_error(error)
 
 
 def add_error_fields(fields: dict[str, Any], error: MemrecallError) -> None:

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -146,58 +147,38 @@ class Metrics:
     ) -> None:
         self._counters = counters
         self._registry = registry = CollectorRegistry()
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
         ProcessCollector(registry=registry)
-        self._requests = Counter(
+        self._requests = counter(
             "memrecall_http_requests",
             "Requests by route and status (0: the client disconnected).",
             ["method", "route", "status"],
-            registry=registry,
         )
-        self._latency = Histogram(
+        self._latency = histogram(
             "memrecall_http_request_seconds",
             "Time from the head of a request to the end of its response.",
             ["route"],
             buckets=_FAST,
-            registry=registry,
         )
-        self._searches = Counter(
-            "memrecall_searches", "Searches of messages.", ["kind"], registry=registry
+        self._searches = counter("memrecall_searches", "Searches of messages.", ["kind"])
+        self._stored = counter("memrecall_messages_stored", "New messages stored.")
+        self._recalls = counter("memrecall_recalls", "Recalls by stop reason.", ["stop_reason"])
+        self._recall_seconds = histogram(
+            "memrecall_recall_seconds", "Duration of a recall.", buckets=_SLOW
         )
-        self._stored = Counter(
-            "memrecall_messages_stored", "New messages stored.", registry=registry
+        self._refused = counter("memrecall_recalls_refused", "Recalls refused by a full queue.")
+        self._leaks = counter(
+            "memrecall_leaks", "Tool calls that a model wrote as text, by their form.", ["family"]
         )
-        self._create_recall_metrics(registry)
-        indexes = Gauge("memrecall_index_bytes", "Memory of the users' indexes.", registry=registry)
+        self.running = gauge("memrecall_recalls_running", "Running recalls and chat turns.")
+        self._turns = counter("memrecall_chat_turns", "Chat turns by outcome.", ["outcome"])
+        self._turn_seconds = histogram(
+            "memrecall_chat_turn_seconds", "Duration of a chat turn.", buckets=_SLOW
+        )
+        indexes = gauge("memrecall_index_bytes", "Memory of the users' indexes.")
         indexes.set_function(index_bytes)
-
-    def _create_recall_metrics(self, registry: CollectorRegistry) -> None:
-        self._recalls = Counter(
-            "memrecall_recalls", "Recalls by stop reason.", ["stop_reason"], registry=registry
-        )
-        self._recall_seconds = Histogram(
-            "memrecall_recall_seconds", "Duration of a recall.", buckets=_SLOW, registry=registry
-        )
-        self._refused = Counter(
-            "memrecall_recalls_refused", "Recalls refused by a full queue.", registry=registry
-        )
-        self._leaks = Counter(
-            "memrecall_leaks",
-            "Tool calls that a model wrote as text, by their form.",
-            ["family"],
-            registry=registry,
-        )
-        self.running = Gauge(
-            "memrecall_recalls_running", "Running recalls and chat turns.", registry=registry
-        )
-        self._turns = Counter(
-            "memrecall_chat_turns", "Chat turns by outcome.", ["outcome"], registry=registry
-        )
-        self._turn_seconds = Histogram(
-            "memrecall_chat_turn_seconds",
-            "Duration of a chat turn.",
-            buckets=_SLOW,
-            registry=registry,
-        )
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a finished request."""

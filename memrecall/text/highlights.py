@@ -105,7 +105,7 @@ class _Hit(NamedTuple):
     is_adjacent: bool  # no other term is between it and the previous hit
 
 
-class Highlight(NamedTuple):
+class HighlightSpan(NamedTuple):
     """The position of a match in the original text."""
 
     start: int
@@ -113,7 +113,7 @@ class Highlight(NamedTuple):
     terms: _Phrase
 
 
-def find_highlights(content: str, words: Sequence[str]) -> list[Highlight]:
+def find_highlights(content: str, words: Sequence[str]) -> list[HighlightSpan]:
     """Return the positions of the words in the content, in order."""
     phrases = _read_phrases(words)
     if not phrases:
@@ -125,7 +125,7 @@ def find_highlights(content: str, words: Sequence[str]) -> list[Highlight]:
     parts = {part for phrase in absent for part in _split_phrase(phrase)}
     matches |= _match_phrases(hits, parts - matches.keys())
     return sorted(
-        Highlight(*_to_original(content, offsets, span), phrase)
+        HighlightSpan(*_to_original(content, offsets, span), phrase)
         for phrase, spans in matches.items()
         for span in spans
     )

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.highlights import Highlight, Span, best_cut, find_highlights, is_glued
+from memrecall.text.highlights import HighlightSpan, Span, best_cut, find_highlights, is_glued
 from memrecall.text_length import ELLIPSIS
 
 
@@ -54,7 +54,7 @@ def preview(content: str, length: int = 200) -> str:
 
 
 def _choose_passages(
-    content: str, highlights: list[Highlight], length: int, limit: int
+    content: str, highlights: list[HighlightSpan], length: int, limit: int
 ) -> list[Span]:
     passages: list[Span] = []
     in_order: list[Span] = []
@@ -73,7 +73,7 @@ def _choose_passages(
     return passages
 
 
-def _rate_windows(highlights: list[Highlight], length: int) -> Iterator[Span]:
+def _rate_windows(highlights: list[HighlightSpan], length: int) -> Iterator[Span]:
     """Yield, for each highlight, the negated number of terms in the window from it on."""
     counts: defaultdict[str, int] = defaultdict(int)
     right = 0
@@ -91,7 +91,7 @@ def _rate_windows(highlights: list[Highlight], length: int) -> Iterator[Span]:
                 del counts[term]
 
 
-def _end_window(highlights: list[Highlight], left: int, terms: int) -> int:
+def _end_window(highlights: list[HighlightSpan], left: int, terms: int) -> int:
     """Return where the window has that many terms: repetitions only cost context."""
     seen: set[str] = set()
     end = 0
@@ -114,7 +114,7 @@ def _widen(content: str, window: Span, bounds: Span, length: int) -> Span:
     return last - len(passage.lstrip()), first + len(passage.rstrip())
 
 
-def _merge(highlights: list[Highlight]) -> list[Span]:
+def _merge(highlights: list[HighlightSpan]) -> list[Span]:
     """Return the highlights as spans that neither overlap nor touch."""
     spans: list[Span] = []
     for start, end, _ in highlights:

@@ -1,7 +1,7 @@
-"""A library with a little of what two users said.
+"""A library with sample data of two users.
 
-It lies on SQLite: the recall loop knows no engine. What does depend on the store is marked with
-`on_both_engines` of the stage.
+It uses SQLite, because the recall loop does not depend on the engine. Tests that depend on the
+store are marked with `on_both_engines` of `recall_helpers`.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 async def message_library(databases: Databases) -> AsyncIterator[Library]:
-    """A library with messages alone: `ann` speaks English, `lin` Chinese."""
+    """A library with messages only: `ann` writes English, `lin` Chinese."""
     async with await Library.open(settings_of(databases.fresh())) as opened:
         await fill_messages(opened)
         yield opened
@@ -52,7 +52,7 @@ async def message_library(databases: Databases) -> AsyncIterator[Library]:
 
 @pytest.fixture
 def location(engine: str, databases: Databases, filled_file: Path) -> str:
-    """A database with messages of both and memories of ann's; on SQLite a copy of a file."""
+    """A database with messages of both users and memories of ann; on SQLite a copy of a file."""
     fresh = databases.fresh()
     if engine == "sqlite":
         shutil.copyfile(filled_file, fresh)

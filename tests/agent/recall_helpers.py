@@ -37,13 +37,13 @@ _LIN = (
 
 
 async def fill(library: Library) -> None:
-    """Store what the two users said, and some memories of ann's."""
+    """Store the messages of both users and the memories of ann."""
     await fill_messages(library)
     await fill_memories(library)
 
 
 async def fill_messages(library: Library) -> None:
-    """Store what the two users said, in a session each."""
+    """Store the messages of both users, in one session each."""
     for user, lines in (("ann", _ANN), ("lin", _LIN)):
         batch = [
             NewMessage(
@@ -58,7 +58,7 @@ async def fill_messages(library: Library) -> None:
 
 
 async def fill_memories(library: Library) -> None:
-    """Store some memories of ann's. Their time is the clock's."""
+    """Store memories of ann, created now."""
     memories = [
         NewMemory(
             memory_key="pref",
@@ -73,30 +73,30 @@ async def fill_memories(library: Library) -> None:
 
 
 def search(query: str = "database config", **arguments: Any) -> Step:
-    """A search that lets everything through."""
+    """Return a search without a minimum score."""
     return call("search_memories", query=query, **{"min_relevance_score": 0.0, **arguments})
 
 
 def hand_off(*keys: str, confidence: float = 0.9, **arguments: Any) -> Step:
-    """A handoff of these keys."""
+    """Return a handoff of keys."""
     defaults = {"reason": "done", "search_summary": "port 5433", "confidence": confidence}
     return call("handoff", relevant_memory_keys=list(keys), **{**defaults, **arguments})
 
 
 def detail(key: str) -> Step:
-    """A look at one key."""
+    """Return a call that reads one key in full."""
     return call("get_memory_detail", memory_key=key)
 
 
 def widen(size: int, current: int = 5) -> Step:
-    """A request for a larger window."""
+    """Return a request for a larger window."""
     return call(
         "expand_context_window", reason="unclear", current_size=current, requested_size=size
     )
 
 
 def talk(count: int, last: str = REQUEST) -> list[dict[str, str]]:
-    """A conversation of so many messages, the last one the user's."""
+    """Return a conversation of `count` user messages."""
     return [{"role": "user", "content": f"small talk {n}"} for n in range(1, count)] + [
         {"role": "user", "content": last}
     ]
@@ -118,11 +118,11 @@ async def play(
 
 
 def results(recalled: RecallResult, tool: str | None = None) -> list[dict[str, Any]]:
-    """The tool results of a trace, in order."""
+    """Return the tool results of a trace, in order."""
     events = [event.as_dict() for event in recalled.trace.events if event.kind == "result"]
     return [event for event in events if tool in (None, event["tool"])]
 
 
 def kinds(recalled: RecallResult) -> list[str]:
-    """The kinds of a trace's events, in order."""
+    """Return the kinds of a trace's events, in order."""
     return [event.kind.value for event in recalled.trace.events]

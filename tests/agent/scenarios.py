@@ -1,6 +1,6 @@
-"""The recorded flows: what is asked, and how the model that was recorded behaved.
+"""The recorded scenarios: the request of each, and how its model behaves.
 
-`make cassettes` plays them and writes `fixtures/cassettes`: the model's calls (`NAME.jsonl`) and
+`make cassettes` runs them and writes `fixtures/cassettes`: the model's calls (`NAME.jsonl`) and
 the trace they led to (`NAME.trace.json`). The tests replay them and compare.
 """
 
@@ -53,7 +53,7 @@ FOUND = search("database config port pool")
 
 @dataclass(frozen=True)
 class Scenario:
-    """One recorded flow. Without steps, the offline client plays."""
+    """One recorded scenario. Without steps, the offline client answers."""
 
     steps: Sequence[Any] | None
     messages: object = REQUEST
@@ -61,7 +61,7 @@ class Scenario:
     limits: Limits = field(default_factory=Limits)
 
     def client(self) -> ChatCompletionClient:
-        """The model that is recorded."""
+        """Return the model to record."""
         return offline_client() if self.steps is None else ScriptedClient(self.steps)
 
 
@@ -168,21 +168,21 @@ SCENARIOS: dict[str, Scenario] = {
     "misbehaves_fails": Scenario(
         [FOUND, fail("timeout", "no answer"), fail("unreachable", "gone")]
     ),
-    # The offline client, as it plays the same loop
+    # The offline client in the same loop
     "offline.en": Scenario(None),
     "offline.zh": Scenario(None, REQUEST_ZH, LIN),
 }
 
 
 async def run(scenario: Scenario, library: Library, client: ChatCompletionClient) -> RecallResult:
-    """Play a scenario with this client, at the time that all of them are played at."""
+    """Run a scenario with a client, at the fixed time of all scenarios."""
     options = RecallOptions(limits=scenario.limits)
     recaller = Recaller(library, scenario.scope, client, options, clock=lambda: NOW)
     return await recaller.recall(scenario.messages)
 
 
 def trace_text(recalled: RecallResult) -> str:
-    """What must stay the same: the trace without ids and times."""
+    """Return the trace without ids and times, which must stay the same."""
     return json.dumps(recalled.trace.fixed(), ensure_ascii=False, indent=1) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""MemRecallAgent: alone, stopped halfway, and in the teams of AutoGen."""
+"""MemRecallAgent: single runs, cancellation, and AutoGen teams."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def agent_of(library: Library, *steps: Any, name: str = "recall") -> MemRecallAg
 
 
 def handoff_of(result: TaskResult | Sequence[Said]) -> RecallHandoff:
-    """The handoff that a run ended with, as data."""
+    """Return the handoff of a run."""
     messages = result.messages if isinstance(result, TaskResult) else result
     last = messages[-1]
     assert isinstance(last, StructuredMessage)
@@ -53,7 +53,7 @@ def handoff_of(result: TaskResult | Sequence[Said]) -> RecallHandoff:
     return last.content
 
 
-# Alone
+# Single runs
 
 
 async def test_stream_yields_events_in_order_and_ends_with_the_handoff(library: Library) -> None:
@@ -127,7 +127,7 @@ async def test_invalid_input_raises(library: Library) -> None:
         await MemRecallAgent("recall", library, ANN).run(task=REQUEST)
 
 
-# It keeps nothing
+# No state between runs
 
 
 async def test_repeated_runs_give_equal_results(library: Library) -> None:
@@ -160,7 +160,7 @@ async def test_concurrent_recalls_on_one_instance_do_not_mix(library: Library) -
     }
 
     def react(request: Request) -> Any:
-        """Play the recall agent for whichever question this conversation is about."""
+        """Answer for the question that the conversation is about."""
         texts = str(request.messages)
         (question,) = (text for text in keys_by_request if text in texts)
         searched = "FunctionExecutionResultMessage" in texts
@@ -183,7 +183,7 @@ async def test_concurrent_recalls_on_one_instance_do_not_mix(library: Library) -
         assert len(requests) == 2
 
 
-# Stopping
+# Cancellation
 
 
 @pytest.mark.concurrent
@@ -280,7 +280,7 @@ async def test_cancelled_task_raises(library: Library) -> None:
     assert handoff_of(await again.run(task=REQUEST)).relevant_memory_keys == ["a1"]
 
 
-# In teams
+# Teams
 
 
 def parent_of(*steps: Any, **options: Any) -> AssistantAgent:

@@ -1,4 +1,4 @@
-"""What models write as calls is read with good will, and never guessed beyond it."""
+"""Parsing of tool names and arguments as models write them."""
 
 import json
 from contextlib import suppress

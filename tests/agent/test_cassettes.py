@@ -36,7 +36,7 @@ async def test_every_cassette_replays_to_its_trace(message_library: Library) -> 
 
 
 def with_near_numbers(value: Any, recorded: Any) -> Any:
-    """The value, with recorded numbers where its own differ by what processors round."""
+    """Return a value with the recorded numbers where only rounding differs."""
     if isinstance(value, dict) and isinstance(recorded, dict):
         return {name: with_near_numbers(value[name], recorded.get(name)) for name in value}
     if isinstance(value, list) and isinstance(recorded, list) and len(value) == len(recorded):

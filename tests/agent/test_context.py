@@ -1,4 +1,4 @@
-"""MemoryContext: the context of a parent that recalls, once a user message, as inert data."""
+"""MemoryContext: recall inside the model context of a parent agent."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ LONG = 8_000
 
 
 def scripted(*keys: str, **arguments: Any) -> ScriptedClient:
-    """A recall agent that searches once and hands these keys over."""
+    """Return a client that searches once and hands off keys."""
     return ScriptedClient([search(), hand_off(*keys, **arguments)])
 
 
@@ -55,7 +55,7 @@ async def filled(context: MemoryContext, *messages: LLMMessage) -> MemoryContext
     return context
 
 
-# When it recalls
+# Need of a recall
 
 
 async def test_parent_receives_the_recalled_block(library: Library) -> None:
@@ -111,7 +111,7 @@ async def test_user_message_is_recalled_once_for_several_model_calls(
 
 
 async def check_no_recall(library: Library, texts: Sequence[str]) -> None:
-    """Check that none of the texts is taken for a reference to what was said."""
+    """Check that none of the texts causes a recall."""
 
     async def check(text: str) -> None:
         context = MemoryContext(library, ANN, model_client=ScriptedClient([]))
@@ -227,7 +227,7 @@ async def test_cancelled_caller_does_not_prevent_the_next_recall(library: Librar
     assert first.cancelled()
 
 
-# What the block is
+# The block
 
 
 async def test_block_precedes_user_message_after_tool_calls(library: Library) -> None:
@@ -304,7 +304,7 @@ async def test_hostile_contents_stay_inside_the_block_and_its_size(
 
 
 def check_block(block: str, characters: int) -> None:
-    """Fences at its ends alone; between them lines of ours or of JSON; not too long."""
+    """Check the markers at the ends, the lines between them, and the length."""
     assert len(block) <= characters
     assert block.startswith(BLOCK_START + "\n")
     assert block.endswith("\n" + BLOCK_END)
@@ -345,11 +345,11 @@ def test_any_content_stays_inside_the_block(
         )
         for number, content in enumerate(contents)
     ]
-    result = made_result(memories, summary, question)
+    result = make_result(memories, summary, question)
     check_block(write_block(result, characters), characters)
 
 
-def made_result(memories: list[RecalledMemory], summary: str, question: str) -> RecallResult:
+def make_result(memories: list[RecalledMemory], summary: str, question: str) -> RecallResult:
     handoff = RecallHandoff(
         reason="done",
         search_summary=summary,
@@ -408,7 +408,7 @@ async def test_earlier_blocks_are_not_part_of_the_conversation(library: Library)
     assert "something stale" not in str(recall.requests[0].messages)
 
 
-# When something fails
+# Failures
 
 
 async def test_storage_failure_becomes_a_block(
@@ -606,7 +606,7 @@ async def test_returned_messages_are_a_copy(library: Library) -> None:
     assert await context.get_messages() == [user("hi")]
 
 
-# A model that decides
+# Decision by a model
 
 
 PLAIN = "Set up the database"  # no rule sees a reference in it
@@ -650,8 +650,8 @@ async def test_unreadable_decision_falls_back_to_rules(library: Library) -> None
         assert await context.get_messages() == [user(PLAIN)]
 
 
-class RudeClient(BaseClient):
-    """A client of others: it raises what it likes."""
+class RaisingClient(BaseClient):
+    """A third-party client that raises errors of any type."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__("rude", ScriptedClient([]).model_info)
@@ -662,12 +662,12 @@ class RudeClient(BaseClient):
 
 
 async def test_errors_of_third_party_clients_fall_back_to_rules() -> None:
-    assert not await NeedJudge(RudeClient(ConnectionError("!"))).needs_recall([PLAIN], "en")
-    assert await NeedJudge(RudeClient(ConnectionError("!"))).needs_recall([REQUEST], "en")
+    assert not await NeedJudge(RaisingClient(ConnectionError("!"))).needs_recall([PLAIN], "en")
+    assert await NeedJudge(RaisingClient(ConnectionError("!"))).needs_recall([REQUEST], "en")
     with pytest.raises(CassetteMismatch):
-        await NeedJudge(RudeClient(CassetteMismatch("call 1"))).needs_recall([PLAIN], "en")
+        await NeedJudge(RaisingClient(CassetteMismatch("call 1"))).needs_recall([PLAIN], "en")
     with pytest.raises(CallerError):
-        await NeedJudge(RudeClient(InvalidArgument("?"))).needs_recall([PLAIN], "en")
+        await NeedJudge(RaisingClient(InvalidArgument("?"))).needs_recall([PLAIN], "en")
 
 
 @pytest.mark.concurrent
@@ -677,7 +677,7 @@ async def test_slow_decision_falls_back_to_rules() -> None:
         assert not await NeedJudge(slow, seconds=0.05).needs_recall([PLAIN], "en")
 
 
-# What it takes
+# Arguments of recall
 
 
 STORED = Message(

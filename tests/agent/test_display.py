@@ -1,4 +1,4 @@
-"""What a notebook shows of a recall: whole, in both languages, and harmless."""
+"""Notebook views of recalls: contents, labels in both languages, escaping."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

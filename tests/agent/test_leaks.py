@@ -1,4 +1,4 @@
-"""What the recall agent takes for a call that its model wrote as text."""
+"""Detection of tool calls that a model wrote as text."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""The loop: turns, limits, and models that misbehave. Every run ends in a handoff."""
+"""The recall loop: turns, limits, windows, and models that misbehave."""
 
 import asyncio
 from functools import partial
@@ -47,7 +47,7 @@ from .recall_helpers import (
 
 
 class Clock:
-    """Tells the budgets of recalls a time that only tests change."""
+    """A clock for budgets that only tests advance."""
 
     def __init__(self) -> None:
         self.seconds = 0.0

@@ -1,4 +1,4 @@
-"""remember, recall, correct, forget: a parent keeps what it was told to keep, for one user."""
+"""The memory tools of a parent agent: remember, recall, correct and forget."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def location(databases: Databases) -> str:
 
 
 async def use(library: Library, name: str, scope: Scope = ANN, **arguments: Any) -> dict[str, Any]:
-    """What the parent's model reads of a call."""
+    """Call a tool and return the JSON that the parent's model reads."""
     tool = tools_of(library, scope)[name]
     value = await tool.run_json(arguments, CancellationToken())
     answer = json.loads(tool.return_value_as_string(value))
@@ -43,7 +43,7 @@ def tools_of(library: Library, scope: Scope = ANN, **options: Any) -> dict[str, 
 
 
 async def memory(library: Library, text: str, **fields: Any) -> str:
-    """A memory that was there before."""
+    """Store a memory and return its key."""
     new = NewMemory(content=text, **fields)
     result = await library.add_memories(ANN, [new], origin=Origin.USER, actor="test")
     return result.ids[0]
@@ -143,16 +143,15 @@ class TestRefusals:
         assert answer["note"].startswith("Nothing was changed")
 
 
-async def test_assistant_agent_uses_memory_tools(library: Library) -> None:
-    """Told to keep, asked later, corrected, and told to forget: four turns of one conversation."""
+def key_of_last_answer(request: Request) -> str:
+    results = [m.content for m in request.messages if m.type == "FunctionExecutionResultMessage"]
+    answer = json.loads(results[-1][0].content)
+    memory_fields = answer["memories"][0] if "memories" in answer else answer
+    return str(memory_fields["memory_key"])
 
-    def key_of_last_answer(request: Request) -> str:
-        results = [
-            m.content for m in request.messages if m.type == "FunctionExecutionResultMessage"
-        ]
-        answer = json.loads(results[-1][0].content)
-        memory_fields = answer["memories"][0] if "memories" in answer else answer
-        return str(memory_fields["memory_key"])
+
+async def test_assistant_agent_uses_memory_tools(library: Library) -> None:
+    """Remember, recall, correct and forget in four turns of one conversation."""
 
     def correct(request: Request) -> Step:
         return call(

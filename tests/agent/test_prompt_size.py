@@ -1,4 +1,4 @@
-"""What every request repeats stays small and the same, and so does what a search answers."""
+"""Sizes of the prompt prefix and of search results."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ ASK: dict[Language, str] = {"en": REQUEST, "zh": REQUEST_ZH}
 
 
 def head(body: dict[str, Any]) -> str:
-    """The beginning of a request: the system prompt and the tools, as they were sent."""
+    """Return the system prompt and the tools of a request, as sent."""
     first = body["messages"][0]
     assert first["role"] == "system"
     return str(first["content"]) + json.dumps(body["tools"], ensure_ascii=False)
@@ -48,7 +48,7 @@ async def test_prompt_prefix_is_small_and_stable(
 
 
 async def recall(library: Library, server: ModelServer, user: str, language: Language) -> None:
-    """Search, widen the window, search again, hand off."""
+    """Run a recall that searches, widens the window, searches again and hands off."""
     server.play(
         tool_call("search_memories", {"query": user}),
         tool_call(
@@ -103,7 +103,7 @@ async def test_largest_search_result_of_messages_fits() -> None:
 
 
 async def result_size(library: Library, query: str) -> int:
-    """Characters of the answer to a search that finds ten."""
+    """Return the size of a search result with ten hits."""
     client = ScriptedClient([search(query, limit=10), hand_off()])
     await Recaller(library, LIN, client).recall(REQUEST)
     text = str(client.requests[1].messages[-2].content[0].content)  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""RecallTool: recall behind a typed tool of a parent."""
+"""RecallTool: recall as a tool of a parent agent."""
 
 import asyncio
 import contextlib
@@ -36,14 +36,14 @@ def tool_of(library: Library, *steps: Any) -> RecallTool:
 
 
 async def answer_of(tool: RecallTool, **arguments: Any) -> dict[str, Any]:
-    """What the parent's model reads."""
+    """Return the answer that the parent's model reads."""
     value = await tool.run_json(arguments, CancellationToken())
     answer = json.loads(tool.return_value_as_string(value))
     assert isinstance(answer, dict)
     return answer
 
 
-# What a parent's model sees
+# Schema and answer
 
 
 async def test_schema_has_no_user_argument(library: Library) -> None:
@@ -104,7 +104,7 @@ async def test_context_argument_reaches_the_recall_agent(library: Library) -> No
     assert (request["role"], request["text"]) == ("user", REQUEST)
 
 
-# What it refuses
+# Refused arguments
 
 
 @pytest.mark.parametrize("workbench", [StaticWorkbench, StaticStreamWorkbench])
@@ -138,7 +138,7 @@ async def test_parent_continues_after_a_refused_user_argument(library: Library) 
     assert result.messages[-1].to_text() == "I cannot."
 
 
-# Errors are answers
+# Errors
 
 
 async def test_disabled_user_returns_an_answer(library: Library) -> None:
@@ -175,7 +175,7 @@ async def test_stream_ends_with_an_answer_after_an_error(library: Library) -> No
     assert answer.stop_reason == "permission_denied"
 
 
-# Inside a parent
+# Parent agents
 
 
 async def test_parent_stream_contains_recall_events(library: Library) -> None:
@@ -196,7 +196,7 @@ async def test_parent_stream_contains_recall_events(library: Library) -> None:
 
 
 def play_both(request: Request) -> Any:
-    """Play the recall agent in either of two recalls, slowly enough that they interleave."""
+    """Answer in either of two recalls, slowly enough that they interleave."""
     briefing, searched = str(request.messages[1].content), len(request.messages) > 3
     key, words = ("a3", "dinner") if "dinner" in briefing else ("a4", "garden")
     step = hand_off(key, search_summary=words) if searched else search(words)
@@ -241,7 +241,7 @@ async def test_cancelled_parent_stops_immediately(library: Library, iterations: 
         max_tool_iterations=iterations,
     )
     token = CancellationToken()
-    running = asyncio.ensure_future(drained(agent, token))
+    running = asyncio.ensure_future(collect_messages(agent, token))
     async with without_waiting():
         await recall.called.wait()
         token.cancel()
@@ -254,8 +254,8 @@ async def test_cancelled_parent_stops_immediately(library: Library, iterations: 
     assert '"stop_reason":"cancelled"' in executed_by_parent(items)
 
 
-async def drained(agent: AssistantAgent, token: CancellationToken) -> list[Any]:
-    """The messages of a run until its end or its cancellation."""
+async def collect_messages(agent: AssistantAgent, token: CancellationToken) -> list[Any]:
+    """Return the messages of a run until its end or cancellation."""
     items: list[Any] = []
     messages = [TextMessage(content=REQUEST, source="user")]
     stream = agent.on_messages_stream(messages, token)

@@ -1,4 +1,4 @@
-"""Mistakes that were seen in the recall loops of others: each is a test by name."""
+"""Regression tests for known mistakes of recall loops."""
 
 import os
 import subprocess

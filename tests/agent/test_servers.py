@@ -1,4 +1,4 @@
-"""Recalls through a real HTTP server on loopback: our client, AutoGen's own, and JSON calls."""
+"""Recalls through an HTTP server on loopback: our client, AutoGen's client, and JSON calls."""
 
 import json
 from collections.abc import Iterator

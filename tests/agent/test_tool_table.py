@@ -16,8 +16,7 @@ from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import TextAnswer, ToolInput, ToolOutput
 from memrecall.agent.tools.table import TOOLS, function_schemas, tools_for
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.recalls import TurnRecalls
-from memrecall.chat.tools import TurnTools
+from memrecall.chat.tools import TurnRecalls, TurnTools
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library
 from memrecall.model import prompts
@@ -32,7 +31,7 @@ PROMPTS = Path(__file__).parents[2] / "prompts"
 
 
 def without_titles(value: Any) -> Any:
-    """A JSON schema without `title`, which only repeats the names of classes and fields."""
+    """Return a JSON schema without `title`, which repeats the names of classes and fields."""
     if isinstance(value, dict):
         names = {name: item for name, item in value.items() if not _is_title(name, item)}
         return {name: without_titles(item) for name, item in names.items()}
@@ -262,7 +261,7 @@ class TestSixthTool:
 
         recalls = TurnRecalls(Recaller(library, ANN), [], ChatOptions(), "en")
         answers = {"is_mentioned": TextAnswer(content="no")} if is_group else None
-        toolbox = TurnTools(recalls, "en", answers)
+        toolbox = TurnTools(recalls, answers)
         assert sixth_tool in [schema["name"] for schema in toolbox.schemas]
         call = FunctionCall(id="1", name=sixth_tool, arguments='{"text": "tea"}')
         result = await toolbox.run(call)

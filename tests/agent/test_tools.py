@@ -1,4 +1,4 @@
-"""The five tools: what they find, refuse and say."""
+"""The five recall tools: results, refusals and failures."""
 
 from dataclasses import replace
 from typing import Any
@@ -413,7 +413,7 @@ async def test_chinese_recall_answers_in_chinese(library: Library) -> None:
         ]
     )
     recalled = await play(library, client=client, messages=REQUEST_ZH, scope=LIN)
-    assert "回忆同事" in str(client.requests[0].messages[0].content)
+    assert "查找用户所指的内容" in str(client.requests[0].messages[0].content)
     assert "搜索该用户的记忆" in str(client.requests[0].tools)
     assert "没有工具" in results(recalled)[1]["text"]
     for section in ("信心度: 90%", "搜索总结", "相关性分析", "相关记忆标识", "需要进一步澄清"):

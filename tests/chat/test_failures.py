@@ -64,7 +64,7 @@ class TestFailures:
             await asyncio.Event().wait()
 
         monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", hang)
-        monkeypatch.setattr("memrecall.chat.recalls._GRACE", 0.0)
+        monkeypatch.setattr("memrecall.chat.tools._GRACE", 0.0)
         async with asyncio.timeout(LIMIT):
             played = await play(single(lite, say("Hi."), recall_seconds=0.05).stream(ASKED_EN))
         assert played.final.text == "Hi."

@@ -59,7 +59,7 @@ class TestSuggestedTests:
         assert played.calls(forged=True) == ALL_FORGED
         assert played.calls(forged=False) == ["recall_memory"]
 
-    async def test_2_an_at_makes_is_mentioned_say_so(self, lite: Library) -> None:
+    async def test_2_at_sign_sets_is_mentioned(self, lite: Library) -> None:
         cases: list[tuple[str, str]] = [
             ("@小助手 在吗？", "被提及，需要发言"),
             ("@bot 在吗？", "被提及，需要发言"),
@@ -94,7 +94,7 @@ class TestSuggestedTests:
         assert set(events["lin-0"]) == {"time", "speaker", "text", "key", "score"}
 
     @TURNS
-    async def test_4_forced_and_own_recalls_keep_to_the_cap(
+    async def test_4_forced_and_own_recalls_respect_the_limit(
         self, library: Library, turn: Any
     ) -> None:
         client = ScriptedClient([*[call("recall_memory", query="过敏")] * 3, say(ANSWER)])
@@ -173,7 +173,7 @@ class TestAcceptance:
 
     @TURNS
     @pytest.mark.parametrize(("counted", "left"), [(True, 1), (False, 2)])
-    async def test_every_turn_recalls_and_the_cap_is_told_and_kept(
+    async def test_every_turn_recalls_and_the_limit_is_stated_and_enforced(
         self, library: Library, turn: Any, counted: bool, left: int
     ) -> None:
         client = ScriptedClient([*[call("recall_memory", query="过敏")] * 3, say(ANSWER)])
@@ -184,7 +184,7 @@ class TestAcceptance:
         assert played.final.recalls == 1 + left
         assert str(left) in system_text(client.requests[0]).splitlines()[-1]
 
-    async def test_single_chat_registers_recall_memory_alone(self, library: Library) -> None:
+    async def test_single_chat_registers_only_recall_memory(self, library: Library) -> None:
         client = ScriptedClient([call("is_mentioned"), say(ANSWER)])
         played = await single_turn(library, client)
         assert client.requests[0].tool_names == ("recall_memory",)

@@ -9,7 +9,7 @@ import pytest
 
 from memrecall.agent import RecalledMemory
 from memrecall.chat import SingleChat
-from memrecall.chat.recalls import memory_events
+from memrecall.chat.tools import memory_events
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import Library
 from memrecall.testing import (

@@ -1,7 +1,7 @@
-"""A Chromium to test with: one on the PATH, or Playwright's own.
+"""The Chromium for the tests: from the PATH, or the one of Playwright.
 
-Run as a module it looks for one and tries to install Playwright's if there is none. It says
-nothing: where there is no browser in the end, the summary of the tests says so in one line.
+Run as a module, it installs Playwright's Chromium if none is found. It prints nothing: the
+summary of the tests mentions a missing browser.
 """
 
 import os
@@ -16,34 +16,34 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-LEFT_OUT = (
+NO_BROWSER = (
     "BROWSER TESTS LEFT OUT: no Chromium was found. Install one (`apt install chromium`, or"
     " `python -m playwright install chromium`), or name it: MEMRECALL_CHROMIUM=/path/to/chromium"
 )
 _DOWNLOADS = "https://cdn.playwright.dev"
-_SECONDS_TO_ANSWER = 5.0  # for whoever has the download; a closed network may never answer
+_SECONDS_TO_ANSWER = 5.0  # a closed network may never answer
 _SECONDS_TO_LOAD = 300.0
 
 
 def find_browser() -> str | None:
-    """The path of a Chromium; None if there is none."""
-    named = os.environ.get("MEMRECALL_CHROMIUM")
-    if named:
-        return named
+    """Return the path of a Chromium, or None."""
+    configured = os.environ.get("MEMRECALL_CHROMIUM")
+    if configured:
+        return configured
     on_path = next(filter(None, map(shutil.which, NAMES)), None)
     return on_path or _own_browser()
 
 
 def _own_browser() -> str | None:
-    """Where Playwright keeps the Chromium that it installs."""
+    """Return the path of the Chromium that Playwright installed."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    kept = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or cache / "ms-playwright")
-    found = sorted(kept.glob("chromium*/chrome-*/*chrom*"))
-    return next((str(path) for path in found if os.access(path, os.X_OK)), None)
+    browsers = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH") or cache / "ms-playwright")
+    paths = sorted(browsers.glob("chromium*/chrome-*/*chrom*"))
+    return next((str(path) for path in paths if os.access(path, os.X_OK)), None)
 
 
 def _can_load() -> bool:
-    """Whether the host that has the browser, or the proxy on the way to it, answers soon."""
+    """Return True if the download host or the proxy accepts connections."""
     place = urlsplit(
         getproxies().get("https") or os.environ.get("PLAYWRIGHT_DOWNLOAD_HOST") or _DOWNLOADS
     )
@@ -57,7 +57,7 @@ def _can_load() -> bool:
             return
         answered.append(place.netloc)
 
-    # Looking up a name knows no limit of its own.
+    # Name resolution has no timeout.
     looking = Thread(target=connect, daemon=True)
     looking.start()
     looking.join(_SECONDS_TO_ANSWER)
@@ -65,7 +65,7 @@ def _can_load() -> bool:
 
 
 def main() -> int:
-    """Make sure that there is one if that can be done; never a failure."""
+    """Install a browser if there is none; never fail."""
     if find_browser() is None and _can_load():
         command = [sys.executable, "-m", "playwright", "install", "chromium"]
         with suppress(OSError, subprocess.TimeoutExpired):

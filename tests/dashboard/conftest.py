@@ -1,4 +1,4 @@
-"""One database, two servers (open, and with keys) and one browser for all tests of a worker."""
+"""A sample database, an open and a keyed server, and a browser for all tests of a worker."""
 
 import asyncio
 import inspect
@@ -19,24 +19,24 @@ import pytest_asyncio
 
 from memrecall.memory import Library
 from tests.model.openai_server import ModelServer, serve
-from tests.server.process import Served, served
+from tests.server.server_process import ServerProcess, run_server
 
-from .browser import LEFT_OUT, find_browser
-from .sample import fill, make_keys, sample_settings
-from .sample_runs import make_runs
+from .browser import NO_BROWSER, find_browser
+from .sample import fill_library, make_keys, sample_settings
+from .sample_runs import write_sample_runs
 
 pytest.importorskip("nicegui")
 playwright_api = pytest.importorskip("playwright.async_api")
 
-# The cost of a page is mostly that of the browser: what can be looked at in one page is.
-_SLOW = 60_000  # milliseconds, for whatever must happen in a page
+# Opening a page is slow, so tests check as much as possible in one page.
+_SLOW = 60_000  # milliseconds, for any condition of a page
 
 
-_STARTED = {"browser", "open_server", "keyed", "model_server"}
+_STARTED = {"browser", "open_server", "keyed_server", "model_server"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests in here share one event loop: the browser lives in it."""
+    """Run all tests of this folder in the event loop of the browser."""
     here = Path(__file__).parent
     for item in items:
         if here not in item.path.parents:
@@ -50,8 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @dataclass
-class Watch:
-    """What went wrong in a page: messages of the console, errors, requests to other hosts."""
+class ProblemRecorder:
+    """Records console messages, errors and requests to other hosts of a page."""
 
     host: str
     problems: list[str] = field(default_factory=list)
@@ -73,14 +73,14 @@ class Watch:
 
 @dataclass
 class Window:
-    """A page of the browser, and the server it looks at."""
+    """A page of the browser and the URL of its server."""
 
     page: Any
     url: str
-    watch: Watch
+    watch: ProblemRecorder
 
     async def open(self, path: str) -> Any:
-        """Go to a path and wait until it can be used."""
+        """Open a path and wait until the page is ready."""
         response = await self.page.goto(self.url + path)
         await self.ready()
         return response
@@ -96,7 +96,7 @@ class Window:
 
 @pytest.fixture(scope="session")
 def http() -> Iterator[httpx.Client]:
-    """A client that is not a browser; it keeps no cookies and follows nothing."""
+    """An HTTP client that stores no cookies and follows no redirects."""
     with httpx.Client(timeout=60, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)) as client:
         client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         yield client
@@ -108,21 +108,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def filled(folder: Path) -> Path:
-    """A database with the sample, which nobody writes to."""
+def sample_database(folder: Path) -> Path:
+    """A database with the sample data, which tests copy."""
     location = folder / "sample.db"
 
     async def work() -> None:
         async with await Library.open(sample_settings(str(location), folder)) as library:
-            await fill(library)
+            await fill_library(library)
 
     asyncio.run(work())
     return location
 
 
-def _copy(filled: Path, folder: Path) -> str:
+def _copy(sample_database: Path, folder: Path) -> str:
     folder.mkdir()
-    return str(shutil.copy(filled, folder / "sample.db"))
+    return str(shutil.copy(sample_database, folder / "sample.db"))
 
 
 async def _keys_of(location: str, folder: Path) -> dict[str, str]:
@@ -132,40 +132,40 @@ async def _keys_of(location: str, folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
-    """The browser's path; without one the tests are left out, and the summary says so."""
+    """The path of the browser; tests are skipped without one."""
     path = find_browser()
     if path is None:
-        pytest.skip(LEFT_OUT)
+        pytest.skip(NO_BROWSER)
     return path
 
 
 @pytest.fixture(scope="session")
-def open_server(filled: Path, folder: Path, chromium: str) -> Iterator[Served]:
-    """A server without keys, with the sample."""
+def open_server(sample_database: Path, folder: Path, chromium: str) -> Iterator[ServerProcess]:
+    """A server without keys."""
     place = folder / "open"
-    location = _copy(filled, place)
-    make_runs(place / "runs")
-    with served(place, "--db", location, MEMRECALL_RUNS_DIR=str(place / "runs")) as server:
+    location = _copy(sample_database, place)
+    write_sample_runs(place / "runs")
+    with run_server(place, "--db", location, MEMRECALL_RUNS_DIR=str(place / "runs")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def model_server() -> Iterator[ModelServer]:
-    """A model that says what a test tells it to."""
+    """A model server with scripted answers."""
     with serve() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
-def keyed(
-    filled: Path, folder: Path, chromium: str, model_server: ModelServer
-) -> Iterator[tuple[Served, dict[str, str]]]:
+def keyed_server(
+    sample_database: Path, folder: Path, chromium: str, model_server: ModelServer
+) -> Iterator[tuple[ServerProcess, dict[str, str]]]:
     """A server with keys and a model, and the keys."""
     place = folder / "keyed"
-    location = _copy(filled, place)
+    location = _copy(sample_database, place)
     keys = asyncio.run(_keys_of(location, place))
     model = {"MEMRECALL_MODEL": "tiny", "MEMRECALL_BASE_URL": model_server.url}
-    with served(place, "--db", location, MEMRECALL_API_KEY="k", **model) as server:
+    with run_server(place, "--db", location, MEMRECALL_API_KEY="k", **model) as server:
         yield server, keys
 
 
@@ -181,16 +181,16 @@ async def browser(chromium: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def window_on(browser: Any, url: str, **options: Any) -> AsyncIterator[Window]:
-    """A window with nothing in its cookies; at its end nothing may be wrong."""
-    # An ordinary one is used again: what the library's files cost is paid once.
+    """Open a window without cookies; fail if the page has reported problems."""
+    # Contexts without options are reused, so that assets are loaded once.
     idle = _IDLE.setdefault(browser, [])
     context = idle.pop() if idle and not options else None
     if context is None:
-        given = {"viewport": {"width": 1280, "height": 900}, "locale": "en-US", **options}
-        context = await browser.new_context(**given)
+        settings = {"viewport": {"width": 1280, "height": 900}, "locale": "en-US", **options}
+        context = await browser.new_context(**settings)
     page = await context.new_page()
     page.set_default_timeout(_SLOW)
-    window = Window(page, url, Watch(urlsplit(url).netloc))
+    window = Window(page, url, ProblemRecorder(urlsplit(url).netloc))
     window.watch.follow(page)
     try:
         yield window
@@ -208,7 +208,7 @@ _IDLE: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 
 
 async def sign_in(window: Window, key: str) -> None:
-    """Sign in with the form's request, which takes no page load."""
+    """Sign in by sending the form, without loading the page."""
     response = await window.page.request.post(
         f"{window.url}/sign-in", form={"key": key}, max_redirects=0
     )
@@ -216,7 +216,7 @@ async def sign_in(window: Window, key: str) -> None:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def window(browser: Any, open_server: Served) -> AsyncIterator[Window]:
+async def window(browser: Any, open_server: ServerProcess) -> AsyncIterator[Window]:
     """A window on the open server."""
     async with window_on(browser, open_server.url) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""A small database to look at: two people's chats, memories with a history, recalls, a villain."""
+"""Sample data: chats of two users, memories with a history, recalls, and a malicious user."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,68 +12,70 @@ from memrecall.types import NewMessage, Role
 
 CHAT = Path(__file__).parents[2] / "fixtures" / "demo" / "chat.jsonl"
 NOW = datetime(2026, 4, 21, 9, 0, tzinfo=UTC)
-VILLAIN = "mallory"
+ATTACKER = "mallory"
 SCRIPT = "<script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"
-EVIL_TIES = [NewRelation(SCRIPT[:80], "<b>likes</b>", "peanuts")]
-TALK = "talk-1"
-SAID = (
+MALICIOUS_RELATIONS = [NewRelation(SCRIPT[:80], "<b>likes</b>", "peanuts")]
+SESSION = "talk-1"
+STATEMENTS = (
     "I live in Oslo and my brother Tom works at Equinor.",
     "I moved to Lisbon last week. Now I live in Lisbon.",
     "I am allergic to peanuts. My favourite tea is genmaicha.",
     "My favourite tea is sencha now, not genmaicha any more.",
 )
-ASKED = {
+QUESTIONS = {
     "maya": ("Where does Tom work?", "Who has my spare key?", "When does my passport expire?"),
     "lin": ("我对什么过敏来着？", "按照我之前的数据库配置来"),
 }
 
 
 def sample_settings(location: str, folder: Path, embedder: str = "hash") -> Settings:
-    """Settings for a database in a folder of its own."""
+    """Return the settings of a library on this database."""
     return Settings(db=location, embedder=embedder, cache_dir=str(folder))
 
 
-async def fill(library: Library) -> None:
-    """Store everything that the pages are tested with."""
+async def fill_library(library: Library) -> None:
+    """Store the sample data."""
     await Importer(library).run(CHAT, strict=True)
-    memory = AsyncMemory(user_id="maya", session_id=TALK, library=library)
-    for text in SAID:
+    memory = AsyncMemory(user_id="maya", session_id=SESSION, library=library)
+    for text in STATEMENTS:
         await memory.add([{"role": "user", "content": text}])
     await memory.summarize()
     await memory.close()
     options = RecallOptions(keep_traces_days=30)
-    for user, questions in ASKED.items():
+    for user, questions in QUESTIONS.items():
         for question in questions:
             await Recaller(library, Scope(user), None, options).recall(question, as_of=None)
-    await _add_villain(library)
+    await _add_attacker(library)
 
 
-async def _add_villain(library: Library) -> None:
-    """Somebody whose every word is a script."""
-    scope = Scope(VILLAIN, session_id=SCRIPT[:40])
-    said = NewMessage(
+async def _add_attacker(library: Library) -> None:
+    """Store a user with a script in every text."""
+    scope = Scope(ATTACKER, session_id=SCRIPT[:40])
+    message = NewMessage(
         message_id="evil-1",
         role=Role.USER,
         speaker=SCRIPT[:80],
         content=f"peanuts {SCRIPT}",
         ts=NOW,
     )
-    await library.add_messages(scope, [said])
-    memory = AsyncMemory(user_id=VILLAIN, session_id=SCRIPT[:40], library=library)
+    await library.add_messages(scope, [message])
+    memory = AsyncMemory(user_id=ATTACKER, session_id=SCRIPT[:40], library=library)
     await memory.add([{"role": "user", "content": f"peanuts {SCRIPT}"}], infer=False)
     await memory.close()
-    await library.store.graph(scope).add({SCRIPT[:80]: "thing", "peanuts": "thing"}, EVIL_TIES)
-    await Recaller(library, Scope(VILLAIN), None, RecallOptions(keep_traces_days=30)).recall(
+    await library.store.graph(scope).add(
+        {SCRIPT[:80]: "thing", "peanuts": "thing"}, MALICIOUS_RELATIONS
+    )
+    await Recaller(library, Scope(ATTACKER), None, RecallOptions(keep_traces_days=30)).recall(
         f"peanuts {SCRIPT}"
     )
 
 
 async def make_keys(library: Library) -> dict[str, str]:
-    """Keys: one that opens maya, one that opens everybody and the service, one that reads."""
+    """Create a key for maya, an operator key for all users, and a read-only key."""
     keys = library.store.keys
-    everything = frozenset({Permission.OPERATOR})
+    operator = frozenset({Permission.OPERATOR})
     return {
         "maya": (await keys.create(Grant(frozenset({"maya"}))))[1],
-        "all": (await keys.create(Grant(None, permissions=everything)))[1],
+        "all": (await keys.create(Grant(None, permissions=operator)))[1],
         "reader": (await keys.create(Grant(None, read_only=True)))[1],
     }

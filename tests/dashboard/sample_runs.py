@@ -1,10 +1,11 @@
-"""A runs folder to look at: three runs of the same questions, one of them unfinished."""
+"""Sample evaluation runs: three runs of the same questions, one of them incomplete."""
 
 import json
 from pathlib import Path
 
 from memrecall.evaluation.metrics import summarize
-from memrecall.evaluation.runs import QuestionResult, RunFolder, RunPlan, RunState
+from memrecall.evaluation.questions import QuestionResult
+from memrecall.evaluation.runs import RunFolder, RunPlan, RunState
 
 from .sample import SCRIPT
 
@@ -12,14 +13,14 @@ QUESTIONS = 12
 NEVER_FOUND = 3
 
 
-def make_runs(folder: Path) -> None:
-    """Write the runs: `first` finds all but one question's evidence, `second` loses another."""
-    _make(folder / "first", "2026-01-01T10:00:00Z", lost={NEVER_FOUND})
-    _make(folder / "second", "2026-02-01T10:00:00Z", lost={NEVER_FOUND, 7})
-    _make(folder / "third", "2026-03-01T10:00:00Z", lost=set(), answered=5)
+def write_sample_runs(folder: Path) -> None:
+    """Write the runs: `first` misses the evidence of one question, `second` of two."""
+    _write_run(folder / "first", "2026-01-01T10:00:00Z", missed={NEVER_FOUND})
+    _write_run(folder / "second", "2026-02-01T10:00:00Z", missed={NEVER_FOUND, 7})
+    _write_run(folder / "third", "2026-03-01T10:00:00Z", missed=set(), answered=5)
 
 
-def _make(path: Path, started_at: str, lost: set[int], answered: int = QUESTIONS) -> None:
+def _write_run(path: Path, started_at: str, missed: set[int], answered: int = QUESTIONS) -> None:
     plan = RunPlan(
         mode="search", depth=20, max_questions=None, corpus_sha256="c", queries_sha256="q",
         embedder="hash", model="", tool_calls="native", replayed=False, version="0.1.0",
@@ -38,8 +39,8 @@ def _make(path: Path, started_at: str, lost: set[int], answered: int = QUESTIONS
     run = RunFolder(path)
     run.begin(state, "".join(json.dumps(item) + "\n" for item in questions).encode())
     for number, item in enumerate(questions[:answered]):
-        found = "other" if number in lost else f"m{number}"
-        retrieved = ((found, 0.9), ("beside", 0.2))
+        key = "other" if number in missed else f"m{number}"
+        retrieved = ((key, 0.9), ("beside", 0.2))
         answer = QuestionResult(str(item["query_id"]), str(item["category"]), retrieved, (0.8, 0.1))
         run.append(answer, 0.004 + number / 1000)
     read = run.read()

@@ -1,4 +1,4 @@
-"""Take the pictures of the dashboard that the documentation shows: `make screenshots`."""
+"""Take the screenshots of the dashboard in the documentation: `make screenshots`."""
 
 import asyncio
 import sys
@@ -8,10 +8,10 @@ from typing import Any
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from tests.server.process import run, served
+from tests.server.server_process import run_command, run_server
 
-from .browser import LEFT_OUT, find_browser
-from .sample import fill, sample_settings
+from .browser import NO_BROWSER, find_browser
+from .sample import fill_library, sample_settings
 from .sample_traffic import add_traffic
 
 ROOT = Path(__file__).parents[2]
@@ -22,20 +22,20 @@ NARROW = {"width": 390, "height": 844}
 
 
 async def prepare(folder: Path, database: Path) -> dict[str, str]:
-    """Fill a database; the addresses of what has no fixed one."""
+    """Fill a database and return the generated ids."""
     async with await Library.open(sample_settings(str(database), folder)) as library:
-        await fill(library)
+        await fill_library(library)
         await add_traffic(library.store.counters)
         scope = Scope("maya")
         recalls = (await library.store.traces(scope).page()).items
-        known = (await library.store.memories(scope).page()).items
-        tea = next(item for item in known if "sencha" in item.content)
+        memories = (await library.store.memories(scope).page()).items
+        tea = next(item for item in memories if "sencha" in item.content)
     recall = next(item for item in recalls if "spare key" in item.query)
     return {"recall": recall.trace_id, "memory": tea.memory_key}
 
 
 def evaluate(folder: Path, runs: Path) -> None:
-    """Three runs of the fixture: by search and by recall, with two embedders."""
+    """Evaluate the fixture by search and by recall, with two embedders."""
     files = ("--corpus", EVAL / "corpus.jsonl", "--queries", EVAL / "queries.jsonl")
     for name, mode, embedder in (
         ("search-hash", "search", "hash"),
@@ -43,13 +43,15 @@ def evaluate(folder: Path, runs: Path) -> None:
         ("recall-local", "recall", "local"),
     ):
         command = ("eval", "run", *files, "--mode", mode, "--out", runs / name)
-        done = run(folder, *command, MEMRECALL_EMBEDDER=embedder, MEMRECALL_CONFIG="/dev/null")
-        if done.returncode:
-            raise SystemExit(done.stderr)
+        completed = run_command(
+            folder, *command, MEMRECALL_EMBEDDER=embedder, MEMRECALL_CONFIG="/dev/null"
+        )
+        if completed.returncode:
+            raise SystemExit(completed.stderr)
 
 
 def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The pictures by name: the address, and what is special about the browser."""
+    """Return the path and the browser options of each screenshot by name."""
     chinese = {"locale": "zh-CN", "color_scheme": "dark"}
     return {
         "overview": ("/?span=week", {}),
@@ -67,8 +69,8 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
     }
 
 
-async def take(url: str, browser_path: str, ids: dict[str, str]) -> None:
-    """Take them all."""
+async def take_screenshots(url: str, browser_path: str, ids: dict[str, str]) -> None:
+    """Take all screenshots."""
     from playwright.async_api import async_playwright
 
     async with async_playwright() as playwright:
@@ -76,8 +78,8 @@ async def take(url: str, browser_path: str, ids: dict[str, str]) -> None:
             executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"]
         )
         for name, (path, special) in pages(ids).items():
-            given = {"viewport": SIZE, "locale": "en-US", "color_scheme": "light", **special}
-            page = await (await browser.new_context(**given)).new_page()
+            options = {"viewport": SIZE, "locale": "en-US", "color_scheme": "light", **special}
+            page = await (await browser.new_context(**options)).new_page()
             await page.goto(url + path)
             await page.wait_for_selector("main")
             if name == "try":
@@ -86,7 +88,7 @@ async def take(url: str, browser_path: str, ids: dict[str, str]) -> None:
                 await page.wait_for_selector("h2:has-text('Handoff')")
             if name == "compare":
                 await page.wait_for_selector(".mr-item:has-text('mrr')", timeout=120_000)
-            await page.wait_for_timeout(800)  # charts are drawn, fonts are there
+            await page.wait_for_timeout(800)  # for charts and fonts
             file = PICTURES / f"dashboard-{name}.png"
             await page.screenshot(path=file)
             print(f"{file.relative_to(ROOT)} {file.stat().st_size // 1024} KiB")
@@ -95,18 +97,18 @@ async def take(url: str, browser_path: str, ids: dict[str, str]) -> None:
 
 
 def main() -> int:
-    """Take the pictures; 1 without a browser."""
+    """Take the screenshots; return 1 without a browser."""
     browser_path = find_browser()
     if browser_path is None:
-        print(LEFT_OUT)
+        print(NO_BROWSER)
         return 1
     with tempfile.TemporaryDirectory(prefix="mr-pictures-") as place:
         folder, runs = Path(place), Path(place) / "runs"
         ids = asyncio.run(prepare(folder, folder / "sample.db"))
         evaluate(folder, runs)
         settings = {"MEMRECALL_RUNS_DIR": str(runs)}
-        with served(folder, "--db", folder / "sample.db", **settings) as server:
-            asyncio.run(take(server.url, browser_path, ids))
+        with run_server(folder, "--db", folder / "sample.db", **settings) as server:
+            asyncio.run(take_screenshots(server.url, browser_path, ids))
     return 0
 
 

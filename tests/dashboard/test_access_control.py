@@ -1,4 +1,4 @@
-"""What must not happen: a revoked key that still sees, somebody else's websocket, another host."""
+"""Access control of the dashboard: revoked keys, websockets and other users."""
 
 import re
 from pathlib import Path
@@ -13,26 +13,26 @@ from websockets.sync.client import connect
 
 from memrecall.memory import Library
 from memrecall.store import Grant
-from tests.server.process import Served, served
+from tests.server.server_process import ServerProcess, run_server
 from tests.waiting import LIMIT, wait_until
 
 from .conftest import sign_in, window_on
 from .sample import sample_settings
 
-Keyed = tuple[Served, dict[str, str]]
+Keyed = tuple[ServerProcess, dict[str, str]]
 
 
-def socket_of(server: Served, page: str) -> str:
-    """The address of a page's websocket."""
-    found = re.search(r"'client_id': '([0-9a-f-]+)'", page)
-    assert found is not None
-    names = dict.fromkeys(("client_id", "tab_id", "document_id"), found[1])
-    asked = {**names, "implicit_handshake": "true", "EIO": 4, "transport": "websocket"}
-    return f"ws://{server.url.removeprefix('http://')}/_nicegui_ws/socket.io/?{urlencode(asked)}"
+def socket_of(server: ServerProcess, page: str) -> str:
+    """Return the URL of the websocket of a page."""
+    match = re.search(r"'client_id': '([0-9a-f-]+)'", page)
+    assert match is not None
+    names = dict.fromkeys(("client_id", "tab_id", "document_id"), match[1])
+    query = {**names, "implicit_handshake": "true", "EIO": 4, "transport": "websocket"}
+    return f"ws://{server.url.removeprefix('http://')}/_nicegui_ws/socket.io/?{urlencode(query)}"
 
 
-def test_websocket_requires_the_pages_own_browser(keyed: Keyed) -> None:
-    server, keys = keyed
+def test_websocket_requires_the_pages_own_browser(keyed_server: Keyed) -> None:
+    server, keys = keyed_server
     with httpx.Client(base_url=server.url, timeout=LIMIT) as client:
         client.post("/sign-in", data={"key": keys["maya"]})
         page = client.get("/recalls?user=maya").text
@@ -49,8 +49,10 @@ def test_websocket_requires_the_pages_own_browser(keyed: Keyed) -> None:
         assert str(connection.recv(timeout=LIMIT)).startswith("0")
 
 
-async def test_revoked_key_loses_access_at_once(browser: Any, keyed: Keyed, folder: Path) -> None:
-    server, _ = keyed
+async def test_revoked_key_loses_access_at_once(
+    browser: Any, keyed_server: Keyed, folder: Path
+) -> None:
+    server, _ = keyed_server
     settings = sample_settings(str(folder / "keyed" / "sample.db"), folder)
     async with await Library.open(settings) as library:
         made, text = await library.store.keys.create(Grant(frozenset({"maya"})))
@@ -67,8 +69,8 @@ async def test_revoked_key_loses_access_at_once(browser: Any, keyed: Keyed, fold
             assert "/sign-in" in window.page.url
 
 
-async def test_pages_of_other_users_are_refused(browser: Any, keyed: Keyed) -> None:
-    server, keys = keyed
+async def test_pages_of_other_users_are_refused(browser: Any, keyed_server: Keyed) -> None:
+    server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["maya"])
         for path in (
@@ -93,21 +95,21 @@ async def test_pages_of_other_users_are_refused(browser: Any, keyed: Keyed) -> N
 
 @pytest.mark.concurrent
 def test_service_works_without_dashboard(tmp_path: Path, http: httpx.Client) -> None:
-    with served(tmp_path, "--db", tmp_path / "a.db", MEMRECALL_DASHBOARD="false") as server:
-        assert server.facts["dashboard"] is None
+    with run_server(tmp_path, "--db", tmp_path / "a.db", MEMRECALL_DASHBOARD="false") as server:
+        assert server.info["dashboard"] is None
         assert http.get(server.url + "/").status_code == 404
         assert http.get(server.url + "/healthz").status_code == 200
 
 
 async def test_pages_work_with_empty_database(browser: Any, tmp_path: Path, chromium: str) -> None:
-    with served(tmp_path, "--db", tmp_path / "a.db") as server:
+    with run_server(tmp_path, "--db", tmp_path / "a.db") as server:
         async with window_on(browser, server.url) as window:
 
             async def is_measured() -> bool:
                 await window.open("/")
                 return "Users\n0" in await window.text()
 
-            await wait_until(is_measured)  # what is stored is measured as the service starts
+            await wait_until(is_measured)  # levels are measured at startup
             for path in ("/explorer", "/recalls", "/try"):
                 await window.open(path)
                 assert "No user has stored data yet." in await window.text()

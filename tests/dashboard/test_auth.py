@@ -1,4 +1,4 @@
-"""The parts of the door that need no browser."""
+"""Sessions, cookies, redirects and translations, without a browser."""
 
 import re
 import subprocess
@@ -100,8 +100,8 @@ def test_pages_are_registered_and_translated() -> None:
     modules = {path.stem for path in (folder / "pages").glob("*.py")} - {"__init__"}
     assert modules == set(PAGES)
     sources = [path.read_text("utf-8") for path in folder.rglob("*.py")]
-    said = {name for text in sources for name in re.findall(r"\btext\(\s*\"(\w+)\"", text)}
-    assert said <= WORDS.keys()
+    names_used = {name for text in sources for name in re.findall(r"\btext\(\s*\"(\w+)\"", text)}
+    assert names_used <= WORDS.keys()
     for english, chinese in WORDS.values():
         assert set(re.findall(r"{\w+}", english)) == set(re.findall(r"{\w+}", chinese))
         assert english.strip()
@@ -113,12 +113,14 @@ def test_no_content_is_rendered_as_html() -> None:
     risky = re.compile(
         r"ui\.(html|markdown|add_body_html|add_head_html|run_javascript)\b|innerHTML"
     )
-    found = {path.name for path in folder.rglob("*.py") if risky.search(path.read_text("utf-8"))}
-    assert found == set()
+    files = {path.name for path in folder.rglob("*.py") if risky.search(path.read_text("utf-8"))}
+    assert files == set()
 
 
 @pytest.mark.concurrent
 def test_server_import_does_not_load_nicegui() -> None:
     code = "import sys, memrecall.server.runner; print('nicegui' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert completed.stdout == "False\n"

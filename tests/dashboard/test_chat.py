@@ -1,14 +1,14 @@
-"""Trying it out in the browser: chats by the offline rules and by a model."""
+"""The chat page: turns by the offline rules and by a model."""
 
 import json
 from typing import Any
 
 from tests.model.openai_server import ModelServer, stream
-from tests.server.process import Served
+from tests.server.server_process import ServerProcess
 
 from .conftest import Window, sign_in, window_on
 
-Keyed = tuple[Served, dict[str, str]]
+Keyed = tuple[ServerProcess, dict[str, str]]
 
 
 async def test_turn_shows_tool_calls_and_recall(window: Window) -> None:
@@ -43,9 +43,9 @@ async def test_mentioned_group_member_answers(window: Window) -> None:
 
 
 async def test_configured_model_answers(
-    browser: Any, keyed: Keyed, model_server: ModelServer
+    browser: Any, keyed_server: Keyed, model_server: ModelServer
 ) -> None:
-    server, keys = keyed
+    server, keys = keyed_server
     words = "Joyce has it. <script>document.title='owned'</script>"
     pieces = [{"content": words[at : at + 7]} for at in range(0, len(words), 7)]
     model_server.script.clear()
@@ -60,11 +60,11 @@ async def test_configured_model_answers(
         assert words in await window.text("[role=log]")
         assert "owned" not in await window.page.title()
     sent = json.dumps(model_server.requests[-1], ensure_ascii=False)
-    assert "Joyce" in sent  # the recall stood in the context
+    assert "Joyce" in sent  # the context contained the recall
 
 
-async def test_read_only_key_cannot_chat(browser: Any, keyed: Keyed) -> None:
-    server, keys = keyed
+async def test_read_only_key_cannot_chat(browser: Any, keyed_server: Keyed) -> None:
+    server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["reader"])
         await window.open("/try?user=maya")

@@ -1,13 +1,13 @@
-"""Evaluations in the browser."""
+"""The evaluation pages."""
 
 from typing import Any
 
-from tests.server.process import Served
+from tests.server.server_process import ServerProcess
 
 from .conftest import Window, sign_in, window_on
 from .sample import SCRIPT
 
-Keyed = tuple[Served, dict[str, str]]
+Keyed = tuple[ServerProcess, dict[str, str]]
 
 
 async def test_runs_are_listed_and_shown_with_metrics(window: Window) -> None:
@@ -52,13 +52,13 @@ async def test_incomparable_and_unknown_runs_are_refused(window: Window) -> None
     for name in ("../open", "nothing", ""):
         answer = await window.open(f"/evaluations/run?name={name}")
         assert answer.status == 404
-    window.watch.problems.clear()  # the browser tells of these
+    window.watch.problems.clear()  # the browser reports these
 
 
 async def test_runs_require_operator_and_empty_folder_is_explained(
-    browser: Any, keyed: Keyed
+    browser: Any, keyed_server: Keyed
 ) -> None:
-    server, keys = keyed
+    server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["maya"])
         answer = await window.open("/evaluations")

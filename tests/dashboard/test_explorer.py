@@ -1,14 +1,14 @@
-"""The explorer in the browser: conversations, search, memories with history, graph, sessions."""
+"""The explorer: messages, search, memories with history, graph and sessions."""
 
 from typing import Any
 from urllib.parse import urlencode
 
-from tests.server.process import Served
+from tests.server.server_process import ServerProcess
 
 from .conftest import Window, sign_in, window_on
-from .sample import SCRIPT, TALK, VILLAIN
+from .sample import ATTACKER, SCRIPT, SESSION
 
-Keyed = tuple[Served, dict[str, str]]
+Keyed = tuple[ServerProcess, dict[str, str]]
 
 
 async def test_search_links_to_context_memory_and_recall(window: Window) -> None:
@@ -39,7 +39,7 @@ async def test_filters_select_messages(window: Window) -> None:
     await page.click("text=Older")
     await page.wait_for_url("**cursor=**")
     assert "Newest" in await window.text()
-    await window.open(f"/explorer?user=maya&session={TALK}&role=user")
+    await window.open(f"/explorer?user=maya&session={SESSION}&role=user")
     assert await page.locator("article").count() == 4
     assert await page.input_value("input[name=role]") == "user"
     await page.click("label:has-text('Role')")
@@ -56,7 +56,7 @@ async def test_invalid_query_is_explained(window: Window) -> None:
     assert "quotation mark" in await window.text("[role=alert]")
     await window.open("/explorer?user=maya&since=yesterdayish")
     assert "since" in await window.text("[role=alert]")
-    window.watch.problems.clear()  # the browser tells of the 400s
+    window.watch.problems.clear()  # the browser reports the 400s
 
 
 async def test_memory_shows_its_replacement_and_reason(window: Window) -> None:
@@ -77,7 +77,7 @@ async def test_delete_and_undo_require_confirmation(window: Window) -> None:
     await page.click("a:has-text('allergic to peanuts')")
     await window.ready()
     deletions = page.locator(".mr-badge:has-text('DELETE')")
-    before = await deletions.count()  # the test may have run before on this database
+    before = await deletions.count()  # a repeated test uses the same database
     await page.click("button:has-text('Delete')")
     await page.click(".q-dialog button:has-text('Cancel')")
     await page.wait_for_selector(".q-dialog", state="detached")
@@ -92,8 +92,8 @@ async def test_delete_and_undo_require_confirmation(window: Window) -> None:
     await page.wait_for_selector("button:has-text('Delete')")
 
 
-async def test_read_only_key_cannot_delete(browser: Any, keyed: Keyed) -> None:
-    server, keys = keyed
+async def test_read_only_key_cannot_delete(browser: Any, keyed_server: Keyed) -> None:
+    server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["reader"])
         await window.open("/explorer/memories?user=maya")
@@ -117,7 +117,7 @@ async def test_graph_is_drawn_and_can_be_navigated(window: Window) -> None:
 
 async def test_sessions_show_layered_summaries(window: Window) -> None:
     await window.open("/explorer/sessions?user=maya")
-    await window.page.click(f"a:has-text('{TALK}')")
+    await window.page.click(f"a:has-text('{SESSION}')")
     await window.page.wait_for_selector("h2:has-text('Session summary')")
     assert "messages 1 to 4, by rules" in await window.text()
     await window.ready()
@@ -136,7 +136,7 @@ WRITTEN_ON = (
 
 async def test_messages_are_rendered_as_text(window: Window) -> None:
     for path in WRITTEN_ON:
-        await window.open(path + urlencode({"user": VILLAIN}))
+        await window.open(path + urlencode({"user": ATTACKER}))
         assert SCRIPT[:30] in await window.text(), path
         assert "memrecall" in await window.page.title(), path
         assert await window.page.locator("main script, main img").count() == 0, path
@@ -145,7 +145,7 @@ async def test_messages_are_rendered_as_text(window: Window) -> None:
 async def test_script_in_memory_or_recall_is_rendered_as_text(window: Window) -> None:
     page = window.page
     for path, card in (("/explorer/memories", "History"), ("/recalls", "Timeline")):
-        await window.open(f"{path}?user={VILLAIN}")
+        await window.open(f"{path}?user={ATTACKER}")
         await page.click(".mr-item a >> nth=0")
         await page.wait_for_selector(f"h2:has-text('{card}')")
         await window.ready()
@@ -156,4 +156,4 @@ async def test_script_in_memory_or_recall_is_rendered_as_text(window: Window) ->
     await window.open("/explorer?" + urlencode({"user": SCRIPT[:60], "q": SCRIPT}))
     assert await page.locator("main script, main img").count() == 0
     assert "memrecall" in await page.title()
-    window.watch.problems.clear()  # the browser tells of the 404
+    window.watch.problems.clear()  # the browser reports the 404

@@ -1,4 +1,4 @@
-"""Every page of a user who has said a hundred thousand things, in the browser."""
+"""All pages for a user with a hundred thousand messages."""
 
 import asyncio
 from pathlib import Path
@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from benchmarks.dashboard import USER, pages, prepare
-from tests.server.process import served
+from tests.server.server_process import run_server
 
 from .conftest import window_on
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A database, and one of its recalls."""
+    """A database, and the id of one of its recalls."""
     folder = tmp_path_factory.mktemp("large")
     return folder, asyncio.run(prepare(folder, folder / "bench.db", 100_000))
 
@@ -23,7 +23,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 @pytest.mark.timeout(900)
 async def test_pages_work_with_100000_messages(browser: Any, large: tuple[Path, str]) -> None:
     folder, trace_id = large
-    with served(folder, "--db", folder / "bench.db") as server:
+    with run_server(folder, "--db", folder / "bench.db") as server:
         for name, path in pages(trace_id).items():
             async with window_on(browser, server.url) as window:
                 answer = await window.open(path)

@@ -1,14 +1,14 @@
-"""The frame of the pages: signing in, cookies, policy, languages, themes, widths, the keyboard."""
+"""The layout of all pages: sign-in, cookies, policy, language, theme and keyboard."""
 
 from typing import Any
 
 import httpx
 
-from tests.server.process import Served
+from tests.server.server_process import ServerProcess
 
 from .conftest import Window, window_on
 
-Keyed = tuple[Served, dict[str, str]]
+Keyed = tuple[ServerProcess, dict[str, str]]
 
 
 async def test_open_service_needs_no_sign_in(window: Window) -> None:
@@ -17,7 +17,9 @@ async def test_open_service_needs_no_sign_in(window: Window) -> None:
     assert await window.page.get_attribute("nav a[aria-current=page]", "href") == "/"
 
 
-def test_pages_have_strict_content_security_policy(open_server: Served, http: httpx.Client) -> None:
+def test_pages_have_strict_content_security_policy(
+    open_server: ServerProcess, http: httpx.Client
+) -> None:
     answer = http.get(open_server.url + "/")
     policy = dict(part.strip().split(" ", 1) for part in answer.headers[_CSP].split(";"))
     assert policy["default-src"] == "'none'"
@@ -33,7 +35,7 @@ def test_pages_have_strict_content_security_policy(open_server: Served, http: ht
 _CSP = "content-security-policy"
 
 
-def test_open_service_refuses_other_sites(open_server: Served, http: httpx.Client) -> None:
+def test_open_service_refuses_other_sites(open_server: ServerProcess, http: httpx.Client) -> None:
     for headers in ({"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         assert http.get(open_server.url + "/", headers=headers).status_code == 403
     hop = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
@@ -43,7 +45,7 @@ def test_open_service_refuses_other_sites(open_server: Served, http: httpx.Clien
 
 
 def test_long_polling_and_other_methods_are_refused(
-    open_server: Served, http: httpx.Client
+    open_server: ServerProcess, http: httpx.Client
 ) -> None:
     polling = open_server.url + "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
     assert http.get(polling).status_code == 404
@@ -51,14 +53,14 @@ def test_long_polling_and_other_methods_are_refused(
     assert http.post(open_server.url + "/").status_code == 405
 
 
-def test_api_and_pages_share_the_server(open_server: Served, http: httpx.Client) -> None:
+def test_api_and_pages_share_the_server(open_server: ServerProcess, http: httpx.Client) -> None:
     assert http.get(open_server.url + "/healthz").json()["status"] == "ok"
     missing = http.get(open_server.url + "/nothing")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "NOT_FOUND")
 
 
-async def test_sign_in_and_out(browser: Any, keyed: Keyed) -> None:
-    server, keys = keyed
+async def test_sign_in_and_out(browser: Any, keyed_server: Keyed) -> None:
+    server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         await window.open("/?user=maya")
         assert "/sign-in?next=" in window.page.url
@@ -80,21 +82,23 @@ async def test_sign_in_and_out(browser: Any, keyed: Keyed) -> None:
         assert "/sign-in" in window.page.url
 
 
-def test_cross_site_sign_in_is_refused(keyed: Keyed, http: httpx.Client) -> None:
-    server, keys = keyed
+def test_cross_site_sign_in_is_refused(keyed_server: Keyed, http: httpx.Client) -> None:
+    server, keys = keyed_server
     form = {"key": keys["maya"], "next": "//evil.example"}
     foreign = {"Origin": "http://evil.example"}
     refused = http.post(server.url + "/sign-in", data=form, headers=foreign)
     assert refused.status_code == 403
-    taken = http.post(server.url + "/sign-in", data=form)
-    assert (taken.status_code, taken.headers["location"]) == (303, "/")
-    assert "secure" not in taken.headers["set-cookie"].lower()
+    accepted = http.post(server.url + "/sign-in", data=form)
+    assert (accepted.status_code, accepted.headers["location"]) == (303, "/")
+    assert "secure" not in accepted.headers["set-cookie"].lower()
     tls = {"X-Forwarded-Proto": "https"}
     behind_tls = http.post(server.url + "/sign-in", data=form, headers=tls)
     assert "secure" in behind_tls.headers["set-cookie"].lower()
 
 
-async def test_language_follows_browser_and_switch(browser: Any, open_server: Served) -> None:
+async def test_language_follows_browser_and_switch(
+    browser: Any, open_server: ServerProcess
+) -> None:
     async with window_on(browser, open_server.url, locale="zh-CN") as window:
         await window.open("/")
         assert await window.page.get_attribute("html", "lang") == "zh-CN"
@@ -106,7 +110,9 @@ async def test_language_follows_browser_and_switch(browser: Any, open_server: Se
         assert "Overview" in await window.text("nav")
 
 
-async def test_theme_follows_system_until_selected(browser: Any, open_server: Served) -> None:
+async def test_theme_follows_system_until_selected(
+    browser: Any, open_server: ServerProcess
+) -> None:
     async with window_on(browser, open_server.url, color_scheme="dark") as window:
         await window.open("/")
         await window.page.wait_for_selector("body.body--dark")
@@ -114,7 +120,9 @@ async def test_theme_follows_system_until_selected(browser: Any, open_server: Se
         await window.page.wait_for_selector("body.body--light")
 
 
-async def test_narrow_screen_and_keyboard_navigation(browser: Any, open_server: Served) -> None:
+async def test_narrow_screen_and_keyboard_navigation(
+    browser: Any, open_server: ServerProcess
+) -> None:
     narrow = {"width": 390, "height": 844}
     async with window_on(browser, open_server.url, viewport=narrow) as window:
         await window.open("/")

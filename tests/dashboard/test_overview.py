@@ -1,4 +1,4 @@
-"""The overview in the browser."""
+"""The overview page."""
 
 import json
 import re
@@ -12,14 +12,14 @@ import httpx
 from memrecall.store import Store
 from memrecall.store.counters import HOUR
 from tests.model.openai_server import ModelServer, tool_call
-from tests.server.process import Served
+from tests.server.server_process import ServerProcess
 from tests.waiting import LIMIT, wait_until
 
 from .conftest import Window, sign_in, window_on
 
-Keyed = tuple[Served, dict[str, str]]
-SEARCHED = json.dumps({"query": "spare key"})
-ENDED = json.dumps(
+Keyed = tuple[ServerProcess, dict[str, str]]
+SEARCH_CALL = json.dumps({"query": "spare key"})
+HANDOFF_CALL = json.dumps(
     {"relevant_memory_keys": [], "reason": "r", "search_summary": "s", "confidence": 0.2}
 )
 SEARCH = {"user_id": "maya", "query_text": "key"}
@@ -30,20 +30,20 @@ async def figure(window: Window, name: str) -> str:
 
 
 async def test_overview_shows_service_usage(
-    browser: Any, keyed: Keyed, model_server: ModelServer, folder: Path
+    browser: Any, keyed_server: Keyed, model_server: ModelServer, folder: Path
 ) -> None:
-    server, keys = keyed
+    server, keys = keyed_server
     bearer = {"Authorization": f"Bearer {keys['all']}"}
     model_server.script.clear()
-    model_server.play(tool_call("search_memories", SEARCHED), tool_call("handoff", ENDED))
+    model_server.play(tool_call("search_memories", SEARCH_CALL), tool_call("handoff", HANDOFF_CALL))
     async with httpx.AsyncClient(base_url=server.url, headers=bearer, timeout=LIMIT) as client:
         for _ in range(3):
             (await client.post("/v1/messages/lexical_search", json=SEARCH)).raise_for_status()
-        asked = {"query": "Who has my spare key?"}
-        (await client.post("/v1/users/maya/recall", json=asked)).raise_for_status()
+        body = {"query": "Who has my spare key?"}
+        (await client.post("/v1/users/maya/recall", json=body)).raise_for_status()
     async with await Store.open(str(folder / "keyed" / "sample.db")) as store:
 
-        async def is_written() -> bool:  # what was counted is written within seconds
+        async def is_written() -> bool:  # counters are written every few seconds
             rows = await store.counters.read(HOUR, datetime.now(UTC) - timedelta(hours=2))
             counted: Counter[str] = Counter()
             for row in rows:
@@ -64,8 +64,10 @@ async def test_overview_shows_service_usage(
             assert int(await figure(window, "recalls")) >= 1
 
 
-async def test_overview_of_single_user_key_shows_that_user(browser: Any, keyed: Keyed) -> None:
-    server, keys = keyed
+async def test_overview_of_single_user_key_shows_that_user(
+    browser: Any, keyed_server: Keyed
+) -> None:
+    server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["maya"])
         await window.open("/")

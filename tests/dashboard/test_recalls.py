@@ -1,4 +1,4 @@
-"""Recalls in the browser: listed, drawn, live, compared, downloaded, begun again."""
+"""The recall pages: list, trace, live view, comparison, download and repetition."""
 
 import json
 from dataclasses import replace
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.model.openai_server import ModelServer, tool_call
-from tests.server.process import Served
+from tests.server.server_process import ServerProcess
 from tests.waiting import LIMIT
 
 from .conftest import Window, sign_in, window_on
 
-Keyed = tuple[Served, dict[str, str]]
+Keyed = tuple[ServerProcess, dict[str, str]]
 
 
 async def test_recall_shows_evidence_linked_to_message(window: Window) -> None:
@@ -74,16 +74,16 @@ async def test_recall_can_be_repeated_with_other_settings(window: Window) -> Non
 
 
 async def test_running_recall_is_shown_live(
-    browser: Any, keyed: Keyed, model_server: ModelServer
+    browser: Any, keyed_server: Keyed, model_server: ModelServer
 ) -> None:
-    server, keys = keyed
+    server, keys = keyed_server
     search = tool_call("search_memories", json.dumps({"query": "peanuts allergy"}))
     end = json.dumps(
         {"relevant_memory_keys": [], "reason": "r", "search_summary": "s", "confidence": 0.2}
     )
-    held = replace(tool_call("handoff", end, "srv_2"), seconds=LIMIT)
+    slow_handoff = replace(tool_call("handoff", end, "srv_2"), seconds=LIMIT)
     model_server.script.clear()
-    model_server.play(search, held)
+    model_server.play(search, slow_handoff)
     async with window_on(browser, server.url) as window, window_on(browser, server.url) as other:
         await sign_in(other, keys["all"])
         await sign_in(window, keys["maya"])
@@ -94,25 +94,25 @@ async def test_running_recall_is_shown_live(
         assert await window.text("[role=status]") == "Running …"
         await other.open("/recalls?user=maya")
         assert "What am I allergic to?" in await other.text()
-        model_server.stopping.set()  # what is held back is said now
+        model_server.stopping.set()  # the delayed answer is sent now
         model_server.stopping.clear()
         await window.page.wait_for_selector("text=Finished")
         assert "handoff" in await window.text(".mr-lane")
 
 
-async def test_empty_recall_list_is_explained(browser: Any, keyed: Keyed) -> None:
-    server, keys = keyed
+async def test_empty_recall_list_is_explained(browser: Any, keyed_server: Keyed) -> None:
+    server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["all"])
         await window.open("/recalls")
         assert "Select a user" in await window.text()
         await window.open("/recalls?user=nobody")
         assert "Not found" in await window.text("[role=alert]")
-        window.watch.problems.clear()  # the browser tells of the 404
+        window.watch.problems.clear()  # the browser reports the 404
 
 
-async def test_key_of_one_user_sees_only_that_user(browser: Any, keyed: Keyed) -> None:
-    server, keys = keyed
+async def test_key_of_one_user_sees_only_that_user(browser: Any, keyed_server: Keyed) -> None:
+    server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["maya"])
         await window.open("/recalls")
@@ -120,4 +120,4 @@ async def test_key_of_one_user_sees_only_that_user(browser: Any, keyed: Keyed) -
         answer = await window.open("/recalls?user=lin")
         assert answer.status == 404
         assert "过敏" not in await window.text("body")
-        window.watch.problems.clear()  # the browser tells of the 404
+        window.watch.problems.clear()  # the browser reports the 404

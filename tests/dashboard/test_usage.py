@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 import hypothesis.strategies as st
 from hypothesis import given
 
-from memrecall.dashboard.usage import PERIODS, Usage, usage_of_recalls
+from memrecall.dashboard.usage import PERIODS, UsageHistory, usage_of_recalls
 from memrecall.store import CounterRow, TraceSummary
 from memrecall.store.counters import bucket_of
 
 NOW = datetime(2026, 5, 4, 10, 20, 30, tzinfo=UTC)
 
 
-def recalled(minutes: float, **more: object) -> TraceSummary:
+def make_recall(minutes: float, **more: object) -> TraceSummary:
     facts: dict[str, object] = {
         "trace_id": "t", "agent_id": "a", "session_id": None, "query": "q",
         "stop_reason": "handoff", "confidence": 0.85, "abstained": False, "iterations": 1,
@@ -41,7 +41,7 @@ def test_usage_has_counts_levels_and_percentiles() -> None:
         CounterRow(buckets[2], "users", "level", 9, 0.0),
         CounterRow(buckets[2], "recall_seconds", "0.25", 4, 0.8),
     ]
-    usage = Usage.from_counters(rows, buckets)
+    usage = UsageHistory.from_counters(rows, buckets)
     assert usage.total("searches") == 5
     assert usage.over_time("searches")[:3] == [3, 2, 0]
     assert usage.by_label("searches") == {"lexical": 3, "semantic": 2}
@@ -53,8 +53,11 @@ def test_usage_has_counts_levels_and_percentiles() -> None:
 
 
 def test_usage_of_recalls_counts_outcomes() -> None:
-    found = [recalled(1), recalled(5, stop_reason="seconds", abstained=True, confidence=0.1)]
-    usage = usage_of_recalls(found, PERIODS["hour"], NOW)
+    recalls = [
+        make_recall(1),
+        make_recall(5, stop_reason="seconds", abstained=True, confidence=0.1),
+    ]
+    usage = usage_of_recalls(recalls, PERIODS["hour"], NOW)
     assert usage.by_label("recalls") == {"handoff": 1, "seconds": 1}
     assert usage.by_label("confidence") == {"0.8": 1, "0.1": 1}
     assert usage.by_label("abstained") == {"no": 1, "yes": 1}

@@ -55,34 +55,34 @@ def make_fresh(kind: str, request: pytest.FixtureRequest) -> Embedder:
     return RemoteEmbedder(server.url, "m")
 
 
-async def test_one_unit_row_for_each_text(embedder: Embedder, kind: str) -> None:
+async def test_embed_returns_unit_row_per_text(embedder: Embedder, kind: str) -> None:
     vectors = await embedder.embed(TEXTS)
     assert vectors.dtype == np.float32
     assert vectors.shape == (len(TEXTS), DIMENSIONS[kind])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
-async def test_no_texts_still_tell_the_dimensions(embedder: Embedder, kind: str) -> None:
+async def test_embed_without_texts_sets_dimensions(embedder: Embedder, kind: str) -> None:
     vectors = await embedder.embed([])
     assert vectors.shape == (0, embedder.dimensions) == (0, DIMENSIONS[kind])
     assert vectors.dtype == np.float32
 
 
-async def test_blank_texts_are_zeros_and_disturb_no_other(embedder: Embedder) -> None:
+async def test_blank_texts_are_zero_rows(embedder: Embedder) -> None:
     vectors = await embedder.embed(["", "tea", " \t\n", "\u3000"])
     assert not vectors[[0, 2, 3]].any()
     np.testing.assert_allclose(vectors[1:2], await embedder.embed(["tea"]), atol=1e-6)
     assert (await embedder.embed([" "])).shape == (1, embedder.dimensions)
 
 
-async def test_rows_keep_the_order_of_the_texts(embedder: Embedder) -> None:
+async def test_rows_are_in_order_of_texts(embedder: Embedder) -> None:
     texts = [f"text {i} " + "long " * (i * 7 % 50) for i in range(70)]
     whole = await embedder.embed(texts)
     backwards = await embedder.embed(texts[::-1])
     np.testing.assert_allclose(whole, backwards[::-1], atol=1e-6)
 
 
-async def test_a_text_has_one_vector_whatever_its_neighbours(embedder: Embedder) -> None:
+async def test_vector_does_not_depend_on_batch(embedder: Embedder) -> None:
     together = await embedder.embed(TEXTS)
     alone = np.vstack([await embedder.embed([text]) for text in TEXTS])
     repeated = await embedder.embed([text for text in TEXTS for _ in range(9)])
@@ -90,24 +90,24 @@ async def test_a_text_has_one_vector_whatever_its_neighbours(embedder: Embedder)
     np.testing.assert_allclose(np.repeat(together, 9, axis=0), repeated, atol=1e-6)
 
 
-async def test_only_the_beginning_of_a_long_text_counts(embedder: Embedder) -> None:
+async def test_long_text_is_truncated(embedder: Embedder) -> None:
     long = "很长的消息。" * 1000
     assert len(long) > TEXT_CHARACTERS
     vectors = await embedder.embed([long, long[:TEXT_CHARACTERS], "\n" + long + "tail"])
     np.testing.assert_allclose(vectors, vectors[[0, 0, 0]], atol=1e-6)
 
 
-async def test_half_a_surrogate_pair_is_no_obstacle(embedder: Embedder) -> None:
+async def test_lone_surrogate_is_embedded(embedder: Embedder) -> None:
     assert np.isfinite(await embedder.embed(["broken \ud800 text", "\0"])).all()
 
 
-async def test_one_text_in_place_of_a_list_is_refused(embedder: Embedder) -> None:
+async def test_single_string_is_rejected(embedder: Embedder) -> None:
     with pytest.raises(InvalidArgument, match="list"):
         await embedder.embed("hello")
 
 
 @pytest.mark.concurrent
-async def test_many_callers_at_once_get_their_own_rows(embedder: Embedder) -> None:
+async def test_concurrent_callers_get_their_own_rows(embedder: Embedder) -> None:
     results = await asyncio.gather(*(embedder.embed([text, "x"]) for text in TEXTS))
     np.testing.assert_allclose(
         np.vstack([rows[:1] for rows in results]), await embedder.embed(TEXTS), atol=1e-6
@@ -115,7 +115,7 @@ async def test_many_callers_at_once_get_their_own_rows(embedder: Embedder) -> No
 
 
 @pytest.mark.concurrent
-async def test_a_cancelled_call_does_not_break_later_ones(
+async def test_cancelled_call_does_not_break_later_calls(
     embedder: Embedder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(embedder, BatchedEmbedder)
@@ -136,7 +136,7 @@ async def test_a_cancelled_call_does_not_break_later_ones(
     np.testing.assert_allclose(await embedder.embed(TEXTS), before, atol=1e-6)
 
 
-async def test_closing_is_final_and_may_be_repeated(fresh: Embedder) -> None:
+async def test_close_is_final_and_idempotent(fresh: Embedder) -> None:
     await fresh.close()
     await fresh.close()
     with pytest.raises(EmbedderFailed, match="closed"):
@@ -144,7 +144,7 @@ async def test_closing_is_final_and_may_be_repeated(fresh: Embedder) -> None:
 
 
 @pytest.mark.concurrent
-async def test_vectors_are_the_same_in_another_process() -> None:
+async def test_vectors_are_equal_across_processes() -> None:
     code = (
         "import asyncio; from memrecall.embedding.local import HashEmbedder as H;"
         "print(asyncio.run(H().embed(['我不吃辣'])).tobytes().hex())"
@@ -157,7 +157,7 @@ async def test_vectors_are_the_same_in_another_process() -> None:
 
 
 @pytest.mark.concurrent
-def test_importing_the_package_loads_nothing_heavy() -> None:
+def test_package_import_is_lightweight() -> None:
     # An empty memrecall stands in for the real one, whose own imports are not the matter here.
     code = (
         "import importlib.util, sys, types;"

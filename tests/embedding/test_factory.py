@@ -20,22 +20,22 @@ from ..cases import check_each
         ("fastembed:BAAI/bge", "FastEmbedEmbedder", "fastembed:BAAI/bge"),
     ],
 )
-async def test_each_choice_makes_its_embedder(spec: str, kind: str, model: str) -> None:
+async def test_make_embedder_for_each_choice(spec: str, kind: str, model: str) -> None:
     embedder = make_embedder(spec)
     assert embedder is not None
     assert (type(embedder).__name__, embedder.model) == (kind, model)
     await embedder.close()
 
 
-def test_none_switches_vectors_off() -> None:
+def test_make_embedder_none() -> None:
     assert make_embedder("none") is None
 
 
-def test_the_default_is_local() -> None:
+def test_default_embedder_is_local() -> None:
     assert type(make_embedder()).__name__ == "LocalEmbedder"
 
 
-def test_openai_is_the_default_address_and_another_can_be_given() -> None:
+def test_openai_base_url_defaults_and_can_be_set() -> None:
     assert "https://api.openai.com/v1/embeddings" in repr(make_embedder("openai:m"))
     other = make_embedder("openai:m", base_url="http://127.0.0.1:1/v1", api_key="sk-secret")
     assert isinstance(other, RemoteEmbedder)
@@ -43,7 +43,7 @@ def test_openai_is_the_default_address_and_another_can_be_given() -> None:
     assert "secret" not in repr(other)
 
 
-def test_anything_else_is_refused_with_the_choices() -> None:
+def test_unknown_embedder_error_lists_choices() -> None:
     def refuse(spec: str) -> None:
         with pytest.raises(InvalidArgument) as caught:
             make_embedder(spec)

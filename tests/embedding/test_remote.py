@@ -47,7 +47,7 @@ def malformed(*items: object) -> Reply:
     return Reply(body=json.dumps({"data": items}))
 
 
-async def test_it_asks_as_openai_does(server: EmbeddingServer) -> None:
+async def test_request_has_openai_format(server: EmbeddingServer) -> None:
     embedder = RemoteEmbedder(server.url + "/", "small", KEY, batch_size=2)
     vectors = await embedder.embed(["aaa", "b", "", "cc"])
     expected = np.array([vector(text) for text in ("aaa", "b", "cc")])
@@ -61,19 +61,19 @@ async def test_it_asks_as_openai_does(server: EmbeddingServer) -> None:
     assert server.authorizations == [f"Bearer {KEY}"] * 2
 
 
-async def test_without_a_key_no_authorization_is_sent(server: EmbeddingServer) -> None:
+async def test_request_without_key_has_no_authorization(server: EmbeddingServer) -> None:
     await RemoteEmbedder(server.url, "small", api_key="  ").embed(["a"])
     assert server.authorizations == [None]
 
 
-async def test_dimensions_are_asked_for_and_part_of_the_name(server: EmbeddingServer) -> None:
+async def test_dimensions_are_requested_and_in_model_name(server: EmbeddingServer) -> None:
     embedder = RemoteEmbedder(server.url, "small", dimensions=16)
     assert (embedder.model, embedder.dimensions) == ("openai:small@16", 16)
     await embedder.embed(["a"])
     assert server.requests[0]["dimensions"] == 16
 
 
-async def test_dimensions_are_learned_from_the_first_answer(server: EmbeddingServer) -> None:
+async def test_dimensions_come_from_first_response(server: EmbeddingServer) -> None:
     embedder = RemoteEmbedder(server.url, "small")
     with pytest.raises(EmbedderFailed, match=r"embed\(\[\]\)"):
         _ = embedder.dimensions
@@ -83,18 +83,18 @@ async def test_dimensions_are_learned_from_the_first_answer(server: EmbeddingSer
     assert len(server.requests) == 1
 
 
-def test_the_name_does_not_depend_on_the_host() -> None:
+def test_model_name_does_not_contain_host() -> None:
     names = {RemoteEmbedder(url, "m").model for url in ("https://a.example/v1", "http://b:8080")}
     assert names == {"openai:m"}
 
 
-def test_one_embedder_serves_several_event_loops(server: EmbeddingServer) -> None:
+def test_embedder_works_in_several_event_loops(server: EmbeddingServer) -> None:
     embedder = RemoteEmbedder(server.url, "m")
     first, second = (asyncio.run(embedder.embed(["a"])) for _ in range(2))
     np.testing.assert_array_equal(first, second)
 
 
-async def test_two_failures_that_may_pass_are_forgiven(server: EmbeddingServer) -> None:
+async def test_two_transient_failures_are_retried(server: EmbeddingServer) -> None:
     async def forgive(status: int) -> None:
         server.script.extend([Reply(status), Reply(status)])
         server.requests.clear()
@@ -104,14 +104,14 @@ async def test_two_failures_that_may_pass_are_forgiven(server: EmbeddingServer) 
     await check_each_async([429, 500, 502, 503], forgive)
 
 
-async def test_the_third_failure_is_final(server: EmbeddingServer) -> None:
+async def test_third_transient_failure_is_raised(server: EmbeddingServer) -> None:
     server.script.extend([Reply(500)] * 3)
     with pytest.raises(EmbedderFailed, match=rf"{server.url}/embeddings .* status 500"):
         await RemoteEmbedder(server.url, "m").embed(["a"])
     assert len(server.requests) == 3
 
 
-async def test_a_refusal_is_not_asked_again(server: EmbeddingServer) -> None:
+async def test_client_error_is_not_retried(server: EmbeddingServer) -> None:
     async def refuse(status: int) -> None:
         server.script.append(Reply(status, "no such model"))
         server.requests.clear()
@@ -122,7 +122,7 @@ async def test_a_refusal_is_not_asked_again(server: EmbeddingServer) -> None:
     await check_each_async([301, 400, 401, 403, 404, 413], refuse)
 
 
-async def test_the_server_names_the_pause(server: EmbeddingServer, pauses: list[float]) -> None:
+async def test_retry_waits_for_retry_after(server: EmbeddingServer, pauses: list[float]) -> None:
     server.script.extend(
         [Reply(429, headers={"Retry-After": "3"}), Reply(503, headers={"Retry-After": "3600"})]
     )
@@ -184,7 +184,7 @@ MALFORMED: list[Reply] = [
 ]
 
 
-async def test_a_malformed_answer_is_refused_and_leaves_no_trace(server: EmbeddingServer) -> None:
+async def test_malformed_response_is_rejected_without_side_effects(server: EmbeddingServer) -> None:
     async def refuse(reply: Reply) -> None:
         server.script.append(reply)
         server.requests.clear()
@@ -197,7 +197,7 @@ async def test_a_malformed_answer_is_refused_and_leaves_no_trace(server: Embeddi
     await check_each_async(MALFORMED, refuse, lambda reply: reply.body[:80])
 
 
-async def test_vectors_of_another_length_than_before_are_refused(server: EmbeddingServer) -> None:
+async def test_changed_vector_length_is_rejected(server: EmbeddingServer) -> None:
     embedder = RemoteEmbedder(server.url, "m")
     await embedder.embed(["a"])
     server.script.append(malformed(embedding(1, 2)))
@@ -205,7 +205,7 @@ async def test_vectors_of_another_length_than_before_are_refused(server: Embeddi
         await embedder.embed(["a"])
 
 
-async def test_a_refused_connection_names_the_address() -> None:
+async def test_connection_error_names_url() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(EmbedderFailed, match=f"http://127.0.0.1:{port}/embeddings cannot be reach"):
@@ -216,7 +216,7 @@ async def test_a_refused_connection_names_the_address() -> None:
     ("variable", "value"),
     [("ALL_PROXY", "nonsense://127.0.0.1:1"), ("SSL_CERT_FILE", "/nowhere/certificates.pem")],
 )
-async def test_an_environment_that_allows_no_client_is_explained(
+async def test_invalid_proxy_environment_is_reported(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -224,14 +224,14 @@ async def test_an_environment_that_allows_no_client_is_explained(
         await RemoteEmbedder("http://127.0.0.1:1", "m").embed(["a"])
 
 
-async def test_a_server_that_is_silent_is_given_up(server: EmbeddingServer) -> None:
+async def test_silent_server_times_out(server: EmbeddingServer) -> None:
     server.script.append(Reply(seconds=30))
     with pytest.raises(EmbedderFailed, match=r"did not answer in 0.1 seconds"):
         await RemoteEmbedder(server.url, "m", timeout=0.1).embed(["a"])
 
 
 @pytest.mark.parametrize("status", [400, 401, 500])
-async def test_the_key_is_never_shown(server: EmbeddingServer, status: int) -> None:
+async def test_key_is_never_shown(server: EmbeddingServer, status: int) -> None:
     server.script.extend([Reply(status, f"wrong key {KEY}, sorry")] * 3)
     embedder = RemoteEmbedder(server.url, "m", KEY)
     with pytest.raises(EmbedderFailed) as caught:
@@ -242,26 +242,26 @@ async def test_the_key_is_never_shown(server: EmbeddingServer, status: int) -> N
 
 
 @pytest.mark.parametrize("key", ["sk-secret\nX: y", "sk-secret 密", "sk-secret\x7f"])
-def test_a_key_that_no_header_can_carry_is_refused_unshown(key: str) -> None:
+def test_key_invalid_in_header_is_rejected_without_showing_it(key: str) -> None:
     with pytest.raises(InvalidArgument, match="api_key") as caught:
         RemoteEmbedder("http://127.0.0.1", "m", key)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("url", ["", "api.openai.com", "ftp://host", "http://", "http://h:99999"])
-def test_an_address_that_is_not_http_is_refused(url: str) -> None:
+def test_non_http_base_url_is_rejected(url: str) -> None:
     with pytest.raises(InvalidArgument, match="not an HTTP address"):
         RemoteEmbedder(url, "m")
 
 
 @pytest.mark.parametrize("url", ["http://me:secret@host/v1", "http://host/v1?key=secret"])
-def test_an_address_with_secrets_is_refused_unshown(url: str) -> None:
+def test_base_url_with_secrets_is_rejected_without_showing_it(url: str) -> None:
     with pytest.raises(InvalidArgument, match="base_url") as caught:
         RemoteEmbedder(url, "m")
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [{"dimensions": 0}, {"batch_size": 0}, {"timeout": 0}])
-def test_numbers_must_be_above_zero(wrong: dict[str, int]) -> None:
+def test_numeric_options_must_be_positive(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidArgument, match=next(iter(wrong))):
         RemoteEmbedder("http://127.0.0.1", "m", **wrong)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memrecall.evaluation.compare import Change
-from memrecall.evaluation.runs import QuestionResult
+from memrecall.evaluation.questions import QuestionResult
 from tests.cases import check_each
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import QUERIES, message, write_lines
@@ -53,7 +53,7 @@ def test_compare_text_output(bench: Bench) -> None:
     assert (wrong.code, "metric 'luck'" in wrong.err) == (2, True)
 
 
-def test_a_search_compares_with_a_recall(bench: Bench) -> None:
+def test_compare_search_with_recall(bench: Bench) -> None:
     bench.run("a")
     bench.run("b", "recall")
     done = bench.shell("eval", "compare", bench.folder / "a", bench.folder / "b", "--json")
@@ -62,7 +62,7 @@ def test_a_search_compares_with_a_recall(bench: Bench) -> None:
     assert not {"f1", "kept@0.5"} & metrics
 
 
-def test_runs_over_different_questions_are_not_compared(bench: Bench) -> None:
+def test_compare_rejects_different_questions(bench: Bench) -> None:
     bench.run("a")
     bench.run("few", "search", "--max-questions", 3)
     write_lines(bench.queries, QUERIES[:4])
@@ -105,7 +105,7 @@ def test_report_escapes_html(bench: Bench) -> None:
     assert "<script" not in page.read_text("utf-8")
 
 
-def test_reports_that_cannot_be_written(bench: Bench) -> None:
+def test_report_errors(bench: Bench) -> None:
     bench.run("a")
     nine = [bench.folder / "a"] * 9
     assert "9 runs do not fit" in bench.shell("eval", "report", *nine, "--out", "x.html").err
@@ -114,7 +114,7 @@ def test_reports_that_cannot_be_written(bench: Bench) -> None:
     assert (done.code, "cannot write" in done.err) == (2, True)
 
 
-def test_list_shows_the_runs_folder(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_shows_runs_folder(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = bench.folder / "runs"
     monkeypatch.setenv("MEMRECALL_RUNS_DIR", str(runs))
     assert "no runs in" in bench.shell("eval", "list").out
@@ -136,7 +136,7 @@ def test_list_shows_the_runs_folder(bench: Bench, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("mode", ["search", "recall"])
-def test_a_run_passes_against_its_own_baseline(many: Bench, mode: str) -> None:
+def test_run_passes_its_own_baseline(many: Bench, mode: str) -> None:
     many.run("run", mode)
     file = many.folder / "baseline.json"
     assert many.shell("eval", "baseline", many.folder / "run", "--out", file).code == 0
@@ -164,7 +164,7 @@ def test_check_exits_1_on_regression(many: Bench) -> None:
     assert "regressions: recall@10 (overall), recall@10 (even)" in done.out
 
 
-def test_a_small_category_alone_does_not_fail(bench: Bench) -> None:
+def test_check_ignores_small_categories(bench: Bench) -> None:
     bench.run("run")
     file = bench.folder / "baseline.json"
     bench.shell("eval", "baseline", bench.folder / "run", "--out", file)

@@ -36,7 +36,7 @@ def files(tmp_path: Path, asked: list[Any] = QUERIES) -> tuple[Corpus, QuestionS
     return corpus, read_questions(write_lines(tmp_path / "queries.jsonl", asked))
 
 
-async def test_a_run_in_one_call(library: Library, tmp_path: Path) -> None:
+async def test_evaluate_writes_complete_run(library: Library, tmp_path: Path) -> None:
     told: list[int] = []
     corpus, asked = files(tmp_path)
     run = await evaluate(library, corpus, asked, tmp_path / "run", progress=told.append)
@@ -68,7 +68,7 @@ async def test_stored_corpus_must_match(library: Library, tmp_path: Path) -> Non
         await evaluate(library, corpus, asked, tmp_path / "run", stored=True)
 
 
-async def test_a_recall_by_the_rules(library: Library, tmp_path: Path) -> None:
+async def test_evaluate_recall_offline(library: Library, tmp_path: Path) -> None:
     corpus, asked = files(tmp_path)
     run = await evaluate(library, corpus, asked, tmp_path / "run", mode="recall")
     assert all(answer.recalled for answer in run.answers)
@@ -77,7 +77,7 @@ async def test_a_recall_by_the_rules(library: Library, tmp_path: Path) -> None:
     assert "abstention_accuracy" in text
 
 
-async def test_an_unknown_mode_is_refused(library: Library, tmp_path: Path) -> None:
+async def test_unknown_mode_is_rejected(library: Library, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="unknown mode 'guess'"):
         await evaluate(library, *files(tmp_path), tmp_path / "run", mode="guess")  # type: ignore[arg-type]
 
@@ -102,7 +102,7 @@ async def runs(library: Library, tmp_path: Path) -> tuple[EvaluationRun, Evaluat
     return first, second
 
 
-async def test_a_run_is_a_table_with_intervals_and_a_plot(
+async def test_run_display_has_metrics_and_plot(
     runs: tuple[EvaluationRun, EvaluationRun],
 ) -> None:
     read = assert_harmless(runs[1]._repr_html_(), drawn=True)
@@ -132,7 +132,7 @@ async def test_comparison_display_lists_largest_losses(
     assert "1.00 → 0.00fact我对海鲜过敏吗" in text
 
 
-async def test_chinese_questions_make_a_chinese_table(library: Library, tmp_path: Path) -> None:
+async def test_chinese_run_display_has_chinese_labels(library: Library, tmp_path: Path) -> None:
     run = await evaluate(library, *files(tmp_path, CHINESE), tmp_path / "run")
     text = assert_harmless(run._repr_html_(), drawn=True).text
     assert "3 个问题" in text
@@ -140,7 +140,7 @@ async def test_chinese_questions_make_a_chinese_table(library: Library, tmp_path
     assert "按类别" in text
 
 
-async def test_figures_are_images_that_need_nothing_else(
+async def test_figures_are_standalone_images(
     runs: tuple[EvaluationRun, EvaluationRun],
 ) -> None:
     figures = figures_of(*runs)
@@ -171,7 +171,7 @@ async def test_questions_are_escaped_in_displays(library: Library, tmp_path: Pat
         assert evil.name in assert_harmless(figure._repr_svg_(), drawn=True).text
 
 
-async def test_a_run_without_answers_can_be_shown(
+async def test_display_of_run_without_answers(
     runs: tuple[EvaluationRun, EvaluationRun],
 ) -> None:
     run = runs[0]

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from memrecall.evaluation.metrics import abstention_curve, measure
-from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import QuestionResult, RecallRecord
+from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import read_lines, write_lines
 
@@ -76,7 +75,7 @@ def test_recall_parts_can_be_disabled(bench: Bench) -> None:
     assert "--no-grow-window: only for --mode recall" in searched.err
 
 
-def test_adversarial_questions_have_no_answer() -> None:
+def test_adversarial_questions_are_unanswerable() -> None:
     asked = [
         question("q1", ["a"]),
         question("q2", ["b"], "adversarial"),

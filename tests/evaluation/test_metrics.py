@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.evaluation.metrics import CUTS, categories, latency, measure, summarize
-from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import QuestionResult, RecallRecord
+from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
 from memrecall.evaluation.statistics import (
     MetricTable,
     PooledMetric,
@@ -53,7 +52,7 @@ def values(questions: Sequence[Question], answers: Sequence[QuestionResult]) -> 
     return dict(zip(table.all_names, map(float, table.values(rows)), strict=True))
 
 
-def test_evidence_at_ranks_two_and_twelve() -> None:
+def test_metrics_of_evidence_at_ranks_2_and_12() -> None:
     keys = ["x", "a", *KEYS[:9], "b"]  # a is second, b twelfth
     told = values([question(1, ["a", "b"])], [found(1, keys)])
     assert (told["recall@1"], told["recall@5"], told["recall@10"], told["recall@20"]) == (
@@ -65,7 +64,7 @@ def test_evidence_at_ranks_two_and_twelve() -> None:
     assert told["ndcg@10"] == pytest.approx((1 / math.log2(3)) / best)
 
 
-def test_questions_without_evidence_are_left_out() -> None:
+def test_questions_without_evidence_are_not_counted() -> None:
     asked = [question(1, ["a"]), question(2, [])]
     told = values(asked, [found(1, ["a"]), found(2, ["a"])])
     assert told["recall@1"] == told["mrr"] == 1.0
@@ -74,7 +73,7 @@ def test_questions_without_evidence_are_left_out() -> None:
     assert counts["results@0.5"]["questions"] == 2
 
 
-def test_only_unanswerable_questions_have_no_evidence_figures() -> None:
+def test_unanswerable_questions_alone_define_no_evidence_metrics() -> None:
     told = summarize([question(1, [])], [found(1, ["a"])], [0.1])["overall"]
     assert "recall@10" not in told
     assert told["results@0.5"]["value"] == 1.0
@@ -88,7 +87,7 @@ def test_threshold_metrics() -> None:
     assert told["results@0.5"] == 1.0  # two of the first question, none of the second
 
 
-def test_handed_off_keys() -> None:
+def test_metrics_of_handed_off_keys() -> None:
     asked = [question(1, ["a", "b"]), question(2, ["c"]), question(3, [])]
     answers = [
         recalled(1, ["a", "x", "y"], 0.8),
@@ -111,7 +110,7 @@ def test_handed_off_keys() -> None:
     assert told["ece"] == pytest.approx((0.1 + 0.2 + 0.2) / 3)
 
 
-def test_probabilities_are_judged_where_there_are_any() -> None:
+def test_calibration_metrics_require_probabilities() -> None:
     asked = [question(1, ["a"])]
     plain = found(1, ["a", "b"])
     assert not {"ece", "brier_skill"} & values(asked, [plain]).keys()
@@ -120,13 +119,13 @@ def test_probabilities_are_judged_where_there_are_any() -> None:
     assert (told["ece"], told["brier_skill"]) == (0.0, 1.0)
 
 
-def test_area_under_roc_by_hand() -> None:
+def test_area_under_roc_of_small_examples() -> None:
     score = np.array([0.9, 0.5, 0.5, 0.1])
     assert area_under_roc(score, np.array([1.0, 1, 0, 0])) == pytest.approx(3.5 / 4)
     assert math.isnan(area_under_roc(score, np.ones(4)))
 
 
-def test_calibration_by_hand() -> None:
+def test_calibration_of_small_examples() -> None:
     predicted, true = np.array([0.1] * 10 + [0.9] * 10), np.array([0.0] * 10 + [1.0] * 10)
     assert calibration_error(predicted, true) == pytest.approx(0.1)
     assert [size for *_, size in calibration_bins(predicted, true)] == [2] * 10
@@ -146,7 +145,7 @@ def table_of(scores: Sequence[float]) -> MetricTable:
     return MetricTable.of({"score": (column, np.ones(len(column)))}, {})
 
 
-def test_an_interval_lies_around_the_mean_and_is_the_same_every_time() -> None:
+def test_interval_contains_mean_and_is_deterministic() -> None:
     table = table_of([0.0, 1.0] * 50)
     rows = np.arange(table.size)
     low, high = intervals(table, rows)
@@ -155,7 +154,7 @@ def test_an_interval_lies_around_the_mean_and_is_the_same_every_time() -> None:
     assert [*intervals(table, rows)] == [low, high]
 
 
-def test_a_paired_interval_sees_what_two_intervals_hide() -> None:
+def test_paired_interval_of_constant_gain() -> None:
     before = table_of([0.0, 1.0] * 50)
     after = table_of([0.05, 1.05] * 50)
     low, high = paired_intervals(before, after, np.arange(100))
@@ -169,7 +168,7 @@ def test_undefined_metric_has_no_interval() -> None:
     assert np.isnan([low[0], high[0]]).all()
 
 
-def test_categories_are_the_rows_of_each() -> None:
+def test_categories_map_names_to_rows() -> None:
     asked = [question(1, [], "b"), question(2, [], "a"), question(3, [], "b")]
     told = {name: list(rows) for name, rows in categories(asked).items()}
     assert told == {"a": [1], "b": [0, 2]}
@@ -182,7 +181,7 @@ cases = st.lists(st.tuples(key_lists, key_lists), min_size=1, max_size=8)
 
 @settings(max_examples=30)
 @given(cases)
-def test_shares_are_bounded_and_grow_with_k(told: list[tuple[list[str], list[str]]]) -> None:
+def test_recall_is_bounded_and_grows_with_k(told: list[tuple[list[str], list[str]]]) -> None:
     asked = [question(n, evidence) for n, (evidence, _) in enumerate(told)]
     figures = values(asked, [found(n, keys) for n, (_, keys) in enumerate(told)])
     if not any(evidence for evidence, _ in told):
@@ -205,7 +204,7 @@ handed_cases = st.lists(
 
 @settings(max_examples=30)
 @given(handed_cases, st.randoms())
-def test_the_order_of_the_questions_does_not_matter(
+def test_metrics_do_not_depend_on_question_order(
     told: list[tuple[list[str], list[str], float, bool]], random: st.DataObject
 ) -> None:
     pairs = [
@@ -229,7 +228,7 @@ def test_perfect_predictions_have_no_calibration_error(told: list[tuple[float, b
     assert 0.0 <= calibration_error(predicted, true) <= 1.0
 
 
-def test_pooled_figures_follow_their_questions() -> None:
+def test_pooled_metric_covers_selected_questions() -> None:
     predicted = np.array([[0.2, np.nan], [0.8, 0.6]])
     pooled = PooledMetric(predicted, np.array([[0.0, 0.0], [1.0, 1.0]]), calibration_error)
     assert pooled.value(np.array([0])) == pytest.approx(0.2)

@@ -17,11 +17,11 @@ from tests.evaluation.samples import CORPUS, QUERIES, message, write_lines
 UTC_ZONE = ZoneInfo("UTC")
 
 
-def asked(query: str) -> Question:
+def make_question(query: str) -> Question:
     return Question(query_id="q", user_id="u", query=query, evidence=())
 
 
-def test_lines_are_a_conversation_that_ends_with_the_user() -> None:
+def test_conversation_ends_with_user_message() -> None:
     cases: list[tuple[str, list[str]]] = [
         ("one line", ["user"]),
         ("she\n\n  he \n", ["assistant", "user"]),
@@ -31,16 +31,16 @@ def test_lines_are_a_conversation_that_ends_with_the_user() -> None:
 
     def check(case: tuple[str, list[str]]) -> None:
         query, roles = case
-        conversation = asked(query).conversation
-        assert [said["role"] for said in conversation] == roles
-        assert [said["content"] for said in conversation] == query.split()[
+        conversation = make_question(query).conversation
+        assert [expected_text["role"] for expected_text in conversation] == roles
+        assert [expected_text["content"] for expected_text in conversation] == query.split()[
             : len(roles)
         ] or roles == ["user"]
 
     check_each(cases, check)
 
 
-def test_as_of_is_the_end_of_what_it_names() -> None:
+def test_as_of_is_last_moment_of_period() -> None:
     cases: list[tuple[str, str, str]] = [
         ("2025-01", "UTC", "2025-01-31T23:59:59.999999Z"),
         ("2024-02", "UTC", "2024-02-29T23:59:59.999999Z"),
@@ -59,7 +59,7 @@ def test_as_of_is_the_end_of_what_it_names() -> None:
     check_each(cases, check)
 
 
-def test_what_is_no_time_is_refused() -> None:
+def test_invalid_as_of_is_rejected() -> None:
     cases: list[str] = ["2025-13", "2025-02-30", "soon", "9999-12", "2025"]
 
     def check(as_of: str) -> None:
@@ -73,7 +73,7 @@ def changed(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in {**QUERIES[0], **changes}.items() if value != "absent"}
 
 
-def test_a_bad_question_is_named_by_its_line(tmp_path: Path) -> None:
+def test_invalid_question_error_names_line(tmp_path: Path) -> None:
     cases: list[tuple[Any, str]] = [
         ("not json", "line 2: not JSON"),
         ("[1]", "line 2: not a JSON object"),
@@ -88,24 +88,27 @@ def test_a_bad_question_is_named_by_its_line(tmp_path: Path) -> None:
         (changed(user_id=""), "line 2: user_id"),
         (changed(as_of="soon"), "line 2: as_of 'soon' is not a time"),
         (changed(as_of=2025), "line 2: as_of 2025"),
-        (changed(time_zone="Mars/Base"), "line 2: unknown time_zone 'Mars/Base'"),
+        (
+            changed(time_zone="Mars/Base"),
+            "line 2: time_zone 'Mars/Base': time zone 'Mars/Base' is not known",
+        ),
         (changed(user_id="nobody"), "line 2: user 'nobody' is not in"),
         (changed(evidence=["m9"]), "line 2: evidence 'm9' of 'lin' is not in"),
     ]
 
     def check(case: tuple[Any, str]) -> None:
-        row, said = case
+        row, expected_text = case
         file = write_lines(tmp_path / "queries.jsonl", [changed(query_id="q0"), row])
         corpus = read_corpus(write_lines(tmp_path / "corpus.jsonl", CORPUS), read_entry)
         with pytest.raises(InvalidArgument) as failure:
             check_labels(read_questions(file), corpus)
-        assert said in str(failure.value)
+        assert expected_text in str(failure.value)
         assert str(file) in str(failure.value)
 
     check_each(cases, check)
 
 
-def test_a_bad_line_of_the_corpus_is_named(tmp_path: Path) -> None:
+def test_invalid_corpus_line_is_named(tmp_path: Path) -> None:
     cases: list[tuple[Any, str]] = [
         ("{", "line 2: not JSON"),
         (message("lin", "m2", "soon", "x"), "line 2: ts"),
@@ -118,16 +121,16 @@ def test_a_bad_line_of_the_corpus_is_named(tmp_path: Path) -> None:
     ]
 
     def check(case: tuple[Any, str]) -> None:
-        row, said = case
+        row, expected_text = case
         rows = [message("lin", "m1", "2025-01-01", "hello"), row]
         with pytest.raises(InvalidArgument) as failure:
             read_corpus(write_lines(tmp_path / "corpus.jsonl", rows), read_entry)
-        assert said in str(failure.value)
+        assert expected_text in str(failure.value)
 
     check_each(cases, check)
 
 
-def test_files_with_nothing_in_them_are_refused(tmp_path: Path) -> None:
+def test_empty_files_are_rejected(tmp_path: Path) -> None:
     empty = write_lines(tmp_path / "empty.jsonl", [])
     with pytest.raises(InvalidArgument, match="contains no question"):
         read_questions(empty)
@@ -137,14 +140,14 @@ def test_files_with_nothing_in_them_are_refused(tmp_path: Path) -> None:
         read_questions(tmp_path / "nowhere.jsonl")
 
 
-def test_the_first_questions_only(tmp_path: Path) -> None:
+def test_question_limit(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "queries.jsonl", [*QUERIES[:2], "not json"])
     found = read_questions(file, 2)
     assert [question.query_id for question in found.questions] == ["q1", "q2"]
     assert found.lines.count(b"\n") == 2
 
 
-def test_numbers_are_categories_and_repeated_evidence_counts_once(tmp_path: Path) -> None:
+def test_numeric_category_and_repeated_evidence(tmp_path: Path) -> None:
     rows = [changed(category=3, evidence=["m1", "m1"]), changed(query_id="n", category=None)]
     first, second = read_questions(write_lines(tmp_path / "q.jsonl", rows)).questions
     assert (first.category, first.evidence) == ("3", ("m1",))

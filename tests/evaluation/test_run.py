@@ -28,7 +28,7 @@ def keys(row: dict[str, Any]) -> list[str]:
 
 
 @MODES
-def test_a_run_writes_its_files_and_a_second_one_the_same(bench: Bench, mode: str) -> None:
+def test_equal_runs_write_equal_files(bench: Bench, mode: str) -> None:
     done = bench.run("first", mode)
     assert done.code == 0, done.err
     files = {path.name for path in (bench.folder / "first").iterdir()}
@@ -42,7 +42,7 @@ def test_a_run_writes_its_files_and_a_second_one_the_same(bench: Bench, mode: st
     assert first.read_bytes() == second.read_bytes()
 
 
-def test_the_summary_tells_what_was_run(bench: Bench) -> None:
+def test_summary_has_plan_and_counts(bench: Bench) -> None:
     told = bench.run("run", "search", "--depth", 3).json
     kept = json.loads(bench.file("run", "summary.json").read_bytes())
     assert told.items() >= {k: v for k, v in kept.items() if k != "format"}.items()
@@ -66,7 +66,7 @@ def test_the_summary_tells_what_was_run(bench: Bench) -> None:
     assert all(len(row["retrieved"]) <= 3 for row in results(bench, "run").values())
 
 
-def test_search_finds_in_both_languages_and_memories_too(bench: Bench) -> None:
+def test_search_run_finds_messages_and_memories_in_both_languages(bench: Bench) -> None:
     bench.run("run")
     found = results(bench, "run")
     assert keys(found["q1"])[0] == "m1"
@@ -75,7 +75,7 @@ def test_search_finds_in_both_languages_and_memories_too(bench: Bench) -> None:
 
 
 @MODES
-def test_what_is_later_than_as_of_is_hidden(bench: Bench, mode: str) -> None:
+def test_rows_after_as_of_are_hidden(bench: Bench, mode: str) -> None:
     bench.run("run", mode)
     found = results(bench, "run")
     assert keys(found["q2"])[0] == "m2"
@@ -83,7 +83,7 @@ def test_what_is_later_than_as_of_is_hidden(bench: Bench, mode: str) -> None:
     assert not {"m2", "m3", "m4"} & set(keys(found["q7"]))
 
 
-def test_recall_hands_off_first_what_it_ranks_first(bench: Bench) -> None:
+def test_handed_off_keys_come_first(bench: Bench) -> None:
     bench.run("run", "recall")
     for row in results(bench, "run").values():
         handed = row["relevant_memory_keys"]
@@ -97,12 +97,12 @@ def test_recall_hands_off_first_what_it_ranks_first(bench: Bench) -> None:
     assert any(row["relevant_memory_keys"] for row in results(bench, "run").values())
 
 
-def test_recall_abstains_where_nothing_was_said(bench: Bench) -> None:
+def test_recall_abstains_without_evidence(bench: Bench) -> None:
     bench.run("run", "recall")
     assert results(bench, "run")["q6"]["abstained"]
 
 
-def test_ctrl_c_during_the_last_question_closes_the_database_cleanly(
+def test_ctrl_c_during_last_question_closes_database(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ask = SearchEvaluator.ask
@@ -243,7 +243,7 @@ def test_interrupted_corpus_import_is_repeated(
         (("--max-questions", 2), "max_questions = None, not 2"),
     ],
 )
-def test_a_folder_of_other_settings_is_refused(
+def test_folder_of_run_with_other_settings_is_rejected(
     bench: Bench, more: tuple[object, ...], said: str
 ) -> None:
     bench.run("run")
@@ -252,7 +252,7 @@ def test_a_folder_of_other_settings_is_refused(
     assert said in done.err
 
 
-def test_a_folder_of_other_data_or_of_something_else_is_refused(bench: Bench) -> None:
+def test_folder_with_other_data_or_files_is_rejected(bench: Bench) -> None:
     bench.run("run")
     assert "mode = search, not recall" in bench.run("run", "recall").err
     write_lines(bench.queries, QUERIES[:3])
@@ -263,7 +263,7 @@ def test_a_folder_of_other_data_or_of_something_else_is_refused(bench: Bench) ->
 
 
 @MODES
-def test_it_runs_on_a_given_database(bench: Bench, empty_location: str, mode: str) -> None:
+def test_run_uses_given_database(bench: Bench, empty_location: str, mode: str) -> None:
     done = bench.run("given", mode, "--db", empty_location)
     assert done.code == 0, done.err
     assert bench.run("own", mode).code == 0
@@ -300,7 +300,7 @@ def test_contradictory_run_options_are_rejected(bench: Bench) -> None:
     assert not (bench.folder / "run").exists()
 
 
-def test_a_broken_file_leaves_no_folder(bench: Bench) -> None:
+def test_invalid_input_file_leaves_no_folder(bench: Bench) -> None:
     write_lines(bench.corpus, [*CORPUS, "{"])
     done = bench.run("run")
     assert done.code == 2
@@ -308,7 +308,7 @@ def test_a_broken_file_leaves_no_folder(bench: Bench) -> None:
     assert not (bench.folder / "run").exists()
 
 
-def test_what_the_store_refuses_is_named_by_line(bench: Bench) -> None:
+def test_store_error_names_line(bench: Bench) -> None:
     lost = {"user_id": "lin", "memory_key": "x", "content": "x", "source_message_ids": ["nope"]}
     write_lines(bench.corpus, [*CORPUS, lost])
     done = bench.run("run")
@@ -319,7 +319,7 @@ def test_what_the_store_refuses_is_named_by_line(bench: Bench) -> None:
     assert bench.run("run").code == 0  # nothing had been answered: begun anew
 
 
-def test_bare_names_go_into_the_runs_folder(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bare_run_name_is_in_runs_folder(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMRECALL_RUNS_DIR", str(bench.folder / "runs"))
     files = ("--corpus", bench.corpus, "--queries", bench.queries)
     done = bench.shell("eval", "run", *files, "--mode", "search", "--out", "mine")
@@ -341,7 +341,7 @@ class Found:
         return type("Page", (), {"results": (hit,)})
 
 
-async def test_probabilities_are_kept_where_hits_carry_them(tmp_path: Path) -> None:
+async def test_probabilities_are_stored_if_all_hits_have_them(tmp_path: Path) -> None:
     from memrecall.evaluation.corpus import read_corpus
     from memrecall.importers.jsonl import read_entry
 
@@ -356,7 +356,7 @@ async def test_probabilities_are_kept_where_hits_carry_them(tmp_path: Path) -> N
     assert request.now.isoformat() == "2025-01-05T09:01:00+00:00"
 
 
-def test_two_runs_do_not_write_into_one_folder(bench: Bench) -> None:
+def test_concurrent_runs_cannot_share_folder(bench: Bench) -> None:
     bench.run("run")
     with RunFolder(bench.folder / "run").lock():
         second = bench.run("run", "search", "--max-questions", 3)

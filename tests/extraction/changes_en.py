@@ -1,7 +1,7 @@
-"""Conversations in English about what changes: what is known before, and what afterwards.
+"""Conversations in English that change what is known: the memories before and after.
 
-Each is (what was said before, what is said now, what is known before, what is known then). A memory
-is told by words that it has, with "&" between them; one that may also be missing begins with "?".
+Each is (earlier messages, new message, memories before, memories after). A memory is given by
+words that it has, with "&" between them; an optional memory begins with "?".
 """
 
 Change = tuple[list[str], str, list[str], list[str]]
@@ -198,7 +198,7 @@ CORRECTED_EN: list[Change] = [
         ["three kids"],
     ),
 ]
-KEPT_EN: list[Change] = [
+UNCHANGED_EN: list[Change] = [
     (["I live in Rome."], "I live in Rome.", ["Rome"], ["Rome"]),
     (["I like tea."], "I love tea.", ["tea"], ["tea"]),
     (["I work at Siemens."], "Hi! How are you today?", ["Siemens"], ["Siemens"]),
@@ -349,5 +349,5 @@ CHANGES_EN = [
     *THINGS_EN,
     *PLANS_EN,
     *CORRECTED_EN,
-    *KEPT_EN,
+    *UNCHANGED_EN,
 ]

@@ -1,4 +1,4 @@
-"""Less common ways of telling things in English, and the facts in them."""
+"""Less common phrases in English, and the facts in them."""
 
 PHRASES_EN: list[tuple[str, list[str]]] = [
     (

@@ -1,4 +1,4 @@
-"""Less common ways of telling things in Chinese, and the facts in them."""
+"""Less common phrases in Chinese, and the facts in them."""
 
 PHRASES_ZH: list[tuple[str, list[str]]] = [
     ("浴室瓷砖我们选了蓝色的。", ["用户浴室瓷砖选了蓝色的。"]),

@@ -1,7 +1,7 @@
-"""The recorded flows of extraction: what was said, what is known, how the model behaved.
+"""The recorded flows of extraction: messages, known memories and model answers.
 
 `make cassettes` plays them and writes `fixtures/cassettes/extraction`: the model's calls
-(`NAME.jsonl`) and what came of them (`NAME.result.json`). The tests replay them and compare.
+(`NAME.jsonl`) and their results (`NAME.result.json`). The tests replay them and compare.
 """
 
 import asyncio
@@ -18,7 +18,8 @@ from memrecall.model.cassette import RecordingClient
 from memrecall.model.structured import ModelClient
 from memrecall.testing import ScriptedClient, say
 
-from .talking import NOW, talk
+from .helpers import answer
+from .transcripts import NOW, parse_turns
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "cassettes" / "extraction"
 LIMIT = 200
@@ -29,25 +30,22 @@ class Scenario:
     """One recorded flow: facts, decisions, relations, a summary. Without steps, rules answer."""
 
     steps: Sequence[Any] | None
-    said: Sequence[Utterance]
+    messages: Sequence[Utterance]
     known: Sequence[Known] = ()
 
     def client(self) -> ModelClient:
-        """The model that is recorded."""
+        """Return the model that is recorded."""
         return offline_client() if self.steps is None else ScriptedClient(self.steps)
 
 
-def answer(**value: Any) -> Any:
-    """A model that answers with this JSON object."""
-    return say(json.dumps(value, ensure_ascii=False))
-
-
-SAID_EN = talk(
+MESSAGES_EN = parse_turns(
     "Hi! I'm Nora and I moved to Berlin last week.",
     "assistant| Welcome! Do you like it?",
     "Yes. I'm allergic to nuts, though. What can I cook tonight?",
 )
-SAID_ZH = talk("我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常有名。")
+MESSAGES_ZH = parse_turns(
+    "我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常有名。"
+)
 KNOWN_EN = [Known("k1", "User lives in Paris.", "user", "home", "user_profile", NOW)]
 NAME, HOME, ALLERGY = (
     {
@@ -89,7 +87,7 @@ RELATED_EN = answer(
 SUMMARY_EN = answer(
     summary="Nora moved to Berlin in the week of 2026-03-02 and is allergic to nuts."
 )
-MOVED_ZH = talk(
+MOVED_ZH = parse_turns(
     "你好，我上周从北京搬到杭州了，现在在一家做地图的公司当测试。",
     "assistant| 恭喜！新家怎么样？",
     "挺好的。对了，我对海鲜过敏，今晚吃什么好？",
@@ -119,7 +117,9 @@ SUMMARY_ZH = answer(summary="用户2026年3月2日那周搬到杭州，对海鲜
 
 SCENARIOS: dict[str, Scenario] = {
     "standard.en": Scenario(
-        [answer(facts=[NAME, HOME, ALLERGY]), DECIDED_EN, RELATED_EN, SUMMARY_EN], SAID_EN, KNOWN_EN
+        [answer(facts=[NAME, HOME, ALLERGY]), DECIDED_EN, RELATED_EN, SUMMARY_EN],
+        MESSAGES_EN,
+        KNOWN_EN,
     ),
     "standard.zh": Scenario(
         [
@@ -163,7 +163,7 @@ SCENARIOS: dict[str, Scenario] = {
             ),
             answer(summary="李明在北京大学学习计算机科学，导师是张教授。"),
         ],
-        SAID_ZH,
+        MESSAGES_ZH,
     ),
     "mended.en": Scenario(
         [
@@ -173,7 +173,7 @@ SCENARIOS: dict[str, Scenario] = {
             RELATED_EN,
             SUMMARY_EN,
         ],
-        SAID_EN,
+        MESSAGES_EN,
         KNOWN_EN,
     ),
     "mended.zh": Scenario(
@@ -192,7 +192,7 @@ SCENARIOS: dict[str, Scenario] = {
             say("{}"),
             say("[]"),
         ],
-        SAID_EN,
+        MESSAGES_EN,
         KNOWN_EN,
     ),
     "useless.zh": Scenario(
@@ -209,20 +209,20 @@ SCENARIOS: dict[str, Scenario] = {
         MOVED_ZH,
         KNOWN_ZH,
     ),
-    "offline.en": Scenario(None, SAID_EN, KNOWN_EN),
-    "offline.zh": Scenario(None, SAID_ZH),
+    "offline.en": Scenario(None, MESSAGES_EN, KNOWN_EN),
+    "offline.zh": Scenario(None, MESSAGES_ZH),
 }
 
 
 async def run(scenario: Scenario, client: ModelClient) -> dict[str, Any]:
     """Play a scenario with this client, at the time that all of them are played at."""
     extractor = ModelExtractor(client)
-    found = await extractor.facts(scenario.said, now=NOW, zone=UTC)
-    decided = await extractor.decide(found.facts, scenario.known)
-    related = await extractor.relations(scenario.said, now=NOW)
-    summary = await extractor.summarise(scenario.said, LIMIT)
+    result = await extractor.facts(scenario.messages, now=NOW, zone=UTC)
+    decided = await extractor.decide(result.facts, scenario.known)
+    related = await extractor.relations(scenario.messages, now=NOW)
+    summary = await extractor.summarise(scenario.messages, LIMIT)
     return {
-        "facts": asdict(found),
+        "facts": asdict(result),
         "decisions": asdict(decided),
         "relations": asdict(related),
         "summary": asdict(summary),
@@ -230,7 +230,7 @@ async def run(scenario: Scenario, client: ModelClient) -> dict[str, Any]:
 
 
 def result_text(results: dict[str, Any]) -> str:
-    """What must stay the same."""
+    """Return the results as the text that must stay the same."""
     return json.dumps(results, ensure_ascii=False, indent=1, default=_time) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""English messages about who people are and whom they have, and the facts in them."""
+"""English messages about people, their work and their families, and the facts in them."""
 
 PEOPLE_EN: list[tuple[str, list[str]]] = [
     ("My dog is called Rex.", ["User's dog is called Rex."]),

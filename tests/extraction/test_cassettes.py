@@ -7,20 +7,20 @@ from tests.cases import check_each, check_each_async
 
 from .scenarios import FOLDER, SCENARIOS, result_text, run
 
-AGAIN = "run `make cassettes` if the change is meant"
+HINT = "run `make cassettes` if the change is meant"
 
 
-def test_every_cassette_has_a_scenario_and_every_scenario_a_cassette() -> None:
-    wanted = {f"{name}{end}" for name in SCENARIOS for end in (".jsonl", ".result.json")}
-    assert {file.name for file in FOLDER.iterdir()} == wanted, AGAIN
+def test_cassettes_match_scenarios() -> None:
+    expected = {f"{name}{end}" for name in SCENARIOS for end in (".jsonl", ".result.json")}
+    assert {file.name for file in FOLDER.iterdir()} == expected, HINT
 
 
-async def test_a_cassette_replays_to_its_result() -> None:
+async def test_replay_gives_recorded_result() -> None:
     async def check(name: str) -> None:
         client = ReplayClient(FOLDER / f"{name}.jsonl")
         results = await run(SCENARIOS[name], client)
         client.assert_exhausted()
-        assert result_text(results) == (FOLDER / f"{name}.result.json").read_text("utf-8"), AGAIN
+        assert result_text(results) == (FOLDER / f"{name}.result.json").read_text("utf-8"), HINT
 
     await check_each_async(SCENARIOS, check)
 
@@ -37,20 +37,20 @@ DECIDED_BY: list[tuple[str, list[str]]] = [
 ]
 
 
-def test_each_shows_what_it_is_named_after() -> None:
+def test_recorded_results_name_their_source() -> None:
     def check(case: tuple[str, list[str]]) -> None:
         name, by = case
         results = json.loads((FOLDER / f"{name}.result.json").read_text("utf-8"))
         assert [result["by"] for result in results.values()] == by
         problems = [result["problem"] for result in results.values()]
-        wanted = name.startswith("useless")
-        assert [bool(problem) for problem in problems] == [wanted] * 4, problems
+        expected = name.startswith("useless")
+        assert [bool(problem) for problem in problems] == [expected] * 4, problems
         assert results["facts"]["facts"]
 
     check_each(DECIDED_BY, check)
 
 
-ASKED: list[tuple[str, int]] = [
+CALLS: list[tuple[str, int]] = [
     ("standard.en", 4),
     ("standard.zh", 3),
     ("mended.en", 5),
@@ -60,9 +60,9 @@ ASKED: list[tuple[str, int]] = [
 ]
 
 
-def test_each_asks_as_often_as_it_must() -> None:
+def test_recorded_number_of_model_calls() -> None:
     def check(case: tuple[str, int]) -> None:
-        name, asked = case
-        assert len((FOLDER / f"{name}.jsonl").read_text("utf-8").splitlines()) == asked
+        name, calls = case
+        assert len((FOLDER / f"{name}.jsonl").read_text("utf-8").splitlines()) == calls
 
-    check_each(ASKED, check)
+    check_each(CALLS, check)

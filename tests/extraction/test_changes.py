@@ -1,62 +1,64 @@
-"""What changes in somebody's life: memories before and after, from words to what is known."""
+"""Memories before and after messages that change what is known."""
 
 from collections.abc import Sequence
 from datetime import UTC
 
 from memrecall.extraction import Known, RuleExtractor, Utterance
-from memrecall.extraction.decisions import apply
 from tests.cases import check_each_async
 
 from .changes_en import CHANGES_EN, Change
 from .changes_zh import CHANGES_ZH
-from .talking import NOW, talk
+from .helpers import apply_decisions
+from .transcripts import NOW, parse_turns
 
 CHANGES = [*CHANGES_EN, *CHANGES_ZH]
 EXTRACTOR = RuleExtractor()
 
 
-async def learn(said: Sequence[Utterance], place: int, known: list[Known]) -> list[Known]:
-    """What is known after one more message, with those before it as its context."""
-    found = await EXTRACTOR.facts([said[place]], now=NOW, zone=UTC, context=said[:place])
-    decided = await EXTRACTOR.decide(found.facts, known)
-    again = apply(decided.decisions, known)
-    assert {one.event for one in (await EXTRACTOR.decide(found.facts, again)).decisions} <= {"NONE"}
+async def add_message(messages: Sequence[Utterance], place: int, known: list[Known]) -> list[Known]:
+    """Return the memories after one more message, with the earlier ones as its context."""
+    result = await EXTRACTOR.facts([messages[place]], now=NOW, zone=UTC, context=messages[:place])
+    decided = await EXTRACTOR.decide(result.facts, known)
+    again = apply_decisions(decided.decisions, known)
+    assert {item.event for item in (await EXTRACTOR.decide(result.facts, again)).decisions} <= {
+        "NONE"
+    }
     return [
-        Known(f"{place}-{at}", one.text, one.subject, one.field, one.memory_type)
-        for at, one in enumerate(again)
+        Known(f"{place}-{at}", item.text, item.subject, item.field, item.memory_type)
+        for at, item in enumerate(again)
     ]
 
 
-def unexpected(known: Sequence[Known], wanted: Sequence[str]) -> list[str]:
-    """Memories that fit no words, and words that no memory fits."""
-    left = [one.text for one in known]
+def find_mismatches(known: Sequence[Known], expected: Sequence[str]) -> list[str]:
+    """Return the memories that fit no words, and the words that fit no memory."""
+    unmatched = [item.text for item in known]
     missing: list[str] = []
-    for words in sorted(wanted, key=lambda one: one.startswith("?")):
-        telling = words.removeprefix("?").split("&")
-        fitting = [text for text in left if all(word in text for word in telling)]
+    for words in sorted(expected, key=lambda item: item.startswith("?")):
+        parts = words.removeprefix("?").split("&")
+        fitting = [text for text in unmatched if all(word in text for word in parts)]
         if fitting:
-            left.remove(fitting[0])
+            unmatched.remove(fitting[0])
         elif not words.startswith("?"):
             missing.append(words)
-    return left + missing
+    return unmatched + missing
 
 
-async def test_what_is_known_before_and_after() -> None:
+async def test_memories_before_and_after_a_change() -> None:
     async def check(change: Change) -> None:
-        before, now, wanted_before, wanted_after = change
-        said = talk(*before, now)
+        before, now, expected_before, expected_after = change
+        messages = parse_turns(*before, now)
         known: list[Known] = []
         for place in range(len(before)):
-            known = await learn(said, place, known)
-        assert unexpected(known, wanted_before) == []
-        known = await learn(said, len(before), known)
-        assert unexpected(known, wanted_after) == []
-        said_again = await EXTRACTOR.facts([said[-1]], now=NOW, zone=UTC, context=said[:-1])
-        decided = await EXTRACTOR.decide(said_again.facts, known)
-        assert {one.event for one in decided.decisions} <= {"NONE"}
+            known = await add_message(messages, place, known)
+        assert find_mismatches(known, expected_before) == []
+        known = await add_message(messages, len(before), known)
+        assert find_mismatches(known, expected_after) == []
+        repeated = await EXTRACTOR.facts([messages[-1]], now=NOW, zone=UTC, context=messages[:-1])
+        decided = await EXTRACTOR.decide(repeated.facts, known)
+        assert {item.event for item in decided.decisions} <= {"NONE"}
 
     await check_each_async(CHANGES, check, lambda change: change[1])
 
 
-def test_the_table_is_in_both_languages() -> None:
+def test_changes_cover_both_languages() -> None:
     assert min(len(CHANGES_EN), len(CHANGES_ZH)) >= 60

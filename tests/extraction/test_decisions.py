@@ -1,4 +1,4 @@
-"""Deciding by rules: add, supersede, end or nothing; and what must never happen."""
+"""Decisions by rules: add, supersede, delete or nothing, and their invariants."""
 
 from datetime import UTC
 
@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from memrecall.extraction import RETRACTION, Decision, Fact, Known, RuleExtractor
 from memrecall.extraction.conflicts import ends, sign
-from memrecall.extraction.decisions import apply, decide
+from memrecall.extraction.decisions import decide
 from memrecall.extraction.protocol import MemoryType
 from memrecall.extraction.rules.tables import load_table
 from tests.cases import check_each
 
-from .talking import NOW, talk
+from .helpers import apply_decisions
+from .transcripts import NOW, parse_turns
 
 
 def fact(
@@ -184,45 +185,47 @@ TABLE = {
 }
 
 
-def test_what_is_decided() -> None:
+def test_decide_gives_expected_event() -> None:
     def check(name: str) -> None:
-        told, memory, event = TABLE[name]
-        (decision,) = decide([told], [memory])
+        new_fact, memory, event = TABLE[name]
+        (decision,) = decide([new_fact], [memory])
         assert decision.event == event
         assert decision.memory_key == (None if event == "ADD" else decision.memory_key)
         assert decision.reason
         if event in ("ADD", "UPDATE"):
-            assert decision.text == told.text
+            assert decision.text == new_fact.text
         if event in ("UPDATE", "DELETE"):
             assert decision.memory_key == "k1"
-        assert [one.event for one in decide([told], apply([decision], [memory]))] == ["NONE"]
+        assert [
+            item.event for item in decide([new_fact], apply_decisions([decision], [memory]))
+        ] == ["NONE"]
 
     check_each(TABLE, check)
 
 
-def test_nothing_extracted_decides_nothing() -> None:
+def test_decide_without_facts_returns_nothing() -> None:
     assert decide([], [known("User lives in Rome.", "home")]) == []
 
 
-def test_of_several_memories_the_most_alike_is_superseded() -> None:
+def test_update_supersedes_most_similar_memory() -> None:
     memories = [
         Known("k1", "User is going to Oslo in May 2026.", memory_type="plan"),
         Known("k2", "User is going to Rome in May 2026.", memory_type="plan"),
     ]
-    told = fact("User is not going to Rome anymore.", None, "plan", negated=True)
-    assert events(decide([told], memories)) == [("UPDATE", "k2")]
+    new_fact = fact("User is not going to Rome anymore.", None, "plan", negated=True)
+    assert events(decide([new_fact], memories)) == [("UPDATE", "k2")]
 
 
-def test_later_words_of_one_conversation_win() -> None:
-    told = [fact("User lives in Rome.", "home"), fact("User moved to Berlin.", "home")]
-    assert events(decide(told, [])) == [("NONE", None), ("ADD", None)]
-    assert events(decide(told, [known("User lives in Oslo.", "home")])) == [
+def test_later_fact_replaces_earlier_fact_of_same_conversation() -> None:
+    new_facts = [fact("User lives in Rome.", "home"), fact("User moved to Berlin.", "home")]
+    assert events(decide(new_facts, [])) == [("NONE", None), ("ADD", None)]
+    assert events(decide(new_facts, [known("User lives in Oslo.", "home")])) == [
         ("NONE", None),
         ("UPDATE", "k1"),
     ]
 
 
-def test_a_retraction_does_not_end_what_is_said_again_afterwards() -> None:
+def test_retraction_keeps_memory_that_is_restated_later() -> None:
     rome = fact("User lives in Rome.", "home")
     forget = fact("User lives in Rome.", "home", RETRACTION)
     memory = known("User lives in Rome.", "home")
@@ -230,7 +233,7 @@ def test_a_retraction_does_not_end_what_is_said_again_afterwards() -> None:
     assert events(decide([rome, forget], [memory])) == [("NONE", None), ("DELETE", "k1")]
 
 
-def test_a_retraction_may_end_several_memories() -> None:
+def test_retraction_deletes_several_memories() -> None:
     forget = fact("User has a dog.", "pet", RETRACTION)
     memories = [
         Known("k1", "User has a dog named Rex.", field="pet"),
@@ -240,10 +243,10 @@ def test_a_retraction_may_end_several_memories() -> None:
     assert events(decide([forget], memories)) == [("DELETE", "k1"), ("DELETE", "k2")]
 
 
-async def test_from_words_to_decisions_and_back() -> None:
+async def test_decisions_on_extracted_facts() -> None:
     extractor = RuleExtractor()
     memories: list[Known] = []
-    for said, wanted in [
+    for text, expected in [
         ("I live in Paris and I have a dog named Rex.", ["ADD", "ADD"]),
         ("I live in Paris.", ["NONE"]),
         ("I moved to Berlin last week.", ["UPDATE"]),
@@ -251,11 +254,11 @@ async def test_from_words_to_decisions_and_back() -> None:
         ("Please forget that I live in Berlin.", ["DELETE"]),
         ("Hello!", []),
     ]:
-        found = await extractor.facts(talk(said), now=NOW, zone=UTC)
-        decided = await extractor.decide(found.facts, memories)
-        assert [one.event for one in decided.decisions] == wanted, said
-        memories = apply(decided.decisions, memories)
-    assert [one.text for one in memories] == ["User does not have a dog anymore."]
+        result = await extractor.facts(parse_turns(text), now=NOW, zone=UTC)
+        decided = await extractor.decide(result.facts, memories)
+        assert [item.event for item in decided.decisions] == expected, text
+        memories = apply_decisions(decided.decisions, memories)
+    assert [item.text for item in memories] == ["User does not have a dog anymore."]
 
 
 _VALUES = st.sampled_from(["Rome", "Berlin", "tea", "dogs", "上海", "咖啡", "2026-03-12", "5433"])
@@ -288,59 +291,57 @@ def facts(draw: st.DrawFn) -> Fact:
 
 @st.composite
 def memories(draw: st.DrawFn) -> list[Known]:
-    told = draw(st.lists(facts(), max_size=5))
+    stored = draw(st.lists(facts(), max_size=5))
     return [
-        Known(f"k{number}", one.text, one.subject, one.field, one.memory_type)
-        for number, one in enumerate(told)
-        if one.memory_type != RETRACTION
+        Known(f"k{number}", fact.text, fact.subject, fact.field, fact.memory_type)
+        for number, fact in enumerate(stored)
+        if fact.memory_type != RETRACTION
     ]
 
 
 @given(st.lists(facts(), max_size=4), memories())
-def test_deciding_on_the_result_of_a_decision_does_nothing(
-    told: list[Fact], memories: list[Known]
-) -> None:
-    after = apply(decide(told, memories), memories)
-    assert {one.event for one in decide(told, after)} <= {"NONE"}
+def test_decide_is_idempotent(new_facts: list[Fact], memories: list[Known]) -> None:
+    after = apply_decisions(decide(new_facts, memories), memories)
+    assert {item.event for item in decide(new_facts, after)} <= {"NONE"}
 
 
 @given(st.lists(facts(), max_size=4), memories())
-def test_what_can_be_done_is_done_to_what_exists(told: list[Fact], memories: list[Known]) -> None:
-    keys = {one.memory_key for one in memories}
-    decisions = decide(told, memories)
-    assert {id(one.fact) for one in decisions} == {id(one) for one in told}
-    changed = [one.memory_key for one in decisions if one.event in ("UPDATE", "DELETE")]
+def test_decisions_refer_to_existing_memories(new_facts: list[Fact], memories: list[Known]) -> None:
+    keys = {item.memory_key for item in memories}
+    decisions = decide(new_facts, memories)
+    assert {id(item.fact) for item in decisions} == {id(item) for item in new_facts}
+    changed = [item.memory_key for item in decisions if item.event in ("UPDATE", "DELETE")]
     assert set(changed) <= keys
-    superseding = {id(one.fact) for one in decisions if one.event == "UPDATE"}
-    for one in decisions:
-        stored_too = id(one.fact) in superseding
-        assert (one.event == "DELETE") <= (one.fact.memory_type == RETRACTION or stored_too)
-        assert (one.event in ("ADD", "UPDATE")) == bool(one.text)
-        assert one.event != "ADD" or one.memory_key is None
+    superseding = {id(item.fact) for item in decisions if item.event == "UPDATE"}
+    for item in decisions:
+        stored_too = id(item.fact) in superseding
+        assert (item.event == "DELETE") <= (item.fact.memory_type == RETRACTION or stored_too)
+        assert (item.event in ("ADD", "UPDATE")) == bool(item.text)
+        assert item.event != "ADD" or item.memory_key is None
 
 
 @given(facts(), memories())
-def test_the_same_fact_again_never_deletes(told: Fact, memories: list[Known]) -> None:
-    stored = Known("same", told.text, told.subject, told.field, told.memory_type)
-    if told.memory_type != RETRACTION:
-        assert [one.event for one in decide([told], [*memories, stored])] == ["NONE"]
+def test_repeated_fact_changes_nothing(new_fact: Fact, memories: list[Known]) -> None:
+    stored = Known("same", new_fact.text, new_fact.subject, new_fact.field, new_fact.memory_type)
+    if new_fact.memory_type != RETRACTION:
+        assert [item.event for item in decide([new_fact], [*memories, stored])] == ["NONE"]
 
 
 @given(facts(), memories())
-def test_nobody_changes_what_is_known_of_another(told: Fact, memories: list[Known]) -> None:
-    others = {one.memory_key for one in memories if one.subject != told.subject}
-    touched = {one.memory_key for one in decide([told], memories)}
+def test_decisions_keep_memories_of_other_subjects(new_fact: Fact, memories: list[Known]) -> None:
+    others = {item.memory_key for item in memories if item.subject != new_fact.subject}
+    touched = {item.memory_key for item in decide([new_fact], memories)}
     assert not touched & others
 
 
 @given(facts(), memories())
-def test_a_contradiction_leaves_the_new_value(told: Fact, memories: list[Known]) -> None:
-    after = apply(decide([told], memories), memories)
-    if told.memory_type != RETRACTION:
-        again = decide([told], after)[0].memory_key
-        assert any(one.memory_key == again and one.subject == told.subject for one in after)
-        gone = {one.memory_key for one in memories} - {one.memory_key for one in after}
+def test_contradiction_stores_new_value(new_fact: Fact, memories: list[Known]) -> None:
+    after = apply_decisions(decide([new_fact], memories), memories)
+    if new_fact.memory_type != RETRACTION:
+        again = decide([new_fact], after)[0].memory_key
+        assert any(item.memory_key == again and item.subject == new_fact.subject for item in after)
+        deleted = {item.memory_key for item in memories} - {item.memory_key for item in after}
         for memory in memories:  # nothing ends but what the new fact says is over
-            assert memory.memory_key not in gone or ends(told, sign(memory))
-        if told.field in load_table("shared").words("single_value_slots"):
-            assert decide([told], after)[0].event == "NONE"
+            assert memory.memory_key not in deleted or ends(new_fact, sign(memory))
+        if new_fact.field in load_table("shared").words("single_value_slots"):
+            assert decide([new_fact], after)[0].event == "NONE"

@@ -1,4 +1,4 @@
-"""Facts by rules: what conversations tell, what they do not, and how a fact looks."""
+"""Facts by rules: which messages give facts, and the fields of a fact."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,60 +13,60 @@ from memrecall.types import Role
 from tests.cases import check_each_async
 
 from .conversations import CONVERSATIONS, SINGLE
-from .junk import JUNK, MISSED
-from .talking import NOW, Conversation, talk
+from .no_facts import MISSED, NO_FACTS
+from .transcripts import NOW, Conversation, parse_turns
 
 EXTRACTOR = RuleExtractor()
 
 
-async def extract(said: Sequence[Utterance], context: Sequence[Utterance] = ()) -> Extracted:
-    return await EXTRACTOR.facts(said, now=NOW, zone=UTC, context=context)
+async def extract(messages: Sequence[Utterance], context: Sequence[Utterance] = ()) -> Extracted:
+    return await EXTRACTOR.facts(messages, now=NOW, zone=UTC, context=context)
 
 
-async def only(*turns: str) -> Fact:
-    facts = (await extract(talk(*turns))).facts
+async def extract_one(*turns: str) -> Fact:
+    facts = (await extract(parse_turns(*turns))).facts
     assert len(facts) == 1, facts
     return facts[0]
 
 
-async def gives_its_facts(case: Conversation) -> None:
-    _, said, facts = case
-    assert [fact.text for fact in (await extract(said)).facts] == facts
+async def check_facts(case: Conversation) -> None:
+    _, messages, facts = case
+    assert [fact.text for fact in (await extract(messages)).facts] == facts
 
 
-def first_words(case: Conversation) -> str:
+def case_name(case: Conversation) -> str:
     return case[1][0].text[:60]
 
 
-async def test_a_conversation_gives_its_facts() -> None:
-    await check_each_async(CONVERSATIONS, gives_its_facts, first_words)
+async def test_facts_of_conversations() -> None:
+    await check_each_async(CONVERSATIONS, check_facts, case_name)
 
 
-def test_the_table_is_large_enough_and_half_of_it_chinese() -> None:
+def test_conversations_cover_both_languages() -> None:
     languages = [language for language, _, _ in CONVERSATIONS]
     assert len(languages) >= 60
     assert languages.count("zh") >= len(languages) // 2
 
 
-async def test_a_message_gives_its_facts() -> None:
-    await check_each_async(SINGLE, gives_its_facts, first_words)
+async def test_facts_of_single_messages() -> None:
+    await check_each_async(SINGLE, check_facts, case_name)
 
 
-async def test_junk_gives_nothing() -> None:
+async def test_messages_without_facts() -> None:
     async def check(why: str) -> None:
-        for said in JUNK[why]:
-            assert (await extract([said])).facts == (), said.text
-        assert (await extract(JUNK[why])).facts == ()
+        for message in NO_FACTS[why]:
+            assert (await extract([message])).facts == (), message.text
+        assert (await extract(NO_FACTS[why])).facts == ()
 
-    await check_each_async(JUNK, check)
+    await check_each_async(NO_FACTS, check)
 
 
-async def test_what_the_rules_miss() -> None:
-    """One that they find now belongs to the conversations."""
+async def test_missed_facts_are_still_missed() -> None:
+    """A case that the rules find by now belongs to the conversations."""
 
     async def check(case: tuple[str, str]) -> None:
-        said, word = case
-        facts = (await extract(talk(said))).facts
+        text, word = case
+        facts = (await extract(parse_turns(text))).facts
         assert not any(word in fact.text for fact in facts), "found now"
 
     await check_each_async(MISSED, check)
@@ -118,10 +118,10 @@ SLOTS: list[tuple[str, str, str | None]] = [
 ]
 
 
-async def test_a_fact_has_a_type_and_a_slot() -> None:
+async def test_fact_has_type_and_slot() -> None:
     async def check(case: tuple[str, str, str | None]) -> None:
-        said, kind, field = case
-        fact = await only(said)
+        text, kind, field = case
+        fact = await extract_one(text)
         assert (fact.memory_type, fact.field) == (kind, field)
         assert fact.subject == "user"
 
@@ -145,56 +145,58 @@ DENIALS: list[str] = [
 ]
 
 
-async def test_what_denies_is_marked() -> None:
-    async def check(said: str) -> None:
-        assert (await only(said)).negated
+async def test_denial_is_negated() -> None:
+    async def check(text: str) -> None:
+        assert (await extract_one(text)).negated
 
     await check_each_async(DENIALS, check)
 
 
-@pytest.mark.parametrize("said", ["I like tea.", "I live in Rome.", "我喜欢喝茶。", "我住在上海。"])
-async def test_what_denies_nothing_is_not_marked(said: str) -> None:
-    assert not (await only(said)).negated
+@pytest.mark.parametrize("text", ["I like tea.", "I live in Rome.", "我喜欢喝茶。", "我住在上海。"])
+async def test_assertion_is_not_negated(text: str) -> None:
+    assert not (await extract_one(text)).negated
 
 
-async def test_a_fact_keeps_its_sources_and_its_keywords() -> None:
-    said = talk("I live in Berlin.", "assistant| Nice!", "I live in Berlin.")
-    (fact,) = (await extract(said)).facts
+async def test_fact_has_sources_and_keywords() -> None:
+    messages = parse_turns("I live in Berlin.", "assistant| Nice!", "I live in Berlin.")
+    (fact,) = (await extract(messages)).facts
     assert fact.source_ids == ("m0", "m2")
     assert "Berlin" in fact.keywords
     assert "User" not in fact.keywords
 
 
-async def test_a_correction_has_both_messages_as_sources() -> None:
-    assert (await only("My exam is on Friday.", "Actually, it's Monday.")).source_ids == (
+async def test_correction_has_both_messages_as_sources() -> None:
+    assert (await extract_one("My exam is on Friday.", "Actually, it's Monday.")).source_ids == (
         "m0",
         "m1",
     )
 
 
-async def test_since_when_a_fact_holds() -> None:
-    moved = await only("I moved to Lisbon last week.")
+async def test_valid_from_of_facts() -> None:
+    moved = await extract_one("I moved to Lisbon last week.")
     assert moved.valid_from == datetime(2026, 3, 2, tzinfo=UTC)
-    assert (await only("I live in Lisbon.")).valid_from == NOW
-    plan = await only("I'm flying to Tokyo next Friday.")
+    assert (await extract_one("I live in Lisbon.")).valid_from == NOW
+    plan = await extract_one("I'm flying to Tokyo next Friday.")
     assert plan.valid_from == NOW  # it is planned now, whenever it will be
-    assert (await only("我上个月搬到深圳了。")).valid_from == datetime(2026, 2, 1, tzinfo=UTC)
+    assert (await extract_one("我上个月搬到深圳了。")).valid_from == datetime(
+        2026, 2, 1, tzinfo=UTC
+    )
 
 
-async def test_dates_count_from_when_a_message_was_said_in_the_speakers_zone() -> None:
+async def test_dates_are_relative_to_message_time_and_zone() -> None:
     late = datetime(2026, 3, 10, 23, 30, tzinfo=UTC)
-    said = [Utterance("m", None, Role.USER, "I bought a bike today.", late)]
-    there = await EXTRACTOR.facts(said, now=NOW, zone=ZoneInfo("Asia/Shanghai"))
+    messages = [Utterance("m", None, Role.USER, "I bought a bike today.", late)]
+    there = await EXTRACTOR.facts(messages, now=NOW, zone=ZoneInfo("Asia/Shanghai"))
     assert there.facts[0].text == "User bought a bike on 2026-03-11."
     unknown = [Utterance("m", None, Role.USER, "I bought a bike today.")]
     assert (await extract(unknown)).facts[0].text == "User bought a bike on 2026-03-10."
 
 
-async def test_in_a_group_everybody_speaks_for_himself() -> None:
-    said = talk(
+async def test_group_chat_assigns_facts_to_speakers() -> None:
+    messages = parse_turns(
         "Ann| I live in Rome.", "Bob| I'm vegan.", "Ann| Bob hates olives.", "Bob| 我养猫。"
     )
-    facts = (await extract(said)).facts
+    facts = (await extract(messages)).facts
     assert [(fact.subject, fact.source_ids) for fact in facts] == [
         ("Ann", ("m0",)),
         ("Bob", ("m1",)),
@@ -204,33 +206,33 @@ async def test_in_a_group_everybody_speaks_for_himself() -> None:
     assert all("User" not in fact.text and "用户" not in fact.text for fact in facts)
 
 
-async def test_pronouns_mean_whom_the_same_speaker_named() -> None:
-    said = talk(
+async def test_pronouns_refer_to_person_named_by_same_speaker() -> None:
+    messages = parse_turns(
         "Ann| My sister Eva lives in Oslo.", "Bob| She works as a nurse.", "Ann| She has a dog."
     )
-    texts = [fact.text for fact in (await extract(said)).facts]
+    texts = [fact.text for fact in (await extract(messages)).facts]
     assert texts == ["Ann's sister Eva lives in Oslo.", "Ann's sister Eva has a dog."]
 
 
-async def test_the_context_resolves_and_gives_no_facts() -> None:
-    context = talk("My exam is on Friday.", "assistant| Where do you live?")
-    assert [fact.text for fact in (await extract(talk("Rome"), context)).facts] == [
+async def test_context_resolves_answers_and_gives_no_facts() -> None:
+    context = parse_turns("My exam is on Friday.", "assistant| Where do you live?")
+    assert [fact.text for fact in (await extract(parse_turns("Rome"), context)).facts] == [
         "User lives in Rome."
     ]
-    moved = await extract(talk("Actually, it's Monday."), context[:1])
+    moved = await extract(parse_turns("Actually, it's Monday."), context[:1])
     assert [fact.text for fact in moved.facts] == ["User's exam is on 2026-03-16."]
 
 
-async def test_the_guidance_of_an_application_is_for_models() -> None:
-    said = talk("I live in Rome.")
-    guided = await EXTRACTOR.facts(said, now=NOW, zone=UTC, prompt="only food")
-    assert guided == await extract(said)
+async def test_rules_ignore_prompt() -> None:
+    messages = parse_turns("I live in Rome.")
+    guided = await EXTRACTOR.facts(messages, now=NOW, zone=UTC, prompt="only food")
+    assert guided == await extract(messages)
     assert (guided.by, guided.problem) == ("rules", "")
 
 
-async def test_statements_about_the_user_in_the_third_person_are_taken() -> None:
-    assert (await only("用户喜欢编程")).text == "用户喜欢编程。"
-    assert (await only("User likes programming.")).subject == "user"
+async def test_third_person_statements_about_user_give_facts() -> None:
+    assert (await extract_one("用户喜欢编程")).text == "用户喜欢编程。"
+    assert (await extract_one("User likes programming.")).subject == "user"
 
 
 WORDS = [
@@ -246,25 +248,25 @@ def utterances() -> st.SearchStrategy[list[Utterance]]:
     text = st.one_of(st.text(max_size=60), st.lists(words, max_size=14).map(" ".join))
     role = st.sampled_from(list(Role))
     speaker = st.sampled_from([None, "Ann", "老王"])
-    made = st.builds(Utterance, st.just("m"), speaker, role, text, st.just(NOW))
-    return st.lists(made, max_size=4)
+    utterance = st.builds(Utterance, st.just("m"), speaker, role, text, st.just(NOW))
+    return st.lists(utterance, max_size=4)
 
 
 @given(utterances())
-async def test_any_text_gives_facts_that_stand_alone(said: list[Utterance]) -> None:
-    found = await extract(said)
-    assert found == await extract(said)
-    for fact in found.facts:
+async def test_facts_of_any_text_are_well_formed(messages: list[Utterance]) -> None:
+    result = await extract(messages)
+    assert result == await extract(messages)
+    for fact in result.facts:
         assert fact.text.strip() == fact.text
         assert len(fact.text) > 2
         assert "\n" not in fact.text
         assert fact.source_ids == ("m",)
-    if not any(one.role in (Role.USER, Role.OTHER) for one in said):
-        assert found.facts == ()
+    if not any(item.role in (Role.USER, Role.OTHER) for item in messages):
+        assert result.facts == ()
 
 
 @pytest.mark.parametrize(
     ("day", "date"), [("5th", "2026-04-05"), ("28th", "2026-03-28"), ("31st", "2026-03-31")]
 )
-async def test_a_day_of_a_plan_is_the_next_one(day: str, date: str) -> None:
-    assert (await only(f"My exam is on the {day}.")).text == f"User's exam is on {date}."
+async def test_day_of_month_in_plan_is_next_one(day: str, date: str) -> None:
+    assert (await extract_one(f"My exam is on the {day}.")).text == f"User's exam is on {date}."

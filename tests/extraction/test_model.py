@@ -1,4 +1,4 @@
-"""Extraction by a model: its answers are checked, mended, or replaced by the rules."""
+"""Extraction by a model: its answers are checked, repaired, or replaced by the rules."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,25 +14,25 @@ from memrecall.testing import Request, ScriptedClient, fail, say, silence, wait
 from tests.cases import check_each_async
 from tests.waiting import wait_until
 
-from .modelling import answer, shown
-from .talking import NOW, talk
+from .helpers import answer, prompt_lines
+from .transcripts import NOW, parse_turns
 
 
 async def facts(
-    step: Any, said: Sequence[Utterance], **more: Any
+    step: Any, messages: Sequence[Utterance], **more: Any
 ) -> tuple[list[tuple[str, str]], ScriptedClient]:
     client = ScriptedClient([step])
-    found = await ModelExtractor(client).facts(said, now=NOW, zone=UTC, **more)
-    assert (found.by, found.problem) == ("model", "")
-    return [(fact.subject, fact.text) for fact in found.facts], client
+    result = await ModelExtractor(client).facts(messages, now=NOW, zone=UTC, **more)
+    assert (result.by, result.problem) == ("model", "")
+    return [(fact.subject, fact.text) for fact in result.facts], client
 
 
-async def test_the_model_is_shown_the_setting_and_what_people_said() -> None:
-    said = talk(
+async def test_prompt_has_setting_and_messages_of_people() -> None:
+    messages = parse_turns(
         "I live in Rome.", "assistant| Nice!", "tool| {}", wrap_block(["secret"]), "Ann| Hi\nall"
     )
-    _, client = await facts(answer(facts=[]), said, prompt="only food")
-    assert shown(client.requests[0]) == [
+    _, client = await facts(answer(facts=[]), messages, prompt="only food")
+    assert prompt_lines(client.requests[0]) == [
         {"now": "2026-03-10T12:00:00Z", "zone": "UTC", "guidance": "only food"},
         {"id": 1, "role": "user", "time": "2026-03-10T12:00:00Z", "text": "I live in Rome."},
         {"id": 2, "role": "assistant", "time": "2026-03-10T12:00:00Z", "text": "Nice!"},
@@ -47,14 +47,14 @@ async def test_the_model_is_shown_the_setting_and_what_people_said() -> None:
     assert client.requests[0].messages[0].content == load_prompt("extract_facts", "en")
 
 
-async def test_context_is_shown_as_such_and_chinese_gets_the_chinese_prompt() -> None:
-    context = talk("assistant| 你住在哪里？")
-    _, client = await facts(answer(facts=[]), talk("上海"), context=context)
-    assert [line.get("context") for line in shown(client.requests[0])] == [None, True, None]
+async def test_prompt_marks_context_and_follows_language() -> None:
+    context = parse_turns("assistant| 你住在哪里？")
+    _, client = await facts(answer(facts=[]), parse_turns("上海"), context=context)
+    assert [line.get("context") for line in prompt_lines(client.requests[0])] == [None, True, None]
     assert client.requests[0].messages[0].content == load_prompt("extract_facts", "zh")
 
 
-async def test_a_fact_of_the_model_gets_ids_a_type_a_slot_and_a_time() -> None:
+async def test_model_fact_gets_sources_type_slot_and_time() -> None:
     item = {
         "text": "User moved to Rome.",
         "about": "User",
@@ -66,7 +66,7 @@ async def test_a_fact_of_the_model_gets_ids_a_type_a_slot_and_a_time() -> None:
     }
     client = ScriptedClient([answer(facts=[item])])
     (fact,) = (
-        await ModelExtractor(client).facts(talk("I moved to Rome."), now=NOW, zone=UTC)
+        await ModelExtractor(client).facts(parse_turns("I moved to Rome."), now=NOW, zone=UTC)
     ).facts
     assert fact == Fact(
         "User moved to Rome.",
@@ -91,34 +91,34 @@ ANSWERS: list[str] = [
 ]
 
 
-async def test_answers_in_many_clothes_are_read() -> None:
-    async def check(said: str) -> None:
-        found, _ = await facts(say(said), talk("I like tea."))
-        assert found == [("user", "User likes tea.")]
+async def test_answers_in_other_json_shapes_are_accepted() -> None:
+    async def check(text: str) -> None:
+        result, _ = await facts(say(text), parse_turns("I like tea."))
+        assert result == [("user", "User likes tea.")]
 
     await check_each_async(ANSWERS, check)
 
 
-@pytest.mark.parametrize("said", ['{"facts": []}', "[]", '{"facts": [{"text": ""}]}'])
-async def test_an_empty_answer_is_an_answer(said: str) -> None:
-    found, _ = await facts(say(said), talk("Hello!"))
-    assert found == []
+@pytest.mark.parametrize("text", ['{"facts": []}', "[]", '{"facts": [{"text": ""}]}'])
+async def test_empty_answer_gives_no_facts(text: str) -> None:
+    result, _ = await facts(say(text), parse_turns("Hello!"))
+    assert result == []
 
 
-async def test_facts_that_no_person_said_are_dropped() -> None:
-    said = talk("What do you suggest?", "assistant| Move to Rome. You like tea.")
+async def test_facts_without_a_persons_message_are_dropped() -> None:
+    messages = parse_turns("What do you suggest?", "assistant| Move to Rome. You like tea.")
     items = [
         {"text": "User lives in Rome.", "sources": [2]},
         {"text": "User likes tea.", "sources": [7]},
         {"text": "Quantum foam is bubbly.", "sources": []},
         {"text": "User asked what to do.", "sources": [1]},
     ]
-    found, _ = await facts(answer(facts=items), [*said, *talk("Fine by me, thanks")])
-    assert found == [("user", "User asked what to do.")]
+    result, _ = await facts(answer(facts=items), [*messages, *parse_turns("Fine by me, thanks")])
+    assert result == [("user", "User asked what to do.")]
 
 
-async def test_what_one_said_is_no_fact_about_another_unless_it_names_him() -> None:
-    said = talk("Ann| I live in Rome.", "Bob| Ann hates olives.", "Bob| Cool.")
+async def test_fact_about_another_participant_needs_their_name() -> None:
+    messages = parse_turns("Ann| I live in Rome.", "Bob| Ann hates olives.", "Bob| Cool.")
     items = [
         {"text": "Ann lives in Rome.", "about": "ann", "sources": [1]},
         {"text": "Bob lives in Rome.", "about": "Bob", "sources": [1]},
@@ -126,22 +126,22 @@ async def test_what_one_said_is_no_fact_about_another_unless_it_names_him() -> N
         {"text": "Ann is cool.", "about": "Ann", "sources": [3]},
         {"text": "Bob said cool.", "about": "user", "sources": [3]},
     ]
-    found, _ = await facts(answer(facts=items), said)
-    assert found == [
+    result, _ = await facts(answer(facts=items), messages)
+    assert result == [
         ("Ann", "Ann lives in Rome."),
         ("Ann", "Ann hates olives."),
         ("Bob", "Bob said cool."),
     ]
 
 
-async def test_nobody_speaking_asks_nobody() -> None:
+async def test_model_is_not_asked_without_messages_of_people() -> None:
     client = ScriptedClient([])
-    said = talk("assistant| I live in Rome.", "tool| x", "```\ncode\n```")
-    assert (await ModelExtractor(client).facts(said, now=NOW, zone=UTC)).facts == ()
-    assert (await ModelExtractor(client).relations(said, now=NOW)).relations == ()
+    messages = parse_turns("assistant| I live in Rome.", "tool| x", "```\ncode\n```")
+    assert (await ModelExtractor(client).facts(messages, now=NOW, zone=UTC)).facts == ()
+    assert (await ModelExtractor(client).relations(messages, now=NOW)).relations == ()
 
 
-USELESS: list[tuple[list[Any], str]] = [
+UNUSABLE: list[tuple[list[Any], str]] = [
     ([say("Sure!"), say("I like tea too.")], "not JSON"),
     ([silence(), silence()], "empty"),
     ([say('{"facts": 3}'), say('{"fact": []}')], "facts"),
@@ -151,60 +151,64 @@ USELESS: list[tuple[list[Any], str]] = [
 ]
 
 
-async def test_a_useless_model_is_replaced_by_the_rules_and_the_result_says_so() -> None:
+async def test_unusable_model_falls_back_to_rules() -> None:
     async def check(case: tuple[list[Any], str]) -> None:
         steps, problem = case
-        said = talk("I like tea.")
-        found = await ModelExtractor(ScriptedClient(steps)).facts(said, now=NOW, zone=UTC)
-        by_rules = await RuleExtractor().facts(said, now=NOW, zone=UTC)
-        assert (found.facts, found.by) == (by_rules.facts, "rules")
-        assert problem in found.problem
+        messages = parse_turns("I like tea.")
+        result = await ModelExtractor(ScriptedClient(steps)).facts(messages, now=NOW, zone=UTC)
+        by_rules = await RuleExtractor().facts(messages, now=NOW, zone=UTC)
+        assert (result.facts, result.by) == (by_rules.facts, "rules")
+        assert problem in result.problem
 
-    await check_each_async(USELESS, check)
+    await check_each_async(UNUSABLE, check)
 
 
-async def test_an_unusable_answer_is_asked_for_once_more() -> None:
+async def test_unusable_answer_is_requested_again() -> None:
     client = ScriptedClient([say("Sure!"), answer(facts=["User likes tea."])])
-    found = await ModelExtractor(client).facts(talk("I like tea."), now=NOW, zone=UTC)
-    assert (found.by, [fact.text for fact in found.facts]) == ("model", ["User likes tea."])
+    result = await ModelExtractor(client).facts(parse_turns("I like tea."), now=NOW, zone=UTC)
+    assert (result.by, [fact.text for fact in result.facts]) == ("model", ["User likes tea."])
     assert "cannot be used" in str(client.requests[1].messages[-1].content)
 
 
 @pytest.mark.concurrent
-async def test_a_slow_model_is_not_waited_for() -> None:
+async def test_model_timeout_falls_back_to_rules() -> None:
     client = ScriptedClient([wait(600, silence())])
-    found = await ModelExtractor(client, seconds=0.01).facts(talk("I like tea."), now=NOW, zone=UTC)
-    assert found.by == "rules"
-    assert "0.01 seconds" in found.problem
+    result = await ModelExtractor(client, seconds=0.01).facts(
+        parse_turns("I like tea."), now=NOW, zone=UTC
+    )
+    assert result.by == "rules"
+    assert "0.01 seconds" in result.problem
 
 
 @pytest.mark.concurrent
-async def test_a_cancelled_extraction_is_cancelled() -> None:
+async def test_cancellation_is_raised() -> None:
     client = ScriptedClient([wait(600, silence())])
-    task = asyncio.create_task(ModelExtractor(client).facts(talk("I like tea."), now=NOW, zone=UTC))
+    task = asyncio.create_task(
+        ModelExtractor(client).facts(parse_turns("I like tea."), now=NOW, zone=UTC)
+    )
     await wait_until(lambda: client.requests)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-async def test_a_failure_of_a_strange_client_is_a_problem_without_its_words() -> None:
+async def test_client_error_is_reported_without_its_message() -> None:
     def explode(_request: Request) -> Any:
         raise RuntimeError("the user said: I like tea")
 
-    found = await ModelExtractor(ScriptedClient([explode])).facts(
-        talk("I like tea."), now=NOW, zone=UTC
+    result = await ModelExtractor(ScriptedClient([explode])).facts(
+        parse_turns("I like tea."), now=NOW, zone=UTC
     )
-    assert (found.by, found.problem) == ("rules", "the model failed: RuntimeError")
+    assert (result.by, result.problem) == ("rules", "the model failed: RuntimeError")
 
 
-async def test_a_long_conversation_is_asked_about_in_parts() -> None:
-    said = talk(*(f"I like tea number {number}." for number in range(50)))
+async def test_long_conversation_is_split_into_prompts() -> None:
+    messages = parse_turns(*(f"I like tea number {number}." for number in range(50)))
     steps = [answer(facts=[{"text": "User likes tea.", "sources": [3]}]), say("no"), say("no")]
     client = ScriptedClient(steps)
-    found = await ModelExtractor(client).facts(said, now=NOW, zone=UTC)
-    assert found.by == "model"
-    assert found.problem.startswith("1 of 2 parts were read by rules")
-    assert found.facts[0].source_ids == ("m2",)
-    assert len(found.facts) == 1 + 10
-    assert sum("context" in line for line in shown(client.requests[1])) == 6
+    result = await ModelExtractor(client).facts(messages, now=NOW, zone=UTC)
+    assert result.by == "model"
+    assert result.problem.startswith("1 of 2 parts were read by rules")
+    assert result.facts[0].source_ids == ("m2",)
+    assert len(result.facts) == 1 + 10
+    assert sum("context" in line for line in prompt_lines(client.requests[1])) == 6

@@ -1,4 +1,4 @@
-"""Entities and relations by rules, the example of the specification among them."""
+"""Entities, relations and aliases by rules."""
 
 from datetime import UTC, datetime
 
@@ -9,22 +9,22 @@ from hypothesis import strategies as st
 from memrecall.extraction import Entity, Related, RuleExtractor, aliases_in, may_be_one
 from tests.cases import check_each, check_each_async
 
-from .talking import NOW, talk
+from .transcripts import NOW, parse_turns
 
 
 async def relate(*turns: str) -> Related:
-    return await RuleExtractor().relations(talk(*turns), now=NOW)
+    return await RuleExtractor().relations(parse_turns(*turns), now=NOW)
 
 
 def edges(related: Related) -> list[tuple[str, str, str]]:
-    return [(one.source, one.relationship, one.destination) for one in related.relations]
+    return [(item.source, item.relationship, item.destination) for item in related.relations]
 
 
 @pytest.mark.parametrize("ending", ["", "有名", "有影响力", "厉害"])
-async def test_the_example_of_the_specification(ending: str) -> None:
-    said = f"我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常{ending}"
-    related = await relate(said)
-    assert {one.name: one.type for one in related.entities} == {
+async def test_relations_of_specification_example(ending: str) -> None:
+    text = f"我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常{ending}"
+    related = await relate(text)
+    assert {item.name: item.type for item in related.entities} == {
         "李明": "person",
         "北京大学": "organization",
         "计算机科学": "field",
@@ -37,8 +37,8 @@ async def test_the_example_of_the_specification(ending: str) -> None:
         ("李明", "advised_by", "张教授"),
         ("张教授", "expert_in", "人工智能"),
     ]
-    assert {one.source_ids for one in related.relations} == {("m0",)}
-    assert not any(one.ended for one in related.relations)
+    assert {item.source_ids for item in related.relations} == {("m0",)}
+    assert not any(item.ended for item in related.relations)
 
 
 STATEMENTS: list[tuple[str, list[tuple[str, str, str]]]] = [
@@ -112,45 +112,45 @@ STATEMENTS: list[tuple[str, list[tuple[str, str, str]]]] = [
 ]
 
 
-async def test_statements_relate() -> None:
+async def test_relations_of_statements() -> None:
     async def check(case: tuple[str, list[tuple[str, str, str]]]) -> None:
-        said, wanted = case
-        assert edges(await relate(said)) == wanted
+        text, expected = case
+        assert edges(await relate(text)) == expected
 
     await check_each_async(STATEMENTS, check)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     ["If I lived in Rome.", "Do I live in Rome?", "Hello!", "assistant| I live in Rome.", "你好"],
 )
-async def test_junk_relates_nothing(said: str) -> None:
-    assert await relate(said) == Related((), ())
+async def test_messages_without_relations(text: str) -> None:
+    assert await relate(text) == Related((), ())
 
 
-async def test_speakers_are_their_own_sources() -> None:
+async def test_relations_start_at_their_speaker() -> None:
     related = await relate("Ann| I live in Rome.", "Bob| I'm allergic to nuts.")
     assert edges(related) == [("Ann", "lives_in", "Rome"), ("Bob", "allergic_to", "nuts")]
     assert Entity("Rome", "place") in related.entities
 
 
-async def test_what_is_over_is_ended() -> None:
+async def test_former_relations_are_ended() -> None:
     related = await relate("I no longer work at Oracle.", "我不住长沙了。")
-    assert [(one.destination, one.ended) for one in related.relations] == [
+    assert [(item.destination, item.ended) for item in related.relations] == [
         ("Oracle", True),
         ("长沙", True),
     ]
     again = await relate("I work at Oracle.", "I no longer work at Oracle.")
-    assert [one.ended for one in again.relations] == [True]
+    assert [item.ended for item in again.relations] == [True]
 
 
-async def test_a_relation_said_twice_has_two_sources() -> None:
+async def test_repeated_relation_has_all_sources() -> None:
     (relation,) = (await relate("I live in Rome.", "I live in rome.")).relations
     assert relation.source_ids == ("m0", "m1")
     assert relation.destination == "Rome"
 
 
-async def test_since_when_a_relation_holds() -> None:
+async def test_valid_from_of_relations() -> None:
     (relation,) = (await relate("I moved to Lisbon last week.")).relations
     assert relation.valid_from == datetime(2026, 3, 2, tzinfo=UTC)
 
@@ -167,24 +167,25 @@ SPELLINGS: list[tuple[str, str]] = [
 ]
 
 
-def test_spellings_of_one_name() -> None:
+def test_spellings_of_one_name_match() -> None:
     def check(case: tuple[str, str]) -> None:
-        one, other = case
-        assert may_be_one(one, other)
-        assert may_be_one(other, one)
+        name, other = case
+        assert may_be_one(name, other)
+        assert may_be_one(other, name)
 
     check_each(SPELLINGS, check)
 
 
 @pytest.mark.parametrize(
-    ("one", "other"), [("李老师", "李明"), ("Bob", "Robert"), ("Ann", "Anna"), ("", ""), ("?", "!")]
+    ("name", "other"),
+    [("李老师", "李明"), ("Bob", "Robert"), ("Ann", "Anna"), ("", ""), ("?", "!")],
 )
-def test_other_names_are_others_unless_somebody_says_so(one: str, other: str) -> None:
-    assert not may_be_one(one, other)
+def test_different_names_do_not_match(name: str, other: str) -> None:
+    assert not may_be_one(name, other)
 
 
 @pytest.mark.parametrize(
-    ("said", "one", "other"),
+    ("text", "name", "other"),
     [
         ("李老师就是李明。", "李老师", "李明"),
         ("Robert, also known as Bob, called.", "Bob", "robert"),
@@ -192,16 +193,16 @@ def test_other_names_are_others_unless_somebody_says_so(one: str, other: str) ->
         ("唐诺（小名糯米）来了", "糯米", "唐诺"),
     ],
 )
-def test_an_alias_that_was_said_counts(said: str, one: str, other: str) -> None:
-    assert may_be_one(one, other, list(aliases_in(said)))
+def test_stated_alias_matches(text: str, name: str, other: str) -> None:
+    assert may_be_one(name, other, list(aliases_in(text)))
 
 
-def test_aliases_reach_over_others() -> None:
+def test_aliases_are_transitive() -> None:
     aliases = [frozenset({"李老师", "李明"}), frozenset({"李明", "Li Ming"})]
     assert may_be_one("李老师", "li ming", aliases)
     assert not may_be_one("李老师", "王老师", aliases)
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
-def test_being_one_goes_both_ways(one: str, other: str) -> None:
-    assert may_be_one(one, other) == may_be_one(other, one)
+def test_name_match_is_symmetric(name: str, other: str) -> None:
+    assert may_be_one(name, other) == may_be_one(other, name)

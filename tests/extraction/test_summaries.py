@@ -1,4 +1,4 @@
-"""Summaries by rules: telling sentences in their order, within a limit, with who and when."""
+"""Summaries by rules: informative sentences in order, within a limit, with speaker and day."""
 
 from datetime import timedelta
 
@@ -10,10 +10,10 @@ from memrecall.extraction import RuleExtractor, Utterance
 from memrecall.extraction.summaries import shorten, summarise
 from memrecall.types import Role
 
-from .talking import NOW
+from .transcripts import NOW
 
 LATER = NOW + timedelta(days=1)
-TALK = [
+CONVERSATION = [
     Utterance(
         "1", "Ann", Role.USER, "Hi all! I moved to Berlin last week. The street is quiet.", NOW
     ),
@@ -23,15 +23,15 @@ TALK = [
     Utterance("3", "Ann", Role.USER, "I'm allergic to shellfish. Shall I bring a cake?", LATER),
     Utterance("4", None, Role.ASSISTANT, "I can remind you on Friday.", LATER),
 ]
-TALK_ZH = [
+CONVERSATION_ZH = [
     Utterance("1", None, Role.USER, "你好！我上个月搬到深圳了。今天天气不错。", NOW),
     Utterance("2", None, Role.ASSISTANT, "恭喜！需要我推荐餐厅吗？", NOW),
     Utterance("3", None, Role.USER, "好的，我对花生过敏，预算500元。", LATER),
 ]
 
 
-def test_what_fits_is_told_in_full() -> None:
-    assert summarise(TALK, 1_000) == (
+def test_short_conversation_is_kept_whole() -> None:
+    assert summarise(CONVERSATION, 1_000) == (
         "[2026-03-10] Ann: Hi all. I moved to Berlin last week. The street is quiet.\n"
         "Bob: Nice. I booked the Italian place at 19:00 for six people.\n"
         "[2026-03-11] Ann: I'm allergic to shellfish. Shall I bring a cake?\n"
@@ -39,34 +39,34 @@ def test_what_fits_is_told_in_full() -> None:
     )
 
 
-def test_what_does_not_fit_is_told_by_its_most_telling_sentences() -> None:
-    assert summarise(TALK, 150) == (
+def test_summary_keeps_most_informative_sentences() -> None:
+    assert summarise(CONVERSATION, 150) == (
         "[2026-03-10] Ann: I moved to Berlin last week.\n"
         "Bob: I booked the Italian place at 19:00 for six people.\n"
         "[2026-03-11] Ann: I'm allergic to shellfish."
     )
 
 
-def test_chinese_conversations_are_told_in_chinese() -> None:
-    assert summarise(TALK_ZH, 62) == (
+def test_summary_of_chinese_is_chinese() -> None:
+    assert summarise(CONVERSATION_ZH, 62) == (
         "[2026-03-10] 用户: 我上个月搬到深圳了。\n[2026-03-11] 用户: "
         "好的，我对花生过敏，预算500元。"
     )
 
 
-def test_the_language_names_those_without_a_name() -> None:
-    said = [Utterance("1", None, Role.USER, "I like tea.", None)]
-    assert summarise(said, 100, "zh") == "用户: I like tea."
-    assert summarise(said, 100) == "User: I like tea."
+def test_language_sets_names_of_roles() -> None:
+    text = [Utterance("1", None, Role.USER, "I like tea.", None)]
+    assert summarise(text, 100, "zh") == "用户: I like tea."
+    assert summarise(text, 100) == "User: I like tea."
 
 
-def test_plain_texts_and_earlier_summaries_can_be_summarised() -> None:
+def test_plain_texts_and_summaries_can_be_summarised() -> None:
     text = "Ann lives in Rome. It was sunny. Ann is allergic to nuts and cats. Well."
     assert summarise(text, 60) == "Ann lives in Rome. Ann is allergic to nuts and cats."
-    assert summarise(["Ann lives in Rome.", TALK[2]], 100).startswith("Ann lives in Rome.")
+    assert summarise(["Ann lives in Rome.", CONVERSATION[2]], 100).startswith("Ann lives in Rome.")
 
 
-def test_a_sentence_that_is_too_long_is_cut() -> None:
+def test_long_sentence_is_cut() -> None:
     long = "I live in a very old house with a large garden near the river in Berlin"
     short = summarise(long, 40)
     assert len(short) <= 40
@@ -75,22 +75,22 @@ def test_a_sentence_that_is_too_long_is_cut() -> None:
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1])
-def test_no_room_gives_no_words(limit: int) -> None:
-    assert summarise(TALK, limit) == ""
+def test_limit_without_space_gives_empty_summary(limit: int) -> None:
+    assert summarise(CONVERSATION, limit) == ""
 
 
-def test_nothing_gives_nothing() -> None:
+def test_summary_of_nothing_is_empty() -> None:
     assert summarise([], 100) == ""
     assert summarise("", 100) == ""
     assert summarise("```\ncode\n```", 100) == ""
 
 
-async def test_the_extractor_says_who_summarised() -> None:
-    summary = await RuleExtractor().summarise(TALK, 1_000)
-    assert (summary.text, summary.by) == (summarise(TALK, 1_000), "rules")
+async def test_summary_names_its_source() -> None:
+    summary = await RuleExtractor().summarise(CONVERSATION, 1_000)
+    assert (summary.text, summary.by) == (summarise(CONVERSATION, 1_000), "rules")
 
 
-def test_a_text_is_shortened_after_a_sentence() -> None:
+def test_shorten_ends_after_a_sentence() -> None:
     assert shorten("One is here. Two is there. Three.", 27) == "One is here. Two is there."
     assert shorten("一在这里。二在那里。", 6) == "一在这里。"
     assert shorten("short", 10) == "short"
@@ -109,17 +109,17 @@ _TEXTS = st.lists(
 
 
 @given(_TEXTS, st.integers(-5, 200))
-def test_a_summary_never_exceeds_its_limit_and_never_changes(texts: list[str], limit: int) -> None:
-    said = [Utterance(str(at), "Ann", Role.USER, text, NOW) for at, text in enumerate(texts)]
-    short = summarise(said, limit)
+def test_summary_is_deterministic_and_within_limit(texts: list[str], limit: int) -> None:
+    messages = [Utterance(str(at), "Ann", Role.USER, text, NOW) for at, text in enumerate(texts)]
+    short = summarise(messages, limit)
     assert len(short) <= max(limit, 0)
-    assert short == summarise(said, limit)
+    assert short == summarise(messages, limit)
 
 
 @given(_TEXTS)
-def test_sentences_keep_their_order(texts: list[str]) -> None:
-    said = [f"Number {at} lives in Rome. {text}" for at, text in enumerate(texts)]
-    short = summarise(said, 120)
-    told = [at for at in range(len(said)) if f"Number {at} " in short]
-    places = [short.index(f"Number {at} ") for at in told]
+def test_summary_keeps_order_of_sentences(texts: list[str]) -> None:
+    messages = [f"Number {at} lives in Rome. {text}" for at, text in enumerate(texts)]
+    short = summarise(messages, 120)
+    included = [at for at in range(len(messages)) if f"Number {at} " in short]
+    places = [short.index(f"Number {at} ") for at in included]
     assert places == sorted(places)

@@ -1,6 +1,8 @@
 """The language tables: every row compiles, and every pattern is used."""
 
 import re
+import subprocess
+import sys
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,6 +20,7 @@ PATTERN_SECTIONS = (
     "answers",
     "effects",
     "devices",
+    "aliases",
 )
 CODE = "".join(
     path.read_text("utf-8") for path in Path(memrecall.extraction.__file__).parent.rglob("*.py")
@@ -51,7 +54,7 @@ def test_every_named_row_is_used() -> None:
     check_each(LANGUAGES, check)
 
 
-def test_every_pattern_in_the_code_exists() -> None:
+def test_every_pattern_in_code_exists() -> None:
     calls = r'\b(?:EN|ZH|_SHARED|table)\.(?:search|match|fullmatch|remove|pattern)\(\s*"(\w+)"'
     names = {name for language in LANGUAGES for name, _ in load_table(language).rows("patterns")}
     assert set(re.findall(calls, CODE)) <= names
@@ -63,3 +66,9 @@ def test_lines_are_short_and_files_explain_their_columns() -> None:
         lines = file.read_text("utf-8").splitlines()
         assert lines[0].startswith("# "), file.name
         assert max(map(len, lines)) <= 100, file.name
+
+
+def test_modules_that_use_tables_can_be_imported_first() -> None:
+    for module in ("conflicts", "signature", "summaries"):
+        code = f"import memrecall.extraction.{module}"
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0, module

@@ -11,7 +11,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest, SemanticQuery
-from memrecall.search.index.external import ExternalUserVectors
+from memrecall.search.index.vectors import ExternalUserVectors
 from memrecall.settings import Settings
 from memrecall.store.pgvector import far_marks, far_vectors
 from memrecall.types import NewMemory, NewMessage, Origin, Role

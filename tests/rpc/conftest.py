@@ -1,4 +1,4 @@
-"""The memory tools over a database of their own."""
+"""Libraries and contexts for the tests of the memory tools."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -10,13 +10,13 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.memory import Library
 from memrecall.settings import Settings
 
-from ..server.site import opened
+from ..server.http_service import open_library
 
 
-def open_library(location: str, folder: Path) -> AbstractAsyncContextManager[Library]:
-    """A library whose folders are all in one."""
+def open_tools_library(location: str, folder: Path) -> AbstractAsyncContextManager[Library]:
+    """Open a library with all its folders in one folder."""
     folders = {"workspaces_dir": str(folder / "ws"), "backups_dir": str(folder / "backups")}
-    return opened(location, folder, **folders)
+    return open_library(location, folder, **folders)
 
 
 @pytest.fixture
@@ -32,10 +32,10 @@ def library_settings(location: str, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-async def lite_library(tmp_path: Path) -> AsyncIterator[Library]:
-    """On SQLite alone, for what the engine has no part in."""
-    async with open_library(str(tmp_path / "lite.db"), tmp_path) as made:
-        yield made
+async def sqlite_library(tmp_path: Path) -> AsyncIterator[Library]:
+    """A library on SQLite, for tests that do not depend on the engine."""
+    async with open_tools_library(str(tmp_path / "lite.db"), tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The SDK's own client, over HTTP and over stdio, in both eras of the protocol."""
+"""Clients of the MCP SDK over HTTP and stdio, for all protocol versions."""
 
 import json
 import os
@@ -27,7 +27,7 @@ ENVIRONMENT = {
 async def over_http(
     url: str, key: str | None, mode: Mode = "auto", **headers: str
 ) -> AsyncIterator[Client]:
-    """A client of the service."""
+    """Connect a client to the service."""
     if key is not None:
         headers["Authorization"] = f"Bearer {key}"
     async with httpx2.AsyncClient(headers=headers, timeout=60, verify=_NO_CERTIFICATES) as http:
@@ -38,33 +38,33 @@ async def over_http(
 
 @asynccontextmanager
 async def over_stdio(folder: Path, *arguments: str, mode: Mode = "auto") -> AsyncIterator[Client]:
-    """A client of `memrecall mcp`."""
+    """Start `memrecall mcp` and connect a client to it."""
     command = ["-m", "memrecall", "mcp", "--db", str(folder / "x.db"), *arguments]
     server = StdioServerParameters(command=sys.executable, args=command, env=ENVIRONMENT)
     async with Client(server, mode=mode) as client:
         yield client
 
 
-async def names(client: Client) -> list[str]:
-    """The tools that are offered."""
+async def tool_names(client: Client) -> list[str]:
+    """Return the names of the listed tools."""
     return [tool.name for tool in (await client.list_tools()).tools]
 
 
-async def use(client: Client, tool: str, **arguments: Any) -> Any:
-    """The structured result of a tool, which must be no error, and the same as its text."""
-    done = await client.call_tool(tool, arguments)
-    (block,) = done.content
+async def call_tool(client: Client, tool: str, **arguments: Any) -> Any:
+    """Return the structured result of a successful call, which must equal its text."""
+    response = await client.call_tool(tool, arguments)
+    (block,) = response.content
     assert block.type == "text"
-    assert not done.is_error, block.text
-    if tool != "recall":  # which has words for models
-        assert json.loads(block.text) == done.structured_content
-    return done.structured_content
+    assert not response.is_error, block.text
+    if tool != "recall":  # its text is written for models
+        assert json.loads(block.text) == response.structured_content
+    return response.structured_content
 
 
-async def failure(client: Client, tool: str, **arguments: Any) -> str:
-    """What a model is told of a tool's failure."""
-    done = await client.call_tool(tool, arguments)
-    assert done.is_error
-    (block,) = done.content
+async def call_failing_tool(client: Client, tool: str, **arguments: Any) -> str:
+    """Return the error text of a failed call."""
+    response = await client.call_tool(tool, arguments)
+    assert response.is_error
+    (block,) = response.content
     assert block.type == "text"
     return block.text

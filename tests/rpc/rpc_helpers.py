@@ -1,18 +1,17 @@
-"""Talking JSON-RPC in tests: what a reply must look like, whatever was asked."""
+"""A dispatcher for tests, and checks that replies are valid."""
 
 import json
 from typing import Any
 
-from memrecall.server.rpc import Code, RpcError, RpcLimits, answer
-from memrecall.server.rpc.codec import Params
+from memrecall.server.rpc.codec import Code, Params, RpcError, RpcLimits, answer
 
-NOBODY = object()  # no reply at all
+NO_REPLY = object()
 RESERVED = range(-32768, -31999)
 SPECIFIED = {-32700, -32600, -32601, -32602, -32603}
 
 
 async def dispatch(method: str, params: Params) -> Any:
-    """A few methods with every way to end."""
+    """Dispatch a few methods that succeed or fail in different ways."""
     if method == "echo":
         return params
     if method == "subtract":
@@ -32,21 +31,21 @@ async def dispatch(method: str, params: Params) -> Any:
 
 
 async def ask(data: bytes | str, limits: RpcLimits | None = None) -> Any:
-    """The reply, read; NOBODY if there is none. Asserts that it is a valid one."""
+    """Return the parsed reply after checking it; NO_REPLY if there is none."""
     sent = data.encode() if isinstance(data, str) else data
     reply = await answer(sent, dispatch, lambda _error: "r_1", limits or RpcLimits())
     if reply is None:
-        return NOBODY
+        return NO_REPLY
     assert b"\n" not in reply
-    told = json.loads(reply)
-    for item in told if isinstance(told, list) else [told]:
+    message = json.loads(reply)
+    for item in message if isinstance(message, list) else [message]:
         check_reply(item)
-    assert told != []
-    return told
+    assert message != []
+    return message
 
 
 def check_reply(item: Any) -> None:
-    """A response object of the specification, and no other."""
+    """Check that an object is a response of the specification."""
     assert item["jsonrpc"] == "2.0"
     assert "id" in item
     assert set(item) in ({"jsonrpc", "id", "result"}, {"jsonrpc", "id", "error"})
@@ -59,5 +58,5 @@ def check_reply(item: Any) -> None:
 
 
 def code(reply: Any) -> tuple[int, Any]:
-    """The code and the id of an error."""
+    """Return the code and the id of an error reply."""
     return reply["error"]["code"], reply["id"]

@@ -1,4 +1,4 @@
-"""Whatever bytes come: the codec never raises, and what it answers is always valid."""
+"""The JSON-RPC codec never raises, and all its replies are valid."""
 
 import json
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.server.rpc import Code
+from memrecall.server.rpc.codec import Code
 
-from .rpc_helpers import NOBODY, RESERVED, SPECIFIED, ask
+from .rpc_helpers import NO_REPLY, RESERVED, SPECIFIED, ask
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 VALUES = st.recursive(
@@ -30,26 +30,26 @@ CALLS = st.fixed_dictionaries(
 
 
 @given(st.binary(max_size=300))
-async def test_any_bytes(data: bytes) -> None:
+async def test_any_bytes_get_a_valid_reply(data: bytes) -> None:
     await ask(data)
 
 
 @given(st.text(alphabet='{}[]":,0123456789eE+-.\\/ \tnulltruefalse"jsonrpcmethodid', max_size=200))
-async def test_anything_that_looks_like_json(text: str) -> None:
+async def test_json_like_text_gets_a_valid_reply(text: str) -> None:
     await ask(text)
 
 
 @settings(max_examples=40)
 @given(CALLS | st.lists(CALLS | VALUES, max_size=5) | VALUES)
-async def test_anything_that_is_json(value: Any) -> None:
-    told = await ask(json.dumps(value))
-    if isinstance(value, list) and value and told is not NOBODY and isinstance(told, list):
-        assert len(told) <= len(value)
+async def test_any_json_gets_a_valid_reply(value: Any) -> None:
+    reply = await ask(json.dumps(value))
+    if isinstance(value, list) and value and reply is not NO_REPLY and isinstance(reply, list):
+        assert len(reply) <= len(value)
 
 
 @settings(max_examples=40)
 @given(st.lists(CALLS, min_size=1, max_size=3), st.data())
-async def test_a_message_cut_or_changed_anywhere(calls: list[Any], data: st.DataObject) -> None:
+async def test_damaged_message_gets_a_valid_reply(calls: list[Any], data: st.DataObject) -> None:
     whole = json.dumps(calls, ensure_ascii=False).encode(errors="surrogatepass")
     at = data.draw(st.integers(0, len(whole)))
     await ask(whole[:at])
@@ -57,17 +57,17 @@ async def test_a_message_cut_or_changed_anywhere(calls: list[Any], data: st.Data
 
 
 @given(st.integers() | st.text(), VALUES)
-async def test_a_right_call_is_answered_under_its_id(given_id: Any, value: Any) -> None:
+async def test_valid_call_is_answered_with_its_id(given_id: Any, value: Any) -> None:
     sent = json.dumps({"jsonrpc": "2.0", "method": "echo", "params": [value], "id": given_id})
-    told = await ask(sent)
-    if "result" in told:
-        assert told["id"] == given_id
-        assert told["result"] == json.loads(sent)["params"]
-    else:  # NaN, infinities and halves of characters are no JSON
-        assert told["error"]["code"] == Code.PARSE_ERROR
+    reply = await ask(sent)
+    if "result" in reply:
+        assert reply["id"] == given_id
+        assert reply["result"] == json.loads(sent)["params"]
+    else:  # NaN, infinities and lone surrogates are not JSON
+        assert reply["error"]["code"] == Code.PARSE_ERROR
 
 
-def test_our_own_codes_lie_outside_the_reserved_range() -> None:
+def test_own_codes_are_outside_the_reserved_range() -> None:
     own = [int(code) for code in Code if int(code) not in SPECIFIED]
     assert own
     assert not set(own) & set(RESERVED)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ..server.site import opened, serving
+from ..server.http_service import open_library, serve_on_socket
 
 ROOT = Path(__file__).parents[2]
 BASELINES = Path(__file__).with_name("conformance")
@@ -24,13 +24,13 @@ RUNS = [
 
 
 def node(folder: Path) -> str:
-    """A Node that is new enough: the system's, or one that lies beside the suite."""
+    """Return the path of a recent Node: the system's, or the one beside the suite."""
     beside = sorted(folder.glob("node_modules/node-*/bin/node"))
     for path in (shutil.which("node"), *map(str, beside)):
         if path is None:
             continue
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
-        if int(re.findall(r"\d+", said.stdout)[0]) >= 22:
+        completed = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)
+        if int(re.findall(r"\d+", completed.stdout)[0]) >= 22:
             return path
     raise AssertionError("the suite wants Node 22 or newer")
 
@@ -38,15 +38,20 @@ def node(folder: Path) -> str:
 @pytest.mark.conformance
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("revision", "options"), RUNS, ids=[run[0] for run in RUNS])
-async def test_the_suite(tmp_path: Path, revision: str, options: tuple[str, ...]) -> None:
+async def test_conformance_suite_passes(
+    tmp_path: Path, revision: str, options: tuple[str, ...]
+) -> None:
     folder = ROOT / os.environ["MEMRECALL_CONFORMANCE"]
     suite = folder / "node_modules" / ".bin" / "conformance"
-    async with opened(str(tmp_path / "x.db"), tmp_path) as library, serving(library) as site:
-        command = [node(folder), str(suite), "server", "--url", f"{site.url}/mcp", *options]
+    async with (
+        open_library(str(tmp_path / "x.db"), tmp_path) as library,
+        serve_on_socket(library) as service,
+    ):
+        command = [node(folder), str(suite), "server", "--url", f"{service.url}/mcp", *options]
         command += ["--expected-failures", str(BASELINES / f"{revision}.yml")]
         command += ["--output-dir", str(tmp_path / "results")]
-        done = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        said, _ = await done.communicate()
-    assert done.returncode == 0, said.decode()[-8_000:]
+        completed, _ = await process.communicate()
+    assert process.returncode == 0, completed.decode()[-8_000:]

@@ -1,4 +1,4 @@
-"""`POST /rpc`: the same tools, to each key what it may."""
+"""`POST /rpc`: the tools over HTTP, within the permissions of a key."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from memrecall.agent.tools.table import tools_for
 from memrecall.memory import Library
 from memrecall.scope import Permission
 
-from ..server.site import in_process
+from ..server.http_service import serve_in_process
 
 OPERATOR = frozenset({Permission.OPERATOR})
 KNOWLEDGE = frozenset({Permission.KNOWLEDGE})
@@ -28,7 +28,7 @@ CALLS: dict[str, list[Any]] = {
     "memory_backup": [],
     "memory_restore": ["memory_backup_19990101_000000.json"],
 }
-ALWAYS = {"memory_query", "memory_get_status", "memory_search"}
+PUBLIC_METHODS = {"memory_query", "memory_get_status", "memory_search"}
 FORBIDDEN = 1003
 
 
@@ -40,28 +40,28 @@ async def ask(client: httpx.AsyncClient, method: str, params: Any) -> Any:
     return answer.json()
 
 
-async def refused(client: httpx.AsyncClient) -> set[str]:
-    """The tools that a key may not use."""
-    found = set()
+async def refused_methods(client: httpx.AsyncClient) -> set[str]:
+    """Return the methods that a key may not call."""
+    methods = set()
     for method, params in CALLS.items():
-        told = await ask(client, method, params)
-        if told.get("error", {}).get("code") == FORBIDDEN:
-            found.add(method)
-    return found
+        reply = await ask(client, method, params)
+        if reply.get("error", {}).get("code") == FORBIDDEN:
+            methods.add(method)
+    return methods
 
 
-async def test_each_key_may_what_it_may(library: Library) -> None:
+async def test_methods_require_permissions_of_the_key(library: Library) -> None:
     assert set(CALLS) == set(tools_for(Interface.RPC))
     writing = {"memory_add", "memory_delete"}
-    async with in_process(library) as site:
-        ann = await site.holder("ann")
-        assert await refused(ann) == set(tools_for(Interface.RPC)) - ALWAYS
-        assert await refused(await site.holder(permissions=KNOWLEDGE)) == (
-            set(tools_for(Interface.RPC)) - ALWAYS - writing
+    async with serve_in_process(library) as service:
+        ann = await service.client_with_key("ann")
+        assert await refused_methods(ann) == set(tools_for(Interface.RPC)) - PUBLIC_METHODS
+        assert await refused_methods(await service.client_with_key(permissions=KNOWLEDGE)) == (
+            set(tools_for(Interface.RPC)) - PUBLIC_METHODS - writing
         )
-        assert await refused(await site.holder(permissions=OPERATOR)) == set()
-        looking = await site.holder(permissions=OPERATOR | KNOWLEDGE, read_only=True)
-        assert await refused(looking) == {
+        assert await refused_methods(await service.client_with_key(permissions=OPERATOR)) == set()
+        reader = await service.client_with_key(permissions=OPERATOR | KNOWLEDGE, read_only=True)
+        assert await refused_methods(reader) == {
             name for name, tool in tools_for(Interface.RPC).items() if tool.writes
         }
         for level in ("workspace", "all"):
@@ -69,79 +69,79 @@ async def test_each_key_may_what_it_may(library: Library) -> None:
         assert (await ask(ann, "memory_search", ["x"]))["error"]["code"] == FORBIDDEN
 
 
-async def test_a_key_is_bound_to_its_agent(library: Library) -> None:
-    async with in_process(library) as site:
-        cook = await site.holder(agent_id="cook", permissions=KNOWLEDGE)
-        doctor = await site.holder(agent_id="doctor", permissions=KNOWLEDGE)
+async def test_key_is_limited_to_its_agent(library: Library) -> None:
+    async with serve_in_process(library) as service:
+        cook = await service.client_with_key(agent_id="cook", permissions=KNOWLEDGE)
+        doctor = await service.client_with_key(agent_id="doctor", permissions=KNOWLEDGE)
         added = (await ask(cook, "memory_add", ["salt the water", "Salt"]))["result"]
         assert (await ask(doctor, "memory_query", ["salt"]))["result"] == {"results": []}
         assert (await ask(doctor, "memory_delete", [added["id"]]))["error"]["code"] == 1001
         assert (await ask(cook, "memory_query", ["salt"]))["result"]["results"] != []
 
 
-async def test_who_needs_no_key_is_an_operator(lite_library: Library) -> None:
-    async with in_process(lite_library) as site:
-        assert await refused(site.client()) == set()
-        page = site.client(Origin="http://evil.example")
+async def test_local_caller_without_key_is_an_operator(sqlite_library: Library) -> None:
+    async with serve_in_process(sqlite_library) as service:
+        assert await refused_methods(service.client()) == set()
+        page = service.client(Origin="http://evil.example")
         assert (await page.post("/rpc", json={})).status_code == 403
 
 
-async def test_the_protocol_over_http(lite_library: Library) -> None:
-    async with in_process(lite_library) as site:
-        client = await site.holder(permissions=OPERATOR)
+async def test_http_status_of_errors_and_notifications(sqlite_library: Library) -> None:
+    async with serve_in_process(sqlite_library) as service:
+        client = await service.client_with_key(permissions=OPERATOR)
         kind = {"Content-Type": "application/json"}
         for body, code in ((b"{", -32700), (b"[]", -32600), (b"", -32700)):
             answer = await client.post("/rpc", content=body, headers=kind)
             assert answer.json()["error"]["code"] == code
-        quiet = json.dumps({"jsonrpc": "2.0", "method": "memory_get_status"}).encode()
-        for body in (quiet, b"[" + quiet + b"]"):
+        notification = json.dumps({"jsonrpc": "2.0", "method": "memory_get_status"}).encode()
+        for body in (notification, b"[" + notification + b"]"):
             answer = await client.post("/rpc", content=body, headers=kind)
             assert (answer.status_code, answer.content) == (204, b"")
         assert (await client.get("/rpc")).status_code == 405
         assert (await client.post("/rpc", content=b"{}")).status_code == 415
         large = await client.post("/rpc", content=b" " * 1_100_000, headers=kind)
         assert large.status_code == 413
-        assert (await site.client().post("/rpc", json={})).status_code == 401
+        assert (await service.client().post("/rpc", json={})).status_code == 401
 
 
-async def test_the_worlds_faults_are_told_by_kind_alone(
-    lite_library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_run_errors_reveal_only_their_kind(
+    sqlite_library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from memrecall.errors import StorageFull
     from memrecall.store.backup.folder import BackupFolder
 
-    def fail(*_given: object) -> None:
+    def fail(*_arguments: object) -> None:
         raise StorageFull(f"no space is left in {tmp_path}")
 
-    async with in_process(lite_library) as site:
-        client = await site.holder(permissions=OPERATOR)
+    async with serve_in_process(sqlite_library) as service:
+        client = await service.client_with_key(permissions=OPERATOR)
         monkeypatch.setattr(BackupFolder, "write", fail)
-        told = await ask(client, "memory_backup", [])
-    assert told["error"]["code"] == 1005
-    assert str(tmp_path) not in json.dumps(told)
+        reply = await ask(client, "memory_backup", [])
+    assert reply["error"]["code"] == 1005
+    assert str(tmp_path) not in json.dumps(reply)
 
 
-async def test_a_bug_is_told_by_an_id(
-    lite_library: Library, monkeypatch: pytest.MonkeyPatch
+async def test_bug_reveals_only_its_request_id(
+    sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from memrecall.library.knowledge import KnowledgeBase
 
-    async def fail(*_given: object) -> None:
+    async def fail(*_arguments: object) -> None:
         raise RuntimeError("secret words")
 
-    async with in_process(lite_library) as site:
-        client = await site.holder(permissions=OPERATOR)
+    async with serve_in_process(sqlite_library) as service:
+        client = await service.client_with_key(permissions=OPERATOR)
         monkeypatch.setattr(KnowledgeBase, "search", fail)
-        told = await ask(client, "memory_query", ["x"])
-    assert told["error"]["code"] == -32603
-    assert "secret" not in json.dumps(told)
+        reply = await ask(client, "memory_query", ["x"])
+    assert reply["error"]["code"] == -32603
+    assert "secret" not in json.dumps(reply)
 
 
-async def test_backups_go_on_while_others_write(library: Library) -> None:
+async def test_backups_run_beside_writes(library: Library) -> None:
     import asyncio
 
-    async with in_process(library) as site:
-        client = await site.holder(permissions=OPERATOR)
+    async with serve_in_process(library) as service:
+        client = await service.client_with_key(permissions=OPERATOR)
 
         async def write(number: int) -> Any:
             return await ask(client, "memory_add", [f"content {number}", f"summary {number}"])
@@ -149,18 +149,18 @@ async def test_backups_go_on_while_others_write(library: Library) -> None:
         async def save() -> Any:
             return await ask(client, "memory_backup", [])
 
-        done = await asyncio.gather(*(work for n in range(10) for work in (write(n), save())))
-        assert all("result" in told for told in done)
-        paths = {told["result"].get("backup_path") for told in done} - {None}
+        replies = await asyncio.gather(*(work for n in range(10) for work in (write(n), save())))
+        assert all("result" in reply for reply in replies)
+        paths = {reply["result"].get("backup_path") for reply in replies} - {None}
         assert len(paths) == 10
         restored = await ask(client, "memory_restore", [max(paths)])
         assert "result" in restored
 
 
-async def test_without_the_sdk_there_is_no_mcp(
-    lite_library: Library, monkeypatch: pytest.MonkeyPatch
+async def test_mcp_endpoint_requires_the_sdk(
+    sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memrecall.server.http.app.find_spec", lambda _name: None)
-    async with in_process(lite_library) as site:
-        assert (await site.client().post("/mcp", json={})).status_code == 404
-        assert "result" in await ask(site.client(), "memory_get_status", [])
+    async with serve_in_process(sqlite_library) as service:
+        assert (await service.client().post("/mcp", json={})).status_code == 404
+        assert "result" in await ask(service.client(), "memory_get_status", [])

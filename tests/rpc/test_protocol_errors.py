@@ -1,12 +1,12 @@
-"""The edges of JSON-RPC 2.0: one row, one input, what must be answered."""
+"""Edge cases of JSON-RPC 2.0: inputs and the replies they require."""
 
 import json
 from typing import Any
 
-from memrecall.server.rpc import RpcLimits, answer
+from memrecall.server.rpc.codec import RpcLimits, answer
 from tests.cases import check_each_async
 
-from .rpc_helpers import NOBODY, ask, code, dispatch
+from .rpc_helpers import NO_REPLY, ask, code, dispatch
 
 PARSE, INVALID, UNKNOWN, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 
@@ -71,10 +71,10 @@ SINGLE: list[Row] = [
 ]
 
 
-async def test_one_error() -> None:
+async def test_invalid_message_returns_its_error() -> None:
     async def check(row: Row) -> None:
-        _, said, expected, given = row
-        assert code(await ask(said)) == (expected, given)
+        _, message, expected, expected_id = row
+        assert code(await ask(message)) == (expected, expected_id)
 
     await check_each_async(SINGLE, check, lambda row: row[0])
 
@@ -89,9 +89,9 @@ NOTIFICATIONS = [
 ]
 
 
-async def test_a_notification_is_never_answered() -> None:
-    async def check(said: str) -> None:
-        assert await ask(said) is NOBODY
+async def test_notification_has_no_reply() -> None:
+    async def check(message: str) -> None:
+        assert await ask(message) is NO_REPLY
 
     await check_each_async(NOTIFICATIONS, check)
 
@@ -120,40 +120,40 @@ IDS = [
 ]
 
 
-async def test_an_id_is_echoed_exactly() -> None:
-    async def check(written: str) -> None:
-        sent = call(params=[])[:-1] + f', "id": {written}}}'
+async def test_id_is_returned_unchanged() -> None:
+    async def check(source: str) -> None:
+        sent = call(params=[])[:-1] + f', "id": {source}}}'
         reply = await answer(sent.encode(), dispatch, lambda _error: "r_1")
         assert reply is not None
         echoed = reply.decode().partition('"id":')[2].removesuffix("}")
-        if written.startswith('"'):  # the same string, in whichever way it is written
-            assert json.loads(echoed) == json.loads(written)
+        if source.startswith('"'):  # the same string, whatever its escapes
+            assert json.loads(echoed) == json.loads(source)
         else:
-            assert echoed == written
+            assert echoed == source
 
     await check_each_async(IDS, check)
 
 
-async def test_an_id_of_null_is_a_request() -> None:
+async def test_null_id_is_a_request() -> None:
     assert await ask(call(params=[], id=None)) == {"jsonrpc": "2.0", "result": [], "id": None}
 
 
-async def test_a_call_without_params_has_none() -> None:
+async def test_call_without_params_is_valid() -> None:
     assert (await ask(call(id=1)))["result"] is None
 
 
-async def test_64_levels_are_read() -> None:
+async def test_nesting_of_64_levels_is_accepted() -> None:
     nested = "[" * 63 + "]" * 63
-    told = await ask(call(id=1)[:-1] + f', "params": {nested}}}')
-    assert json.dumps(told["result"]) == nested
+    replies = await ask(call(id=1)[:-1] + f', "params": {nested}}}')
+    assert json.dumps(replies["result"]) == nested
 
 
 class TestBatch:
-    async def test_what_is_no_call_is_answered_one_by_one(self) -> None:
+    async def test_each_invalid_call_has_its_own_error(self) -> None:
         assert [code(item) for item in await ask("[1]")] == [(INVALID, None)]
         assert [code(item) for item in await ask("[1,2,3]")] == [(INVALID, None)] * 3
 
-    async def test_only_requests_are_answered(self) -> None:
+    async def test_notifications_in_a_batch_have_no_reply(self) -> None:
         batch = [
             {"jsonrpc": "2.0", "method": "echo", "params": [1], "id": "1"},
             {"jsonrpc": "2.0", "method": "echo", "params": [7]},
@@ -162,36 +162,36 @@ class TestBatch:
             {"jsonrpc": "2.0", "method": "foo.get", "params": {"name": "myself"}, "id": "5"},
             {"jsonrpc": "2.0", "method": "crash", "id": "9"},
         ]
-        told = await ask(json.dumps(batch))
-        by_id = {item["id"]: item for item in told}
+        replies = await ask(json.dumps(batch))
+        by_id = {item["id"]: item for item in replies}
 
-        assert len(told) == 5
+        assert len(replies) == 5
         assert (by_id["1"]["result"], by_id["2"]["result"]) == ([1], 19)
         assert [code(by_id[i])[0] for i in (None, "5", "9")] == [INVALID, UNKNOWN, INTERNAL]
 
-    async def test_equal_ids_are_both_answered(self) -> None:
-        told = await ask("[" + call(params=[1], id=1) + "," + call(params=[2], id=1) + "]")
-        assert [(item["id"], item["result"]) for item in told] == [(1, [1]), (1, [2])]
+    async def test_calls_with_equal_ids_are_both_answered(self) -> None:
+        replies = await ask("[" + call(params=[1], id=1) + "," + call(params=[2], id=1) + "]")
+        assert [(item["id"], item["result"]) for item in replies] == [(1, [1]), (1, [2])]
 
-    async def test_a_batch_in_a_batch_is_no_call(self) -> None:
+    async def test_nested_batch_is_an_invalid_call(self) -> None:
         assert [code(item) for item in await ask("[[" + call(id=1) + "]]")] == [(INVALID, None)]
 
-    async def test_a_batch_has_an_end(self) -> None:
+    async def test_batch_size_is_limited(self) -> None:
         fifty = ",".join([call(params=[], id=1)] * 50)
         assert len(await ask(f"[{fifty}]")) == 50
         assert code(await ask(f"[{fifty},{fifty}]")) == (INVALID, None)
         assert code(await ask("[" + "1," * 9_999 + "1]")) == (INVALID, None)
 
 
-async def test_a_message_too_large_is_refused_unread() -> None:
-    said = call(params=["x" * 100], id=1)
-    assert (await ask(said, RpcLimits(bytes=len(said))))["id"] == 1
-    assert code(await ask(said, RpcLimits(bytes=len(said) - 1))) == (INVALID, None)
+async def test_large_message_is_refused_before_parsing() -> None:
+    message = call(params=["x" * 100], id=1)
+    assert (await ask(message, RpcLimits(bytes=len(message))))["id"] == 1
+    assert code(await ask(message, RpcLimits(bytes=len(message) - 1))) == (INVALID, None)
 
 
-async def test_a_bug_is_told_by_an_id_alone() -> None:
-    told = await ask(call(method="crash", id=1))
-    assert told["error"] == {
+async def test_bug_reveals_only_its_request_id() -> None:
+    replies = await ask(call(method="crash", id=1))
+    assert replies["error"] == {
         "code": INTERNAL,
         "message": "Internal error",
         "data": {"request_id": "r_1"},

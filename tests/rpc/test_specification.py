@@ -1,4 +1,4 @@
-"""Every example of the specification, asked as it stands and answered as it says."""
+"""Every example of the specification of the memory tools."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from memrecall.errors import StorageError
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
-from memrecall.server.rpc import answer
+from memrecall.server.rpc.codec import answer
 from memrecall.server.rpc.methods import dispatcher, report_bug
 from memrecall.store import NewKnowledge
 from memrecall.store.backup.folder import BackupFolder
@@ -51,24 +51,24 @@ async def ask(context: ToolContext, method: str, params: Any, id_: Any = 1) -> A
         json.dumps(sent, ensure_ascii=False).encode(), dispatcher(context), report_bug
     )
     assert reply is not None
-    told = json.loads(reply)
-    assert (told["jsonrpc"], told["id"]) == ("2.0", id_)
-    return told
+    message = json.loads(reply)
+    assert (message["jsonrpc"], message["id"]) == ("2.0", id_)
+    return message
 
 
 async def result(context: ToolContext, method: str, params: Any, id_: Any = 1) -> Any:
-    told = await ask(context, method, params, id_)
-    assert "result" in told, told
-    return told["result"]
+    message = await ask(context, method, params, id_)
+    assert "result" in message, message
+    return message["result"]
 
 
 async def code(context: ToolContext, method: str, params: Any) -> int:
-    told = await ask(context, method, params)
-    assert "error" in told, told
-    return int(told["error"]["code"])
+    message = await ask(context, method, params)
+    assert "error" in message, message
+    return int(message["error"]["code"])
 
 
-def put(workspace: str, path: str, data: bytes) -> None:
+def write_file(workspace: str, path: str, data: bytes) -> None:
     """Write a file into a workspace, as a task does."""
     file = Path(workspace, path)
     file.parent.mkdir(exist_ok=True)
@@ -76,8 +76,8 @@ def put(workspace: str, path: str, data: bytes) -> None:
 
 
 @pytest.fixture
-async def known(context: ToolContext) -> ToolContext:
-    """A context whose knowledge base has the specification's entries."""
+async def filled_context(context: ToolContext) -> ToolContext:
+    """A context with the entries of the specification in its knowledge base."""
     scope = Scope("ops", permissions=frozenset({Permission.KNOWLEDGE}))
     base = KnowledgeBase(context.library, scope)
     for entry in (PYTHON, COOKING, FASTAPI):
@@ -85,7 +85,7 @@ async def known(context: ToolContext) -> ToolContext:
     return context
 
 
-def test_the_tools_are_those_of_the_specification() -> None:
+def test_tools_match_the_specification() -> None:
     assert list(tools_for(Interface.RPC)) == [
         "memory_init_workspace", "memory_add", "memory_query", "memory_delete", "memory_cleanup",
         "memory_get_status", "memory_dump", "memory_search", "memory_backup", "memory_restore",
@@ -108,40 +108,40 @@ async def test_add(context: ToolContext) -> None:
     added = await result(context, "memory_add", DOCKER, 2)
     assert re.fullmatch(r"kb-[0-9a-f]+", added.pop("id"))
     assert added == {"summary": "Docker 容器化技术"}
-    found = await result(context, "memory_query", {"query": "容器"})
-    assert found["results"][0]["content"] == DOCKER["content"]
+    results = await result(context, "memory_query", {"query": "容器"})
+    assert results["results"][0]["content"] == DOCKER["content"]
 
 
-async def test_query(known: ToolContext) -> None:
-    assert await result(known, "memory_query", {"query": "python http", "top_k": 1}, 3) == {
-        "results": [{"id": "kb-001", "summary": PYTHON.summary, "content": PYTHON.content}]
-    }
-    assert await result(known, "memory_query", {"query": "zzz qqq"}) == {"results": []}
-    assert len((await result(known, "memory_query", ["python"]))["results"]) == 2
+async def test_query(filled_context: ToolContext) -> None:
+    assert await result(
+        filled_context, "memory_query", {"query": "python http", "top_k": 1}, 3
+    ) == {"results": [{"id": "kb-001", "summary": PYTHON.summary, "content": PYTHON.content}]}
+    assert await result(filled_context, "memory_query", {"query": "zzz qqq"}) == {"results": []}
+    assert len((await result(filled_context, "memory_query", ["python"]))["results"]) == 2
 
 
-async def test_delete(known: ToolContext) -> None:
-    assert await result(known, "memory_delete", {"kb_id": "kb-002"}, 4) == {
+async def test_delete(filled_context: ToolContext) -> None:
+    assert await result(filled_context, "memory_delete", {"kb_id": "kb-002"}, 4) == {
         "status": "success",
         "id": "kb-002",
     }
-    for gone in ("kb-002", "kb-none", "", "x" * 1_000, "'; DROP TABLE knowledge; --"):
-        assert await code(known, "memory_delete", {"kb_id": gone}) == 1001
+    for missing_id in ("kb-002", "kb-none", "", "x" * 1_000, "'; DROP TABLE knowledge; --"):
+        assert await code(filled_context, "memory_delete", {"kb_id": missing_id}) == 1001
 
 
-async def test_get_status(known: ToolContext) -> None:
+async def test_get_status(filled_context: ToolContext) -> None:
     clean = {"status": "ok", "kb_status": "loaded", "workspace_status": "clean"}
-    assert await result(known, "memory_get_status", {}, 6) == clean
-    assert not known.workspaces_root.exists()  # a look makes nothing
-    await result(known, "memory_init_workspace", {"task_id": "t"})
+    assert await result(filled_context, "memory_get_status", {}, 6) == clean
+    assert not filled_context.workspaces_root.exists()  # reading creates nothing
+    await result(filled_context, "memory_init_workspace", {"task_id": "t"})
     active = {**clean, "workspace_status": "active"}
-    assert await result(known, "memory_get_status", {}, 6) == active
-    assert await result(known, "memory_get_status", [], 6) == active
+    assert await result(filled_context, "memory_get_status", {}, 6) == active
+    assert await result(filled_context, "memory_get_status", [], 6) == active
 
 
-async def test_dump(known: ToolContext) -> None:
-    await result(known, "memory_delete", ["kb-002"])
-    await result(known, "memory_delete", ["kb-003"])
+async def test_dump(filled_context: ToolContext) -> None:
+    await result(filled_context, "memory_delete", ["kb-002"])
+    await result(filled_context, "memory_delete", ["kb-003"])
     expected = {
         "kb-001": {
             "content": PYTHON.content,
@@ -149,28 +149,28 @@ async def test_dump(known: ToolContext) -> None:
             "tags": ["python", "http", "requests"],
         }
     }
-    assert await result(known, "memory_dump", {"level": "kb"}, 7) == {
+    assert await result(filled_context, "memory_dump", {"level": "kb"}, 7) == {
         "status": "ok",
         "data": expected,
     }
-    path = (await result(known, "memory_init_workspace", ["t"]))["path"]
-    put(path, "notes/a.txt", "tea 茶".encode())
-    put(path, "b.bin", b"\0\1")
+    path = (await result(filled_context, "memory_init_workspace", ["t"]))["path"]
+    write_file(path, "notes/a.txt", "tea 茶".encode())
+    write_file(path, "b.bin", b"\0\1")
     files = {
         "b.bin": {"size": 2, "left_out": "binary files"},
         "notes/a.txt": {"size": 7, "text": "tea 茶"},
     }
-    assert await result(known, "memory_dump", {"level": "workspace"}) == {
+    assert await result(filled_context, "memory_dump", {"level": "workspace"}) == {
         "status": "ok",
         "data": {"t": files},
         "left_out": {"binary files": 1},
     }
     everything = {"kb": expected, "workspace": {"t": files}}
-    assert (await result(known, "memory_dump", {}))["data"] == everything
-    assert (await result(known, "memory_dump", {"level": "all"}))["data"] == everything
+    assert (await result(filled_context, "memory_dump", {}))["data"] == everything
+    assert (await result(filled_context, "memory_dump", {"level": "all"}))["data"] == everything
 
 
-async def test_search(known: ToolContext) -> None:
+async def test_search(filled_context: ToolContext) -> None:
     hit = {
         "source": "kb",
         "key": "kb-003",
@@ -180,61 +180,70 @@ async def test_search(known: ToolContext) -> None:
             "tags": ["python", "fastapi", "web"],
         },
     }
-    assert await result(known, "memory_search", {"query": "fastapi", "level": "kb"}, 8) == {
+    assert await result(
+        filled_context, "memory_search", {"query": "fastapi", "level": "kb"}, 8
+    ) == {
         "status": "ok",
         "results": [hit],
     }
-    path = (await result(known, "memory_init_workspace", ["t"]))["path"]
-    put(path, "deep/a.md", b"first\nI use FastAPI here\n")
+    path = (await result(filled_context, "memory_init_workspace", ["t"]))["path"]
+    write_file(path, "deep/a.md", b"first\nI use FastAPI here\n")
     file = {
         "source": "workspace",
         "key": "t/deep/a.md",
         "value": {"line": 2, "snippet": "I use FastAPI here"},
     }
-    assert await result(known, "memory_search", ["fastapi", "workspace"]) == {
+    assert await result(filled_context, "memory_search", ["fastapi", "workspace"]) == {
         "status": "ok",
         "results": [file],
     }
-    assert (await result(known, "memory_search", {"query": "fastapi"}))["results"] == [hit, file]
-    assert (await result(known, "memory_search", {"query": "qqq"}))["results"] == []
+    assert (await result(filled_context, "memory_search", {"query": "fastapi"}))["results"] == [
+        hit,
+        file,
+    ]
+    assert (await result(filled_context, "memory_search", {"query": "qqq"}))["results"] == []
 
 
-async def test_backup_and_restore(known: ToolContext, tmp_path: Path) -> None:
-    path = (await result(known, "memory_init_workspace", ["t"]))["path"]
-    put(path, "a.txt", b"tea")
-    before = await result(known, "memory_dump", {})
+async def test_backup_and_restore(filled_context: ToolContext, tmp_path: Path) -> None:
+    path = (await result(filled_context, "memory_init_workspace", ["t"]))["path"]
+    write_file(path, "a.txt", b"tea")
+    before = await result(filled_context, "memory_dump", {})
 
-    saved = await result(known, "memory_backup", {}, 9)
+    saved = await result(filled_context, "memory_backup", {}, 9)
     backup = saved.pop("backup_path")
     assert saved == {"status": "ok", "message": "Backup successful."}
     assert Path(backup).parent == tmp_path / "backups"
     assert re.fullmatch(r"memory_backup_\d{8}_\d{6}\.json", Path(backup).name)
     assert f"_{datetime.now(UTC):%Y%m%d}_" in backup
 
-    await result(known, "memory_delete", ["kb-001"])
-    await result(known, "memory_add", DOCKER)
-    await result(known, "memory_cleanup", ["t"])
-    between = await result(known, "memory_dump", {})
-    restored = await result(known, "memory_restore", {"backup_path": backup}, 10)
+    await result(filled_context, "memory_delete", ["kb-001"])
+    await result(filled_context, "memory_add", DOCKER)
+    await result(filled_context, "memory_cleanup", ["t"])
+    between = await result(filled_context, "memory_dump", {})
+    restored = await result(filled_context, "memory_restore", {"backup_path": backup}, 10)
 
     former = restored.pop("former_state")
     assert restored == {"status": "ok", "message": f"从 {backup} 恢复成功"}
-    assert await result(known, "memory_dump", {}) == before
-    assert (await result(known, "memory_query", ["requests"]))["results"][0]["id"] == "kb-001"
-    await result(known, "memory_restore", [former])
-    assert await result(known, "memory_dump", {}) == between
-    assert await code(known, "memory_restore", ["memory_backup_19990101_000000.json"]) == 1001
-    assert await code(known, "memory_restore", ["/etc/passwd"]) == -32602
+    assert await result(filled_context, "memory_dump", {}) == before
+    assert (await result(filled_context, "memory_query", ["requests"]))["results"][0][
+        "id"
+    ] == "kb-001"
+    await result(filled_context, "memory_restore", [former])
+    assert await result(filled_context, "memory_dump", {}) == between
+    assert (
+        await code(filled_context, "memory_restore", ["memory_backup_19990101_000000.json"]) == 1001
+    )
+    assert await code(filled_context, "memory_restore", ["/etc/passwd"]) == -32602
 
 
-async def test_a_restore_that_was_cut_short_is_finished_by_the_next_look(
-    known: ToolContext, tmp_path: Path
+async def test_interrupted_restore_is_finished_by_next_call(
+    filled_context: ToolContext, tmp_path: Path
 ) -> None:
-    await result(known, "memory_init_workspace", ["t"])
-    saved = await result(known, "memory_backup", {})
-    before = await result(known, "memory_dump", {})
-    await result(known, "memory_cleanup", ["t"])
-    await result(known, "memory_delete", ["kb-001"])
+    await result(filled_context, "memory_init_workspace", ["t"])
+    saved = await result(filled_context, "memory_backup", {})
+    before = await result(filled_context, "memory_dump", {})
+    await result(filled_context, "memory_cleanup", ["t"])
+    await result(filled_context, "memory_delete", ["kb-001"])
 
     def fail(step: str) -> None:
         if step == "decided":
@@ -242,18 +251,18 @@ async def test_a_restore_that_was_cut_short_is_finished_by_the_next_look(
 
     may = frozenset({Permission.KNOWLEDGE})
     spaces, folder = Workspaces(tmp_path / "ws"), BackupFolder(tmp_path / "backups", 10**6)
-    store = known.library.store
+    store = filled_context.library.store
     vault = Backups(
         store, Scope("ops", permissions=may), spaces, folder, software="x", on_step=fail
     )
     with pytest.raises(StorageError):
         await vault.restore(saved["backup_path"])
-    assert os.listdir(tmp_path / "ws") != [".lock"]  # the stage is still there
+    assert os.listdir(tmp_path / "ws") != [".lock"]  # the stage still exists
 
-    assert await result(known, "memory_dump", {}) == before
+    assert await result(filled_context, "memory_dump", {}) == before
 
 
-WRONG: list[tuple[str, Any]] = [
+INVALID_CALLS: list[tuple[str, Any]] = [
     ("memory_init_workspace", {}),
     ("memory_init_workspace", {"task_id": 1}),
     ("memory_init_workspace", {"task_id": None}),
@@ -290,37 +299,37 @@ WRONG: list[tuple[str, Any]] = [
 ]
 
 
-async def test_wrong_parameters(context: ToolContext) -> None:
-    for method, params in WRONG:
+async def test_invalid_parameters_are_refused(context: ToolContext) -> None:
+    for method, params in INVALID_CALLS:
         assert await code(context, method, params) == -32602, (method, params)
-    assert os.listdir(context.workspaces_root) == []  # the root was opened, and nothing made in it
+    assert os.listdir(context.workspaces_root) == []  # the root exists and is empty
 
 
-async def test_a_restart_forgets_nothing(known: ToolContext) -> None:
-    before = await result(known, "memory_dump", {"level": "kb"})
-    async with await Library.open(known.library.settings) as again:
+async def test_knowledge_survives_a_restart(filled_context: ToolContext) -> None:
+    before = await result(filled_context, "memory_dump", {"level": "kb"})
+    async with await Library.open(filled_context.library.settings) as again:
         assert (
             await result(ToolContext.for_operator(again), "memory_dump", {"level": "kb"}) == before
         )
 
 
-async def test_agents_have_their_own_knowledge(known: ToolContext) -> None:
-    other = ToolContext.for_operator(known.library, "other")
+async def test_knowledge_is_separated_by_agent(filled_context: ToolContext) -> None:
+    other = ToolContext.for_operator(filled_context.library, "other")
     assert await result(other, "memory_query", ["python"]) == {"results": []}
     await result(other, "memory_add", DOCKER)
-    assert await result(known, "memory_query", ["docker"]) == {"results": []}
+    assert await result(filled_context, "memory_query", ["docker"]) == {"results": []}
     assert await code(other, "memory_delete", ["kb-001"]) == 1001
 
 
-async def test_a_dump_says_what_it_left_out(
-    known: ToolContext, monkeypatch: pytest.MonkeyPatch
+async def test_dump_reports_omitted_entries(
+    filled_context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memrecall.agent.tools.service.DUMP_ENTRIES", 1)
-    dumped = await result(known, "memory_dump", {"level": "kb"})
+    dumped = await result(filled_context, "memory_dump", {"level": "kb"})
     assert (list(dumped["data"]), dumped["left_out"]) == (["kb-001"], {"entries": 2})
 
 
-async def test_a_root_that_cannot_be_used_is_told(context: ToolContext, tmp_path: Path) -> None:
+async def test_unusable_root_is_reported(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "ws").write_text("not a folder")
     assert await code(context, "memory_init_workspace", ["t"]) in (-32602, 1006)
     assert (await result(context, "memory_get_status", {}))["workspace_status"] == "clean"

@@ -1,4 +1,4 @@
-"""`memrecall rpc`: a message a line in, a reply a line out, and nothing else."""
+"""`memrecall rpc`: one message per line in, one reply per line out."""
 
 import json
 import os
@@ -52,30 +52,32 @@ class Server:
         return self.hear()
 
     def end(self) -> tuple[int, bytes, bytes]:
-        """Close the input; the exit code, and what was still said."""
+        """Close the input and return the exit code, stdout and stderr."""
         out, errors = self.process.communicate(timeout=60)
         return self.process.returncode, out, errors
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    made = Server(tmp_path, "--workspaces", str(tmp_path / "ws"), "--agent", "helper")
-    yield made
-    made.process.kill()
-    made.process.wait()
-    for stream in (made.process.stdin, made.process.stdout, made.process.stderr):
+    started = Server(tmp_path, "--workspaces", str(tmp_path / "ws"), "--agent", "helper")
+    yield started
+    started.process.kill()
+    started.process.wait()
+    for stream in (started.process.stdin, started.process.stdout, started.process.stderr):
         assert stream is not None
         with suppress(BrokenPipeError):
             stream.close()
 
 
 @pytest.mark.concurrent
-def test_it_survives_garbage_and_ends_with_its_input(server: Server, tmp_path: Path) -> None:
+def test_server_survives_garbage_and_stops_at_end_of_input(server: Server, tmp_path: Path) -> None:
     for garbage in (b"garbage\n", b"\xff\xfe\n", b"[]\n", b"{}\n", b"x" * 2_000_000 + b"\n"):
         server.send(garbage)
         assert server.hear()["id"] is None
-    server.send(b"\n  \r\n\t\n")  # nothing is said to nothing
-    server.send(b'{"jsonrpc":"2.0","method":"memory_add","params":["a","b"]}\n')  # nor to this
+    server.send(b"\n  \r\n\t\n")  # empty lines have no reply
+    server.send(
+        b'{"jsonrpc":"2.0","method":"memory_add","params":["a","b"]}\n'
+    )  # nor has a notification
     status = server.ask("memory_get_status")
     assert status["result"]["status"] == "ok"
     path = server.ask("memory_init_workspace", "t")["result"]["path"]
@@ -84,7 +86,7 @@ def test_it_survives_garbage_and_ends_with_its_input(server: Server, tmp_path: P
     server.send(batch)
     first, second = server.hear()
     assert (first["result"]["results"][0]["summary"], second["error"]["code"]) == ("b", -32600)
-    server.send(b'{"jsonrpc":"2.0","method":"memory_get_status","id":9}')  # without an end of line
+    server.send(b'{"jsonrpc":"2.0","method":"memory_get_status","id":9}')  # without a final newline
     code, out, errors = server.end()
     assert code == 0
     assert json.loads(out)["id"] == 9
@@ -93,7 +95,7 @@ def test_it_survives_garbage_and_ends_with_its_input(server: Server, tmp_path: P
 
 
 @pytest.mark.concurrent
-def test_a_signal_ends_it_in_good_order(server: Server) -> None:
+def test_signal_stops_the_server_gracefully(server: Server) -> None:
     assert "result" in server.ask("memory_add", "kept", "kept")
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(timeout=60) == 0
@@ -103,7 +105,7 @@ def test_a_signal_ends_it_in_good_order(server: Server) -> None:
 
 
 @pytest.mark.concurrent
-def test_what_others_print_does_not_reach_the_output(tmp_path: Path) -> None:
+def test_printed_text_goes_to_stderr(tmp_path: Path) -> None:
     script = (
         "import asyncio, os\n"
         "from memrecall.server.rpc.stdio import StdioServer\n"
@@ -112,7 +114,7 @@ def test_what_others_print_does_not_reach_the_output(tmp_path: Path) -> None:
         "asyncio.run(StdioServer(say).run())\n"
         "print('after', flush=True)\n"
     )
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script],
         input=b'{"jsonrpc":"2.0","method":"a","id":1}\n',
         capture_output=True,
@@ -120,25 +122,25 @@ def test_what_others_print_does_not_reach_the_output(tmp_path: Path) -> None:
         env=ENVIRONMENT,
         cwd=tmp_path,
     )
-    assert done.stdout == b'{"jsonrpc":"2.0","result":"a","id":1}\n'
-    assert done.stderr.count(b"stray") == 3
+    assert completed.stdout == b'{"jsonrpc":"2.0","result":"a","id":1}\n'
+    assert completed.stderr.count(b"stray") == 3
 
 
 @pytest.mark.concurrent
-def test_a_file_can_be_the_input(tmp_path: Path) -> None:
-    asked = tmp_path / "in.jsonl"
-    asked.write_text('{"jsonrpc":"2.0","method":"memory_get_status","id":1}\n' * 3)
+def test_input_can_be_a_file(tmp_path: Path) -> None:
+    input_file = tmp_path / "in.jsonl"
+    input_file.write_text('{"jsonrpc":"2.0","method":"memory_get_status","id":1}\n' * 3)
     command = [sys.executable, "-m", "memrecall", "rpc", "--db", str(tmp_path / "x.db")]
-    with asked.open("rb") as opened:
-        done = subprocess.run(
+    with input_file.open("rb") as opened:
+        completed = subprocess.run(
             command, stdin=opened, capture_output=True, timeout=60, env=ENVIRONMENT, check=True
         )
-    assert len(done.stdout.splitlines()) == 3
+    assert len(completed.stdout.splitlines()) == 3
     assert not (tmp_path / "x.db-workspaces").exists()
 
 
 @pytest.mark.concurrent
-def test_a_reader_that_goes_away_is_no_failure(server: Server) -> None:
+def test_closed_output_is_not_an_error(server: Server) -> None:
     assert "result" in server.ask("memory_get_status")
     assert server.process.stdout is not None
     server.process.stdout.close()
@@ -147,13 +149,13 @@ def test_a_reader_that_goes_away_is_no_failure(server: Server) -> None:
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"."))), st.data())
-def test_lines_are_the_same_however_they_come(lines: list[bytes], data: st.DataObject) -> None:
+def test_lines_do_not_depend_on_chunks(lines: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(line + b"\n" for line in lines)
     reader, at = LineBuffer(8), 0
-    seen: list[bytes] = []
+    received: list[bytes] = []
     while at < len(whole):
         step = data.draw(st.integers(1, 7))
-        seen += reader.feed(whole[at : at + step])
+        received += reader.feed(whole[at : at + step])
         at += step
-    seen += reader.feed(b"")
-    assert seen == [line[:9] for line in lines]
+    received += reader.feed(b"")
+    assert received == [line[:9] for line in lines]

@@ -8,8 +8,7 @@ from rank_bm25 import BM25Okapi
 
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import build_segment
-from memrecall.search.ranking.lexical import K1, B, all_terms, bm25
-from memrecall.search.ranking.small import index_tokens, rank_texts
+from memrecall.search.ranking.lexical import K1, B, all_terms, bm25, index_tokens, rank_texts
 from memrecall.text import analyze
 
 from ..cases import check_each
@@ -47,19 +46,19 @@ def columns_of(texts: list[str]) -> Columns:
     return columns
 
 
-def test_scores_equal_those_of_rank_bm25() -> None:
-    baseline = LuceneIdf([index_tokens(analyze(text)) for text in TEXTS], k1=K1, b=B)
+def test_scores_equal_rank_bm25() -> None:
+    baseline = LuceneIdf([index_tokens(text) for text in TEXTS], k1=K1, b=B)
     columns, everyone = columns_of(TEXTS), np.ones(len(TEXTS), dtype=np.bool_)
 
     def compare(query: str) -> None:
-        theirs = baseline.get_scores(index_tokens(analyze(query)))
+        theirs = baseline.get_scores(index_tokens(query))
         ours = bm25(columns, all_terms(query), everyone)
         np.testing.assert_allclose(ours.scores, theirs, rtol=1e-4, atol=1e-5)
 
     check_each(QUERIES, compare)
 
 
-def test_dead_rows_change_no_statistic() -> None:
+def test_dead_rows_do_not_change_statistics() -> None:
     dead = [*TEXTS, "火锅 火锅 数据库 tea"]
     alive = np.array([True] * len(TEXTS) + [False])
     with_dead = bm25(columns_of(dead), all_terms("火锅 数据库"), alive)
@@ -68,7 +67,7 @@ def test_dead_rows_change_no_statistic() -> None:
     assert with_dead.full_score == pytest.approx(without.full_score)
 
 
-def test_coverage_is_the_share_of_the_question_that_was_said() -> None:
+def test_coverage_is_the_weight_of_matching_terms() -> None:
     everyone = np.ones(len(TEXTS), dtype=np.bool_)
     row = np.array([4])
     known = bm25(columns_of(TEXTS), all_terms("tea"), everyone).coverage(row)
@@ -76,7 +75,7 @@ def test_coverage_is_the_share_of_the_question_that_was_said() -> None:
     assert 0 < half[0] < known[0] <= 1
 
 
-def test_a_few_texts_are_ranked_without_a_database() -> None:
+def test_rank_texts_without_a_database() -> None:
     found = rank_texts(TEXTS, "数据库配置")
     assert found[0].position == 3
     assert {item.position for item in found} == {3, 6}

@@ -33,7 +33,7 @@ def calibrated(scores: Any, *, shown: Any = None, lone: float = 0.0, time: float
 
 
 @given(SCORES)
-def test_the_order_stays_as_it_is(scores: list[float]) -> None:
+def test_calibration_keeps_the_order(scores: list[float]) -> None:
     after = calibrated(scores)
     order = np.argsort(floats(scores), kind="stable")
     assert order.tolist() == np.argsort(after, kind="stable").tolist()
@@ -42,23 +42,21 @@ def test_the_order_stays_as_it_is(scores: list[float]) -> None:
 
 
 @given(st.floats(-60, 60), st.floats(-60, 60))
-def test_a_better_score_is_never_a_smaller_chance(one: float, other: float) -> None:
+def test_probability_rises_with_score(one: float, other: float) -> None:
     low, high = sorted((one, other))
     assert 0 <= probability(low) <= probability(high) <= 1
     assert 0 <= relevance(low) <= relevance(high) <= 1
 
 
 @given(SCORES, st.floats(0, 1), st.floats(0, 1))
-def test_every_row_has_a_chance_between_0_and_1(
-    scores: list[float], lone: float, time: float
-) -> None:
+def test_probability_is_between_0_and_1(scores: list[float], lone: float, time: float) -> None:
     for total in calibrated(scores, lone=lone, time=time).tolist():
         assert 0 <= probability(total) <= 1
         assert 0 <= relevance(total) <= 1
 
 
 @given(SCORES, st.integers(0, 400))
-def test_a_row_that_does_better_gains_and_its_rivals_lose(scores: list[float], step: int) -> None:
+def test_higher_score_lowers_probability_of_rivals(scores: list[float], step: int) -> None:
     better = [scores[0] + step / 100, *scores[1:]]
     before, after = calibrated(scores), calibrated(better)
     slack = 2e-4  # of two roundings
@@ -67,9 +65,7 @@ def test_a_row_that_does_better_gains_and_its_rivals_lose(scores: list[float], s
 
 
 @given(SCORES, st.data())
-def test_rows_that_may_not_be_shown_say_nothing_about_the_others(
-    scores: list[float], data: st.DataObject
-) -> None:
+def test_hidden_rows_do_not_affect_calibration(scores: list[float], data: st.DataObject) -> None:
     shown = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
     open_rows = np.array(shown, dtype=np.bool_)
     if not open_rows.any():
@@ -80,36 +76,36 @@ def test_rows_that_may_not_be_shown_say_nothing_about_the_others(
 
 
 @pytest.mark.parametrize("scores", [[], [1.0, 2.0]])
-def test_where_nothing_may_be_shown_scores_stay(scores: list[float]) -> None:
+def test_scores_are_unchanged_without_visible_rows(scores: list[float]) -> None:
     after = calibrated(scores, shown=np.zeros(len(scores), dtype=np.bool_))
     assert after.tolist() == scores
 
 
-def test_one_row_alone_is_judged_by_its_score() -> None:
+def test_single_row_is_calibrated_by_its_score() -> None:
     strong, weak = calibrated([6.0])[0], calibrated([-6.0])[0]
     assert probability(float(strong)) > 0.5 > HALF > probability(float(weak))
 
 
-def test_half_relevance_is_the_chance_that_was_chosen() -> None:
+def test_relevance_of_one_half_is_the_chosen_probability() -> None:
     assert relevance(0.0) == 0.5
     assert probability(0.0) == HALF
 
 
-def test_more_of_the_same_is_shared_up_to_the_number_of_rivals() -> None:
+def test_equal_rows_share_probability_up_to_rival_limit() -> None:
     chances = [probability(float(calibrated([4.0] * rows)[0])) for rows in (1, 5, RIVALS)]
     assert chances == sorted(chances, reverse=True)
     assert chances[0] > 2 * chances[-1]
     assert calibrated([4.0] * (RIVALS + 30))[0] == calibrated([4.0] * RIVALS)[0]
 
 
-def test_notes_and_named_times_make_several_right_rows_likelier() -> None:
+def test_lone_rows_and_named_times_raise_probability() -> None:
     scores = [3.0, 2.0, 1.0]
     plain = calibrated(scores)
     assert (calibrated(scores, lone=1) > plain).all()
     assert (calibrated(scores, time=1) > plain).all()
 
 
-def test_only_the_first_rows_tell_what_kind_of_rows_these_are() -> None:
+def test_only_top_rows_shift_calibration() -> None:
     scores = floats(np.linspace(5, 0, LOOKED_AT + 10))
     nothing = np.zeros_like(scores)
     late = nothing.copy()
@@ -120,7 +116,7 @@ def test_only_the_first_rows_tell_what_kind_of_rows_these_are() -> None:
     )
 
 
-async def test_only_a_hybrid_search_gives_chances(library: Library) -> None:
+async def test_only_hybrid_search_returns_probabilities(library: Library) -> None:
     start = datetime(2026, 3, 1, tzinfo=UTC)
     texts = ["green tea with lemon", "black tea", "a walk by the sea", "tea, and more tea"]
     batch = [

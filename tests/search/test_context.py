@@ -15,7 +15,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import to_micros
-from memrecall.search.ranking.context import (
+from memrecall.search.ranking.features import (
     AFTER,
     BEFORE,
     TWO_BEFORE,
@@ -89,7 +89,7 @@ def span(start: datetime | None, end: datetime | None) -> TimeSpan:
 # Dialogue
 
 
-def test_rows_are_dialogue_where_a_neighbour_is_by_somebody_else() -> None:
+def test_dialogue_rows_have_a_neighbour_by_another_speaker() -> None:
     columns = columns_of(
         message(0, speaker="Ann"),
         message(1, speaker="Bob"),
@@ -101,27 +101,27 @@ def test_rows_are_dialogue_where_a_neighbour_is_by_somebody_else() -> None:
     assert dialogue_rows(columns, columns.version).tolist() == [1, 1, 0, 0, 0, 0]
 
 
-def test_without_names_roles_tell_the_two_apart() -> None:
+def test_unnamed_speakers_are_distinguished_by_role() -> None:
     columns = columns_of(message(0, speaker=None), message(1, speaker=None, role="assistant"))
     assert dialogue_rows(columns, columns.version).all()
     columns = columns_of(message(0, speaker=None), message(1, speaker=None))
     assert not dialogue_rows(columns, columns.version).any()
 
 
-def test_a_memory_is_no_dialogue_and_is_nobodys_neighbour() -> None:
+def test_memory_has_no_dialogue_and_no_neighbours() -> None:
     columns = columns_of(message(0), message(1, speaker="Bob"), memories=[memory(3)])
     assert dialogue_rows(columns, columns.version).tolist() == [1, 1, 0]
     assert neighbour_scores(columns, floats(0, 0, 5), columns.version).tolist() == [0, 0, 0]
 
 
-def test_a_later_page_sees_the_dialogue_of_its_version() -> None:
+def test_dialogue_rows_as_of_earlier_version() -> None:
     columns = columns_of(message(0), message(1), message(2, speaker="Bob"))
     assert dialogue_rows(columns, 2).tolist() == [False, False, False]
     assert dialogue_rows(columns, columns.version).tolist() == [False, True, True]
     assert neighbour_scores(columns, floats(1, 1, 1), 2).tolist() == [0, 0, 0]
 
 
-def test_neighbours_count_two_before_and_one_after() -> None:
+def test_neighbour_score_covers_two_before_and_one_after() -> None:
     names = ["Ann", "Bob"] * 3
     columns = columns_of(*(message(at, speaker=names[at]) for at in range(5)))
     lifted = neighbour_scores(columns, floats(1, 10, 100, 1_000, 10_000), columns.version)
@@ -162,9 +162,7 @@ def best_of_the_others(
 
 
 @given(ROWS, st.integers(-12, 14))
-def test_the_day_is_the_best_of_its_other_rows(
-    rows: list[tuple[int, float, bool]], zone: int
-) -> None:
+def test_day_score_is_best_of_other_rows(rows: list[tuple[int, float, bool]], zone: int) -> None:
     hours, scores, counted = [list(part) for part in zip(*rows, strict=True)] or [[], [], []]
     columns = Columns("epoch")
     if rows:
@@ -176,7 +174,7 @@ def test_the_day_is_the_best_of_its_other_rows(
     np.testing.assert_array_equal(found, floats(*expected))
 
 
-def test_a_day_begins_where_the_user_lives() -> None:
+def test_day_begins_at_offset_of_time_zone() -> None:
     late = START.replace(hour=15, minute=30)  # 23:30 in Shanghai
     columns = columns_of(message(0, ts=late), message(1, ts=late + timedelta(hours=1)))
     both = np.ones(2, dtype=np.bool_)
@@ -187,7 +185,7 @@ def test_a_day_begins_where_the_user_lives() -> None:
 # Times
 
 
-def test_rows_within_a_named_day_and_two_days_around_it() -> None:
+def test_time_scores_cover_named_day_and_two_days_around() -> None:
     day = START.replace(hour=0)
     moments = [day + timedelta(hours=hours) for hours in (-49, -48, -1, 0, 23, 24, 71, 72)]
     columns = columns_of(*(message(at, ts=moment) for at, moment in enumerate(moments)))
@@ -197,14 +195,14 @@ def test_rows_within_a_named_day_and_two_days_around_it() -> None:
 
 
 @pytest.mark.parametrize(("days", "near"), [(1, True), (3, True), (4, False), (31, False)])
-def test_only_short_times_have_days_around_them(days: int, near: bool) -> None:
+def test_long_spans_have_no_nearby_rows(days: int, near: bool) -> None:
     columns = columns_of(message(0), message(1, ts=START + timedelta(days=days, hours=1)))
     inside, around = time_scores(columns, [span(START, START + timedelta(days=days))])
     assert inside.tolist() == [1, 0]
     assert around.tolist() == [0, near]
 
 
-def test_open_ends_and_several_times() -> None:
+def test_time_scores_of_open_and_multiple_spans() -> None:
     columns = columns_of(*(message(at, ts=START + timedelta(days=10 * at)) for at in range(3)))
     middle = START + timedelta(days=10)
     assert time_scores(columns, [])[0].tolist() == [0, 0, 0]
@@ -220,7 +218,7 @@ def test_open_ends_and_several_times() -> None:
 # Speakers and length
 
 
-def test_what_the_named_said_counts_less_the_share_they_have() -> None:
+def test_speaker_score_is_reduced_by_share_of_rows() -> None:
     columns = columns_of(message(0), message(1, speaker="Bob"), message(2), message(3))
     everyone = np.ones(4, dtype=np.bool_)
     speaker, theirs = speaker_scores(columns, ["Bob"], everyone)
@@ -235,7 +233,7 @@ def test_what_the_named_said_counts_less_the_share_they_have() -> None:
     assert uncounted.tolist() == [0, 1, 0, 0]
 
 
-def test_length_is_measured_by_the_rows_that_count() -> None:
+def test_length_score_is_standardized_over_counted_rows() -> None:
     columns = columns_of(*(message(at, content="tea " * (3**at)) for at in range(4)))
     counted = np.array([True, True, True, False])
     scores = length_scores(columns, counted)
@@ -248,7 +246,7 @@ def test_length_is_measured_by_the_rows_that_count() -> None:
 # The whole search
 
 
-async def test_a_named_day_is_a_day_of_the_users_zone(library: Library) -> None:
+async def test_named_day_uses_time_zone_of_user(library: Library) -> None:
     moments = {"early": "2026-03-01T17:00:00+00:00", "late": "2026-03-02T17:00:00+00:00"}
     batch = [
         NewMessage(message_id=key, role=Role.USER, content="tea", ts=datetime.fromisoformat(ts))

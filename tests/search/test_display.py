@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from memrecall.search import Hit, SearchPage
-from memrecall.search.request import ScoreParts
+from memrecall.search.results import ScoreParts
 
 from ..cases import check_each
 from ..inert import EVIL, assert_harmless
@@ -18,7 +18,7 @@ HIT = Hit(
 )  # fmt: skip
 
 
-def test_a_page_is_a_table_with_what_else_is_to_be_said() -> None:
+def test_page_html_has_table_and_remarks() -> None:
     page = SearchPage((HIT,), total_found=3, searched=1200, withheld=2, next_cursor="c")
     html = page._repr_html_()
     text = assert_harmless(html).text
@@ -29,18 +29,18 @@ def test_a_page_is_a_table_with_what_else_is_to_be_said() -> None:
     assert ';color:#2f9e5c">0.91</td>' in html
 
 
-def test_a_page_of_chinese_is_told_in_chinese() -> None:
+def test_chinese_page_html_has_chinese_labels() -> None:
     page = SearchPage((replace(HIT, content="鳟鱼很好吃", speaker="林晓"),), total_found=1)
     text = assert_harmless(page._repr_html_()).text
     assert text == "1 条结果得分时间谁内容0.912026-03-02 09:05林晓鳟鱼很好吃"
 
 
-def test_an_empty_page_says_why() -> None:
+def test_empty_page_html_explains() -> None:
     text = assert_harmless(SearchPage(explanation="no match: try other words")._repr_html_()).text
     assert text == "nothing was foundno match: try other words"
 
 
-def test_a_hit_tells_what_put_it_there() -> None:
+def test_hit_html_lists_score_parts() -> None:
     hit = replace(HIT, summary="About trout", keywords=("trout", "lake"), valid_to=HIT.ts)
     text = assert_harmless(hit._repr_html_()).text
     assert text.startswith("Ann · 2026-03-02 09:05 · m1 · 0.91About troutThe trout was excellent")
@@ -50,7 +50,7 @@ def test_a_hit_tells_what_put_it_there() -> None:
     assert f"why it was found{told} · coverage +1.00 · cosine +0.40" in text
 
 
-def test_nothing_that_a_user_wrote_is_html() -> None:
+def test_user_text_is_escaped() -> None:
     def show(place: str) -> None:
         evil = {"role": None, "speaker": None, place: EVIL}
         hit = replace(HIT, **evil, keywords=(EVIL,))  # type: ignore[arg-type]
@@ -61,7 +61,7 @@ def test_nothing_that_a_user_wrote_is_html() -> None:
     check_each(["key", "role", "speaker", "content", "memory_type", "summary"], show)
 
 
-def test_a_long_content_is_cut() -> None:
+def test_long_content_is_truncated() -> None:
     hit = replace(HIT, content="x" * 100_000)
     assert "100,000 characters in all" in hit._repr_html_()
     assert len(hit._repr_html_()) < 5_000

@@ -51,7 +51,7 @@ async def answer(library: Library, user: str, request: SearchRequest) -> Any:
     return json.loads(json.dumps(page, default=str))
 
 
-def test_both_databases_give_the_same_lists(
+def test_databases_return_equal_results(
     postgresql_server: PostgresqlServer, tmp_path: Path
 ) -> None:
     name = postgresql_server.create(migrated=True)

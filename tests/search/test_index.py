@@ -52,20 +52,20 @@ def snapshot_file(library: Library) -> Path:
 
 
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Tells for each attempt to load a snapshot whether one was taken."""
-    taken: list[bool] = []
+    """Record for each attempt to load a snapshot whether it succeeded."""
+    loaded: list[bool] = []
     load: Callable[..., Columns | None] = SnapshotFolder.load
 
     def watched(self: SnapshotFolder, *arguments: Any) -> Columns | None:
         columns = load(self, *arguments)
-        taken.append(columns is not None)
+        loaded.append(columns is not None)
         return columns
 
     monkeypatch.setattr(SnapshotFolder, "load", watched)
-    return taken
+    return loaded
 
 
-async def test_a_new_process_takes_the_snapshot_and_what_came_after_it(
+async def test_new_process_loads_snapshot_and_later_changes(
     location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with await open_library(location, tmp_path) as first:
@@ -74,15 +74,15 @@ async def test_a_new_process_takes_the_snapshot_and_what_came_after_it(
         assert snapshot_file(first).exists()
         await first.add_messages(LIN, batch(600, 10))
         before = await top(first)
-    taken = loads(monkeypatch)
+    loaded = loads(monkeypatch)
     async with await open_library(location, tmp_path) as second:
         assert await top(second) == before
-    assert taken == [True]
+    assert loaded == [True]
     async with await open_library(location, tmp_path, snapshots=False) as third:
         assert await top(third) == before
 
 
-async def test_a_damaged_or_foreign_snapshot_is_ignored(
+async def test_damaged_or_foreign_snapshot_is_ignored(
     location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with await open_library(location, tmp_path) as first:
@@ -101,19 +101,19 @@ async def test_a_damaged_or_foreign_snapshot_is_ignored(
         "empty": b"",
         "foreign": foreign,
     }
-    taken = loads(monkeypatch)
+    loaded = loads(monkeypatch)
 
     async def ignore(damage: str) -> None:
         file.write_bytes(damaged[damage])
         async with await open_library(location, tmp_path) as second:
             assert await top(second) == before
-        assert taken.pop() is False
+        assert loaded.pop() is False
 
     await check_each_async(damaged, ignore)
-    assert taken == []
+    assert loaded == []
 
 
-async def test_flipped_bits_in_a_snapshot_never_change_a_result(
+async def test_flipped_bits_in_snapshot_do_not_change_results(
     location: str, tmp_path: Path
 ) -> None:
     async with await open_library(location, tmp_path) as first:
@@ -129,7 +129,7 @@ async def test_flipped_bits_in_a_snapshot_never_change_a_result(
             assert await top(again) == before
 
 
-async def test_a_snapshot_of_another_history_is_not_mixed_in(tmp_path: Path) -> None:
+async def test_snapshot_of_another_history_is_ignored(tmp_path: Path) -> None:
     """A restored backup gives change numbers out again, to other rows."""
     original, backup = tmp_path / "a.db", tmp_path / "backup.db"
     async with await open_library(str(original), tmp_path) as library:
@@ -151,7 +151,9 @@ async def test_a_snapshot_of_another_history_is_not_mixed_in(tmp_path: Path) -> 
         assert all(number < 100 or number >= 2000 for number in numbers)
 
 
-async def test_snapshots_are_private_and_named_after_nobody(location: str, tmp_path: Path) -> None:
+async def test_snapshot_files_are_private_and_do_not_contain_user_id(
+    location: str, tmp_path: Path
+) -> None:
     async with await open_library(location, tmp_path) as library:
         await library.add_messages(LIN, batch(0, 600))
         await top(library)
@@ -163,9 +165,7 @@ async def test_snapshots_are_private_and_named_after_nobody(location: str, tmp_p
         assert not file.exists()
 
 
-async def test_a_folder_that_cannot_be_written_costs_nothing_but_speed(
-    location: str, tmp_path: Path
-) -> None:
+async def test_search_works_with_unwritable_snapshot_folder(location: str, tmp_path: Path) -> None:
     async with await open_library(location, tmp_path) as library:
         (tmp_path / "file").write_text("not a folder")
         library.cache._snapshots = SnapshotFolder(tmp_path / "file" / "index", "id")
@@ -173,7 +173,7 @@ async def test_a_folder_that_cannot_be_written_costs_nothing_but_speed(
         assert (await top(library)).results
 
 
-async def test_an_erased_session_is_gone_from_the_index(library: Library) -> None:
+async def test_erased_session_is_removed_from_index(library: Library) -> None:
     await library.add_messages(LIN.with_session("s1"), batch(0, 5))
     await library.add_messages(LIN.with_session("s2"), batch(5, 5))
     assert (await top(library)).results
@@ -183,7 +183,7 @@ async def test_an_erased_session_is_gone_from_the_index(library: Library) -> Non
     assert left <= {f"m{number}" for number in range(5, 10)}
 
 
-async def test_an_erasure_by_another_process_is_noticed(
+async def test_erasure_by_another_process_is_visible(
     library: Library, location: str, tmp_path: Path
 ) -> None:
     await library.add_messages(LIN, batch(0, 5))
@@ -193,9 +193,7 @@ async def test_an_erasure_by_another_process_is_noticed(
     assert "is not known" in (await top(library)).message
 
 
-async def test_all_users_together_stay_within_the_byte_budget(
-    location: str, tmp_path: Path
-) -> None:
+async def test_indexes_stay_within_byte_budget(location: str, tmp_path: Path) -> None:
     async with await open_library(location, tmp_path) as library:
         users = [Scope(f"u{number}") for number in range(8)]
         for scope in users:
@@ -212,7 +210,7 @@ async def test_all_users_together_stay_within_the_byte_budget(
                 assert cache.nbytes() <= budget
 
 
-class Moody:
+class FlakyEmbedder:
     """An embedder that can be told to fail."""
 
     model = "hash-64"
@@ -231,10 +229,10 @@ class Moody:
         await self._inner.close()
 
 
-async def test_a_failing_embedder_loses_no_write(store: Store, location: str) -> None:
+async def test_writes_survive_embedder_failure(store: Store, location: str) -> None:
     from memrecall.settings import Settings
 
-    embedder = Moody()
+    embedder = FlakyEmbedder()
     library = Library(store, embedder, Settings(db=location, snapshots=False))
     embedder.down = True
     await library.add_messages(LIN, batch(0, 5))
@@ -262,7 +260,7 @@ def histories(draw: st.DrawFn) -> list[tuple[str, int]]:
     max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(histories())
-async def test_an_index_that_grew_ranks_like_one_built_at_once(
+async def test_incremental_index_ranks_like_new_index(
     library: Library, history: list[tuple[str, int]]
 ) -> None:
     scope = Scope(f"u{next(NUMBERS)}")
@@ -287,7 +285,7 @@ async def test_an_index_that_grew_ranks_like_one_built_at_once(
 
 
 @pytest.mark.concurrent
-async def test_a_caller_that_goes_away_leaves_no_half_taken_change(
+async def test_cancelled_search_leaves_index_consistent(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await library.add_messages(LIN, batch(0, 5))

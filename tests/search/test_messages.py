@@ -33,18 +33,20 @@ ANN = Scope("user")
 WORDS = ["tea", "cup", "茶", "火锅", "吃火锅", "a", "火 锅", "火，锅", "锅火"]
 
 
-def said(number: int, content: str) -> NewMessage:
+def new_message(number: int, content: str) -> NewMessage:
     return NewMessage(message_id=f"m{number:03}", content=content, role=Role.USER)
 
 
-async def found(library: Library, text: str, **fields: Any) -> list[str]:
+async def find_ids(library: Library, text: str, **fields: Any) -> list[str]:
     page = await library.find_messages(ANN, LexicalQuery(text, **fields))
     return [item.message.message_id for item in page.items]
 
 
-async def test_scores_are_bm25_over_the_users_messages() -> None:
+async def test_lexical_scores_are_bm25_over_messages_of_user() -> None:
     texts = ["tea tea cup", "tea", "cup of water and a spoon", "nothing here"]
-    async with open_library(messages=[said(n, text) for n, text in enumerate(texts)]) as library:
+    async with open_library(
+        messages=[new_message(n, text) for n, text in enumerate(texts)]
+    ) as library:
         noise = [NewMemory(content="tea tea tea tea") for _ in range(5)]
         await library.add_memories(ANN, noise, origin=Origin.USER, actor="test")
         page = await library.find_messages(ANN, LexicalQuery("tea OR cup"))
@@ -66,7 +68,7 @@ async def test_scores_are_bm25_over_the_users_messages() -> None:
     assert scores == pytest.approx(expected, abs=2e-4)
 
 
-async def test_an_unknown_or_disabled_user_is_an_error() -> None:
+async def test_unknown_or_disabled_user_is_rejected() -> None:
     async with open_library(messages=["tea"]) as library:
         with pytest.raises(NotFound):
             await library.find_messages(Scope("nobody"), LexicalQuery("tea"))
@@ -100,7 +102,7 @@ IMPOSSIBLE: list[Callable[[], object]] = [
 ]
 
 
-def test_what_cannot_be_asked_is_refused() -> None:
+def test_invalid_queries_are_rejected() -> None:
     def refuse(number: int) -> None:
         with pytest.raises(InvalidArgument):
             IMPOSSIBLE[number]()
@@ -109,20 +111,22 @@ def test_what_cannot_be_asked_is_refused() -> None:
 
 
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=8).filter(lambda v: any(v)))
-def test_any_direction_has_unit_length(numbers: list[float]) -> None:
+def test_unit_vector_has_unit_length(numbers: list[float]) -> None:
     assert float(np.linalg.norm(unit_vector(numbers).astype(np.float64))) == pytest.approx(1.0)
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20), st.floats(0.1, 1e6))
-def test_figures_travel_exactly(weights: list[float], average: float) -> None:
+def test_term_weights_round_trip_through_cursor(weights: list[float], average: float) -> None:
     weighing = TermWeights(average, tuple(weights))
     assert TermWeights.unpack(weighing.pack()) == weighing
 
 
-async def test_two_characters_are_found_as_a_phrase_is() -> None:
+async def test_two_characters_match_as_phrase() -> None:
     """The short way over the filed pairs gives what reading the text gives."""
     texts = ["吃火锅", "火 锅", "火，锅", "锅火", "火锅火锅", "火", "锅", "hot火锅pot", "火\n锅"]
-    async with open_library(messages=[said(n, text) for n, text in enumerate(texts)]) as library:
+    async with open_library(
+        messages=[new_message(n, text) for n, text in enumerate(texts)]
+    ) as library:
         feed = library.store.feed("user")
         version = await feed.version()
         assert version is not None
@@ -135,11 +139,11 @@ async def test_two_characters_are_found_as_a_phrase_is() -> None:
         assert fast.sum() >= 3
 
 
-async def test_cosines_are_exact_and_level_for_the_same_text(tmp_path: Path) -> None:
+async def test_equal_texts_have_equal_cosines(tmp_path: Path) -> None:
     texts = [f"tea number {n % 40}" for n in range(2_000)]
     settings_ = Settings(db=str(tmp_path / "a.db"), embedder="hash", cache_dir=str(tmp_path))
     async with await Library.open(settings_) as library:
-        await library.add_messages(ANN, [said(n, text) for n, text in enumerate(texts)])
+        await library.add_messages(ANN, [new_message(n, text) for n, text in enumerate(texts)])
         assert library.embedder is not None
         query, *vectors = await library.embedder.embed(["tea number 7", *texts[:40]])
         page = await library.nearest_messages(ANN, SemanticQuery("tea number 7", top_k=200))
@@ -160,45 +164,52 @@ NUMBERS = count()
 
 
 @pytest.fixture
-async def filled() -> AsyncIterator[Library]:
-    """A library that all examples of a test share, each with a user of its own."""
-    async with open_library(messages=[said(0, "tea")], snapshots=False) as library:
+async def library_with_messages() -> AsyncIterator[Library]:
+    """A library shared by all examples of a test, each with its own user."""
+    async with open_library(messages=[new_message(0, "tea")], snapshots=False) as library:
         yield library
 
 
 @examples
 @given(first=MESSAGES, later=MESSAGES, size=st.integers(1, 4), text=st.sampled_from(WORDS[:5]))
-async def test_pages_are_as_of_the_first_and_scored_alike(
-    filled: Library, first: list[list[str]], later: list[list[str]], size: int, text: str
+async def test_later_pages_use_version_and_scores_of_first(
+    library_with_messages: Library,
+    first: list[list[str]],
+    later: list[list[str]],
+    size: int,
+    text: str,
 ) -> None:
     """The later pages of one process equal those of another that never saw the first moment."""
     scope = Scope(f"user {next(NUMBERS)}")
-    written = [said(0, "tea"), *(said(n, " ".join(w)) for n, w in enumerate(first, 1))]
-    await filled.add_messages(scope, written)
-    everything = await filled.find_messages(scope, LexicalQuery(text, page_size=200))
+    written = [
+        new_message(0, "tea"),
+        *(new_message(n, " ".join(w)) for n, w in enumerate(first, 1)),
+    ]
+    await library_with_messages.add_messages(scope, written)
+    everything = await library_with_messages.find_messages(scope, LexicalQuery(text, page_size=200))
     whole = [(item.message.message_id, item.score) for item in everything.items]
     pages: list[tuple[str, float]] = []
     cursor = None
     for part in range(len(whole) + 1):
         query = LexicalQuery(text, page_size=size, cursor=cursor)
-        page = await filled.find_messages(scope, query)
+        page = await library_with_messages.find_messages(scope, query)
         pages += [(item.message.message_id, item.score) for item in page.items]
         cursor = page.next_cursor
         if cursor is None:
             break
-        new = [said(100 * (part + 1) + n, " ".join(w)) for n, w in enumerate(later)]
-        await filled.add_messages(scope, new)
+        new = [new_message(100 * (part + 1) + n, " ".join(w)) for n, w in enumerate(later)]
+        await library_with_messages.add_messages(scope, new)
         if part % 2:
-            filled.cache.forget(scope.user_id)
+            library_with_messages.cache.forget(scope.user_id)
     assert pages == whole
 
 
-async def test_an_agent_sees_and_counts_its_own_messages_alone() -> None:
+async def test_agent_scope_limits_results_and_statistics() -> None:
     async with open_library(messages=["tea"]) as library:
         helper = Scope("user", agent_id="helper")
-        await library.add_messages(helper, [said(1, "tea tea"), said(2, "cup")])
+        await library.add_messages(helper, [new_message(1, "tea tea"), new_message(2, "cup")])
         alone = await library.find_messages(helper, LexicalQuery("tea"))
-        await library.add_messages(ANN, [said(n, "tea") for n in range(10, 40)])
+        await library.add_messages(ANN, [new_message(n, "tea") for n in range(10, 40)])
         later = await library.find_messages(helper, LexicalQuery("tea"))
         assert [item.message.message_id for item in later.items] == ["m001"]
         assert later.items[0].score == alone.items[0].score
@@ -206,7 +217,7 @@ async def test_an_agent_sees_and_counts_its_own_messages_alone() -> None:
         assert {item.message.message_id for item in near.items} == {"m001", "m002"}
 
 
-async def test_sessions_can_be_asked_for() -> None:
+async def test_filter_messages_by_session() -> None:
     async with open_library(messages=["tea"]) as library:
-        await library.add_messages(ANN.with_session("s2"), [said(1, "tea")])
-        assert await found(library, "tea", filter=MessageFilter(session_id="s2")) == ["m001"]
+        await library.add_messages(ANN.with_session("s2"), [new_message(1, "tea")])
+        assert await find_ids(library, "tea", filter=MessageFilter(session_id="s2")) == ["m001"]

@@ -30,7 +30,7 @@ NAMED: list[tuple[str, dict[str, str]]] = [
 ]
 
 
-def test_named_speakers_are_found_with_the_words_that_name_them() -> None:
+def test_find_speakers_returns_names_as_written() -> None:
     def find(case: tuple[str, dict[str, str]]) -> None:
         question, named = case
         assert find_speakers(question, SPEAKERS) == named
@@ -39,7 +39,7 @@ def test_named_speakers_are_found_with_the_words_that_name_them() -> None:
 
 
 @pytest.mark.parametrize("question", ["Is A better than B?", "李子熟了吗？", "a 李"])
-def test_a_name_of_one_character_is_ignored(question: str) -> None:
+def test_name_of_one_character_is_ignored(question: str) -> None:
     assert find_speakers(question, SPEAKERS) == {}
 
 
@@ -57,7 +57,7 @@ SPOKEN: list[tuple[str, str]] = [
 ]
 
 
-def test_those_who_are_named_ask_themselves() -> None:
+def test_query_is_rewritten_to_first_person() -> None:
     def rewrite(case: tuple[str, str]) -> None:
         question, spoken = case
         assert rewritten(question) == spoken
@@ -68,12 +68,12 @@ def test_those_who_are_named_ask_themselves() -> None:
 @pytest.mark.parametrize(
     "question", ["Did Annabel call?", "the Bobsleigh of Bobby", "Joanne, Hannah and Ann_2"]
 )
-def test_nothing_is_rewritten_inside_a_word(question: str) -> None:
+def test_words_that_contain_a_name_are_unchanged(question: str) -> None:
     assert rewritten(question) == question
     assert to_first_person(question, ["Ann", "Bob"]) == question
 
 
-def test_the_longer_name_is_rewritten_first() -> None:
+def test_longer_name_is_rewritten_first() -> None:
     assert to_first_person("Did Ann Lee call?", ["Ann", "Ann Lee"]) == "Did I call?"
     assert to_first_person("欧阳小明在哪？", ["小明", "欧阳小明"]) == "我在哪？"
 
@@ -85,7 +85,7 @@ TEXT = st.text(max_size=60) | st.lists(
 
 
 @given(TEXT, st.lists(st.text(max_size=12) | TEXT, max_size=5))
-def test_any_text_can_be_read_and_names_stand_in_it(question: str, speakers: list[str]) -> None:
+def test_speakers_of_arbitrary_text_occur_in_it(question: str, speakers: list[str]) -> None:
     found = find_speakers(question, speakers)
     assert set(found) <= set(speakers)
     assert isinstance(to_first_person(question, list(found.values())), str)
@@ -94,7 +94,7 @@ def test_any_text_can_be_read_and_names_stand_in_it(question: str, speakers: lis
 
 
 @given(TEXT)
-def test_a_question_that_names_nobody_stays_as_it_is(question: str) -> None:
+def test_query_without_names_is_unchanged(question: str) -> None:
     assert to_first_person(question, []) == question
     assert find_speakers(question, []) == {}
     assert rewritten(question, ["Zeppelina", "诸葛无名"]) == question

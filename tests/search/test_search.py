@@ -28,13 +28,13 @@ CHAT = [
 ]
 
 
-def said(key: str, role: str, content: str, minutes: int = 0, **more: Any) -> NewMessage:
+def new_message(key: str, role: str, content: str, minutes: int = 0, **more: Any) -> NewMessage:
     moment = START + timedelta(minutes=minutes)
     return NewMessage(message_id=key, role=Role(role), content=content, ts=moment, **more)
 
 
 async def chat(library: Library, scope: Scope = LIN) -> None:
-    batch = [said(key, role, text, at) for at, (key, role, text) in enumerate(CHAT)]
+    batch = [new_message(key, role, text, at) for at, (key, role, text) in enumerate(CHAT)]
     await library.add_messages(scope, batch)
 
 
@@ -58,7 +58,7 @@ FOUND: list[tuple[str, str]] = [
 ]
 
 
-async def test_words_of_both_languages_are_found(library: Library) -> None:
+async def test_keywords_match_in_both_languages(library: Library) -> None:
     await chat(library)
 
     async def look(case: tuple[str, tuple[str, str]]) -> None:
@@ -70,7 +70,7 @@ async def test_words_of_both_languages_are_found(library: Library) -> None:
     await check_each_async(product(["keyword", "hybrid"], FOUND), look)
 
 
-async def test_a_memory_and_a_message_are_found_by_one_search(library: Library) -> None:
+async def test_search_returns_memories_and_messages(library: Library) -> None:
     await chat(library)
     memory = NewMemory(content="Lin prefers clear soup 清汤", memory_key="k1", memory_type="taste")
     await library.add_memories(LIN, [memory], origin=Origin.USER, actor="test")
@@ -82,10 +82,10 @@ async def test_a_memory_and_a_message_are_found_by_one_search(library: Library) 
     assert keys(await find(library, "清汤", memory_types=("other",))) == []
 
 
-async def test_a_hit_that_only_words_found_can_be_first(library: Library) -> None:
+async def test_keyword_only_hit_can_rank_first(library: Library) -> None:
     await chat(library)
     library.vectors._embedder = None  # rows written from here on have no vector
-    await library.add_messages(LIN, [said("late", "user", "zeppelin rides", 99)])
+    await library.add_messages(LIN, [new_message("late", "user", "zeppelin rides", 99)])
     page = await find(library, "zeppelin")
     assert keys(page)[0] == "late"
     assert page.results[0].why.semantic == 0
@@ -93,7 +93,7 @@ async def test_a_hit_that_only_words_found_can_be_first(library: Library) -> Non
     assert "not embedded" in page.message
 
 
-async def test_meaning_alone_ranks_by_cosine(library: Library) -> None:
+async def test_semantic_search_ranks_by_cosine(library: Library) -> None:
     await chat(library)
     page = await find(library, "database configuration", mode="semantic")
     cosines = [hit.why.cosine for hit in page.results]
@@ -101,10 +101,12 @@ async def test_meaning_alone_ranks_by_cosine(library: Library) -> None:
     assert all(hit.why.lexical == 0 for hit in page.results)
 
 
-async def test_filters_apply_before_ranking_so_that_pages_are_full(library: Library) -> None:
+async def test_filters_apply_before_limit(library: Library) -> None:
     # Thirty better matches by the assistant must not push the user's ten off the page.
-    loud = [said(f"a{n}", "assistant", "tea tea tea tea", n) for n in range(30)]
-    quiet = [said(f"u{n}", "user", f"some tea with a longer remark {n}", n) for n in range(10)]
+    loud = [new_message(f"a{n}", "assistant", "tea tea tea tea", n) for n in range(30)]
+    quiet = [
+        new_message(f"u{n}", "user", f"some tea with a longer remark {n}", n) for n in range(10)
+    ]
     await library.add_messages(LIN, [*loud, *quiet])
     for mode in ("keyword", "semantic", "hybrid"):
         page = await find(library, "tea", mode=mode, role=Role.USER, limit=10)
@@ -113,10 +115,16 @@ async def test_filters_apply_before_ranking_so_that_pages_are_full(library: Libr
         assert {hit.role for hit in page.results} == {"user"}
 
 
-async def test_time_session_agent_and_keyword_filters(library: Library) -> None:
-    await library.add_messages(Scope("lin", "a1", "s1"), [said("x1", "user", "green tea", 0)])
-    await library.add_messages(Scope("lin", "a1", "s2"), [said("x2", "user", "black tea", 10)])
-    await library.add_messages(Scope("lin", "a2", "s3"), [said("x3", "user", "white tea", 20)])
+async def test_filters_by_time_session_agent_and_keyword(library: Library) -> None:
+    await library.add_messages(
+        Scope("lin", "a1", "s1"), [new_message("x1", "user", "green tea", 0)]
+    )
+    await library.add_messages(
+        Scope("lin", "a1", "s2"), [new_message("x2", "user", "black tea", 10)]
+    )
+    await library.add_messages(
+        Scope("lin", "a2", "s3"), [new_message("x3", "user", "white tea", 20)]
+    )
     later = START + timedelta(minutes=10)
     assert set(keys(await find(library, "tea", since=later))) == {"x2", "x3"}
     assert set(keys(await find(library, "tea", until=later))) == {"x1"}
@@ -127,23 +135,25 @@ async def test_time_session_agent_and_keyword_filters(library: Library) -> None:
     assert set(keys(await find(library, "tea", exclude=frozenset({"x1"})))) == {"x2", "x3"}
 
 
-async def test_expansions_help_but_need_not_match(library: Library) -> None:
+async def test_expansions_raise_score_without_required_match(library: Library) -> None:
     await chat(library)
     plain = await find(library, "soup", mode="keyword")
     assert plain.results == ()
     assert keys(await find(library, "soup", mode="keyword", expansions=("清汤",)))[:1] == ["m2"]
 
 
-async def test_equal_scores_go_by_time_then_key(library: Library) -> None:
-    batch = [said(key, "user", "same words", at) for key, at in [("b", 0), ("a", 0), ("c", 5)]]
+async def test_equal_scores_are_ordered_by_time_then_key(library: Library) -> None:
+    batch = [
+        new_message(key, "user", "same words", at) for key, at in [("b", 0), ("a", 0), ("c", 5)]
+    ]
     await library.add_messages(LIN, batch)
     assert keys(await find(library, "same words", mode="keyword")) == ["c", "a", "b"]
 
 
-async def test_pages_put_together_are_the_whole_list(library: Library) -> None:
+async def test_pages_add_up_to_all_results(library: Library) -> None:
     async def walk(mode: str) -> None:
         scope = Scope(f"reader by {mode}")
-        batch = [said(f"t{n}", "user", "tea " * (n % 3 + 1), n // 4) for n in range(23)]
+        batch = [new_message(f"t{n}", "user", "tea " * (n % 3 + 1), n // 4) for n in range(23)]
         await library.add_messages(scope, batch)
         whole = keys(await find(library, "tea", scope, mode=mode, limit=200))
         assert len(whole) == 23
@@ -153,7 +163,7 @@ async def test_pages_put_together_are_the_whole_list(library: Library) -> None:
             page = await find(library, "tea", scope, mode=mode, limit=4, cursor=cursor)
             walked += keys(page)
             # What is written between two pages belongs to neither.
-            new = said(f"new{len(walked)}", "user", "tea tea tea", 500)
+            new = new_message(f"new{len(walked)}", "user", "tea tea tea", 500)
             await library.add_messages(scope, [new])
             cursor = page.next_cursor
             if cursor is None:
@@ -163,9 +173,11 @@ async def test_pages_put_together_are_the_whole_list(library: Library) -> None:
     await check_each_async(["keyword", "hybrid"], walk)
 
 
-async def test_a_cursor_of_another_search_or_user_is_refused(library: Library) -> None:
+async def test_cursor_of_another_search_or_user_is_rejected(library: Library) -> None:
     for user in ("lin", "maya"):
-        await library.add_messages(Scope(user), [said(f"t{n}", "user", "tea", n) for n in range(5)])
+        await library.add_messages(
+            Scope(user), [new_message(f"t{n}", "user", "tea", n) for n in range(5)]
+        )
     cursor = (await find(library, "tea", limit=2)).next_cursor
     assert cursor is not None
     for query, scope in (("coffee", LIN), ("tea", Scope("maya"))):
@@ -175,7 +187,7 @@ async def test_a_cursor_of_another_search_or_user_is_refused(library: Library) -
         await find(library, "tea", limit=2, cursor=cursor[:-2] + "AA")
 
 
-async def test_the_query_language_filters_exactly(library: Library) -> None:
+async def test_query_language_filters_exactly(library: Library) -> None:
     await chat(library)
 
     async def matching(query: str) -> set[str]:
@@ -192,7 +204,7 @@ async def test_the_query_language_filters_exactly(library: Library) -> None:
     assert await matching("資料 OR 記得") == {"m5"}
 
 
-async def test_a_query_that_cannot_be_read_names_the_position(library: Library) -> None:
+async def test_query_syntax_error_has_position(library: Library) -> None:
     await chat(library)
     with pytest.raises(QuerySyntaxError) as failure:
         await find(library, '火锅 AND "不吃辣', syntax="query")
@@ -200,7 +212,7 @@ async def test_a_query_that_cannot_be_read_names_the_position(library: Library) 
     assert failure.value.code == "INVALID_ARGUMENT"
 
 
-async def test_plain_text_never_fails(library: Library) -> None:
+async def test_any_plain_text_is_a_valid_query(library: Library) -> None:
     await chat(library)
 
     async def ask(query: str) -> None:
@@ -211,13 +223,13 @@ async def test_plain_text_never_fails(library: Library) -> None:
     await check_each_async(queries, ask)
 
 
-async def test_own_writes_are_found_at_once(library: Library) -> None:
+async def test_own_writes_are_visible_immediately(library: Library) -> None:
     for number in range(5):
-        await library.add_messages(LIN, [said(f"w{number}", "user", f"wish number{number}")])
+        await library.add_messages(LIN, [new_message(f"w{number}", "user", f"wish number{number}")])
         assert keys(await find(library, f"number{number}"))[0] == f"w{number}"
 
 
-async def test_two_processes_see_each_others_writes(
+async def test_writes_of_other_process_are_visible(
     library: Library, location: str, tmp_path: Any
 ) -> None:
     from tests.search.conftest import open_library
@@ -225,30 +237,30 @@ async def test_two_processes_see_each_others_writes(
     await chat(library)
     async with await open_library(location, tmp_path / "other") as other:
         assert keys(await find(other, "火锅"))[0] == "m1"
-        await library.add_messages(LIN, [said("z1", "user", "zeppelin", 50)])
+        await library.add_messages(LIN, [new_message("z1", "user", "zeppelin", 50)])
         assert keys(await find(other, "zeppelin"))[0] == "z1"
-        await other.add_messages(LIN, [said("z2", "user", "airship", 51)])
+        await other.add_messages(LIN, [new_message("z2", "user", "airship", 51)])
         assert keys(await find(library, "airship"))[0] == "z2"
 
 
-async def test_scores_depend_on_the_users_own_data_alone(library: Library) -> None:
+async def test_scores_do_not_depend_on_other_users(library: Library) -> None:
     await chat(library)
     before = await find(library, "数据库 config", now=START)
-    crowd = [said(f"c{n}", "user", "数据库 config database", n) for n in range(50)]
+    crowd = [new_message(f"c{n}", "user", "数据库 config database", n) for n in range(50)]
     await library.add_messages(Scope("crowd"), crowd)
     assert await find(library, "数据库 config", now=START) == before
 
 
-async def test_nobody_finds_what_belongs_to_another(library: Library) -> None:
+async def test_users_cannot_find_rows_of_others(library: Library) -> None:
     await chat(library)
-    await library.add_messages(Scope("maya"), [said("m1", "user", "secret canary")])
+    await library.add_messages(Scope("maya"), [new_message("m1", "user", "secret canary")])
     assert keys(await find(library, "secret canary", Scope("maya"))) == ["m1"]
     for mode in ("keyword", "semantic", "hybrid"):
         page = await find(library, "secret canary", mode=mode)
         assert all("canary" not in hit.content for hit in page.results)
 
 
-async def test_sensitive_memories_need_a_permission(library: Library) -> None:
+async def test_sensitive_memories_require_permission(library: Library) -> None:
     await chat(library)
     memory = NewMemory(content="the pin is 4711", memory_key="pin", sensitive=True)
     await library.add_memories(LIN, [memory], origin=Origin.USER, actor="test")
@@ -260,7 +272,7 @@ async def test_sensitive_memories_need_a_permission(library: Library) -> None:
     assert keys(await find(library, "pin 4711", trusted))[0] == "pin"
 
 
-async def test_memories_count_only_while_they_are_valid(library: Library) -> None:
+async def test_only_valid_memories_are_found(library: Library) -> None:
     memory = NewMemory(content="works at Acme", memory_key="job", valid_to=START)
     await library.add_memories(LIN, [memory], origin=Origin.USER, actor="test")
     before, after = START - timedelta(days=1), START + timedelta(days=1)
@@ -268,8 +280,8 @@ async def test_memories_count_only_while_they_are_valid(library: Library) -> Non
     assert keys(await find(library, "Acme", now=after)) == []
 
 
-async def test_a_time_in_the_question_lifts_what_was_said_then(library: Library) -> None:
-    batch = [said(f"d{n}", "user", "we had tea", minutes=n * 24 * 60) for n in range(10)]
+async def test_named_time_raises_rows_of_that_time(library: Library) -> None:
+    batch = [new_message(f"d{n}", "user", "we had tea", minutes=n * 24 * 60) for n in range(10)]
     await library.add_messages(LIN, batch)
     page = await find(library, "tea three days ago", now=START + timedelta(days=9))
     assert keys(page)[0] == "d6"
@@ -277,9 +289,9 @@ async def test_a_time_in_the_question_lifts_what_was_said_then(library: Library)
     assert {hit.key for hit in page.results if hit.why.time > 0} == {"d4", "d5", "d6", "d7", "d8"}
 
 
-async def test_the_users_time_zone_decides_what_yesterday_is(library: Library) -> None:
+async def test_yesterday_uses_time_zone_of_user(library: Library) -> None:
     # 23:30 UTC on the 1st is the 2nd in Shanghai.
-    batch = [said(f"h{n}", "user", "we had tea", minutes=n * 60) for n in range(40)]
+    batch = [new_message(f"h{n}", "user", "we had tea", minutes=n * 60) for n in range(40)]
     await library.add_messages(LIN, batch)
     now = datetime(2026, 3, 3, 4, 0, tzinfo=UTC)
     await library.store.owners.set_time_zone("lin", "Asia/Shanghai")
@@ -291,9 +303,9 @@ async def test_the_users_time_zone_decides_what_yesterday_is(library: Library) -
     assert lifted == {f"h{n}" for n in range(first, min(first + 24, 40))}
 
 
-async def test_neighbours_of_a_good_hit_are_lifted(library: Library) -> None:
+async def test_neighbours_of_good_hit_are_raised(library: Library) -> None:
     far = [
-        said(
+        new_message(
             f"f{n}",
             ("user", "assistant")[n % 2],
             f"idle talk {n}",
@@ -303,8 +315,8 @@ async def test_neighbours_of_a_good_hit_are_lifted(library: Library) -> None:
     ]
     await library.add_messages(LIN.with_session("far"), far)
     talk = [
-        said("q", "user", "which zeppelin museum should I visit", 100),
-        said("r", "assistant", "idle talk 5", 101),
+        new_message("q", "user", "which zeppelin museum should I visit", 100),
+        new_message("r", "assistant", "idle talk 5", 101),
     ]
     await library.add_messages(LIN.with_session("near"), talk)
     page = await find(library, "zeppelin museum idle talk", limit=50)
@@ -313,7 +325,7 @@ async def test_neighbours_of_a_good_hit_are_lifted(library: Library) -> None:
     assert by_key["r"].score > by_key["f5"].score
 
 
-async def test_empty_results_say_why(library: Library) -> None:
+async def test_empty_results_have_explanation(library: Library) -> None:
     unknown = await find(library, "tea", Scope("nobody"))
     assert (unknown.results, unknown.total_found) == ((), 0)
     assert "'nobody' is not known" in unknown.message
@@ -326,13 +338,13 @@ async def test_empty_results_say_why(library: Library) -> None:
     assert "below the threshold of 0.999; the best scores 0." in low.message
 
 
-async def test_total_found_counts_before_the_limit(library: Library) -> None:
-    await library.add_messages(LIN, [said(f"t{n}", "user", "tea", n) for n in range(12)])
+async def test_total_found_ignores_limit(library: Library) -> None:
+    await library.add_messages(LIN, [new_message(f"t{n}", "user", "tea", n) for n in range(12)])
     page = await find(library, "tea", mode="keyword", limit=3)
     assert (len(page.results), page.total_found) == (3, 12)
 
 
-async def test_disabled_users_and_agents_are_not_searched(library: Library) -> None:
+async def test_disabled_users_and_agents_are_rejected(library: Library) -> None:
     await chat(library, Scope("lin", "helper"))
     await library.store.owners.set_agent_enabled("helper", False)
     assert (await find(library, "火锅")).results
@@ -356,7 +368,7 @@ WRONG: list[dict[str, Any]] = [
 ]
 
 
-def test_a_wrong_request_is_refused() -> None:
+def test_invalid_request_is_rejected() -> None:
     def refuse(wrong: dict[str, Any]) -> None:
         with pytest.raises(InvalidArgument):
             SearchRequest(**wrong)

@@ -13,7 +13,7 @@ from memrecall.search.index.postings import (
     build_segment,
     merge_segments,
 )
-from memrecall.search.ranking.small import index_tokens
+from memrecall.search.ranking.lexical import index_tokens
 from memrecall.text import analyze
 from memrecall.text.tokens import is_cjk
 
@@ -40,10 +40,10 @@ def postings(segment: Segment, key: int) -> dict[int, int]:
 
 
 @given(TEXTS)
-def test_postings_count_every_token_of_every_row(texts: list[str]) -> None:
+def test_postings_count_all_tokens(texts: list[str]) -> None:
     vocabulary = Vocabulary()
     segment = build_segment(lines(texts), vocabulary)
-    counted = [Counter(index_tokens(analyze(text))) for text in texts]
+    counted = [Counter(index_tokens(text)) for text in texts]
     assert segment.lengths.tolist() == [sum(count.values()) for count in counted]
     for token in set().union(*counted):
         expected = {row: count[token] for row, count in enumerate(counted) if token in count}
@@ -51,7 +51,7 @@ def test_postings_count_every_token_of_every_row(texts: list[str]) -> None:
 
 
 @given(TEXTS, st.integers(1, 5))
-def test_merging_parts_equals_building_at_once(texts: list[str], size: int) -> None:
+def test_merged_segments_equal_one_segment(texts: list[str], size: int) -> None:
     vocabulary = Vocabulary()
     whole = build_segment(lines(texts), vocabulary)
     parts = [texts[at : at + size] for at in range(0, len(texts), size)]
@@ -62,7 +62,7 @@ def test_merging_parts_equals_building_at_once(texts: list[str], size: int) -> N
 
 
 @given(TEXTS, st.lists(WORDS, min_size=1, max_size=3).map(" ".join))
-def test_phrases_are_found_where_a_plain_scan_finds_them(texts: list[str], phrase: str) -> None:
+def test_phrase_search_equals_plain_scan(texts: list[str], phrase: str) -> None:
     atoms = [atom for atom in analyze(phrase).atoms if atom != "|"]
     if not atoms:
         return
@@ -79,13 +79,13 @@ def test_phrases_are_found_where_a_plain_scan_finds_them(texts: list[str], phras
     assert segment.rows_with_phrase(wanted).tolist() == expected
 
 
-def test_a_term_said_very_often_counts_as_255() -> None:
+def test_term_frequency_is_capped_at_255() -> None:
     vocabulary = Vocabulary()
     segment = build_segment(lines(["tea " * 1000]), vocabulary)
     assert postings(segment, vocabulary["tea"]) == {0: 255}
 
 
-def test_rows_without_words_have_no_postings() -> None:
+def test_rows_without_terms_have_no_postings() -> None:
     segment = build_segment(lines(["", "!!!", "tea"]), Vocabulary())
     assert segment.rows == 3
     assert segment.lengths.tolist() == [0, 0, 1]

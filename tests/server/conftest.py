@@ -1,4 +1,4 @@
-"""A service on each engine, fresh for every test, asked in process."""
+"""Services and clients for the tests of the HTTP interface."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,42 +8,42 @@ import pytest
 
 from memrecall.memory import Library
 
-from .site import Site, in_process, opened, serving
+from .http_service import HttpService, open_library, serve_in_process, serve_on_socket
 
 
 @pytest.fixture
-async def site(library: Library) -> AsyncIterator[Site]:
-    async with in_process(library) as running:
+async def service(library: Library) -> AsyncIterator[HttpService]:
+    async with serve_in_process(library) as running:
         yield running
 
 
 @pytest.fixture
-async def client(site: Site) -> httpx.AsyncClient:
-    """A trusted back end: its key opens every user."""
-    return await site.holder()
+async def client(service: HttpService) -> httpx.AsyncClient:
+    """A client with a key for all users."""
+    return await service.client_with_key()
 
 
 @pytest.fixture
-async def ann(site: Site) -> httpx.AsyncClient:
-    """Ann, who may ask for herself alone."""
-    return await site.holder("ann")
+async def ann(service: HttpService) -> httpx.AsyncClient:
+    """A client with a key for the user ann only."""
+    return await service.client_with_key("ann")
 
 
 @pytest.fixture
-async def lite_library(tmp_path: Path) -> AsyncIterator[Library]:
-    """On SQLite alone, for what the engine has no part in."""
-    async with opened(str(tmp_path / "lite.db"), tmp_path) as made:
-        yield made
+async def sqlite_library(tmp_path: Path) -> AsyncIterator[Library]:
+    """A library on SQLite, for tests that do not depend on the engine."""
+    async with open_library(str(tmp_path / "lite.db"), tmp_path) as opened:
+        yield opened
 
 
 @pytest.fixture
-async def lite(lite_library: Library) -> AsyncIterator[Site]:
-    async with in_process(lite_library) as running:
+async def sqlite_service(sqlite_library: Library) -> AsyncIterator[HttpService]:
+    async with serve_in_process(sqlite_library) as running:
         yield running
 
 
 @pytest.fixture
-async def served_lite(lite_library: Library) -> AsyncIterator[Site]:
-    """The same on a socket."""
-    async with serving(lite_library) as running:
+async def sqlite_server(sqlite_library: Library) -> AsyncIterator[HttpService]:
+    """A service on SQLite that listens on a socket."""
+    async with serve_on_socket(sqlite_library) as running:
         yield running

@@ -1,4 +1,4 @@
-"""The benchmark of the service: what it compares is the same work, and it sees what fails."""
+"""The benchmark of the service: equal work for all peers, and failures are counted."""
 
 import asyncio
 import json
@@ -16,44 +16,44 @@ from benchmarks.databases import write
 from benchmarks.load import Connection, Failed, Load, put_load, put_pairs
 from memrecall.server.runner import _bind
 
-from .site import Site
+from .http_service import HttpService
 
-NOWHERE = Path("/nonexistent")
+MISSING_FOLDER = Path("/nonexistent")
 
 
 @pytest.mark.concurrent
-async def test_benchmark_peers_do_the_same_work(served_lite: Site) -> None:
-    lite = served_lite
-    corpus = load_corpus(NOWHERE, NOWHERE)
+async def test_benchmark_peers_do_the_same_work(sqlite_server: HttpService) -> None:
+    sqlite_service = sqlite_server
+    corpus = load_corpus(MISSING_FOLDER, MISSING_FOLDER)
     turns = list(corpus.turns(120))
-    await write(lite.library, USER, turns)
-    key = await lite.key(USER)
-    connection = await Connection.open(lite.url)
+    await write(sqlite_service.library, USER, turns)
+    key = await sqlite_service.create_key(USER)
+    connection = await Connection.open(sqlite_service.url)
     assert json.loads(await connection.ask(nothing().request(key)))["status"] == "ok"
     calls = all_calls(corpus, turns)
     assert set(calls) == {"range read", "neighbours", "lexical", "semantic"}
     for kind, questions in calls.items():
-        found = 0
+        count = 0
         for question in questions[:10]:
             there = json.loads(await connection.ask(question.request(key)))
-            here: Any = await question.run(lite.library)
+            here: Any = await question.run(sqlite_service.library)
             ids = [getattr(item, "message", item).message_id for item in here.items]
             assert [item["message_id"] for item in there["items"]] == ids, kind
-            found += len(ids)
-        assert found, kind
+            count += len(ids)
+        assert count, kind
     await connection.close()
 
 
 @pytest.mark.concurrent
-async def test_unexpected_response_counts_as_failure(served_lite: Site) -> None:
-    connection = await Connection.open(served_lite.url)
+async def test_unexpected_response_counts_as_failure(sqlite_server: HttpService) -> None:
+    connection = await Connection.open(sqlite_server.url)
     with pytest.raises(Failed, match="status 404"):
         await connection.ask(b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     await connection.close()
 
 
 class Clock:
-    """Stands for the module `time`: time passes only where a test says so."""
+    """A replacement of the module `time`, advanced by the test."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -70,9 +70,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(benchmarks.load, "time", made)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr(benchmarks.load, "time", fake_clock)
+    return fake_clock
 
 
 async def test_load_counts_requests_and_times(clock: Clock) -> None:
@@ -107,6 +107,6 @@ async def test_pairs_alternate_both_sides(clock: Clock) -> None:
 
 
 def test_responses_are_not_delayed_by_nagle() -> None:
-    """Only where a socket names its protocol does asyncio turn Nagle's algorithm off."""
+    """asyncio turns Nagle's algorithm off only for sockets with an explicit protocol."""
     with closing(_bind("127.0.0.1", 0)) as listener:
         assert listener.proto == socket.IPPROTO_TCP

@@ -1,4 +1,4 @@
-"""`POST /v1/users/{user_id}/chat`: one turn, at its end or as it happens."""
+"""`POST /v1/users/{user_id}/chat`: one turn, as one response or a stream of events."""
 
 import asyncio
 import json
@@ -16,19 +16,32 @@ from memrecall.testing import ScriptedClient, call, fail, say
 from tests.cases import check_each_async
 from tests.waiting import LIMIT, wait_until
 
-from .site import Site, error, ids, in_process, opened, said, serving, write
-from .test_recall import STREAM, Stalled, events_of, stalled_site
+from .http_service import (
+    HttpService,
+    check_error,
+    make_message,
+    message_ids,
+    open_library,
+    serve_in_process,
+    serve_on_socket,
+    write_messages,
+)
+from .test_recall import STREAM, StalledClient, events_of, stalled_service
 
 PATH = "/v1/users/ann/chat"
-CHAT = [said(1, "我不吃辣，火锅要清汤"), said(2, "好的"), said(3, "My sister lives in Lisbon")]
-ASKED = {"message": "Where does my sister live?", "session_id": "s9"}
+CHAT = [
+    make_message(1, "我不吃辣，火锅要清汤"),
+    make_message(2, "好的"),
+    make_message(3, "My sister lives in Lisbon"),
+]
+QUESTION = {"message": "Where does my sister live?", "session_id": "s9"}
 DSML = '<｜DSML｜function_calls><｜DSML｜invoke name="recall_memory">'
 MEMBERS = [
     {"member_id": "u1", "name": "Ann"},
     {"member_id": "u2", "name": "小波", "nicknames": ["波波"]},
     {"member_id": "bot", "name": "小助手", "ai": True},
 ]
-SPOKEN = {"members": MEMBERS, "speaker": "u1"}
+GROUP = {"members": MEMBERS, "speaker": "u1"}
 
 
 @pytest.fixture
@@ -38,8 +51,8 @@ def engine() -> str:
 
 
 async def test_turn_is_answered_and_stored(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *CHAT)
-    answer = await ann.post(PATH, json={**ASKED, "message_id": "q1"})
+    await write_messages(ann, "ann", *CHAT)
+    answer = await ann.post(PATH, json={**QUESTION, "message_id": "q1"})
     assert answer.status_code == 200, answer.text
     end = answer.json()
     assert end.keys() == ChatAnswer.model_fields.keys()
@@ -48,16 +61,16 @@ async def test_turn_is_answered_and_stored(ann: httpx.AsyncClient) -> None:
     assert (recall["name"], recall["forged"], recall["is_error"]) == ("recall_memory", True, False)
     assert "m003" in [event["key"] for event in json.loads(recall["content"])["events"]]
     page = await ann.get("/v1/users/ann/messages", params={"page_size": 2})
-    assert ids(page) == [end["message_id"], "q1"]
+    assert message_ids(page) == [end["message_id"], "q1"]
     assert {item["session_id"] for item in page.json()["items"]} == {"s9"}
 
 
-async def test_stream_events_are_ordered_and_end_with_final(lite_library: Library) -> None:
+async def test_stream_events_are_ordered_and_end_with_final(sqlite_library: Library) -> None:
     model = ScriptedClient([call("recall_memory", query="sister"), say("In Lisbon, I think.")])
-    async with in_process(lite_library, model_client=model) as site:
-        ann = await site.holder("ann")
-        await write(ann, "ann", *CHAT)
-        events = await events_of(ann, ASKED, PATH)
+    async with serve_in_process(sqlite_library, model_client=model) as service:
+        ann = await service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
+        events = await events_of(ann, QUESTION, PATH)
     names = [name for name, _ in events]
     assert names == [*["tool_call", "tool_result"] * 2, *["text_delta"] * 4, "final"]
     calls = [data for name, data in events if name == "tool_call"]
@@ -74,7 +87,7 @@ async def test_group_turn_is_answered(ann: httpx.AsyncClient) -> None:
     path = "/v1/users/ann/chat"
     group = {"members": MEMBERS, "speaker": "u1", "answers": "bot"}
     body: dict[str, Any] = {"message": "@小助手 火锅吃什么锅底？", "group": group}
-    await write(ann, "ann", *CHAT)
+    await write_messages(ann, "ann", *CHAT)
     end = (await ann.post(path, json=body)).json()
     names = [tool["name"] for tool in end["tools"]]
     assert names == ["get_other_members_messages", "is_mentioned", "recall_memory"]
@@ -90,37 +103,37 @@ async def test_group_turn_is_answered(ann: httpx.AsyncClient) -> None:
     assert [item["speaker"] for item in reversed(page)] == ["Ann", "小助手", "小波", "小助手"]
 
 
-async def test_leaks_are_hidden_and_counted_by_family(lite_library: Library) -> None:
+async def test_leaks_are_hidden_and_counted_by_family(sqlite_library: Library) -> None:
     model = ScriptedClient([say(f"Well. {DSML}"), say("Lisbon."), say(DSML), say(DSML)])
-    async with in_process(lite_library, model_client=model) as site:
-        client = await site.holder("ann", permissions=frozenset(["operator"]))
-        first = (await client.post(PATH, json=ASKED)).json()
+    async with serve_in_process(sqlite_library, model_client=model) as service:
+        client = await service.client_with_key("ann", permissions=frozenset(["operator"]))
+        first = (await client.post(PATH, json=QUESTION)).json()
         assert (first["text"], first["degraded"]) == ("Well.\n\nLisbon.", False)
-        events = await events_of(client, ASKED, PATH)
+        events = await events_of(client, QUESTION, PATH)
         assert events[-1][1]["degraded"]
         assert "DSML" not in json.dumps(events, ensure_ascii=False)
-        told = (await client.get("/metrics")).text
-    assert 'memrecall_leaks_total{family="deepseek_dsml"} 3.0' in told
-    assert 'memrecall_chat_turns_total{outcome="answered"} 1.0' in told
-    assert 'memrecall_chat_turns_total{outcome="degraded"} 1.0' in told
+        metrics = (await client.get("/metrics")).text
+    assert 'memrecall_leaks_total{family="deepseek_dsml"} 3.0' in metrics
+    assert 'memrecall_chat_turns_total{outcome="answered"} 1.0' in metrics
+    assert 'memrecall_chat_turns_total{outcome="degraded"} 1.0' in metrics
 
 
-async def test_leaks_of_failed_turns_and_recalls_are_counted(lite_library: Library) -> None:
-    lite_library.settings = replace(lite_library.settings, chat_recall_with_model=True)
+async def test_leaks_of_failed_turns_and_recalls_are_counted(sqlite_library: Library) -> None:
+    sqlite_library.settings = replace(sqlite_library.settings, chat_recall_with_model=True)
     leak = say('<tool_call>{"name": "search_memories", "arguments": {}}</tool_call>')
     model = ScriptedClient([leak, leak, say(DSML), fail("unreachable")])
-    async with in_process(lite_library, model_client=model) as site:
-        client = await site.holder("ann", permissions=frozenset(["operator"]))
-        await write(client, "ann", *CHAT)
-        error(await client.post(PATH, json=ASKED), 503, "UNAVAILABLE")
-        told = (await client.get("/metrics")).text
-    assert 'memrecall_leaks_total{family="deepseek_dsml"} 1.0' in told
-    assert 'memrecall_leaks_total{family="hermes_json"} 2.0' in told
+    async with serve_in_process(sqlite_library, model_client=model) as service:
+        client = await service.client_with_key("ann", permissions=frozenset(["operator"]))
+        await write_messages(client, "ann", *CHAT)
+        check_error(await client.post(PATH, json=QUESTION), 503, "UNAVAILABLE")
+        metrics = (await client.get("/metrics")).text
+    assert 'memrecall_leaks_total{family="deepseek_dsml"} 1.0' in metrics
+    assert 'memrecall_leaks_total{family="hermes_json"} 2.0' in metrics
 
 
-async def test_resent_message_returns_same_answer(lite: Site) -> None:
-    for user, group in (("ann", None), ("ben", {**SPOKEN, "answers": "bot"})):
-        client, path = await lite.holder(user), f"/v1/users/{user}/chat"
+async def test_resent_message_returns_same_answer(sqlite_service: HttpService) -> None:
+    for user, group in (("ann", None), ("ben", {**GROUP, "answers": "bot"})):
+        client, path = await sqlite_service.client_with_key(user), f"/v1/users/{user}/chat"
         body = {"message": "@小助手 where is it?", "message_id": "q1", "group": group}
         first = (await client.post(path, json=body)).json()
         for headers in ({}, STREAM):
@@ -129,57 +142,60 @@ async def test_resent_message_returns_same_answer(lite: Site) -> None:
             assert first["message_id"] in again.text
             if not headers:
                 assert (again.json()["text"], again.json()["model_calls"]) == (first["text"], 0)
-            assert (await lite.library.store.count(user))["messages"] == 2
+            assert (await sqlite_service.library.store.count(user))["messages"] == 2
 
 
 async def test_chat_settings_are_applied(tmp_path: Path) -> None:
-    given = {"chat_recalls": 1, "chat_count_forced": True}
+    options = {"chat_recalls": 1, "chat_count_forced": True}
     model = ScriptedClient([call("recall_memory", query="x"), say("ok")])
     async with (
-        opened(str(tmp_path / "a.db"), tmp_path, **given) as library,
-        in_process(library, model_client=model) as site,
+        open_library(str(tmp_path / "a.db"), tmp_path, **options) as library,
+        serve_in_process(library, model_client=model) as service,
     ):
-        ann = await site.holder("ann")
-        end = (await ann.post(PATH, json=ASKED)).json()
+        ann = await service.client_with_key("ann")
+        end = (await ann.post(PATH, json=QUESTION)).json()
     assert [tool["is_error"] for tool in end["tools"]] == [False, True]
     assert end["recalls"] == 1
 
 
-async def test_recalls_use_model_if_configured(lite_library: Library) -> None:
-    lite_library.settings = replace(lite_library.settings, chat_recall_with_model=True)
+async def test_recalls_use_model_if_configured(sqlite_library: Library) -> None:
+    sqlite_library.settings = replace(sqlite_library.settings, chat_recall_with_model=True)
     handoff = {"reason": "r", "search_summary": "s", "confidence": 0.9}
     model = ScriptedClient([call("handoff", **handoff), say("ok")])
-    async with in_process(lite_library, model_client=model) as site:
-        ann = await site.holder("ann")
-        await write(ann, "ann", *CHAT)
-        assert (await ann.post(PATH, json=ASKED)).json()["text"] == "ok"
+    async with serve_in_process(sqlite_library, model_client=model) as service:
+        ann = await service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
+        assert (await ann.post(PATH, json=QUESTION)).json()["text"] == "ok"
     assert "handoff" in model.requests[0].tool_names
     assert model.requests[1].tool_names == ("recall_memory",)
 
 
-async def test_chat_respects_key_permissions(lite: Site) -> None:
-    ben, reader = await lite.holder("ben"), await lite.holder("ann", read_only=True)
-    error(await ben.post(PATH, json=ASKED), 404, "NOT_FOUND")
-    error(await reader.post(PATH, json=ASKED), 403, "PERMISSION_DENIED")
-    error(await lite.client().post(PATH, json=ASKED), 401, "UNAUTHENTICATED")
-    assert (await lite.library.store.count())["messages"] == 0
+async def test_chat_respects_key_permissions(sqlite_service: HttpService) -> None:
+    ben, reader = (
+        await sqlite_service.client_with_key("ben"),
+        await sqlite_service.client_with_key("ann", read_only=True),
+    )
+    check_error(await ben.post(PATH, json=QUESTION), 404, "NOT_FOUND")
+    check_error(await reader.post(PATH, json=QUESTION), 403, "PERMISSION_DENIED")
+    check_error(await sqlite_service.client().post(PATH, json=QUESTION), 401, "UNAUTHENTICATED")
+    assert (await sqlite_service.library.store.count())["messages"] == 0
 
 
-async def test_disabled_user_is_refused(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", *CHAT)
-    await lite.library.store.owners.set_user_enabled("ann", False)
+async def test_disabled_user_is_refused(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", *CHAT)
+    await sqlite_service.library.store.owners.set_user_enabled("ann", False)
     for headers in ({}, STREAM):
-        answer = await ann.post(PATH, json=ASKED, headers=headers)
-        error(answer, 403, "PERMISSION_DENIED")
+        answer = await ann.post(PATH, json=QUESTION, headers=headers)
+        check_error(answer, 403, "PERMISSION_DENIED")
 
 
-async def test_duplicate_message_id_is_a_conflict(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", *CHAT)
+async def test_duplicate_message_id_is_a_conflict(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", *CHAT)
     for headers in ({}, STREAM):
-        answer = await ann.post(PATH, json={**ASKED, "message_id": "m001"}, headers=headers)
-        error(answer, 409, "CONFLICT")
+        answer = await ann.post(PATH, json={**QUESTION, "message_id": "m001"}, headers=headers)
+        check_error(answer, 409, "CONFLICT")
 
 
 MISTAKES: list[dict[str, Any]] = [
@@ -198,100 +214,100 @@ MISTAKES: list[dict[str, Any]] = [
     {"message": "x", "group": {"members": MEMBERS * 2, "answers": "bot", "speaker": "u1"}},
     {"group": {"members": MEMBERS, "answers": "bot", "speaker": "u1"}},
     {"group": {"members": MEMBERS, "answers": "bot", "mentions": ["eve"]}},
-    {"group": {"members": MEMBERS, "answers": "bot"}},  # to nothing
+    {"group": {"members": MEMBERS, "answers": "bot"}},  # without a message
     {"message": "x", "group": {"members": MEMBERS, "answers": "u1", "speaker": "u1"}},
-    {"message": "x", "instructions": "y", "group": {**SPOKEN, "answers": "bot"}},
+    {"message": "x", "instructions": "y", "group": {**GROUP, "answers": "bot"}},
 ]
 
 
-async def test_invalid_chat_requests_are_refused(lite: Site) -> None:
-    ann = await lite.holder("ann")
+async def test_invalid_chat_requests_are_refused(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
 
     async def check(body: dict[str, Any]) -> None:
         for headers in ({}, STREAM):
-            error(await ann.post(PATH, json=body, headers=headers), 400, "INVALID_ARGUMENT")
-        assert (await lite.library.store.count())["messages"] == 0
+            check_error(await ann.post(PATH, json=body, headers=headers), 400, "INVALID_ARGUMENT")
+        assert (await sqlite_service.library.store.count())["messages"] == 0
 
     await check_each_async(MISTAKES, check, lambda body: repr(body)[:200])
 
 
-async def test_error_message_uses_singular(lite: Site) -> None:
-    ann = await lite.holder("ann")
+async def test_error_message_uses_singular(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
     body = {"message": "x", "group": {"members": [], "answers": "bot", "speaker": "u1"}}
-    told = error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
-    assert "must have at least 1 item, and has 0" in json.dumps(told)
+    detail = check_error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
+    assert "must have at least 1 item, and has 0" in json.dumps(detail)
 
 
 class TestFailures:
     async def test_model_failure_is_reported_and_question_stored(
-        self, lite_library: Library
+        self, sqlite_library: Library
     ) -> None:
         secret = "no route to 10.0.0.7"
         model = ScriptedClient([fail("unreachable", secret)] * 2)
-        async with in_process(lite_library, model_client=model) as site:
-            client = await site.holder("ann", permissions=frozenset(["operator"]))
-            told = error(await client.post(PATH, json=ASKED), 503, "UNAVAILABLE")
-            assert secret not in json.dumps(told)
-            events = await events_of(client, ASKED, PATH)
+        async with serve_in_process(sqlite_library, model_client=model) as service:
+            client = await service.client_with_key("ann", permissions=frozenset(["operator"]))
+            detail = check_error(await client.post(PATH, json=QUESTION), 503, "UNAVAILABLE")
+            assert secret not in json.dumps(detail)
+            events = await events_of(client, QUESTION, PATH)
             assert [name for name, _ in events] == ["tool_call", "tool_result", "error"]
             assert events[-1][1]["error"]["code"] == "UNAVAILABLE"
-            assert (await site.library.store.count("ann"))["messages"] == 2
+            assert (await service.library.store.count("ann"))["messages"] == 2
             metrics = (await client.get("/metrics")).text
         assert 'memrecall_chat_turns_total{outcome="failed"} 2.0' in metrics
 
     async def test_failed_recall_does_not_fail_the_turn(
-        self, lite: Site, monkeypatch: pytest.MonkeyPatch
+        self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def broken(*_: Any) -> None:
             raise StorageUnreachable("/srv/secret.db is gone")
 
-        ann = await lite.holder("ann")
-        await write(ann, "ann", *CHAT)
-        monkeypatch.setattr(lite.library, "search", broken)
-        end = (await ann.post(PATH, json=ASKED)).json()
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
+        monkeypatch.setattr(sqlite_service.library, "search", broken)
+        end = (await ann.post(PATH, json=QUESTION)).json()
         assert end["tools"][0]["is_error"]
         assert end["text"] == "I cannot look it up at the moment, so I do not know."
         assert "secret.db" not in json.dumps(end)
 
 
 @pytest.mark.concurrent
-class TestGoingAway:
+class TestDisconnectAndShutdown:
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
     async def test_disconnect_cancels_the_turn(
-        self, lite_library: Library, headers: dict[str, str]
+        self, sqlite_library: Library, headers: dict[str, str]
     ) -> None:
-        async with stalled_site(lite_library) as (site, model):
-            ann = await site.holder("ann")
-            asking = asyncio.create_task(ann.post(PATH, json=ASKED, headers=headers))
+        async with stalled_service(sqlite_library) as (service, model):
+            ann = await service.client_with_key("ann")
+            asking = asyncio.create_task(ann.post(PATH, json=QUESTION, headers=headers))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             await asyncio.wait_for(model.cancelled.wait(), LIMIT)
-            await wait_until(lambda: len(site.app.service.limiter) == 0)
-            operator = await site.holder(permissions=frozenset(["operator"]))
-            told = (await operator.get("/metrics")).text
-            assert 'memrecall_chat_turns_total{outcome="cancelled"} 1.0' in told
-            assert (await site.library.store.count("ann"))["messages"] == 1
+            await wait_until(lambda: len(service.app.service.limiter) == 0)
+            operator = await service.client_with_key(permissions=frozenset(["operator"]))
+            metrics = (await operator.get("/metrics")).text
+            assert 'memrecall_chat_turns_total{outcome="cancelled"} 1.0' in metrics
+            assert (await service.library.store.count("ann"))["messages"] == 1
 
-    async def test_shutdown_ends_stream_with_error_event(self, lite_library: Library) -> None:
-        async with stalled_site(lite_library) as (site, model):
-            ann = await site.holder("ann")
-            asking = asyncio.create_task(ann.post(PATH, json=ASKED))
+    async def test_shutdown_ends_stream_with_error_event(self, sqlite_library: Library) -> None:
+        async with stalled_service(sqlite_library) as (service, model):
+            ann = await service.client_with_key("ann")
+            asking = asyncio.create_task(ann.post(PATH, json=QUESTION))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-            site.app.start_shutdown()
-            error(await asyncio.wait_for(asking, LIMIT), 503, "UNAVAILABLE")
+            service.app.start_shutdown()
+            check_error(await asyncio.wait_for(asking, LIMIT), 503, "UNAVAILABLE")
 
     async def test_turns_share_slots_with_recalls(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 1, "recall_queue": 0}
         async with (
-            opened(str(tmp_path / "a.db"), tmp_path, **limits) as library,
-            serving(library, model_client=Stalled()) as site,
+            open_library(str(tmp_path / "a.db"), tmp_path, **limits) as library,
+            serve_on_socket(library, model_client=StalledClient()) as service,
         ):
-            ann = await site.holder("ann")
-            running = asyncio.create_task(ann.post(PATH, json=ASKED))
-            await wait_until(lambda: len(site.app.service.limiter) == 1)
-            answer = await ann.post(PATH, json=ASKED)
-            error(answer, 429, "RESOURCE_EXHAUSTED")
+            ann = await service.client_with_key("ann")
+            running = asyncio.create_task(ann.post(PATH, json=QUESTION))
+            await wait_until(lambda: len(service.app.service.limiter) == 1)
+            answer = await ann.post(PATH, json=QUESTION)
+            check_error(answer, 429, "RESOURCE_EXHAUSTED")
             assert int(answer.headers["retry-after"]) > 0
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Cursors: they cannot be forged or lent, and pages put together are what was there at first."""
+"""Cursors: bound to their user and query, and pages form a consistent snapshot."""
 
 import base64
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from memrecall.scope import Scope
 from memrecall.types import NewMemory, Origin
 
-from .site import Site, at, error, ids, in_process, opened, said, write
+from .http_service import (
+    HttpService,
+    check_error,
+    make_message,
+    message_ids,
+    open_library,
+    serve_in_process,
+    timestamp,
+    write_messages,
+)
 
 RANGE = "/v1/users/ann/messages"
 SEARCH = "/v1/messages/lexical_search"
@@ -24,41 +33,42 @@ async def search(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
 
 
 async def first_cursors(client: httpx.AsyncClient) -> tuple[str, str]:
-    """Where a read and a search of Ann's messages go on."""
-    read = await client.get(RANGE, params={"page_size": 2})
-    found = await search(client, page_size=2)
-    return read.json()["next_cursor"], found.json()["next_cursor"]
+    """Return the next cursors of a read and of a search of Ann's messages."""
+    page = await client.get(RANGE, params={"page_size": 2})
+    results = await search(client, page_size=2)
+    return page.json()["next_cursor"], results.json()["next_cursor"]
 
 
-async def test_cursor_is_bound_to_user_and_query(lite: Site) -> None:
-    both = await lite.holder("ann", "ben")
+async def test_cursor_is_bound_to_user_and_query(sqlite_service: HttpService) -> None:
+    both = await sqlite_service.client_with_key("ann", "ben")
     for user in ("ann", "ben"):
-        await write(both, user, *(said(n, "tea") for n in range(6)))
-    read, found = await first_cursors(both)
+        await write_messages(both, user, *(make_message(n, "tea") for n in range(6)))
+    range_cursor, search_cursor = await first_cursors(both)
     for path, query in [
-        ("/v1/users/ben/messages", {"cursor": read}),
-        (RANGE, {"cursor": read, "role": "user"}),
-        (RANGE, {"cursor": read, "since": at(0)}),
-        (RANGE, {"cursor": found}),
+        ("/v1/users/ben/messages", {"cursor": range_cursor}),
+        (RANGE, {"cursor": range_cursor, "role": "user"}),
+        (RANGE, {"cursor": range_cursor, "since": timestamp(0)}),
+        (RANGE, {"cursor": search_cursor}),
     ]:
-        error(await both.get(path, params=query), 400, "INVALID_ARGUMENT")
-    lent: list[dict[str, Any]] = [
-        {"cursor": found, "user_id": "ben"},
-        {"cursor": found, "query_text": "tea cup"},
-        {"cursor": found, "filter": {"role": "user"}},
-        {"cursor": found, "filter": {"time_range": {"since": at(0)}}},
-        {"cursor": read},
+        check_error(await both.get(path, params=query), 400, "INVALID_ARGUMENT")
+    foreign_requests: list[dict[str, Any]] = [
+        {"cursor": search_cursor, "user_id": "ben"},
+        {"cursor": search_cursor, "query_text": "tea cup"},
+        {"cursor": search_cursor, "filter": {"role": "user"}},
+        {"cursor": search_cursor, "filter": {"time_range": {"since": timestamp(0)}}},
+        {"cursor": range_cursor},
     ]
-    for fields in lent:
-        error(await search(both, **fields), 400, "INVALID_ARGUMENT")
-    helper = await lite.holder("ann", agent_id="default")  # another key: another view
-    error(await helper.get(RANGE, params={"cursor": read}), 400, "INVALID_ARGUMENT")
-    error(await search(helper, cursor=found), 400, "INVALID_ARGUMENT")
+    for fields in foreign_requests:
+        check_error(await search(both, **fields), 400, "INVALID_ARGUMENT")
+    # A key of another agent sees other messages.
+    helper = await sqlite_service.client_with_key("ann", agent_id="default")
+    check_error(await helper.get(RANGE, params={"cursor": range_cursor}), 400, "INVALID_ARGUMENT")
+    check_error(await search(helper, cursor=search_cursor), 400, "INVALID_ARGUMENT")
 
 
-async def test_forged_cursor_is_refused(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", *(said(n, "tea") for n in range(6)))
+async def test_forged_cursor_is_refused(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", *(make_message(n, "tea") for n in range(6)))
     for cursor in await first_cursors(ann):
         data = bytearray(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         forged = ["x", "!", cursor[:-4], f"{cursor}AAAA", "é", "A" * 500]
@@ -67,67 +77,80 @@ async def test_forged_cursor_is_refused(lite: Site) -> None:
             changed[place] ^= 1
             forged.append(base64.urlsafe_b64encode(bytes(changed)).decode().rstrip("="))
         for text in forged:
-            error(await ann.get(RANGE, params={"cursor": text}), 400, "INVALID_ARGUMENT")
-            error(await search(ann, cursor=text), 400, "INVALID_ARGUMENT")
+            check_error(await ann.get(RANGE, params={"cursor": text}), 400, "INVALID_ARGUMENT")
+            check_error(await search(ann, cursor=text), 400, "INVALID_ARGUMENT")
 
 
-async def test_page_size_may_change_between_pages(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", *(said(n, "tea") for n in range(6)))
-    read, found = await first_cursors(ann)
+async def test_page_size_may_change_between_pages(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", *(make_message(n, "tea") for n in range(6)))
+    range_cursor, search_cursor = await first_cursors(ann)
     rest = ["m003", "m002", "m001", "m000"]
-    assert ids(await ann.get(RANGE, params={"cursor": read, "page_size": 9})) == rest
-    found_rest = await search(ann, cursor=found, page_size=9, return_fields=["role"])
-    assert ids(found_rest) == rest
+    assert (
+        message_ids(await ann.get(RANGE, params={"cursor": range_cursor, "page_size": 9})) == rest
+    )
+    found_rest = await search(ann, cursor=search_cursor, page_size=9, return_fields=["role"])
+    assert message_ids(found_rest) == rest
 
 
 async def test_cursor_works_in_another_process(location: str, tmp_path: Path) -> None:
-    async with opened(location, tmp_path) as library, in_process(library) as site:
-        key = await site.key("ann")
-        ann = site.client(key)
-        await write(ann, "ann", *(said(n, f"tea {'tea ' * (n % 4)}") for n in range(30)))
-        whole = ids(await search(ann, page_size=200))
-        read, found = await first_cursors(ann)
-    async with opened(location, tmp_path / "elsewhere") as library, in_process(library) as site:
-        ann = site.client(key)
-        late = [said(n, "tea tea tea tea tea", message_id=f"late{n}") for n in range(-20, 20)]
-        await write(ann, "ann", *late)
-        assert ids(await search(ann, cursor=found, page_size=200)) == whole[2:]
-        rest = ids(await ann.get(RANGE, params={"cursor": read, "page_size": 200}))
+    async with open_library(location, tmp_path) as library, serve_in_process(library) as service:
+        key = await service.create_key("ann")
+        ann = service.client(key)
+        await write_messages(
+            ann, "ann", *(make_message(n, f"tea {'tea ' * (n % 4)}") for n in range(30))
+        )
+        whole = message_ids(await search(ann, page_size=200))
+        range_cursor, search_cursor = await first_cursors(ann)
+    async with (
+        open_library(location, tmp_path / "elsewhere") as library,
+        serve_in_process(library) as service,
+    ):
+        ann = service.client(key)
+        late = [
+            make_message(n, "tea tea tea tea tea", message_id=f"late{n}") for n in range(-20, 20)
+        ]
+        await write_messages(ann, "ann", *late)
+        assert message_ids(await search(ann, cursor=search_cursor, page_size=200)) == whole[2:]
+        rest = message_ids(await ann.get(RANGE, params={"cursor": range_cursor, "page_size": 200}))
         assert [key for key in rest if key.startswith("m")] == [
             f"m{n:03}" for n in reversed(range(28))
         ]
 
 
-async def test_erased_messages_are_missing_from_later_pages(site: Site) -> None:
-    ann = await site.holder("ann")
+async def test_erased_messages_are_missing_from_later_pages(service: HttpService) -> None:
+    ann = await service.client_with_key("ann")
     messages = [
-        said(n, f"tea {'tea ' * (n % 5)}", session_id="gone" if n % 3 == 0 else "kept")
+        make_message(n, f"tea {'tea ' * (n % 5)}", session_id="gone" if n % 3 == 0 else "kept")
         for n in range(40)
     ]
-    await write(ann, "ann", *messages)
-    before = ids(await search(ann, page_size=200))
+    await write_messages(ann, "ann", *messages)
+    before = message_ids(await search(ann, page_size=200))
     first = (await search(ann, page_size=7)).json()
 
-    await site.library.erase_session("ann", "gone")
-    await write(ann, "ann", *(said(n, "tea", message_id=f"late{n}") for n in range(50)))
+    await service.library.erase_session("ann", "gone")
+    await write_messages(
+        ann, "ann", *(make_message(n, "tea", message_id=f"late{n}") for n in range(50))
+    )
 
-    rest = ids(await search(ann, page_size=200, cursor=first["next_cursor"]))
+    rest = message_ids(await search(ann, page_size=200, cursor=first["next_cursor"]))
     assert rest == [key for key in before[7:] if int(key[1:]) % 3]
 
 
-async def test_memories_do_not_shift_message_pages(site: Site) -> None:
-    ann = await site.holder("ann")
-    await write(ann, "ann", *(said(n, f"tea {'cup ' * (n % 7)}") for n in range(20)))
+async def test_memories_do_not_shift_message_pages(service: HttpService) -> None:
+    ann = await service.client_with_key("ann")
+    await write_messages(
+        ann, "ann", *(make_message(n, f"tea {'cup ' * (n % 7)}") for n in range(20))
+    )
     text = "tea OR cup"
-    whole = ids(await search(ann, query_text=text, page_size=200))
+    whole = message_ids(await search(ann, query_text=text, page_size=200))
     first = (await search(ann, query_text=text, page_size=3)).json()
     notes = [NewMemory(content="tea tea", memory_key=f"k{n}") for n in range(5)]
-    await site.library.add_memories(Scope("ann"), notes, origin=Origin.USER, actor="test")
-    site.library.cache.forget("ann")  # as after a restart
+    await service.library.add_memories(Scope("ann"), notes, origin=Origin.USER, actor="test")
+    service.library.cache.forget("ann")  # as after a restart
     rest = await search(ann, query_text=text, page_size=200, cursor=first["next_cursor"])
-    assert ids(rest) == whole[3:]
-    assert ids(await search(ann, query_text=text, page_size=200)) == whole
+    assert message_ids(rest) == whole[3:]
+    assert message_ids(await search(ann, query_text=text, page_size=200)) == whole
 
 
 # Few values, so that times and scores are often the same.
@@ -146,15 +169,19 @@ FILTERS = st.fixed_dictionaries(
     optional={
         "role": st.sampled_from(["user", "assistant"]),
         "time_range": st.fixed_dictionaries(
-            {}, optional={"since": st.sampled_from([at(1), at(2)]), "until": st.just(at(4))}
+            {},
+            optional={
+                "since": st.sampled_from([timestamp(1), timestamp(2)]),
+                "until": st.just(timestamp(4)),
+            },
         ),
     },
 )
 QUERIES = st.sampled_from(["tea", "tea OR cup", "茶 OR cup", "NOT cup"])
 
 
-class Shelf:
-    """Users' messages, each example under a user of its own."""
+class PagedReader:
+    """Writes and reads the messages of one example, which has its own user."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
@@ -169,48 +196,52 @@ class Shelf:
         batch = []
         for minute, content, role in messages:
             self.written += 1
-            # Ids that do not sort by when they were written.
+            # The order of the ids differs from the order of writing.
             name = f"{self.written * 7919 % 1000:03}-{self.written}"
-            batch.append(said(minute, content, message_id=name, role=role))
+            batch.append(make_message(minute, content, message_id=name, role=role))
         if batch:
-            await write(self.client, self.user, *batch)
+            await write_messages(self.client, self.user, *batch)
 
-    async def read(self, wanted: dict[str, Any], size: int, cursor: str | None) -> httpx.Response:
-        times = wanted.get("time_range", {})
-        query = {"page_size": size, "cursor": cursor, "role": wanted.get("role"), **times}
-        given = {name: value for name, value in query.items() if value is not None}
-        return await self.client.get(f"/v1/users/{self.user}/messages", params=given)
+    async def read(
+        self, conditions: dict[str, Any], size: int, cursor: str | None
+    ) -> httpx.Response:
+        times = conditions.get("time_range", {})
+        query = {"page_size": size, "cursor": cursor, "role": conditions.get("role"), **times}
+        parameters = {name: value for name, value in query.items() if value is not None}
+        return await self.client.get(f"/v1/users/{self.user}/messages", params=parameters)
 
     async def search(
-        self, text: str, wanted: dict[str, Any], size: int, cursor: str | None
+        self, text: str, conditions: dict[str, Any], size: int, cursor: str | None
     ) -> httpx.Response:
-        body = {"user_id": self.user, "query_text": text, "filter": wanted, "page_size": size}
+        body = {"user_id": self.user, "query_text": text, "filter": conditions, "page_size": size}
         return await self.client.post(SEARCH, json={**body, "cursor": cursor})
 
 
 @pytest.fixture
-async def shelf(site: Site) -> Shelf:
-    return Shelf(await site.holder())
+async def reader(service: HttpService) -> PagedReader:
+    return PagedReader(await service.client_with_key())
 
 
 Ask = Callable[[int, str | None], Awaitable[httpx.Response]]
 
 
-async def walk(shelf: Shelf, ask: Ask, size: int, later: list[Any]) -> tuple[list[str], list[str]]:
-    """What the first moment holds in one page, and what small pages give while more is written."""
-    whole = ids(await ask(200, None))
+async def read_all_pages(
+    reader: PagedReader, ask: Ask, size: int, later: list[Any]
+) -> tuple[list[str], list[str]]:
+    """Return the ids of one large page, and of small pages read between later writes."""
+    whole = message_ids(await ask(200, None))
     pages: list[str] = []
     cursor = None
     writes = iter(later)
     while True:
         answer = await ask(size, cursor)
-        page = ids(answer)
+        page = message_ids(answer)
         assert len(page) <= size
         pages += page
         cursor = answer.json()["next_cursor"]
         if cursor is None:
             return whole, pages
-        await shelf.write(next(writes, []))
+        await reader.write(next(writes, []))
 
 
 SIZES = st.integers(1, 5)
@@ -218,15 +249,15 @@ examples = settings(max_examples=25, suppress_health_check=[HealthCheck.function
 
 
 @examples
-@given(first=MESSAGES, later=LATER, wanted=FILTERS, size=SIZES)
+@given(first=MESSAGES, later=LATER, conditions=FILTERS, size=SIZES)
 async def test_range_pages_form_a_consistent_snapshot(
-    shelf: Shelf, first: Any, later: Any, wanted: dict[str, Any], size: int
+    reader: PagedReader, first: Any, later: Any, conditions: dict[str, Any], size: int
 ) -> None:
-    shelf.examples += 1
-    await shelf.write(first)
+    reader.examples += 1
+    await reader.write(first)
 
-    whole, pages = await walk(
-        shelf, lambda size, cursor: shelf.read(wanted, size, cursor), size, later
+    whole, pages = await read_all_pages(
+        reader, lambda size, cursor: reader.read(conditions, size, cursor), size, later
     )
 
     assert len(set(pages)) == len(pages)
@@ -235,15 +266,15 @@ async def test_range_pages_form_a_consistent_snapshot(
 
 
 @examples
-@given(first=MESSAGES, later=LATER, wanted=FILTERS, size=SIZES, text=QUERIES)
+@given(first=MESSAGES, later=LATER, conditions=FILTERS, size=SIZES, text=QUERIES)
 async def test_search_pages_form_a_consistent_snapshot(
-    shelf: Shelf, first: Any, later: Any, wanted: dict[str, Any], size: int, text: str
+    reader: PagedReader, first: Any, later: Any, conditions: dict[str, Any], size: int, text: str
 ) -> None:
-    shelf.examples += 1
-    await shelf.write(first)
+    reader.examples += 1
+    await reader.write(first)
 
-    whole, pages = await walk(
-        shelf, lambda size, cursor: shelf.search(text, wanted, size, cursor), size, later
+    whole, pages = await read_all_pages(
+        reader, lambda size, cursor: reader.search(text, conditions, size, cursor), size, later
     )
 
-    assert pages == whole  # what came later changes nothing at all
+    assert pages == whole  # later writes change nothing

@@ -1,4 +1,4 @@
-"""Whatever goes wrong has one shape, a stable code, and tells nothing it should not."""
+"""Errors: one shape, stable codes, and no internal details."""
 
 import logging
 from typing import Any
@@ -20,15 +20,15 @@ from memrecall.errors import (
 from memrecall.server.errors import STATUS, problem_from_error
 from tests.cases import check_each
 
-from .site import Site, error, said, write
+from .http_service import HttpService, check_error, make_message, write_messages
 
 SECRET = "/srv/data/people.db"
 
 
-async def test_unknown_paths_and_methods_are_refused(lite: Site) -> None:
-    client = await lite.holder()
+async def test_unknown_paths_and_methods_are_refused(sqlite_service: HttpService) -> None:
+    client = await sqlite_service.client_with_key()
     for path in ("/", "/v1", "/v1/users", "/v1/users//messages", "/v1/users/ann/messages/"):
-        error(await client.get(path), 404, "NOT_FOUND")
+        check_error(await client.get(path), 404, "NOT_FOUND")
     for method, path, allowed in [
         ("DELETE", "/v1/users/ann/messages", "GET, POST"),
         ("PUT", "/v1/users/ann/recall", "POST"),
@@ -40,7 +40,7 @@ async def test_unknown_paths_and_methods_are_refused(lite: Site) -> None:
         assert answer.status_code == 405
         assert answer.headers["allow"] == allowed
         if method != "HEAD":
-            error(answer, 405, "INVALID_ARGUMENT")
+            check_error(answer, 405, "INVALID_ARGUMENT")
 
 
 FAULTS: list[tuple[MemrecallError, int, str]] = [
@@ -72,41 +72,43 @@ def test_every_error_code_has_a_status() -> None:
 
 
 async def test_bug_reveals_only_its_request_id(
-    lite: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", said(1))
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1))
 
-    async def break_down(*_: Any, **__: Any) -> None:
+    async def fail_unexpectedly(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("a secret content")
 
-    monkeypatch.setattr(lite.library, "find_messages", break_down)
+    monkeypatch.setattr(sqlite_service.library, "find_messages", fail_unexpectedly)
     caplog.set_level(logging.INFO, "memrecall.server")
     query = {"user_id": "ann", "query_text": "a secret query"}
 
     answer = await ann.post("/v1/messages/lexical_search", json=query)
 
-    told = error(answer, 500, "INTERNAL")
-    assert told["details"] == {"request_id": answer.headers["x-request-id"]}
+    detail = check_error(answer, 500, "INTERNAL")
+    assert detail["details"] == {"request_id": answer.headers["x-request-id"]}
     assert "secret" not in answer.text
     assert "Traceback" not in answer.text
     bug, line = (record.__dict__["fields"] for record in caplog.records[-2:])
     assert bug["error"] == "ZeroDivisionError"
-    assert any("break_down" in place for place in bug["at"])
+    assert any("fail_unexpectedly" in place for place in bug["at"])
     assert line["status"] == 500
     assert bug["request_id"] == line["request_id"] == answer.headers["x-request-id"]
     assert "secret" not in str([record.__dict__ for record in caplog.records])
 
 
-async def test_database_failure_is_unavailable(lite: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", said(1))
+async def test_database_failure_is_unavailable(
+    sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1))
 
     async def busy(*_: Any, **__: Any) -> None:
         raise StorageBusy(f"{SECRET}: database is locked")
 
-    monkeypatch.setattr(lite.library, "add_entries", busy)
-    answer = await ann.post("/v1/users/ann/messages", json={"messages": [said(2)]})
-    told = error(answer, 503, "UNAVAILABLE")
-    assert SECRET not in str(told)
+    monkeypatch.setattr(sqlite_service.library, "add_entries", busy)
+    answer = await ann.post("/v1/users/ann/messages", json={"messages": [make_message(2)]})
+    detail = check_error(answer, 503, "UNAVAILABLE")
+    assert SECRET not in str(detail)
     assert answer.headers["retry-after"] == "1"

@@ -1,4 +1,4 @@
-"""Every endpoint there is, called with another user's key: no byte of Ann's comes back."""
+"""No endpoint returns data of one user to the key of another."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, Origin
 
-from .site import Site, said, write
+from .http_service import HttpService, make_message, write_messages
 
 CANARY = "zqcanaryzq"
 PUBLIC = {"/healthz", "/metrics"}
@@ -26,7 +26,7 @@ def substituted(template: str, values: dict[str, str]) -> str:
 
 
 def bodies(document: dict[str, Any], operation: dict[str, Any], user: str) -> Iterator[Any]:
-    """Bodies for an operation, for that user where it names one."""
+    """Yield request bodies of an operation that name this user."""
     content = operation.get("requestBody", {}).get("content", {})
     if not content:
         yield None
@@ -45,7 +45,7 @@ def bodies(document: dict[str, Any], operation: dict[str, Any], user: str) -> It
 async def ask_everything(
     client: httpx.AsyncClient, user: str, ids: dict[str, str]
 ) -> list[tuple[str, httpx.Response]]:
-    """Every operation of the document, as that user's, for the things of those ids."""
+    """Call every operation of the document for this user with these ids."""
     document = (await client.get("/openapi.json")).json()
     answers = []
     for template, item in document["paths"].items():
@@ -65,64 +65,66 @@ async def ask_everything(
 
 
 def queries(operation: dict[str, Any], user: str) -> dict[str, Any]:
-    """The query parameters that name somebody, or that keep a deletion from being one."""
-    given = [p["name"] for p in operation.get("parameters", []) if p["in"] == "query"]
-    known = {"user_id": user, "dry_run": True, "entity": CANARY}
-    return {name: value for name, value in known.items() if name in given}
+    """Return the query parameters that name the user, and those that make a deletion a dry run."""
+    names = [p["name"] for p in operation.get("parameters", []) if p["in"] == "query"]
+    fixed_values = {"user_id": user, "dry_run": True, "entity": CANARY}
+    return {name: value for name, value in fixed_values.items() if name in names}
 
 
-async def remember(site: Site, user: str, text: str) -> dict[str, str]:
-    """A memory, a relation and finished background work of a user; their ids."""
+async def remember(service: HttpService, user: str, text: str) -> dict[str, str]:
+    """Store a memory, a relation and a finished job of a user, and return their ids."""
     scope = Scope(user)
     memory = NewMemory(content=text, memory_key=f"k-{user}")
-    await site.library.add_memories(scope, [memory], origin=Origin.USER, actor="test")
-    await site.library.store.graph(scope).add({}, [NewRelation(text, "is", text)])
-    owner = await site.holder(user)
+    await service.library.add_memories(scope, [memory], origin=Origin.USER, actor="test")
+    await service.library.store.graph(scope).add({}, [NewRelation(text, "is", text)])
+    owner = await service.client_with_key(user)
     body = {"messages": f"I live in {text}.", "background": True}
     begun = (await owner.post("/v1/memories", json=body)).json()
-    await site.app.service.memory.job(begun["job"]["job_id"], wait=True)
+    await service.app.service.memory.job(begun["job"]["job_id"], wait=True)
     return {"memory_id": f"k-{user}", "job_id": begun["job"]["job_id"]}
 
 
-async def test_no_endpoint_returns_data_of_other_users(site: Site) -> None:
-    owner = await site.holder("ann")
-    await write(owner, "ann", *(said(n, f"{CANARY} {n}", speaker=CANARY) for n in range(5)))
-    hers = await remember(site, "ann", CANARY)
+async def test_no_endpoint_returns_data_of_other_users(service: HttpService) -> None:
+    owner = await service.client_with_key("ann")
+    await write_messages(
+        owner, "ann", *(make_message(n, f"{CANARY} {n}", speaker=CANARY) for n in range(5))
+    )
+    ann_ids = await remember(service, "ann", CANARY)
     memory = NewMemory(content=CANARY, memory_key="k", sensitive=True)
-    await site.library.add_memories(Scope("ann"), [memory], origin=Origin.USER, actor="test")
-    stranger = await site.holder("ben", permissions=EVERYTHING)
-    await write(stranger, "ben", said(1, "hello"))
-    his = await remember(site, "ben", "Oslo")
-    before = await site.library.store.count("ann")
+    await service.library.add_memories(Scope("ann"), [memory], origin=Origin.USER, actor="test")
+    stranger = await service.client_with_key("ben", permissions=EVERYTHING)
+    await write_messages(stranger, "ben", make_message(1, "hello"))
+    ben_ids = await remember(service, "ben", "Oslo")
+    before = await service.library.store.count("ann")
 
-    asked = 0
+    requests = 0
     for user in ("ann", "ben"):
-        for ids in (hers, his, dict.fromkeys(hers, CANARY)):
+        for ids in (ann_ids, ben_ids, dict.fromkeys(ann_ids, CANARY)):
             for message in ("m001", CANARY):
                 walk = await ask_everything(stranger, user, {"message_id": message, **ids})
                 for name, answer in walk:
-                    asked += 1
+                    requests += 1
                     leaked = json.dumps(answer.text).count(CANARY)
-                    # A recall tells its asker what was asked: that is Ben's own word.
+                    # A recall returns its own question, which is Ben's.
                     own = json.dumps(answer.request.content.decode()).count(CANARY)
                     assert not leaked or (own and user == "ben"), (name, answer.text)
                     if user == "ann":
                         assert answer.status_code == 404, (name, answer.text)
                         assert "m00" not in answer.text
 
-    assert asked > 200
-    assert await site.library.store.count("ann") == before
+    assert requests > 200
+    assert await service.library.store.count("ann") == before
 
 
-async def test_endpoint_walk_returns_own_data(lite: Site) -> None:
-    """The test above would pass if nothing worked at all."""
-    ann = await lite.holder("ann")
-    await write(ann, "ann", *(said(n, f"{CANARY} {n}") for n in range(5)))
-    hers = await remember(lite, "ann", CANARY)
-    answers = await ask_everything(ann, "ann", {"message_id": "m001", **hers})
+async def test_endpoint_walk_returns_own_data(sqlite_service: HttpService) -> None:
+    """Without this, the previous test would also pass if every request failed."""
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", *(make_message(n, f"{CANARY} {n}") for n in range(5)))
+    ann_ids = await remember(sqlite_service, "ann", CANARY)
+    answers = await ask_everything(ann, "ann", {"message_id": "m001", **ann_ids})
     assert {answer.status_code for _, answer in answers} == {200}
-    seen = {" ".join(name.split()[:2]) for name, answer in answers if CANARY in answer.text}
-    blind = {" ".join(name.split()[:2]) for name, _ in answers} - seen
+    operations = {" ".join(name.split()[:2]) for name, answer in answers if CANARY in answer.text}
+    blind = {" ".join(name.split()[:2]) for name, _ in answers} - operations
     assert blind == {
         "post /v1/users/{user_id}/messages",
         "post /v1/memories",
@@ -131,14 +133,14 @@ async def test_endpoint_walk_returns_own_data(lite: Site) -> None:
         "patch /v1/memories/{memory_id}",
         "post /v1/memories/{memory_id}/undo",
         "post /v1/users/{user_id}/chat",
-    }  # those that write
+    }  # operations that write
 
 
-async def test_scores_do_not_depend_on_other_users(lite: Site) -> None:
-    client = await lite.holder()
-    await write(client, "ann", *(said(n, f"tea {n}") for n in range(5)))
+async def test_scores_do_not_depend_on_other_users(sqlite_service: HttpService) -> None:
+    client = await sqlite_service.client_with_key()
+    await write_messages(client, "ann", *(make_message(n, f"tea {n}") for n in range(5)))
     query = {"user_id": "ann", "query_text": "tea"}
     alone = (await client.post("/v1/messages/lexical_search", json=query)).json()
-    await write(client, "ben", *(said(n, "tea tea tea") for n in range(50)))
-    lite.library.cache.forget("ann")
+    await write_messages(client, "ben", *(make_message(n, "tea tea tea") for n in range(50)))
+    sqlite_service.library.cache.forget("ann")
     assert (await client.post("/v1/messages/lexical_search", json=query)).json() == alone

@@ -1,20 +1,27 @@
-"""`POST /v1/messages/lexical_search`: messages by their words."""
+"""`POST /v1/messages/lexical_search`: messages by words."""
 
 from typing import Any
 
 import httpx
 import pytest
 
-from .site import Site, at, error, ids, said, write
+from .http_service import (
+    HttpService,
+    check_error,
+    make_message,
+    message_ids,
+    timestamp,
+    write_messages,
+)
 
 PATH = "/v1/messages/lexical_search"
 CHAT = [
-    said(1, "我不吃辣，火锅要清汤"),
-    said(2, "好的，不吃辣"),
-    said(3, "周末去吃火锅吧"),
-    said(4, "Shall we book the hotpot restaurant?"),
-    said(5, "hotpot hotpot hotpot"),
-    said(6, "The configuration of the database"),
+    make_message(1, "我不吃辣，火锅要清汤"),
+    make_message(2, "好的，不吃辣"),
+    make_message(3, "周末去吃火锅吧"),
+    make_message(4, "Shall we book the hotpot restaurant?"),
+    make_message(5, "hotpot hotpot hotpot"),
+    make_message(6, "The configuration of the database"),
 ]
 
 
@@ -29,7 +36,7 @@ async def search(client: httpx.AsyncClient, query_text: str, **fields: Any) -> h
 
 
 async def numbers(client: httpx.AsyncClient, query_text: str, **fields: Any) -> list[int]:
-    return [int(key[1:]) for key in ids(await search(client, query_text, **fields))]
+    return [int(key[1:]) for key in message_ids(await search(client, query_text, **fields))]
 
 
 QUERIES: list[tuple[str, set[int]]] = [
@@ -47,19 +54,19 @@ QUERIES: list[tuple[str, set[int]]] = [
 
 
 async def test_query_language_selects_messages(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *CHAT)
+    await write_messages(ann, "ann", *CHAT)
     for query, expected in QUERIES:
         assert set(await numbers(ann, query)) == expected, query
 
 
 async def test_filters_apply_before_ranking(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *CHAT)
+    await write_messages(ann, "ann", *CHAT)
     everything = "火锅 OR hotpot OR 不吃辣"
     for fields, expected in [
         ({"role": "user"}, {1, 3, 5}),
-        ({"time_range": {"since": at(3)}}, {3, 4, 5}),
-        ({"time_range": {"until": at(3)}}, {1, 2}),
-        ({"time_range": {"since": at(2), "until": at(4)}, "role": "assistant"}, {2}),
+        ({"time_range": {"since": timestamp(3)}}, {3, 4, 5}),
+        ({"time_range": {"until": timestamp(3)}}, {1, 2}),
+        ({"time_range": {"since": timestamp(2), "until": timestamp(4)}, "role": "assistant"}, {2}),
         ({"time_range": {}}, {1, 2, 3, 4, 5}),
         ({}, {1, 2, 3, 4, 5}),
     ]:
@@ -67,7 +74,7 @@ async def test_filters_apply_before_ranking(ann: httpx.AsyncClient) -> None:
 
 
 async def test_most_relevant_messages_come_first(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *CHAT)
+    await write_messages(ann, "ann", *CHAT)
     answer = (await search(ann, "hotpot")).json()
     assert [item["message_id"] for item in answer["items"]] == ["m005", "m004"]
     first, second = answer["scores"]
@@ -76,35 +83,37 @@ async def test_most_relevant_messages_come_first(ann: httpx.AsyncClient) -> None
 
 
 async def test_ties_are_ordered_by_time_then_id(ann: httpx.AsyncClient) -> None:
-    same = [said(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"]
-    await write(ann, "ann", *same)
-    found = ids(await search(ann, "same"))
-    assert found == ["3a", "3b", "3c", "2a", "2b", "2c", "1a", "1b", "1c"]
+    same = [make_message(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"]
+    await write_messages(ann, "ann", *same)
+    hits = message_ids(await search(ann, "same"))
+    assert hits == ["3a", "3b", "3c", "2a", "2b", "2c", "1a", "1b", "1c"]
 
 
 async def test_highlights_mark_query_words(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *CHAT)
+    await write_messages(ann, "ann", *CHAT)
     answer = (await search(ann, '"不吃辣" AND 火锅')).json()
     (highlight,) = answer["highlights"]
     assert highlight["message_id"] == "m001"
     assert highlight["snippets"] == ["我<em>不吃辣</em>，<em>火锅</em>要清汤"]
 
 
-async def test_return_fields_limit_the_response(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", *CHAT)
+async def test_return_fields_limit_the_response(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", *CHAT)
     (item,) = (await search(ann, "周末", return_fields=["content"])).json()["items"]
     assert item == {"message_id": "m003", "content": "周末去吃火锅吧"}
     (item,) = (await search(ann, "周末", return_fields=[])).json()["items"]
     assert item == {"message_id": "m003"}
-    wanted = ["message_id", "ts", "role", "content"]
-    (item,) = (await search(ann, "周末", return_fields=wanted)).json()["items"]
-    assert set(item) == set(wanted)
-    error(await search(ann, "周末", return_fields=["search_text"]), 400, "INVALID_ARGUMENT")
+    fields = ["message_id", "ts", "role", "content"]
+    (item,) = (await search(ann, "周末", return_fields=fields)).json()["items"]
+    assert set(item) == set(fields)
+    check_error(await search(ann, "周末", return_fields=["search_text"]), 400, "INVALID_ARGUMENT")
 
 
 async def test_pages_cover_all_results_once(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *(said(n, f"tea {'tea ' * (n % 5)}") for n in range(60)))
+    await write_messages(
+        ann, "ann", *(make_message(n, f"tea {'tea ' * (n % 5)}") for n in range(60))
+    )
     first = (await search(ann, "tea")).json()
     assert len(first["items"]) == 50
     second = (await search(ann, "tea", cursor=first["next_cursor"])).json()
@@ -133,7 +142,7 @@ MISTAKES: list[dict[str, Any]] = [
     {"query_text": "tea", "filter": {"role": "robot"}},
     {"query_text": "tea", "filter": {"session": "s"}},
     {"query_text": "tea", "filter": {"time_range": {"since": "soon"}}},
-    {"query_text": "tea", "filter": {"time_range": {"since": at(2), "until": at(1)}}},
+    {"query_text": "tea", "filter": {"time_range": {"since": timestamp(2), "until": timestamp(1)}}},
     {"query_text": "tea", "unknown": 1},
     {"query_text": "tea", "cursor": "c_9f2c1b0a"},
     {"query_text": "tea", "user_id": ""},
@@ -142,22 +151,24 @@ MISTAKES: list[dict[str, Any]] = [
 ]
 
 
-async def test_invalid_searches_are_refused(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", *CHAT)
+async def test_invalid_searches_are_refused(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", *CHAT)
     for fields in MISTAKES:
         answer = await ann.post(PATH, json={"user_id": "ann", **fields})
-        error(answer, 400, "INVALID_ARGUMENT")
-    syntax = error(await search(ann, "tea AND (cup"), 400, "INVALID_ARGUMENT")
+        check_error(answer, 400, "INVALID_ARGUMENT")
+    syntax = check_error(await search(ann, "tea AND (cup"), 400, "INVALID_ARGUMENT")
     assert syntax["details"] == {"position": 8}
 
 
-async def test_search_of_messages_excludes_memories(lite: Site) -> None:
+async def test_search_of_messages_excludes_memories(sqlite_service: HttpService) -> None:
     from memrecall.scope import Scope
     from memrecall.types import NewMemory, Origin
 
-    ann = await lite.holder("ann")
-    await write(ann, "ann", said(1, "green tea"))
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1, "green tea"))
     memory = NewMemory(content="tea tea tea")
-    await lite.library.add_memories(Scope("ann"), [memory], origin=Origin.USER, actor="test")
+    await sqlite_service.library.add_memories(
+        Scope("ann"), [memory], origin=Origin.USER, actor="test"
+    )
     assert await numbers(ann, "tea") == [1]

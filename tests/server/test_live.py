@@ -1,4 +1,4 @@
-"""Recalls that run now, and who may see them."""
+"""Running recalls, and who may see them."""
 
 from memrecall.agent.trace import StartEvent
 from memrecall.scope import Permission, Scope

@@ -1,4 +1,4 @@
-"""Counting over time: classes of times, percentiles, and what is written down when."""
+"""Usage counters: histogram labels, percentiles and periodic writes."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -28,11 +28,11 @@ def test_estimated_percentile_is_in_the_right_bucket(seconds: list[float], share
     for each in seconds:
         counts[latency_label(each)] = counts.get(latency_label(each), 0) + 1
     true = sorted(seconds)[max(math.ceil(share * len(seconds)) - 1, 0)]
-    told = estimate_percentile(counts, share)
-    assert told is not None
+    estimate = estimate_percentile(counts, share)
+    assert estimate is not None
     upper = float(latency_label(true))
     lower = max([0.0, *(bound for bound in BOUNDS if bound < upper)])
-    assert lower <= told <= upper
+    assert lower <= estimate <= upper
 
 
 def test_percentiles_of_empty_and_extreme_counts() -> None:
@@ -48,12 +48,12 @@ def test_confidence_label_is_its_tenth(value: float) -> None:
 
 
 async def test_flush_writes_pending_counts(store: Store) -> None:
-    tally = CounterBuffer(store.counters, 30)
-    tally.add("searches", "lexical")
-    tally.add("searches", "lexical")
-    tally.add_duration("recall_seconds", 0.3)
-    await tally.flush()
-    await tally.flush()
+    buffer = CounterBuffer(store.counters, 30)
+    buffer.add("searches", "lexical")
+    buffer.add("searches", "lexical")
+    buffer.add_duration("recall_seconds", 0.3)
+    await buffer.flush()
+    await buffer.flush()
     rows = await store.counters.read(HOUR, datetime.now(UTC) - timedelta(hours=2))
     assert [(row.name, row.label, row.count, row.total) for row in rows] == [
         ("recall_seconds", "0.5", 1, 0.3),
@@ -64,17 +64,17 @@ async def test_flush_writes_pending_counts(store: Store) -> None:
 async def test_failed_flush_keeps_pending_counts(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tally = CounterBuffer(store.counters, 30)
-    tally.add("searches", "lexical")
+    buffer = CounterBuffer(store.counters, 30)
+    buffer.add("searches", "lexical")
 
     async def busy(*_: object) -> None:
         raise StorageBusy("locked")
 
     with monkeypatch.context() as patched:
         patched.setattr(store.counters, "add", busy)
-        await tally.flush()
-    tally.add("searches", "lexical")
-    await tally.flush()
+        await buffer.flush()
+    buffer.add("searches", "lexical")
+    await buffer.flush()
     rows = await store.counters.read(HOUR, datetime.now(UTC) - timedelta(hours=2))
     assert [row.count for row in rows] == [2]
 
@@ -83,8 +83,8 @@ async def test_running_buffer_flushes_and_measures_levels(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_module, "FLUSH_SECONDS", 60.0)
-    tally = CounterBuffer(store.counters, 30)
-    async with tally.running():
-        tally.add("recalls", "handoff")
+    buffer = CounterBuffer(store.counters, 30)
+    async with buffer.running():
+        buffer.add("recalls", "handoff")
     rows = await store.counters.read(HOUR, datetime.now(UTC) - timedelta(hours=2))
     assert ("recalls", "handoff") in {(row.name, row.label) for row in rows}

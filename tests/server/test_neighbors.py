@@ -1,22 +1,22 @@
-"""`GET /v1/users/{user_id}/messages/{message_id}/neighbors`: what was said around a message."""
+"""`GET /v1/users/{user_id}/messages/{message_id}/neighbors`: messages around a message."""
 
 from typing import Any
 
 import httpx
 
-from .site import Site, error, ids, said, write
+from .http_service import HttpService, check_error, make_message, message_ids, write_messages
 
 
-async def around(client: httpx.AsyncClient, key: str, **query: Any) -> httpx.Response:
+async def get_neighbors(client: httpx.AsyncClient, key: str, **query: Any) -> httpx.Response:
     return await client.get(f"/v1/users/ann/messages/{key}/neighbors", params=query)
 
 
-def named(numbers: range) -> list[str]:
+def numbered_ids(numbers: range) -> list[str]:
     return [f"m{n:03}" for n in numbers]
 
 
 async def test_neighbors_default_to_twenty_before(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *(said(n) for n in range(60)))
+    await write_messages(ann, "ann", *(make_message(n) for n in range(60)))
     for key, query, expected in [
         ("m030", {}, range(10, 31)),
         ("m030", {"before": 2, "after": 3}, range(28, 34)),
@@ -26,24 +26,36 @@ async def test_neighbors_default_to_twenty_before(ann: httpx.AsyncClient) -> Non
         ("m059", {"before": 1, "after": 200}, range(58, 60)),
         ("m000", {"before": 200, "after": 200}, range(60)),
     ]:
-        assert ids(await around(ann, key, **query)) == named(expected), (key, query)
+        assert message_ids(await get_neighbors(ann, key, **query)) == numbered_ids(expected), (
+            key,
+            query,
+        )
 
 
 async def test_neighbors_with_equal_times_are_ordered_by_id(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *(said(1, message_id=f"x{n}") for n in (3, 1, 5, 2, 4)), said(0))
-    assert ids(await around(ann, "x3", before=9, after=9)) == ["m000", "x1", "x2", "x3", "x4", "x5"]
-    assert ids(await around(ann, "x3", before=1, after=1)) == ["x2", "x3", "x4"]
+    await write_messages(
+        ann, "ann", *(make_message(1, message_id=f"x{n}") for n in (3, 1, 5, 2, 4)), make_message(0)
+    )
+    assert message_ids(await get_neighbors(ann, "x3", before=9, after=9)) == [
+        "m000",
+        "x1",
+        "x2",
+        "x3",
+        "x4",
+        "x5",
+    ]
+    assert message_ids(await get_neighbors(ann, "x3", before=1, after=1)) == ["x2", "x3", "x4"]
 
 
 async def test_neighbors_span_sessions(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *(said(n, session_id=f"s{n % 2}") for n in range(4)))
-    assert ids(await around(ann, "m002", after=1)) == named(range(4))
+    await write_messages(ann, "ann", *(make_message(n, session_id=f"s{n % 2}") for n in range(4)))
+    assert message_ids(await get_neighbors(ann, "m002", after=1)) == numbered_ids(range(4))
 
 
-async def test_neighbors_of_unknown_message_are_not_found(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", said(1))
-    error(await around(ann, "m999"), 404, "NOT_FOUND")
+async def test_neighbors_of_unknown_message_are_not_found(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1))
+    check_error(await get_neighbors(ann, "m999"), 404, "NOT_FOUND")
     for query in (
         {"before": -1},
         {"before": 201},
@@ -51,4 +63,4 @@ async def test_neighbors_of_unknown_message_are_not_found(lite: Site) -> None:
         {"after": "x"},
         {"role": "user"},
     ):
-        error(await around(ann, "m001", **query), 400, "INVALID_ARGUMENT")
+        check_error(await get_neighbors(ann, "m001", **query), 400, "INVALID_ARGUMENT")

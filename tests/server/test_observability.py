@@ -1,4 +1,4 @@
-"""What the service tells of itself: metrics and logs, and what they never tell."""
+"""Metrics and logs, and what they must not contain."""
 
 import json
 import logging
@@ -10,15 +10,22 @@ from memrecall.memory import Library
 from memrecall.server.http.middleware import BodyLimits
 from memrecall.server.runner import JsonLineFormatter
 
-from .site import OPERATOR, Site, in_process, said, serving, write
-from .test_limits import head, talk
+from .http_service import (
+    OPERATOR,
+    HttpService,
+    make_message,
+    serve_in_process,
+    serve_on_socket,
+    write_messages,
+)
+from .test_limits import head, send_raw
 
 SECRET = "zqsecretzq"
 
 
-async def use(site: Site, client: Any) -> None:
-    """A bit of everything, with words that nobody else must see."""
-    await write(client, "ann", *(said(n, f"{SECRET} tea {n}") for n in range(3)))
+async def send_requests(service: HttpService, client: Any) -> None:
+    """Send requests of several kinds that contain secret words."""
+    await write_messages(client, "ann", *(make_message(n, f"{SECRET} tea {n}") for n in range(3)))
     query = {"user_id": "ann", "query_text": f"{SECRET} tea"}
     await client.get("/v1/users/ann/messages")
     await client.get("/v1/users/ann/messages/m001/neighbors")
@@ -28,17 +35,17 @@ async def use(site: Site, client: Any) -> None:
     await client.get(f"/v1/users/{SECRET}/messages")
     await client.post("/v1/messages/lexical_search", json={**query, "query_text": f"{SECRET} AND"})
     await client.get(f"/{SECRET}")
-    await site.client(f"mr_{SECRET}_{SECRET}").get("/v1/users/ann/messages")
+    await service.client(f"mr_{SECRET}_{SECRET}").get("/v1/users/ann/messages")
 
 
-async def test_metrics_count_requests_and_recalls(lite: Site) -> None:
-    client = await lite.holder("ann", permissions=OPERATOR)
-    await use(lite, client)
+async def test_metrics_count_requests_and_recalls(sqlite_service: HttpService) -> None:
+    client = await sqlite_service.client_with_key("ann", permissions=OPERATOR)
+    await send_requests(sqlite_service, client)
 
     answer = await client.get("/metrics")
 
     assert answer.headers["content-type"].startswith("text/plain")
-    told = answer.text
+    metrics_text = answer.text
     route = "/v1/users/{user_id}/messages"
     for line in [
         f'memrecall_http_requests_total{{method="GET",route="{route}",status="200"}} 1.0',
@@ -57,27 +64,27 @@ async def test_metrics_count_requests_and_recalls(lite: Site) -> None:
         "memrecall_recalls_running 0.0",
         "memrecall_recalls_refused_total 0.0",
     ]:
-        assert line in told.splitlines(), line
-    assert "memrecall_index_bytes" in told
-    assert "_created" not in told
-    assert SECRET not in told
-    assert "ann" not in told.replace("cannot", "")
+        assert line in metrics_text.splitlines(), line
+    assert "memrecall_index_bytes" in metrics_text
+    assert "_created" not in metrics_text
+    assert SECRET not in metrics_text
+    assert "ann" not in metrics_text.replace("cannot", "")
 
 
-async def test_each_service_has_its_own_metrics(lite: Site) -> None:
-    async with in_process(lite.library) as other:
-        await lite.client().get("/healthz")
-        key = await lite.key(permissions=OPERATOR)
-        assert 'route="/healthz"' in (await lite.client(key).get("/metrics")).text
+async def test_each_service_has_its_own_metrics(sqlite_service: HttpService) -> None:
+    async with serve_in_process(sqlite_service.library) as other:
+        await sqlite_service.client().get("/healthz")
+        key = await sqlite_service.create_key(permissions=OPERATOR)
+        assert 'route="/healthz"' in (await sqlite_service.client(key).get("/metrics")).text
         assert 'route="/healthz"' not in (await other.client(key).get("/metrics")).text
 
 
 async def test_logs_name_requests_without_their_content(
-    lite: Site, caplog: pytest.LogCaptureFixture
+    sqlite_service: HttpService, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "memrecall")
-    client = await lite.holder("ann")
-    await use(lite, client)
+    client = await sqlite_service.client_with_key("ann")
+    await send_requests(sqlite_service, client)
 
     lines = [json.loads(JsonLineFormatter().format(record)) for record in caplog.records]
     requests = [line for line in lines if line["event"] == "request"]
@@ -101,19 +108,19 @@ async def test_logs_name_requests_without_their_content(
 
 @pytest.mark.concurrent
 async def test_refused_requests_are_counted_under_their_route(
-    lite_library: Library, caplog: pytest.LogCaptureFixture
+    sqlite_library: Library, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "memrecall.server")
     path = "/v1/users/a%2Fb/messages"
-    async with serving(lite_library, body_limits=BodyLimits(seconds=0.05)) as site:
-        key = await site.key("a/b", permissions=OPERATOR)
-        slow = await talk(site, head(key, "Content-Length: 90", path=path) + b"{")
+    async with serve_on_socket(sqlite_library, body_limits=BodyLimits(seconds=0.05)) as service:
+        key = await service.create_key("a/b", permissions=OPERATOR)
+        slow = await send_raw(service, head(key, "Content-Length: 90", path=path) + b"{")
         assert slow.startswith(b"HTTP/1.1 408 ")
-        assert "unmatched" not in (await site.client(key).get("/metrics")).text
-    async with serving(lite_library, body_limits=BodyLimits(bulk_bytes=100)) as site:
-        client = site.client(key)
+        assert "unmatched" not in (await service.client(key).get("/metrics")).text
+    async with serve_on_socket(sqlite_library, body_limits=BodyLimits(bulk_bytes=100)) as service:
+        client = service.client(key)
         answers = [
-            await site.client("mr_x_y").get(path),
+            await service.client("mr_x_y").get(path),
             await client.post(path, content=b"x" * 200),
             await client.post(path, content=b"{}", headers={"Content-Type": "text/plain"}),
             await client.put(path),
@@ -122,8 +129,8 @@ async def test_refused_requests_are_counted_under_their_route(
         assert [answer.status_code for answer in answers] == [401, 413, 415, 405]
         assert "unmatched" not in (await client.get("/metrics")).text
     lines = [record.__dict__["fields"] for record in caplog.records]
-    told = [line["status"] for line in lines if line["route"] == "/v1/users/{user_id}/messages"]
-    assert told == [408, 401, 413, 415, 405]
+    statuses = [line["status"] for line in lines if line["route"] == "/v1/users/{user_id}/messages"]
+    assert statuses == [408, 401, 413, 415, 405]
 
 
 def test_exception_message_is_not_logged() -> None:

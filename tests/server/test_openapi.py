@@ -1,4 +1,4 @@
-"""The OpenAPI document says what is so."""
+"""The OpenAPI document: recorded examples, schemas and the HTML page."""
 
 import json
 from collections.abc import Set
@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from memrecall.agent.trace import EventKind
 from memrecall.server.http.openapi import load_examples
 
-from . import recording
-from .site import Site
+from . import record_examples
+from .http_service import HttpService
 
 MEMORY_OPERATIONS = {
     "add_memories",
@@ -40,60 +41,75 @@ OPERATIONS = {
 }
 
 
-PASSING = {"next_cursor"}
-# What is made anew for every memory: its id, those of its messages, when it was written.
-MADE = {"id", "memory_id", "messages", "source_message_ids", "previous_id", "other_id"}
-WRITTEN = {"created_at", "updated_at", "valid_from"}
+VOLATILE = {"next_cursor"}
+# These differ for every new memory.
+GENERATED_IDS = {"id", "memory_id", "messages", "source_message_ids", "previous_id", "other_id"}
+TIMES = {"created_at", "updated_at", "valid_from"}
 
 
-def steady(value: Any, passing: Set[str] = PASSING) -> Any:
-    """An answer without what differs from database to database, or in the last digits."""
+def without_volatile(value: Any, volatile: Set[str] = VOLATILE) -> Any:
+    """Return a response without volatile fields, with approximate numbers."""
     if isinstance(value, dict):
-        return {key: steady(item, passing) for key, item in value.items() if key not in passing}
+        return {
+            key: without_volatile(item, volatile)
+            for key, item in value.items()
+            if key not in volatile
+        }
     if isinstance(value, list):
-        return [steady(item, passing) for item in value]
+        return [without_volatile(item, volatile) for item in value]
     return pytest.approx(value, abs=2e-3) if isinstance(value, float) else value
 
 
-def essence(result: dict[str, Any]) -> dict[str, Any]:
-    """What a recall comes to; how it searches and how sure it is, fitted weights decide."""
+def summarize_recall(result: dict[str, Any]) -> dict[str, Any]:
+    """Return the stable parts of a recall; searches and confidence depend on fitted weights."""
     best = result["memories"][0]
-    told = ("memory_key", "kind", "content", "speaker", "ts", "session_id")
+    fields = ("memory_key", "kind", "content", "speaker", "ts", "session_id")
     return {
         "fields": sorted(result),
-        "found": {name: best[name] for name in told},
+        "found": {name: best[name] for name in fields},
         "how": {name: result[name] for name in ("stop_reason", "abstained", "model", "now")},
         "events": {event["kind"] for event in result["trace"]["events"]},
     }
 
 
-def turn(answer: dict[str, Any]) -> dict[str, Any]:
-    """What a chat turn comes to, without the id of the answer and how sure the recall is."""
+def summarize_turn(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return the stable parts of a chat turn."""
     (recall,) = answer["tools"]
     events = json.loads(recall["content"])["events"]
-    told = {name: value for name, value in answer.items() if name not in ("message_id", "tools")}
-    found = [{name: event[name] for name in ("time", "speaker", "text", "key")} for event in events]
-    return {**told, "call": (recall["name"], recall["arguments"], recall["forged"]), "found": found}
+    fields = {name: value for name, value in answer.items() if name not in ("message_id", "tools")}
+    events_found = [
+        {name: event[name] for name in ("time", "speaker", "text", "key")} for event in events
+    ]
+    return {
+        **fields,
+        "call": (recall["name"], recall["arguments"], recall["forged"]),
+        "found": events_found,
+    }
 
 
 async def test_examples_match_the_service() -> None:
-    shown, true = load_examples(), await recording.ask_all()
-    assert shown.keys() == true.keys() == OPERATIONS - {"metrics"}
-    for name, example in true.items():
-        assert (shown[name].parameters, shown[name].body) == (example.parameters, example.body)
+    recorded, current = load_examples(), await record_examples.record_all()
+    assert recorded.keys() == current.keys() == OPERATIONS - {"metrics"}
+    for name, example in current.items():
+        assert (recorded[name].parameters, recorded[name].body) == (
+            example.parameters,
+            example.body,
+        )
         if name == "recall":
-            assert essence(example.answer) == essence(shown[name].answer)
+            assert summarize_recall(example.answer) == summarize_recall(recorded[name].answer)
         elif name == "chat":
-            assert turn(example.answer) == turn(shown[name].answer)
+            assert summarize_turn(example.answer) == summarize_turn(recorded[name].answer)
         else:
-            passing = PASSING | MADE | WRITTEN if name in MEMORY_OPERATIONS else PASSING
-            assert steady(example.answer, passing) == steady(shown[name].answer, passing), name
-    cursor = shown["read_messages"].answer["next_cursor"]
-    assert bool(cursor) == bool(true["read_messages"].answer["next_cursor"])
+            volatile = VOLATILE | GENERATED_IDS | TIMES if name in MEMORY_OPERATIONS else VOLATILE
+            assert without_volatile(example.answer, volatile) == without_volatile(
+                recorded[name].answer, volatile
+            ), name
+    cursor = recorded["read_messages"].answer["next_cursor"]
+    assert bool(cursor) == bool(current["read_messages"].answer["next_cursor"])
 
 
-async def test_openapi_document_is_complete(lite: Site) -> None:
-    document = (await lite.client().get("/openapi.json")).json()
+async def test_openapi_document_is_complete(sqlite_service: HttpService) -> None:
+    document = (await sqlite_service.client().get("/openapi.json")).json()
     operations = {
         operation["operationId"]: operation
         for item in document["paths"].values()
@@ -110,30 +126,47 @@ async def test_openapi_document_is_complete(lite: Site) -> None:
     assert "HTTPValidationError" not in document["components"]["schemas"]
 
 
-class Links(HTMLParser):
-    """What a page would load, and what it says."""
+async def test_schema_of_trace_events_describes_the_recorded_trace(
+    sqlite_service: HttpService,
+) -> None:
+    schemas = (await sqlite_service.client().get("/openapi.json")).json()["components"]["schemas"]
+    event_schema, kinds = schemas["TraceEvent"], schemas["EventKind"]["enum"]
+    assert event_schema["properties"].keys() == {"kind", "at", "iteration", "turn"}
+    assert event_schema["properties"]["kind"] == {"$ref": "#/components/schemas/EventKind"}
+    assert event_schema["required"] == ["kind", "at", "iteration", "turn"]
+    assert event_schema["additionalProperties"] is True
+    assert set(kinds) == {kind.value for kind in EventKind}
+    trace = load_examples()["recall"].answer["trace"]
+    assert trace.keys() == schemas["Trace"]["properties"].keys()
+    for event in trace["events"]:
+        assert event.keys() > set(event_schema["required"])
+        assert event["kind"] in kinds
+
+
+class PageContent(HTMLParser):
+    """The text of a page, and the resources that it loads."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loaded: list[str] = []
-        self.said: list[str] = []
+        self.texts: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in ("script", "link", "img", "iframe"):
             self.loaded.append(tag)
 
     def handle_data(self, data: str) -> None:
-        self.said.append(data)
+        self.texts.append(data)
 
 
-async def test_docs_page_loads_no_other_resource(lite: Site) -> None:
-    answer = await lite.client().get("/docs")
+async def test_docs_page_loads_no_other_resource(sqlite_service: HttpService) -> None:
+    answer = await sqlite_service.client().get("/docs")
     assert answer.headers["content-type"].startswith("text/html")
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
-    page = Links()
+    page = PageContent()
     page.feed(answer.text)
     assert page.loaded == []
-    said = "".join(page.said)
+    text = "".join(page.texts)
     for path in ("/v1/users/{user_id}/messages", "/v1/messages/lexical_search", "/healthz"):
-        assert path in said
-    assert "不吃辣" in said
+        assert path in text
+    assert "不吃辣" in text

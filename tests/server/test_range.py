@@ -5,7 +5,14 @@ from urllib.parse import quote
 
 import httpx
 
-from .site import Site, at, error, ids, said, write
+from .http_service import (
+    HttpService,
+    check_error,
+    make_message,
+    message_ids,
+    timestamp,
+    write_messages,
+)
 
 FIELDS = {"message_id", "ts", "user_id", "role", "content"}
 PATH = "/v1/users/ann/messages"
@@ -13,13 +20,13 @@ PATH = "/v1/users/ann/messages"
 
 async def test_message_is_returned_unchanged(ann: httpx.AsyncClient) -> None:
     metadata = {"source": "phone", "nested": {"list": [1, None, 2.5]}}
-    given = said(1, "我不吃辣 🌶", speaker="安", session_id="s1", metadata=metadata)
-    await write(ann, "ann", given)
+    sent = make_message(1, "我不吃辣 🌶", speaker="安", session_id="s1", metadata=metadata)
+    await write_messages(ann, "ann", sent)
 
     (item,) = (await ann.get(PATH)).json()["items"]
 
     assert item.keys() >= FIELDS
-    assert {name: item[name] for name in given} == given
+    assert {name: item[name] for name in sent} == sent
     assert item["user_id"] == "ann"
 
 
@@ -27,25 +34,25 @@ async def test_latest_messages_come_first_and_ties_are_ordered_by_id(
     ann: httpx.AsyncClient,
 ) -> None:
     order = [3, 1, 4, 5, 9, 2, 6]
-    messages = [said(n, message_id=f"{n}-{k}") for n in order for k in ("b", "a", "c")]
-    await write(ann, "ann", *messages)
+    messages = [make_message(n, message_id=f"{n}-{k}") for n in order for k in ("b", "a", "c")]
+    await write_messages(ann, "ann", *messages)
 
     answer = await ann.get(PATH)
 
-    wanted = sorted(messages, key=lambda m: m["message_id"])
-    wanted.sort(key=lambda m: m["ts"], reverse=True)
-    assert ids(answer) == [message["message_id"] for message in wanted]
+    ordered = sorted(messages, key=lambda m: m["message_id"])
+    ordered.sort(key=lambda m: m["ts"], reverse=True)
+    assert message_ids(answer) == [message["message_id"] for message in ordered]
     assert answer.json()["next_cursor"] is None
 
 
 FILTERS: list[tuple[dict[str, Any], list[int]]] = [
     ({}, [5, 4, 3, 2, 1]),
-    ({"since": at(3)}, [5, 4, 3]),
-    ({"until": at(3)}, [2, 1]),
-    ({"since": at(2), "until": at(4)}, [3, 2]),
-    ({"since": at(2), "until": at(2)}, []),
+    ({"since": timestamp(3)}, [5, 4, 3]),
+    ({"until": timestamp(3)}, [2, 1]),
+    ({"since": timestamp(2), "until": timestamp(4)}, [3, 2]),
+    ({"since": timestamp(2), "until": timestamp(2)}, []),
     ({"role": "user"}, [5, 3, 1]),
-    ({"role": "assistant", "since": at(3)}, [4]),
+    ({"role": "assistant", "since": timestamp(3)}, [4]),
     ({"role": "system"}, []),
     ({"since": "2026-01-26T20:03:00+08:00"}, [5, 4, 3]),
     ({"page_size": 2}, [5, 4]),
@@ -54,26 +61,26 @@ FILTERS: list[tuple[dict[str, Any], list[int]]] = [
 
 
 async def test_range_filters_select_messages(client: httpx.AsyncClient) -> None:
-    await write(client, "ann", *(said(n) for n in range(1, 6)))
+    await write_messages(client, "ann", *(make_message(n) for n in range(1, 6)))
     for query, expected in FILTERS:
         answer = await client.get(PATH, params=query)
-        assert ids(answer) == [f"m{n:03}" for n in expected], query
+        assert message_ids(answer) == [f"m{n:03}" for n in expected], query
 
 
 async def test_default_page_has_fifty_messages(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *(said(n) for n in range(120)))
-    sizes, found = [], []
+    await write_messages(ann, "ann", *(make_message(n) for n in range(120)))
+    sizes, collected = [], []
     query: dict[str, str] = {}
     while True:
         answer = await ann.get(PATH, params=query)
-        page = ids(answer)
+        page = message_ids(answer)
         sizes.append(len(page))
-        found += page
+        collected += page
         if answer.json()["next_cursor"] is None:
             break
         query = {"cursor": answer.json()["next_cursor"]}
     assert sizes == [50, 50, 20]
-    assert found == [f"m{n:03}" for n in reversed(range(120))]
+    assert collected == [f"m{n:03}" for n in reversed(range(120))]
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [
@@ -91,17 +98,17 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_invalid_parameter_is_named(lite: Site) -> None:
-    ann = await lite.holder("ann")
+async def test_invalid_parameter_is_named(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
     for query, field in MISTAKES:
-        told = error(await ann.get(PATH, params=query), 400, "INVALID_ARGUMENT")
-        assert told["details"]["fields"][0]["field"] == field
-        assert told["message"].startswith(field)
+        detail = check_error(await ann.get(PATH, params=query), 400, "INVALID_ARGUMENT")
+        assert detail["details"]["fields"][0]["field"] == field
+        assert detail["message"].startswith(field)
 
 
-async def test_unknown_and_repeated_parameters_are_explained(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", said(1))
+async def test_unknown_and_repeated_parameters_are_explained(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1))
     recall = "/v1/users/ann/recall"
     for method, path, words in [
         ("GET", f"{PATH}?limit=5", "known are since, until, role, page_size, cursor"),
@@ -111,34 +118,34 @@ async def test_unknown_and_repeated_parameters_are_explained(lite: Site) -> None
         ("POST", f"{recall}?stream=1", "this endpoint has none"),
     ]:
         answer = await ann.request(method, path, json={"query": "x"} if method == "POST" else None)
-        assert words in error(answer, 400, "INVALID_ARGUMENT")["message"]
+        assert words in check_error(answer, 400, "INVALID_ARGUMENT")["message"]
     assert (await ann.get(f"{PATH}?since=2026-01-26T10:00:00%2B08:00")).status_code == 200
 
 
-async def test_inverted_range_is_refused(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", said(1))
-    answer = await ann.get(PATH, params={"since": at(2), "until": at(1)})
-    assert "since" in error(answer, 400, "INVALID_ARGUMENT")["message"]
+async def test_inverted_range_is_refused(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1))
+    answer = await ann.get(PATH, params={"since": timestamp(2), "until": timestamp(1)})
+    assert "since" in check_error(answer, 400, "INVALID_ARGUMENT")["message"]
 
 
-async def test_any_id_can_be_used_in_a_path(lite: Site) -> None:
-    client = await lite.holder()
+async def test_any_id_can_be_used_in_a_path(sqlite_service: HttpService) -> None:
+    client = await sqlite_service.client_with_key()
     for name in ("a/b", "张三", "x y", "100%", "a+b&c=d?e#f", "%2F", "a%00b", "//"):
-        await ask_for(client, name)
+        await check_user_id(client, name)
 
 
-async def ask_for(client: httpx.AsyncClient, user: str) -> None:
+async def check_user_id(client: httpx.AsyncClient, user: str) -> None:
     path = f"/v1/users/{quote(user, safe='')}/messages"
-    answer = await client.post(path, json={"messages": [said(1, message_id=user)]})
+    answer = await client.post(path, json={"messages": [make_message(1, message_id=user)]})
     assert answer.status_code == 200, answer.text
     (item,) = (await client.get(path)).json()["items"]
     assert (item["user_id"], item["message_id"]) == (user, user)
     around = f"{path}/{quote(user, safe='')}/neighbors"
-    assert ids(await client.get(around)) == [user]
+    assert message_ids(await client.get(around)) == [user]
 
 
-async def test_invalid_id_in_path_is_refused(lite: Site) -> None:
-    client = await lite.holder()
+async def test_invalid_id_in_path_is_refused(sqlite_service: HttpService) -> None:
+    client = await sqlite_service.client_with_key()
     for user in ("%20x", "x" * 65, "a%00b", "%0A"):
-        error(await client.get(f"/v1/users/{user}/messages"), 400, "INVALID_ARGUMENT")
+        check_error(await client.get(f"/v1/users/{user}/messages"), 400, "INVALID_ARGUMENT")

@@ -1,4 +1,4 @@
-"""`POST /v1/users/{user_id}/recall`: one result, or events that end in one."""
+"""`POST /v1/users/{user_id}/recall`: one result, or a stream of events."""
 
 import asyncio
 import json
@@ -22,11 +22,24 @@ from memrecall.testing import Request, ScriptedClient, call, say
 from tests.cases import check_each, check_each_async
 from tests.waiting import LIMIT, wait_until
 
-from .site import Site, at, error, in_process, opened, said, serving, write
+from .http_service import (
+    HttpService,
+    check_error,
+    make_message,
+    open_library,
+    serve_in_process,
+    serve_on_socket,
+    timestamp,
+    write_messages,
+)
 
 PATH = "/v1/users/ann/recall"
 STREAM = {"Accept": "text/event-stream"}
-CHAT = [said(1, "我不吃辣，火锅要清汤"), said(2, "好的"), said(3, "My sister lives in Lisbon")]
+CHAT = [
+    make_message(1, "我不吃辣，火锅要清汤"),
+    make_message(2, "好的"),
+    make_message(3, "My sister lives in Lisbon"),
+]
 
 
 @pytest.fixture
@@ -36,7 +49,7 @@ def engine() -> str:
 
 
 async def events_of(client: httpx.AsyncClient, body: Any, path: str = PATH) -> list[Any]:
-    """The events of a streamed recall: their names and data."""
+    """Return the names and data of the events of a streamed recall."""
     async with client.stream("POST", path, json=body, headers=STREAM) as answer:
         assert answer.status_code == 200, await answer.aread()
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -60,20 +73,22 @@ async def read_events(answer: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
 
 class TestResult:
     async def test_query_returns_evidence(self, ann: httpx.AsyncClient) -> None:
-        await write(ann, "ann", *CHAT)
+        await write_messages(ann, "ann", *CHAT)
         answer = await ann.post(PATH, json={"query": "where does my sister live?"})
         assert answer.status_code == 200, answer.text
         result = RecallResult.model_fields.keys()
         assert answer.json().keys() == result
         assert "m003" in answer.json()["handoff"]["relevant_memory_keys"]
         assert answer.json()["memories"][0]["content"] == "My sister lives in Lisbon"
-        assert "ann" not in json.dumps(answer.json()["trace"])  # the agent knows no user id
+        assert "ann" not in json.dumps(answer.json()["trace"])  # the agent never sees the user id
 
-    async def test_conversation_is_recalled_for_its_last_message(self, lite: Site) -> None:
-        ann = await lite.holder("ann")
-        await write(ann, "ann", *CHAT)
+    async def test_conversation_is_recalled_for_its_last_message(
+        self, sqlite_service: HttpService
+    ) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
         conversation = [
-            {"role": "human", "content": "今晚吃火锅", "speaker": "安", "ts": at(9)},
+            {"role": "human", "content": "今晚吃火锅", "speaker": "安", "ts": timestamp(9)},
             {"role": "assistant", "content": "好呀"},
             {"content": [{"type": "text", "text": "我有什么忌口来着？"}], "message_id": "now"},
         ]
@@ -82,30 +97,30 @@ class TestResult:
         assert answer.json()["trace"]["events"][0]["asked"] == "我有什么忌口来着？"
         assert answer.json()["language"] == "zh"
 
-    async def test_as_of_sets_the_current_time(self, lite: Site) -> None:
-        ann = await lite.holder("ann")
-        await write(ann, "ann", *CHAT)
-        body = {"query": "where does my sister live?", "as_of": at(2)}
+    async def test_as_of_sets_the_current_time(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
+        body = {"query": "where does my sister live?", "as_of": timestamp(2)}
         answer = (await ann.post(PATH, json=body)).json()
-        assert answer["now"] == at(2)
+        assert answer["now"] == timestamp(2)
         assert "m003" not in answer["keys_seen"]
 
-    async def test_user_without_data_gets_a_result(self, lite: Site) -> None:
-        ann = await lite.holder("ann")
+    async def test_user_without_data_gets_a_result(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
         answer = await ann.post(PATH, json={"query": "where does my sister live?"})
         assert answer.status_code == 200
         assert answer.json()["stop_reason"] == "nothing_stored"
 
-    async def test_recall_limits_are_enforced(self, lite: Site) -> None:
-        ann = await lite.holder("ann")
-        await write(ann, "ann", *CHAT)
+    async def test_recall_limits_are_enforced(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
         body = {"query": "where does my sister live?", "limits": {"tool_calls": 1}}
         answer = (await ann.post(PATH, json=body)).json()
         assert answer["usage"]["tool_calls"] <= 1
 
-    async def test_reached_limit_is_the_stop_reason(self, lite: Site) -> None:
-        ann = await lite.holder("ann")
-        await write(ann, "ann", *CHAT)
+    async def test_reached_limit_is_the_stop_reason(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
 
         async def check(case: tuple[str, str, int]) -> None:
             query, limit, most = case
@@ -119,20 +134,20 @@ class TestResult:
         queries = ("where does my sister live?", "我姐姐住在哪里？")
         await check_each_async(product(queries, ("model_calls", "tool_calls"), (0, 1)), check)
 
-    async def test_single_search_is_counted_once(self, lite: Site) -> None:
-        ann = await lite.holder("ann")
-        await write(ann, "ann", *CHAT)
+    async def test_single_search_is_counted_once(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
         answer = (await ann.post(PATH, json={"query": "where does my sister live?"})).json()
         assert len(answer["queries"]) == 1
         assert answer["handoff"]["reasoning"].endswith("after 1 search.")
 
-    async def test_relative_days_use_time_zone(self, lite: Site) -> None:
-        ann = await lite.holder("ann")
-        await write(ann, "ann", *CHAT)
+    async def test_relative_days_use_time_zone(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
         # At noon in UTC it is past midnight on Kiritimati: "yesterday" is another day there.
         starts = {}
         for zone in (None, "UTC", "Pacific/Kiritimati"):
-            body = {"query": "what did I say yesterday?", "as_of": at(5), "time_zone": zone}
+            body = {"query": "what did I say yesterday?", "as_of": timestamp(5), "time_zone": zone}
             answer = (await ann.post(PATH, json=body)).json()
             starts[zone] = answer["times"][0]["start"]
         assert starts[None] == starts["UTC"] == "2026-01-25T00:00:00Z"
@@ -140,15 +155,15 @@ class TestResult:
         assert answer["trace"]["events"][0]["time_zone"] == "Pacific/Kiritimati"
         assert "2026-01-27T02:05:00+14:00" in json.dumps(answer["trace"])
 
-    async def test_trace_is_stored(self, lite: Site) -> None:
-        ann = await lite.holder("ann")
-        await write(ann, "ann", *CHAT)
+    async def test_trace_is_stored(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
         answer = (await ann.post(PATH, json={"query": "where does my sister live?"})).json()
-        assert (await lite.library.store.count("ann"))["traces"] == 1
+        assert (await sqlite_service.library.store.count("ann"))["traces"] == 1
         assert answer["trace"]["trace_id"]
 
-    async def test_invalid_recall_requests_are_refused(self, lite: Site) -> None:
-        ann = await lite.holder("ann")
+    async def test_invalid_recall_requests_are_refused(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
         mistakes: list[Any] = [
             {},
             {"query": "x", "messages": [{"content": "x"}]},
@@ -178,7 +193,7 @@ class TestResult:
         for body in mistakes:
             for headers in ({}, STREAM):
                 answer = await ann.post(PATH, json=body, headers=headers)
-                error(answer, 400, "INVALID_ARGUMENT")
+                check_error(answer, 400, "INVALID_ARGUMENT")
 
 
 ACCEPTED = {
@@ -205,7 +220,7 @@ class TestStream:
     async def test_stream_events_are_ordered_and_end_with_result(
         self, ann: httpx.AsyncClient
     ) -> None:
-        await write(ann, "ann", *CHAT)
+        await write_messages(ann, "ann", *CHAT)
         events = await events_of(ann, {"query": "where does my sister live?"})
         names = [name for name, _ in events]
         assert names[0] == "start"
@@ -214,16 +229,16 @@ class TestStream:
         assert "error" not in names
         result = events[-1][1]
         assert "m003" in result["handoff"]["relevant_memory_keys"]
-        told = [{**data} for _, data in events[:-1]]
-        assert told == result["trace"]["events"]
-        assert [data["kind"] for data in told] == names[:-1]
+        sent = [{**data} for _, data in events[:-1]]
+        assert sent == result["trace"]["events"]
+        assert [data["kind"] for data in sent] == names[:-1]
 
     @pytest.mark.concurrent
-    async def test_events_are_sent_while_recall_runs(self, lite_library: Library) -> None:
-        model = Stalled()
-        async with serving(lite_library, model_client=model) as site:
-            ann = await site.holder("ann")
-            await write(ann, "ann", *CHAT)
+    async def test_events_are_sent_while_recall_runs(self, sqlite_library: Library) -> None:
+        model = StalledClient()
+        async with serve_on_socket(sqlite_library, model_client=model) as service:
+            ann = await service.client_with_key("ann")
+            await write_messages(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
             async with ann.stream("POST", PATH, json=body, headers=STREAM) as answer:
                 events = read_events(answer)
@@ -233,12 +248,12 @@ class TestStream:
 
     @pytest.mark.concurrent
     async def test_pings_keep_idle_stream_open(
-        self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
+        self, sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("memrecall.server.http.streaming.PING_SECONDS", 0.05)
-        async with serving(lite_library, model_client=Stalled()) as site:
-            ann = await site.holder("ann")
-            await write(ann, "ann", *CHAT)
+        async with serve_on_socket(sqlite_library, model_client=StalledClient()) as service:
+            ann = await service.client_with_key("ann")
+            await write_messages(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
             async with ann.stream("POST", PATH, json=body, headers=STREAM) as answer:
                 names: list[str] = []
@@ -246,30 +261,31 @@ class TestStream:
                     names.append(name)
                     if names[-3:] == ["comment"] * 3 and "iteration" in names:
                         break
-            # On a busy machine there may be some before the model is asked.
+            # On a busy machine there may be pings before the model is called.
             assert [name for name in names if name != "comment"] == ["start", "iteration"]
 
     @pytest.mark.concurrent
     async def test_client_that_does_not_read_is_disconnected_at_deadline(
-        self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
+        self, sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from memrecall.server.http.recall import RecallHandler
+        from memrecall.server.http.streaming import READ_SECONDS
 
         deadlines: list[asyncio.Timeout] = []
 
         def timeout(seconds: float | None) -> asyncio.Timeout:
-            made = make_timeout(seconds)
-            if seconds == far_away:
-                deadlines.append(made)
-            return made
+            created = make_timeout(seconds)
+            if seconds == far_away + READ_SECONDS:
+                deadlines.append(created)
+            return created
 
         make_timeout, far_away = asyncio.timeout, 12_345.0
         monkeypatch.setattr(RecallHandler, "deadline", far_away)
         monkeypatch.setattr(asyncio, "timeout", timeout)
-        model = Stalled()
-        async with serving(lite_library, model_client=model) as site:
-            ann = await site.holder("ann")
-            await write(ann, "ann", *CHAT)
+        model = StalledClient()
+        async with serve_on_socket(sqlite_library, model_client=model) as service:
+            ann = await service.client_with_key("ann")
+            await write_messages(ann, "ann", *CHAT)
             asking = asyncio.create_task(events_of(ann, {"query": "where does my sister live?"}))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
             (deadline,) = deadlines
@@ -277,18 +293,18 @@ class TestStream:
             with pytest.raises(httpx.RemoteProtocolError):
                 await asyncio.wait_for(asking, LIMIT)
             assert model.cancelled.is_set()
-            await wait_until(lambda: len(site.app.service.limiter) == 0)
+            await wait_until(lambda: len(service.app.service.limiter) == 0)
 
     async def test_failure_during_stream_is_the_last_event(
-        self, lite: Site, monkeypatch: pytest.MonkeyPatch
+        self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ann = await lite.holder("ann")
-        await write(ann, "ann", *CHAT)
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
 
         async def broken(*_: Any) -> None:
             raise StorageUnreachable("/srv/secret.db is gone")
 
-        monkeypatch.setattr(lite.library, "search", broken)
+        monkeypatch.setattr(sqlite_service.library, "search", broken)
         body = {"query": "where does my sister live?"}
         events = await events_of(ann, body)
         names = [name for name, _ in events]
@@ -299,13 +315,13 @@ class TestStream:
         assert "secret.db" not in json.dumps(events[-1])
         stops = [data for name, data in events if name == "stop"]
         assert "secret.db" not in json.dumps(stops)
-        error(await ann.post(PATH, json=body), 503, "UNAVAILABLE")
+        check_error(await ann.post(PATH, json=body), 503, "UNAVAILABLE")
 
     async def test_bug_during_stream_is_the_last_event(
-        self, lite: Site, monkeypatch: pytest.MonkeyPatch
+        self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ann = await lite.holder("ann")
-        await write(ann, "ann", *CHAT)
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
 
         async def broken(*_: Any) -> None:
             raise ZeroDivisionError("a secret")
@@ -317,8 +333,8 @@ class TestStream:
         assert "a secret" not in json.dumps(data)
 
 
-class Stalled(ScriptedClient):
-    """A model that does not answer, and notices when nobody waits for it any more."""
+class StalledClient(ScriptedClient):
+    """A model that does not answer until it is cancelled."""
 
     def __init__(self) -> None:
         super().__init__([])
@@ -337,62 +353,62 @@ class Stalled(ScriptedClient):
 
 
 @asynccontextmanager
-async def stalled_site(library: Library) -> AsyncIterator[tuple[Site, Stalled]]:
-    """A service whose model does not answer."""
-    model = Stalled()
-    async with serving(library, model_client=model) as site:
-        yield site, model
+async def stalled_service(library: Library) -> AsyncIterator[tuple[HttpService, StalledClient]]:
+    """Serve a library with a model that does not answer."""
+    model = StalledClient()
+    async with serve_on_socket(library, model_client=model) as service:
+        yield service, model
 
 
 def _recalls(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
-    """What was logged of recalls, each at its end."""
+    """Return the log fields of the requests for recalls."""
     lines = [record.__dict__["fields"] for record in caplog.records]
     return [line for line in lines if line.get("route") == "/v1/users/{user_id}/recall"]
 
 
 @pytest.mark.concurrent
-class TestGoingAway:
+class TestDisconnectAndShutdown:
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
     async def test_disconnect_cancels_the_recall(
         self,
-        lite_library: Library,
+        sqlite_library: Library,
         headers: dict[str, str],
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         caplog.set_level(logging.INFO, "memrecall.server")
-        async with stalled_site(lite_library) as (site, model):
-            ann = await site.holder("ann")
-            await write(ann, "ann", *CHAT)
+        async with stalled_service(sqlite_library) as (service, model):
+            ann = await service.client_with_key("ann")
+            await write_messages(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
             asking = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             await asyncio.wait_for(model.cancelled.wait(), LIMIT)
-            operator = await site.holder(permissions=frozenset(["operator"]))
+            operator = await service.client_with_key(permissions=frozenset(["operator"]))
             await wait_until(lambda: _recalls(caplog))
-            told = (await operator.get("/metrics")).text
-            assert 'memrecall_recalls_total{stop_reason="cancelled"} 1.0' in told
-            assert "memrecall_recalls_running 0.0" in told
-            (gone,) = _recalls(caplog)
-            assert (gone["status"], gone["client_gone"]) == (0, True)
-            assert 'route="/v1/users/{user_id}/recall",status="0"} 1.0' in told
+            metrics = (await operator.get("/metrics")).text
+            assert 'memrecall_recalls_total{stop_reason="cancelled"} 1.0' in metrics
+            assert "memrecall_recalls_running 0.0" in metrics
+            (closed,) = _recalls(caplog)
+            assert (closed["status"], closed["client_gone"]) == (0, True)
+            assert 'route="/v1/users/{user_id}/recall",status="0"} 1.0' in metrics
 
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
     async def test_shutdown_cancels_recalls_gracefully(
         self,
-        lite_library: Library,
+        sqlite_library: Library,
         headers: dict[str, str],
         caplog: pytest.LogCaptureFixture,
     ) -> None:
         caplog.set_level(logging.INFO, "memrecall.server")
-        async with stalled_site(lite_library) as (site, model):
-            ann = await site.holder("ann")
-            await write(ann, "ann", *CHAT)
+        async with stalled_service(sqlite_library) as (service, model):
+            ann = await service.client_with_key("ann")
+            await write_messages(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
             asking = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-            site.app.start_shutdown()
+            service.app.start_shutdown()
             answer = await asyncio.wait_for(asking, LIMIT)
             assert model.cancelled.is_set()
             if headers:
@@ -402,54 +418,54 @@ class TestGoingAway:
                 await wait_until(lambda: _recalls(caplog))
                 assert [line["error"] for line in _recalls(caplog)] == ["UNAVAILABLE"]
             else:
-                error(answer, 503, "UNAVAILABLE")
+                check_error(answer, 503, "UNAVAILABLE")
 
 
 @pytest.mark.concurrent
-class TestCrowd:
+class TestConcurrencyLimits:
     async def test_key_has_limited_slots_and_queue(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 2, "recall_queue": 1, "recall_patience": 30.0}
         async with (
-            opened(str(tmp_path / "a.db"), tmp_path, **limits) as library,
-            stalled_site(library) as (site, model),
+            open_library(str(tmp_path / "a.db"), tmp_path, **limits) as library,
+            stalled_service(library) as (service, model),
         ):
-            ann, ben = await site.holder("ann"), await site.holder("ben")
+            ann, ben = await service.client_with_key("ann"), await service.client_with_key("ben")
             for client, user in ((ann, "ann"), (ben, "ben")):
-                await write(client, user, *CHAT)
+                await write_messages(client, user, *CHAT)
             body = {"query": "where does my sister live?"}
             running = [asyncio.create_task(ann.post(PATH, json=body)) for _ in range(3)]
-            await wait_until(lambda: len(site.app.service.limiter) == 3)
+            await wait_until(lambda: len(service.app.service.limiter) == 3)
 
             for headers in ({}, STREAM):
                 answer = await ann.post(PATH, json=body, headers=headers)
-                error(answer, 429, "RESOURCE_EXHAUSTED")
+                check_error(answer, 429, "RESOURCE_EXHAUSTED")
                 assert int(answer.headers["retry-after"]) > 0
             other = asyncio.create_task(ben.post("/v1/users/ben/recall", json=body))
-            await wait_until(lambda: model.waiting == 3)  # another key has its own places
+            await wait_until(lambda: model.waiting == 3)  # another key has its own slots
             assert not other.done()
 
             for task in (*running, other):
                 task.cancel()
             await asyncio.gather(*running, other, return_exceptions=True)
-            await wait_until(lambda: len(site.app.service.limiter) == 0)
+            await wait_until(lambda: len(service.app.service.limiter) == 0)
 
     async def test_waiting_too_long_is_refused_with_retry_after(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 1, "recall_queue": 5, "recall_patience": 0.1}
         async with (
-            opened(str(tmp_path / "a.db"), tmp_path, **limits) as library,
-            stalled_site(library) as (site, model),
+            open_library(str(tmp_path / "a.db"), tmp_path, **limits) as library,
+            stalled_service(library) as (service, model),
         ):
-            ann = await site.holder("ann")
-            await write(ann, "ann", *CHAT)
+            ann = await service.client_with_key("ann")
+            await write_messages(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
             first = asyncio.create_task(ann.post(PATH, json=body))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-            error(await ann.post(PATH, json=body), 429, "RESOURCE_EXHAUSTED")
+            check_error(await ann.post(PATH, json=body), 429, "RESOURCE_EXHAUSTED")
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
 
 
-async def test_leaked_call_is_counted(lite_library: Library) -> None:
+async def test_leaked_call_is_counted(sqlite_library: Library) -> None:
     handoff = {
         "reason": "nothing",
         "search_summary": "nothing",
@@ -466,20 +482,22 @@ async def test_leaked_call_is_counted(lite_library: Library) -> None:
             call("handoff", **handoff),
         ]
     )
-    async with in_process(lite_library, model_client=model) as site:
-        client = await site.holder("ann", permissions=frozenset(["operator"]))
-        await write(client, "ann", *CHAT)
+    async with serve_in_process(sqlite_library, model_client=model) as service:
+        client = await service.client_with_key("ann", permissions=frozenset(["operator"]))
+        await write_messages(client, "ann", *CHAT)
         answer = await client.post(PATH, json={"query": "where does my sister live?"})
         assert answer.status_code == 200, answer.text
-        told = (await client.get("/metrics")).text
-        (line,) = [line for line in told.splitlines() if line.startswith("memrecall_leaks_total{")]
+        metrics = (await client.get("/metrics")).text
+        (line,) = [
+            line for line in metrics.splitlines() if line.startswith("memrecall_leaks_total{")
+        ]
         assert line.endswith(" 1.0")
         assert 'family="' in line
 
 
-async def test_settings_configure_the_limiter(lite_library: Library) -> None:
-    lite_library.settings = replace(lite_library.settings, recalls_per_key=3)
-    async with in_process(lite_library) as site:
-        async with site.app.service.limiter.slot("a"), site.app.service.limiter.slot("b"):
-            assert len(site.app.service.limiter) == 2
-        assert len(site.app.service.limiter) == 0
+async def test_settings_configure_the_limiter(sqlite_library: Library) -> None:
+    sqlite_library.settings = replace(sqlite_library.settings, recalls_per_key=3)
+    async with serve_in_process(sqlite_library) as service:
+        async with service.app.service.limiter.slot("a"), service.app.service.limiter.slot("b"):
+            assert len(service.app.service.limiter) == 2
+        assert len(service.app.service.limiter) == 0

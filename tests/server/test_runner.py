@@ -1,4 +1,4 @@
-"""`memrecall serve`, as a person and an operating system meet it."""
+"""`memrecall serve`: announcement, address checks, signals and shutdown."""
 
 import asyncio
 import json
@@ -24,16 +24,23 @@ from memrecall.settings import Settings
 from memrecall.store import Grant, Store
 from memrecall.types import NewMessage, Role
 
-from .process import NO_PAGES, PATIENCE, command, environment, run, served
-from .site import NOON, error, opened, said
+from .http_service import NOON, check_error, make_message, open_library
+from .server_process import (
+    TIMEOUT,
+    WITHOUT_DASHBOARD,
+    command_line,
+    make_environment,
+    run_command,
+    run_server,
+)
 
 pytestmark = pytest.mark.concurrent
 CURL = shutil.which("curl")
 EVERYWHERE = "0.0.0.0"  # noqa: S104 -- to see it refused, and then with a key
 
 
-class Stop:
-    """The signal that a server in this process listens for; once, or it would end the tests."""
+class ServerStop:
+    """Sends the stop signal to a server in this process once; a second one would end the tests."""
 
     def __init__(self) -> None:
         self._sent = False
@@ -46,14 +53,14 @@ class Stop:
 
 @asynccontextmanager
 async def running(
-    folder: Path, stop: Stop | None = None, **settings: Any
+    folder: Path, stop: ServerStop | None = None, **settings: Any
 ) -> AsyncIterator[ServerInfo]:
-    """The real thing in this process, stopped at the end as an operating system does it."""
-    told: asyncio.Queue[ServerInfo] = asyncio.Queue()
-    given = {"db": str(folder / "a.db"), "cache_dir": str(folder), "embedder": "hash", "port": 0}
-    chosen = Settings(**{**given, "dashboard": False, **settings})
-    work = asyncio.create_task(serve(chosen, told.put_nowait))
-    hearing = asyncio.create_task(told.get())
+    """Run a server in this process and stop it with a signal."""
+    announced: asyncio.Queue[ServerInfo] = asyncio.Queue()
+    defaults = {"db": str(folder / "a.db"), "cache_dir": str(folder), "embedder": "hash", "port": 0}
+    chosen = Settings(**{**defaults, "dashboard": False, **settings})
+    work = asyncio.create_task(serve(chosen, announced.put_nowait))
+    hearing = asyncio.create_task(announced.get())
     await asyncio.wait({work, hearing}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         hearing.cancel()
@@ -61,8 +68,8 @@ async def running(
     try:
         yield hearing.result()
     finally:
-        (stop or Stop())()
-        await asyncio.wait_for(work, PATIENCE)
+        (stop or ServerStop())()
+        await asyncio.wait_for(work, TIMEOUT)
 
 
 async def make_key(folder: Path, user: str = "ann") -> str:
@@ -70,8 +77,8 @@ async def make_key(folder: Path, user: str = "ann") -> str:
         return (await store.keys.create(Grant(frozenset({user}))))[1]
 
 
-async def in_a_shell(line: str) -> Any:
-    """What a printed command answers, run as it stands."""
+async def run_in_shell(line: str) -> Any:
+    """Run a printed command in a shell and return its parsed output."""
     process = await asyncio.create_subprocess_shell(
         f"{line} --silent", stdout=asyncio.subprocess.PIPE
     )
@@ -84,17 +91,17 @@ async def in_a_shell(line: str) -> Any:
 async def test_printed_command_works(tmp_path: Path) -> None:
     async with running(tmp_path) as listening:
         assert listening.is_open
-        assert (await in_a_shell(example_request(listening)))["stored"] == 1
-    async with running(tmp_path) as listening:  # now there is somebody to read
+        assert (await run_in_shell(example_request(listening)))["stored"] == 1
+    async with running(tmp_path) as listening:  # the user now has messages
         assert listening.sample_user == "me"
-        (item,) = (await in_a_shell(example_request(listening)))["items"]
+        (item,) = (await run_in_shell(example_request(listening)))["items"]
         assert item["user_id"] == "me"
     key = await make_key(tmp_path, "me")
     async with running(tmp_path) as listening:
         assert not listening.is_open
         line = example_request(listening)
         assert '-H "Authorization: Bearer KEY"' in line
-        (item,) = (await in_a_shell(line.replace("KEY", key)))["items"]
+        (item,) = (await run_in_shell(line.replace("KEY", key)))["items"]
         assert item["user_id"] == "me"
 
 
@@ -115,7 +122,7 @@ async def test_public_address_requires_a_key(tmp_path: Path) -> None:
     async with running(tmp_path, host=EVERYWHERE) as listening, httpx.AsyncClient() as client:
         port = listening.url.rpartition(":")[2]
         answer = await client.get(f"http://127.0.0.1:{port}/v1/users/ann/messages")
-        error(answer, 401, "UNAUTHENTICATED")
+        check_error(answer, 401, "UNAUTHENTICATED")
 
 
 async def test_ipv6_loopback_is_local(tmp_path: Path) -> None:
@@ -128,12 +135,12 @@ async def test_ipv6_loopback_is_local(tmp_path: Path) -> None:
     async with running(tmp_path, host="::1") as listening, httpx.AsyncClient() as client:
         assert listening.url.startswith("http://[::1]:")
         answer = await client.get(f"{listening.url}/v1/users/ann/messages")
-        error(answer, 404, "NOT_FOUND")
+        check_error(answer, 404, "NOT_FOUND")
 
 
 async def test_used_port_and_unknown_host_are_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         with pytest.raises(InvalidArgument, match=f"cannot listen on 127.0.0.1:{port}") as refusal:
             async with running(tmp_path, port=port):
                 pass
@@ -144,7 +151,7 @@ async def test_used_port_and_unknown_host_are_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"'nowhere\.invalid' is not known"):
         async with running(tmp_path, host="nowhere.invalid"):
             pass
-    elsewhere = "192.0.2.1"  # reserved for documentation: no machine has it
+    elsewhere = "192.0.2.1"  # reserved for documentation, so no machine has it
     with pytest.raises(InvalidArgument, match=f"cannot listen on {elsewhere}") as refusal:
         async with running(tmp_path, host=elsewhere):
             pass
@@ -153,7 +160,7 @@ async def test_used_port_and_unknown_host_are_named(tmp_path: Path) -> None:
 
 
 async def test_database_of_another_embedder_is_refused_at_start(tmp_path: Path) -> None:
-    async with opened(str(tmp_path / "a.db"), tmp_path) as library:
+    async with open_library(str(tmp_path / "a.db"), tmp_path) as library:
         await library.add_messages(Scope("ann"), [NewMessage(role=Role.USER, content="tea")])
     with pytest.raises(EmbeddingModelMismatch, match="reindex"):
         async with running(tmp_path, embedder="local"):
@@ -163,43 +170,43 @@ async def test_database_of_another_embedder_is_refused_at_start(tmp_path: Path) 
 def test_missing_extra_names_the_package_to_install(tmp_path: Path) -> None:
     hidden = tmp_path / "fastapi.py"
     hidden.write_text("raise ModuleNotFoundError('gone', name='fastapi')\n")
-    done = run(tmp_path, "serve", "--db", tmp_path / "a.db", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 2
-    assert "pip install 'memrecall[server]'" in done.stderr
+    completed = run_command(tmp_path, "serve", "--db", tmp_path / "a.db", PYTHONPATH=str(tmp_path))
+    assert completed.returncode == 2
+    assert "pip install 'memrecall[server]'" in completed.stderr
 
 
 def test_announcement_shows_address_and_open_warning(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        command("serve", "--port", "0", "--db", tmp_path / "a.db"),
-        env=environment(tmp_path),
+        command_line("serve", "--port", "0", "--db", tmp_path / "a.db"),
+        env=make_environment(tmp_path),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
     )
     assert process.stdout is not None
     try:
-        told = [process.stdout.readline() for _ in range(6)]
+        announced = [process.stdout.readline() for _ in range(6)]
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=PATIENCE) == 0
+        assert process.wait(timeout=TIMEOUT) == 0
     finally:
         process.kill()
-        process.wait(timeout=PATIENCE)
+        process.wait(timeout=TIMEOUT)
         process.stdout.close()
-    assert told[0].startswith("memrecall listens on http://127.0.0.1:")
-    assert "/docs" in told[2]
-    assert told[3].startswith("dashboard http://127.0.0.1:")
-    assert "curl " in told[4]
-    assert told[5].startswith("OPEN")
+    assert announced[0].startswith("memrecall listens on http://127.0.0.1:")
+    assert "/docs" in announced[2]
+    assert announced[3].startswith("dashboard http://127.0.0.1:")
+    assert "curl " in announced[4]
+    assert announced[5].startswith("OPEN")
 
 
 async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None:
-    """What was acknowledged is there; what was not is there whole, or not at all."""
+    """Acknowledged batches are stored; others are stored completely or not at all."""
     db = tmp_path / "a.db"
     acknowledged = 0
-    with served(tmp_path, "--db", db, **NO_PAGES) as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+    with run_server(tmp_path, "--db", db, **WITHOUT_DASHBOARD) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT) as client:
             for number in range(200):
-                batch = [said(n, message_id=f"{number}-{n}") for n in range(20)]
+                batch = [make_message(n, message_id=f"{number}-{n}") for n in range(20)]
                 if number == 10:
                     server.process.send_signal(signal.SIGTERM)
                 try:
@@ -207,8 +214,8 @@ async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None
                 except httpx.TransportError:
                     break
                 acknowledged += answer.json()["stored"]
-        assert await asyncio.to_thread(server.process.wait, PATIENCE) == 0
-        (line,) = [line for line in server.lines() if line["event"] == "shutdown"]
+        assert await asyncio.to_thread(server.process.wait, TIMEOUT) == 0
+        (line,) = [line for line in server.log_lines() if line["event"] == "shutdown"]
     assert line["recalls_cancelled"] == 0
     assert acknowledged >= 200
     async with await Store.open(str(db)) as store:
@@ -218,7 +225,7 @@ async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None
 
 
 async def test_shutdown_ends_running_stream_with_terminal_event(tmp_path: Path) -> None:
-    """The model is a server that never answers."""
+    """The model server never answers."""
     hang_up = asyncio.Event()
 
     async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -228,13 +235,13 @@ async def test_shutdown_ends_running_stream_with_terminal_event(tmp_path: Path) 
     model = await asyncio.start_server(silent, "127.0.0.1", 0)
     address = f"http://127.0.0.1:{model.sockets[0].getsockname()[1]}/v1"
     settings = {"model": "m", "base_url": address, "api_key": "k"}
-    stop = Stop()
+    stop = ServerStop()
     async with model:
         async with (
             running(tmp_path, stop, **settings) as listening,
-            httpx.AsyncClient(base_url=listening.url, timeout=PATIENCE) as client,
+            httpx.AsyncClient(base_url=listening.url, timeout=TIMEOUT) as client,
         ):
-            body = {"messages": [said(1, "tea")]}
+            body = {"messages": [make_message(1, "tea")]}
             (await client.post("/v1/users/ann/messages", json=body)).raise_for_status()
             asked = {"query": "which tea?", "as_of": NOON.replace(year=2027).isoformat()}
             headers = {"Accept": "text/event-stream"}

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.server.http.openapi import EXAMPLE_USER
-
-from .fuzzing import MEMORY
-from .process import NO_PAGES, run, served
+from .record_examples import EXAMPLE_USER
+from .schemathesis_hooks import MEMORY
+from .server_process import WITHOUT_DASHBOARD, run_command, run_server
 
 HERE = Path(__file__).parent
 FEW = "6"
@@ -35,38 +34,42 @@ WITHOUT = ("/v1/memories/{memory_id}", "/v1/graph", "/v1/state")
 @pytest.mark.timeout(SECONDS + 60)
 def test_responses_match_openapi_document(tmp_path: Path) -> None:
     db = tmp_path / "a.db"
-    run(tmp_path, "add", "likes tea", "--user", EXAMPLE_USER, "--key", MEMORY, "--db", db)
-    made = run(tmp_path, "keys", "create", "--user", EXAMPLE_USER, "--operator", "--db", db)
-    with served(tmp_path, "--db", db, **NO_PAGES) as server:
-        done = subprocess.run(
+    run_command(tmp_path, "add", "likes tea", "--user", EXAMPLE_USER, "--key", MEMORY, "--db", db)
+    created = run_command(
+        tmp_path, "keys", "create", "--user", EXAMPLE_USER, "--operator", "--db", db
+    )
+    with run_server(tmp_path, "--db", db, **WITHOUT_DASHBOARD) as server:
+        completed = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli"),
                 *("--config-file", str(HERE / "schemathesis.toml")),
                 *("run", f"{server.url}/openapi.json", "--checks", "all"),
-                # What a schema cannot say, a request that fits it may still get wrong: the query
-                # language, the characters of an id, a range that ends before it begins.
+                # A request that fits the schema may still be invalid: the query language, the
+                # characters of an id or a range that ends before its start are not described.
                 *("--exclude-checks", "positive_data_acceptance"),
                 *("--phases", PHASES, "--max-examples", EXAMPLES, "--seed", SEED, "--no-shrink"),
-                *("-H", f"Authorization: Bearer {made.stdout.strip()}"),
+                *("-H", f"Authorization: Bearer {created.stdout.strip()}"),
             ],
             env={
                 **os.environ,
                 "PYTHONPATH": str(HERE.parents[1]),
-                "SCHEMATHESIS_HOOKS": "tests.server.fuzzing",
+                "SCHEMATHESIS_HOOKS": "tests.server.schemathesis_hooks",
             },
-            cwd=tmp_path,  # it keeps what it found in a folder of its own
+            cwd=tmp_path,  # it writes its cache there
             capture_output=True,
             text=True,
             timeout=SECONDS,
             check=False,
         )
-        told = [line[:300] for line in done.stdout.splitlines()[-120:]]
-        assert done.returncode == 0, "\n".join(told)
+        output = [line[:300] for line in completed.stdout.splitlines()[-120:]]
+        assert completed.returncode == 0, "\n".join(output)
         reached = {
-            (line["route"], line["status"]) for line in server.lines() if line["event"] == "request"
+            (line["route"], line["status"])
+            for line in server.log_lines()
+            if line["event"] == "request"
         }
     assert not [line for line in reached if line[1] >= 500]
-    # It did get through to what it tests, and was refused where it asked for what cannot be.
+    # Some requests were accepted, and invalid ones were refused.
     assert {(route, 200) for route in (*WITH_BODIES, *WITHOUT)} <= reached
     refused = WITH_BODIES if EXAMPLES == FEW else (*WITH_BODIES, *WITHOUT)
     assert {(route, 400) for route in refused} <= reached

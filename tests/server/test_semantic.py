@@ -1,4 +1,4 @@
-"""`POST /v1/messages/semantic_search`: messages by their meaning."""
+"""`POST /v1/messages/semantic_search`: messages by meaning."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,16 @@ from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.store import Store
 
-from .site import Site, at, error, ids, in_process, opened, said, write
+from .http_service import (
+    HttpService,
+    check_error,
+    make_message,
+    message_ids,
+    open_library,
+    serve_in_process,
+    timestamp,
+    write_messages,
+)
 
 PATH = "/v1/messages/semantic_search"
 
@@ -31,11 +40,11 @@ async def search(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
 
 
 async def test_most_similar_messages_come_first_with_cosine(
-    ann: httpx.AsyncClient, site: Site
+    ann: httpx.AsyncClient, service: HttpService
 ) -> None:
     texts = ["green tea in the morning", "tea", "a train to Paris", "茶和咖啡", "black tea"]
-    await write(ann, "ann", *(said(n, text) for n, text in enumerate(texts)))
-    embedder = site.library.embedder
+    await write_messages(ann, "ann", *(make_message(n, text) for n, text in enumerate(texts)))
+    embedder = service.library.embedder
     assert embedder is not None
     question, *vectors = await embedder.embed(["tea", *texts])
 
@@ -53,49 +62,51 @@ async def test_most_similar_messages_come_first_with_cosine(
 
 
 async def test_query_embedding_and_query_text_give_same_results(
-    ann: httpx.AsyncClient, site: Site
+    ann: httpx.AsyncClient, service: HttpService
 ) -> None:
-    await write(ann, "ann", *(said(n, f"tea number {n}") for n in range(6)))
-    assert site.library.embedder is not None
-    (vector,) = await site.library.embedder.embed(["tea number 3"])
+    await write_messages(ann, "ann", *(make_message(n, f"tea number {n}") for n in range(6)))
+    assert service.library.embedder is not None
+    (vector,) = await service.library.embedder.embed(["tea number 3"])
     by_text = await search(ann, query_text="tea number 3")
-    for factor in (1.0, 250.0, 1e-30):  # a cosine does not see how long a vector is
-        given = [float(number) * factor for number in vector]
-        by_vector = await search(ann, query_embedding=given)
+    for factor in (1.0, 250.0, 1e-30):  # the cosine does not depend on the length of a vector
+        scaled = [float(number) * factor for number in vector]
+        by_vector = await search(ann, query_embedding=scaled)
         assert by_vector.json() == by_text.json()
 
 
 async def test_top_k_defaults_to_twenty(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *(said(n, f"tea {n}") for n in range(30)))
-    assert len(ids(await search(ann, query_text="tea"))) == 20
-    assert len(ids(await search(ann, query_text="tea", top_k=3))) == 3
-    assert len(ids(await search(ann, query_text="tea", top_k=200))) == 30
+    await write_messages(ann, "ann", *(make_message(n, f"tea {n}") for n in range(30)))
+    assert len(message_ids(await search(ann, query_text="tea"))) == 20
+    assert len(message_ids(await search(ann, query_text="tea", top_k=3))) == 3
+    assert len(message_ids(await search(ann, query_text="tea", top_k=200))) == 30
 
 
 async def test_ties_are_ordered_by_time_then_id(ann: httpx.AsyncClient) -> None:
-    same = [said(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"]
-    await write(ann, "ann", *same, *(said(n, f"other {n}") for n in range(9, 40)))
-    found = ids(await search(ann, query_text="same words", top_k=5))
-    assert found == ["3a", "3b", "3c", "2a", "2b"]
+    same = [make_message(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"]
+    await write_messages(ann, "ann", *same, *(make_message(n, f"other {n}") for n in range(9, 40)))
+    hits = message_ids(await search(ann, query_text="same words", top_k=5))
+    assert hits == ["3a", "3b", "3c", "2a", "2b"]
 
 
 async def test_filters_and_min_score_select_messages(ann: httpx.AsyncClient) -> None:
-    await write(ann, "ann", *(said(n, "tea" if n < 4 else "train") for n in range(6)))
+    await write_messages(
+        ann, "ann", *(make_message(n, "tea" if n < 4 else "train") for n in range(6))
+    )
     cases: list[tuple[dict[str, Any], list[str]]] = [
         ({"min_score": 0.99}, ["m003", "m002", "m001", "m000"]),
         ({"min_score": 1.0, "top_k": 2}, ["m003", "m002"]),
         ({"min_score": 0.99, "filter": {"role": "user"}}, ["m003", "m001"]),
-        ({"top_k": 1, "filter": {"time_range": {"until": at(2)}}}, ["m001"]),
-        ({"min_score": 0.99, "filter": {"time_range": {"since": at(2)}}}, ["m003", "m002"]),
+        ({"top_k": 1, "filter": {"time_range": {"until": timestamp(2)}}}, ["m001"]),
+        ({"min_score": 0.99, "filter": {"time_range": {"since": timestamp(2)}}}, ["m003", "m002"]),
         ({"filter": {"role": "tool"}}, []),
     ]
     for fields, expected in cases:
-        assert ids(await search(ann, query_text="tea", **fields)) == expected, fields
+        assert message_ids(await search(ann, query_text="tea", **fields)) == expected, fields
 
 
-async def test_return_fields_limit_the_response(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", said(1, "tea"))
+async def test_return_fields_limit_the_response(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1, "tea"))
     (item,) = (await search(ann, query_text="tea", return_fields=["role"])).json()["items"]
     assert item == {"message_id": "m001", "role": "user", "semantic_score": 1.0}
 
@@ -120,31 +131,31 @@ MISTAKES: list[dict[str, Any]] = [
 ]
 
 
-async def test_invalid_semantic_searches_are_refused(lite: Site) -> None:
-    ann = await lite.holder("ann")
-    await write(ann, "ann", said(1, "tea"))
+async def test_invalid_semantic_searches_are_refused(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    await write_messages(ann, "ann", make_message(1, "tea"))
     for fields in MISTAKES:
-        error(await search(ann, **fields), 400, "INVALID_ARGUMENT")
+        check_error(await search(ann, **fields), 400, "INVALID_ARGUMENT")
     for number in ("NaN", "Infinity", "1e999"):
         text = f'{{"user_id": "ann", "query_embedding": [{number}{", 1.0" * 63}]}}'
         headers = {"content-type": "application/json"}
         answer = await ann.post(PATH, content=text, headers=headers)
-        error(answer, 400, "INVALID_ARGUMENT")
+        check_error(answer, 400, "INVALID_ARGUMENT")
 
 
-async def test_embedding_length_is_checked_before_first_vector(lite: Site) -> None:
+async def test_embedding_length_is_checked_before_first_vector(sqlite_service: HttpService) -> None:
     from memrecall.scope import Scope
     from memrecall.types import NewMessage, Role
 
-    ann = await lite.holder("ann")
+    ann = await sqlite_service.client_with_key("ann")
     unembedded = NewMessage(role=Role.USER, content="tea")
-    await lite.library.store.timeline(Scope("ann")).add([unembedded])
-    told = error(await search(ann, query_embedding=[1.0] * 63), 400, "INVALID_ARGUMENT")
-    assert "64" in told["message"]
+    await sqlite_service.library.store.timeline(Scope("ann")).add([unembedded])
+    detail = check_error(await search(ann, query_embedding=[1.0] * 63), 400, "INVALID_ARGUMENT")
+    assert "64" in detail["message"]
 
 
-class Broken:
-    """An embedder that has made some vectors and then falls silent."""
+class FailingEmbedder:
+    """An embedder that fails after the first vectors."""
 
     model = "hash-64"
     dimensions = 64
@@ -165,30 +176,30 @@ class Broken:
 async def test_embedder_failure_is_reported(tmp_path: Path) -> None:
     from memrecall.embedding.local import HashEmbedder
 
-    embedder = Broken(HashEmbedder())
+    embedder = FailingEmbedder(HashEmbedder())
     settings = Settings(db=str(tmp_path / "a.db"), cache_dir=str(tmp_path))
     async with (
         Library(await Store.open(settings.db), embedder, settings) as library,
-        in_process(library) as site,
+        serve_in_process(library) as service,
     ):
-        ann = await site.holder("ann")
-        await write(ann, "ann", said(1, "tea"))
+        ann = await service.client_with_key("ann")
+        await write_messages(ann, "ann", make_message(1, "tea"))
         await library.vectors.settle()
         embedder.silent = True
 
-        told = error(await search(ann, query_text="coffee"), 503, "UNAVAILABLE")
+        detail = check_error(await search(ann, query_text="coffee"), 503, "UNAVAILABLE")
 
-        assert "10.0.0.7" not in str(told)
-        assert ids(await search(ann, query_embedding=[1.0] * 64)) == ["m001"]
+        assert "10.0.0.7" not in str(detail)
+        assert message_ids(await search(ann, query_embedding=[1.0] * 64)) == ["m001"]
 
 
 async def test_semantic_search_requires_an_embedder(tmp_path: Path) -> None:
     async with (
-        opened(str(tmp_path / "a.db"), tmp_path, embedder="none") as library,
-        in_process(library) as site,
+        open_library(str(tmp_path / "a.db"), tmp_path, embedder="none") as library,
+        serve_in_process(library) as service,
     ):
-        ann = await site.holder("ann")
-        await write(ann, "ann", said(1, "tea"))
+        ann = await service.client_with_key("ann")
+        await write_messages(ann, "ann", make_message(1, "tea"))
         answer = await search(ann, query_text="tea")
-        error(answer, 503, "UNAVAILABLE")
+        check_error(answer, 503, "UNAVAILABLE")
         assert int(answer.headers["retry-after"]) > 0

@@ -1,4 +1,4 @@
-"""Requests as OpenTelemetry sees them: one tree a request, and nobody's words in it."""
+"""OpenTelemetry spans: one tree for each request, without user content."""
 
 import json
 import logging
@@ -17,11 +17,11 @@ from opentelemetry.trace import SpanKind
 
 from memrecall.memory import Library
 from memrecall.testing import ScriptedClient, call
-from tests.test_telemetry import Told
+from tests.test_telemetry import SpanRecorder
 from tests.waiting import wait_until
 
-from .process import NO_PAGES, PATIENCE, run, served
-from .site import Site, error, in_process, said, write
+from .http_service import HttpService, check_error, make_message, serve_in_process, write_messages
+from .server_process import TIMEOUT, WITHOUT_DASHBOARD, run_command, run_server
 
 SECRET = "zqsecretzq"
 RECALL = "/v1/users/ann/recall"
@@ -29,12 +29,12 @@ HANDOFF = {"reason": SECRET, "search_summary": SECRET, "confidence": 0.9}
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def recorder() -> SpanRecorder:
+    return SpanRecorder()
 
 
 @pytest.fixture
-async def traced(lite_library: Library, told: Told) -> AsyncIterator[Site]:
+async def traced(sqlite_library: Library, recorder: SpanRecorder) -> AsyncIterator[HttpService]:
     model = ScriptedClient(
         [
             call("search_memories", query=f"{SECRET} tea"),
@@ -43,37 +43,39 @@ async def traced(lite_library: Library, told: Told) -> AsyncIterator[Site]:
         ],
         tokens=(700, 30),
     )
-    async with in_process(lite_library, model_client=model, tracer=told.tracer) as site:
-        yield site
+    async with serve_in_process(
+        sqlite_library, model_client=model, tracer=recorder.tracer
+    ) as service:
+        yield service
 
 
-async def with_tea(site: Site) -> httpx.AsyncClient:
-    client = await site.holder("ann")
-    await write(client, "ann", said(1, f"{SECRET} tea", speaker=SECRET))
+async def with_tea(service: HttpService) -> httpx.AsyncClient:
+    client = await service.client_with_key("ann")
+    await write_messages(client, "ann", make_message(1, f"{SECRET} tea", speaker=SECRET))
     return client
 
 
-async def last(told: Told, name: str) -> ReadableSpan:
-    """The span of a request, which ends a moment after its answer was read."""
-    await wait_until(lambda: bool(told.spans) and told.spans[-1].name == name)
-    return told.spans[-1]
+async def last_span(recorder: SpanRecorder, name: str) -> ReadableSpan:
+    """Return the last span of this name, which ends shortly after its response was read."""
+    await wait_until(lambda: bool(recorder.spans) and recorder.spans[-1].name == name)
+    return recorder.spans[-1]
 
 
 def tree(spans: tuple[ReadableSpan, ...], root: ReadableSpan) -> Any:
-    """The names of a span and of those below it, in the order they began."""
+    """Return the name of a span and the trees of its children, ordered by start."""
     assert root.context is not None
     below = [s for s in spans if s.parent and s.parent.span_id == root.context.span_id]
     below.sort(key=lambda span: span.start_time or 0)
     return (root.name, [tree(spans, span) for span in below]) if below else root.name
 
 
-async def test_recall_is_one_span_tree(traced: Site, told: Told) -> None:
+async def test_recall_is_one_span_tree(traced: HttpService, recorder: SpanRecorder) -> None:
     client = await with_tea(traced)
     answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"})
     assert answer.json()["stop_reason"] == "handoff", answer.text
 
-    root = await last(told, "POST /v1/users/{user_id}/recall")
-    spans = told.spans
+    root = await last_span(recorder, "POST /v1/users/{user_id}/recall")
+    spans = recorder.spans
     chat = "chat scripted"
     assert tree(spans, root) == (
         "POST /v1/users/{user_id}/recall",
@@ -98,16 +100,20 @@ async def test_recall_is_one_span_tree(traced: Site, told: Told) -> None:
     assert by_name[root.name]["http.response.status_code"] == 200
 
 
-async def test_streamed_recall_is_the_same_span_tree(traced: Site, told: Told) -> None:
+async def test_streamed_recall_is_the_same_span_tree(
+    traced: HttpService, recorder: SpanRecorder
+) -> None:
     client = await with_tea(traced)
     stream = {"Accept": "text/event-stream"}
     answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"}, headers=stream)
     assert "event: done" in answer.text
-    root = await last(told, "POST /v1/users/{user_id}/recall")
-    assert len(tree(told.spans, root)[1]) == 6
+    root = await last_span(recorder, "POST /v1/users/{user_id}/recall")
+    assert len(tree(recorder.spans, root)[1]) == 6
 
 
-async def test_spans_contain_no_content_or_user(traced: Site, told: Told) -> None:
+async def test_spans_contain_no_content_or_user(
+    traced: HttpService, recorder: SpanRecorder
+) -> None:
     client = await with_tea(traced)
     query = {"user_id": "ann", "query_text": f"{SECRET} tea"}
     await client.get("/v1/users/ann/messages")
@@ -121,8 +127,8 @@ async def test_spans_contain_no_content_or_user(traced: Site, told: Told) -> Non
     await client.request(SECRET.upper(), "/healthz")
     await traced.client(f"mr_{SECRET}_{SECRET}").get("/v1/users/ann/messages")
 
-    await wait_until(lambda: sum(span.kind is SpanKind.SERVER for span in told.spans) == 11)
-    spans = told.spans
+    await wait_until(lambda: sum(span.kind is SpanKind.SERVER for span in recorder.spans) == 11)
+    spans = recorder.spans
     everything = json.dumps([json.loads(span.to_json()) for span in spans]).lower()
     assert SECRET not in everything
     assert "ann" not in everything
@@ -139,18 +145,18 @@ async def test_spans_contain_no_content_or_user(traced: Site, told: Told) -> Non
 
 
 async def test_log_names_the_trace(
-    traced: Site, told: Told, caplog: pytest.LogCaptureFixture
+    traced: HttpService, recorder: SpanRecorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "memrecall")
     await traced.client().get("/healthz")
-    span = await last(told, "GET /healthz")
+    span = await last_span(recorder, "GET /healthz")
     assert span.context is not None
     (line,) = [record for record in caplog.records if record.message == "request"]
     assert vars(line)["fields"]["trace_id"] == f"{span.context.trace_id:032x}"
 
 
 async def test_bug_is_recorded_as_span_error(
-    traced: Site, told: Told, monkeypatch: pytest.MonkeyPatch
+    traced: HttpService, recorder: SpanRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await with_tea(traced)
 
@@ -159,21 +165,21 @@ async def test_bug_is_recorded_as_span_error(
 
     monkeypatch.setattr(traced.library, "find_messages", broken)
     body = {"user_id": "ann", "query_text": "tea"}
-    error(await client.post("/v1/messages/lexical_search", json=body), 500, "INTERNAL")
-    request = await last(told, "POST /v1/messages/lexical_search")
+    check_error(await client.post("/v1/messages/lexical_search", json=body), 500, "INTERNAL")
+    request = await last_span(recorder, "POST /v1/messages/lexical_search")
     assert (request.attributes or {})["error.type"] == "500"
     assert SECRET not in request.to_json()
 
 
 class Collector(HTTPServer):
-    """Takes spans in, as a collector of OpenTelemetry does."""
+    """An OpenTelemetry collector that stores the received spans."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Receiver)
         self.batches: list[tuple[str, bytes]] = []
 
     def spans(self) -> Iterator[tuple[str, str]]:
-        """The service and the name of every span that came in."""
+        """Yield the service and the name of every received span."""
         for path, body in self.batches:
             assert path == "/v1/traces"
             for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
@@ -214,10 +220,10 @@ def test_spans_are_exported_before_shutdown(tmp_path: Path) -> None:
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
             "OTEL_SERVICE_NAME": "our-memory",
             "MEMRECALL_TELEMETRY": "1",
-            **NO_PAGES,
+            **WITHOUT_DASHBOARD,
         }
-        with served(tmp_path, "--db", tmp_path / "a.db", **variables) as server:
-            assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE).status_code == 200
+        with run_server(tmp_path, "--db", tmp_path / "a.db", **variables) as server:
+            assert httpx.get(f"{server.url}/healthz", timeout=TIMEOUT).status_code == 200
             assert server.stop() == 0
         assert list(collector.spans()) == [("our-memory", "GET /healthz")]
 
@@ -229,18 +235,18 @@ def test_telemetry_is_off_by_default(tmp_path: Path) -> None:
         variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
             "FASTAPI_OTEL_AUTO_CONFIGURE": "true",
-            **NO_PAGES,
+            **WITHOUT_DASHBOARD,
         }
-        with served(tmp_path, "--db", tmp_path / "a.db", **variables) as server:
-            assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE).status_code == 200
+        with run_server(tmp_path, "--db", tmp_path / "a.db", **variables) as server:
+            assert httpx.get(f"{server.url}/healthz", timeout=TIMEOUT).status_code == 200
             assert server.stop() == 0
         assert not collector.batches
 
 
 @pytest.mark.concurrent
 def test_missing_exporter_is_reported_at_start(tmp_path: Path) -> None:
-    """By the flag as by the variable, telemetry is switched on."""
+    """Both the flag and the environment variable enable telemetry."""
     flags = ("serve", "--port", 0, "--telemetry", "--db", tmp_path / "a.db")
-    done = run(tmp_path, *flags, OTEL_TRACES_EXPORTER="jaeger", **NO_PAGES)
-    assert done.returncode == 2
-    assert "OTEL_TRACES_EXPORTER 'jaeger' is not known" in done.stderr
+    completed = run_command(tmp_path, *flags, OTEL_TRACES_EXPORTER="jaeger", **WITHOUT_DASHBOARD)
+    assert completed.returncode == 2
+    assert "OTEL_TRACES_EXPORTER 'jaeger' is not known" in completed.stderr

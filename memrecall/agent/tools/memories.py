@@ -14,7 +14,7 @@ from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.messages import ConversationMessage
-from memrecall.search import Hit, SearchRequest
+from memrecall.search import SearchRequest
 from memrecall.store import PlanStep
 from memrecall.types import LABEL_LENGTH, NewMemory, Origin, Role, format_time
 
@@ -305,17 +305,16 @@ async def search_messages(context: ToolContext, params: MessageSearchParams) -> 
     """Search the messages of earlier conversations."""
     request = SearchRequest(params.query, limit=params.limit, kind="message")
     page = await context.library.search(context.scope, request)
-    messages = [_message(hit) for hit in page.results]
+    messages = [
+        McpMessage(
+            message_id=hit.key,
+            role=hit.role or "",
+            speaker=hit.speaker,
+            content=hit.content,
+            said_at=format_time(hit.ts),
+            session_id=hit.session_id,
+            relevance_score=round(hit.score, 4),
+        )
+        for hit in page.results
+    ]
     return MessageHits(messages=messages, total_found=page.total_found)
-
-
-def _message(hit: Hit) -> McpMessage:
-    return McpMessage(
-        message_id=hit.key,
-        role=hit.role or "",
-        speaker=hit.speaker,
-        content=hit.content,
-        said_at=format_time(hit.ts),
-        session_id=hit.session_id,
-        relevance_score=round(hit.score, 4),
-    )

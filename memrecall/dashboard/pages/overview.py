@@ -8,7 +8,7 @@ from nicegui import ui
 from memrecall.dashboard.charts import PALETTE, TIME_AXIS, axis, chart, xy_chart
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.usage import PERIODS, Period, Usage, usage_of_recalls
+from memrecall.dashboard.usage import PERIODS, Period, UsageHistory, usage_of_recalls
 from memrecall.dashboard.widgets import (
     card,
     chip_link,
@@ -46,7 +46,7 @@ async def overview(page: Page) -> None:
 async def _draw_service(page: Page, period: Period) -> None:
     now = datetime.now(UTC)
     rows = await page.library.store.counters.read(period.resolution, period.start(now))
-    usage = Usage.from_counters(rows, period.buckets(now))
+    usage = UsageHistory.from_counters(rows, period.buckets(now))
     if page.service.counters is None:
         show_empty(page.text("not_counted"))
     with ui.element("div").classes("mr-tiles"):
@@ -99,7 +99,7 @@ def _draw_sparkline(name: str, over_time: Sequence[int | None]) -> None:
     ).classes("mr-trend")
 
 
-def _draw_totals(page: Page, usage: Usage) -> None:
+def _draw_totals(page: Page, usage: UsageHistory) -> None:
     """Draw the totals of the whole period in one row."""
     recalls = usage.total("recalls")
     abstained = usage.by_label("abstained").get("yes", 0)
@@ -117,11 +117,11 @@ def _draw_totals(page: Page, usage: Usage) -> None:
             show_fact(page.text(name), value).props(f"data-figure={name}")
 
 
-def _timestamps(usage: Usage) -> list[float]:
+def _timestamps(usage: UsageHistory) -> list[float]:
     return [bucket.timestamp() * 1000 for bucket in usage.buckets]
 
 
-def _draw_activity(page: Page, usage: Usage, names: Sequence[str]) -> None:
+def _draw_activity(page: Page, usage: UsageHistory, names: Sequence[str]) -> None:
     with card(page.text("activity")):
         series = []
         for name in names:
@@ -131,7 +131,7 @@ def _draw_activity(page: Page, usage: Usage, names: Sequence[str]) -> None:
         xy_chart(page.text("activity"), TIME_AXIS, axis(minInterval=1), series)
 
 
-def _draw_latency(page: Page, usage: Usage, name: str) -> None:
+def _draw_latency(page: Page, usage: UsageHistory, name: str) -> None:
     with card(page.text(name)):
         if not usage.total(name):
             show_empty(page.text("nothing_yet"))
@@ -148,7 +148,7 @@ def _draw_latency(page: Page, usage: Usage, name: str) -> None:
         xy_chart(page.text(name), TIME_AXIS, axis(), series)
 
 
-def _draw_distribution(page: Page, usage: Usage, name: str) -> None:
+def _draw_distribution(page: Page, usage: UsageHistory, name: str) -> None:
     """Draw a bar chart of the counts by label."""
     heading = page.text(f"by_{name}")
     counts = usage.by_label(name)

@@ -144,9 +144,7 @@ async def _run(handler: RecallHandler, live: LiveRecall) -> None:
         async with aclosing(handler.events()) as events:
             async for _ in events:
                 pass
-    except RequestError as error:
-        live.problem = error.problem.message
-    except MemrecallError as error:
+    except (MemrecallError, RequestError) as error:
         live.problem = problem_from_error(error).message
 
 

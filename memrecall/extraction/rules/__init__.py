@@ -1,5 +1,1 @@
-"""Extraction by rules, in Chinese and English."""
-
-from memrecall.extraction.rules.extractor import RuleExtractor
-
-__all__ = ["RuleExtractor"]
+"""Extraction by rules, in Chinese and English: a small engine over the files in `tables/`."""

@@ -1,4 +1,4 @@
-"""Chinese: how clauses without a subject, facts and possessions are read and written."""
+"""The reader of Chinese: clauses, names, facts and how statements are written."""
 
 import re
 from collections.abc import Iterator
@@ -6,16 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from memrecall.extraction.rules.chinese_words import (
-    ZH,
-    has_more_than_time,
-    is_bare_noun,
-    is_name,
-    is_ordinary_word,
-    is_place,
-    opens_with_name,
-    starts_with_noun,
-)
 from memrecall.extraction.rules.clauses import (
     asserted_clauses,
     read_clause,
@@ -23,14 +13,13 @@ from memrecall.extraction.rules.clauses import (
     strip_opening,
 )
 from memrecall.extraction.rules.dates import find_statement_times, has_time, is_ahead
-from memrecall.extraction.rules.instructions import Order, read_order
 from memrecall.extraction.rules.matching import (
     as_former,
     match_first,
     match_introduction,
     match_slot,
 )
-from memrecall.extraction.rules.reader import SentenceReader
+from memrecall.extraction.rules.reader import Order, SentenceReader, read_order
 from memrecall.extraction.rules.sentences import Sentence
 from memrecall.extraction.rules.stated_relations import RelationReader
 from memrecall.extraction.rules.statements import (
@@ -43,10 +32,14 @@ from memrecall.extraction.rules.statements import (
     Tense,
     VerbPhrase,
 )
+from memrecall.extraction.rules.tables import load_table
 from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
 from memrecall.types import Language
 
+ZH = load_table("zh")
+_MAX_NAME = 4
+_MAX_NOUN = 8
 _NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
 _TASTE_SLOTS = frozenset({"likes", "avoids", "hobby"})
 _STEP_SLOTS = frozenset({"home", "employer", "school", "marital_status", "job", "family", "age"})
@@ -69,7 +62,7 @@ class ChineseRelations(RelationReader):
 
     def is_place(self, name: str) -> bool:
         """Return True if a name is that of a place."""
-        return is_place(name)
+        return _is_place(name)
 
 
 class ChineseReader(SentenceReader):
@@ -112,24 +105,19 @@ class ChineseReader(SentenceReader):
             has_other_topic = has_other_topic and clause is None
             naming = _read_naming(piece, last) if clause is None else None
             if clause := clause or naming:
-                statement = self._state_clause(clause, speaker, time)
+                statement = self._state(clause, _read_phrase(clause, time), speaker, time)
             elif has_other_topic:
                 continue
             else:
                 clause, statement = self._complete(piece, subject, speaker, time)
                 # After 小温 or 房东姓欧阳 the clauses that follow are about them.
                 opens = subject is None and ZH.match("kin_word_only", piece)
-                has_other_topic = statement is None and (bool(opens) or is_bare_noun(piece))
+                has_other_topic = statement is None and (bool(opens) or _is_bare_noun(piece))
             if not clause.elided or statement is not None:
                 subject = replace(clause, elided=False)
             if statement is not None:
                 last = last if naming is not None else statement
                 yield statement
-
-    def _state_clause(
-        self, clause: Clause, speaker: SpeakerContext, time: ReferenceTime
-    ) -> Statement | None:
-        return self._state(clause, _read_phrase(clause, time), speaker, time)
 
     def _complete(
         self, piece: str, subject: Clause | None, speaker: SpeakerContext, time: ReferenceTime
@@ -137,7 +125,7 @@ class ChineseReader(SentenceReader):
         """Read a clause without a subject: about a thing, the previous subject or the speaker."""
         if match := ZH.fullmatch("free_thing", piece):
             thing = Clause("thing", match["predicate"], noun=match["noun"])
-            if statement := self._state_clause(thing, speaker, time):
+            if statement := self._state(thing, _read_phrase(thing, time), speaker, time):
                 return thing, statement
         person = subject if subject and subject.kind != "thing" else Clause("self", "")
         clause = replace(person, predicate=piece, lead="", elided=True)
@@ -145,7 +133,7 @@ class ChineseReader(SentenceReader):
         statement = self._state(clause, phrase, speaker, time)
         is_step = statement is not None and statement.memory_type in _NEEDS_SUBJECT
         # 锅炉保养过了 is not about the speaker.
-        return clause, None if is_step and starts_with_noun(phrase.core) else statement
+        return clause, None if is_step and _starts_with_noun(phrase.core) else statement
 
     def _match_clause(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
@@ -156,7 +144,7 @@ class ChineseReader(SentenceReader):
         match = None
         if clause.kind == "kin":
             is_called = "叫" in phrase.core[:3]
-            match = match_introduction(ZH, clause, phrase, lambda name: is_called or is_name(name))
+            match = match_introduction(ZH, clause, phrase, lambda name: is_called or _is_name(name))
         return match or _match_person(phrase, clause, time)
 
     def _write(
@@ -202,8 +190,8 @@ def _turn_round(text: str) -> str:
 
 
 def _read_clause(text: str, people: set[str]) -> Clause | None:
-    clause = read_clause(ZH, text, lambda text, name: name in people or opens_with_name(text, name))
-    if clause and clause.kind == "kin" and clause.name and is_ordinary_word(clause.name):
+    clause = read_clause(ZH, text, lambda name: name in people or _opens_with_name(text, name))
+    if clause and clause.kind == "kin" and clause.name and _is_ordinary_word(clause.name):
         return replace(clause, predicate=clause.name + clause.predicate, name="")
     return clause
 
@@ -270,7 +258,7 @@ def _match_person(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> Fa
         return None
     if match and phrase.ended:
         return as_former(match)
-    is_habit = phrase.habitual and has_more_than_time(phrase.core)
+    is_habit = phrase.habitual and _has_more_than_time(phrase.core)
     if is_habit and (match is None or match.rule.field in _HABIT_SLOTS):
         rule = ZH.fact("habit")
         return FactMatch(rule, phrase.core, negated=bool(re.match("不|没|从不", phrase.core)))
@@ -284,7 +272,7 @@ def _match_lasting(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> F
         return FactMatch(replace(rule, memory_type="plan"), phrase.core)
     if match is None and clause.kind == "self":
         name = _match_first(("self_name",), phrase, time)
-        return name if name and is_name(name.value) else None
+        return name if name and _is_name(name.value) else None
     return match
 
 
@@ -295,7 +283,7 @@ def _match_bare(phrase: VerbPhrase, clause: Clause) -> FactMatch | None:
         return FactMatch(ZH.facts("profile")[0], phrase.core.rstrip("了"))
     rule = ZH.fact("origin")
     match = rule.pattern.fullmatch(phrase.core) if clause.elided else None
-    return FactMatch(rule, match["value"]) if match and is_place(match["value"]) else None
+    return FactMatch(rule, match["value"]) if match and _is_place(match["value"]) else None
 
 
 def _match_step(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
@@ -316,14 +304,13 @@ def _match_first(
 
 
 def _match_thing(clause: Clause, time: ReferenceTime) -> FactMatch | None:
-    """Return what a clause says about something of the speaker's or of nobody's."""
+    """Return what a clause says about a thing, whether or not it is the speaker's."""
     phrase = VerbPhrase(clause.predicate, clause.predicate, "present")
     if clause.is_own and (match := match_slot(ZH, clause.noun, phrase)):
         return match
-    is_dated = ZH.fullmatch("appointment_noun", clause.noun) or ZH.search(
-        "expiry", clause.predicate
-    )
-    if is_dated and (match := _match_scheduled(clause, time)):
+    is_appointment = ZH.fullmatch("appointment_noun", clause.noun)
+    expires = ZH.search("expiry", clause.predicate)
+    if (is_appointment or expires) and (match := _match_scheduled(clause, time)):
         return match
     noun = ZH.remove("trailing_adverb", clause.noun)
     rule = ZH.fact("setting")
@@ -356,3 +343,71 @@ def _match_noun(clause: Clause, time: ReferenceTime) -> FactMatch | None:
     if match and has_time(clause.lead + clause.predicate, time):
         return FactMatch(event, match["value"])
     return None
+
+
+def _tags(text: str) -> Iterator[tuple[str, str]]:
+    from rjieba import tag  # Loading its dictionary takes a moment.
+
+    return iter(tag(text))
+
+
+def _kinds(text: str) -> list[str]:
+    return [kind for _, kind in _tags(text)]
+
+
+def _is_name(text: str) -> bool:
+    """Return True if a short text looks like a person's name: 李明, 小王, 张教授."""
+    if text.isascii():
+        return text[:1].isupper() and text.replace(" ", "").isalpha()
+    if text in ZH.words("not_names") or len(text) > _MAX_NAME or ZH.search("never_in_names", text):
+        return False
+    if ZH.fullmatch("titled_name", text):
+        return True
+    if not (ZH.fullmatch("full_name", text) or ZH.fullmatch("familiar_name", text)):
+        return False
+    from rjieba import has_word
+
+    # The segmenter knows common words; an unknown word with a surname is a name.
+    return _kinds(text) == ["nr"] or not has_word(text)
+
+
+def _opens_with_name(text: str, name: str) -> bool:
+    """Return True if a clause begins with this name."""
+    if not _is_name(name):
+        return False
+    if name.isascii() or ZH.fullmatch("titled_name", name):
+        return True
+    return next(_tags(text), ("", "")) == (name, "nr")
+
+
+def _is_ordinary_word(text: str) -> bool:
+    """Return True if a word in the place of a name is of another kind: 终于, 特别."""
+    if len(text) == 2 and text[0] == text[1]:
+        return False  # Names such as 朵朵 and 乐乐.
+    kinds = _kinds(text)
+    return not text.isascii() and len(kinds) == 1 and kinds[0][:1] not in "naixzjl"
+
+
+def _starts_with_noun(text: str) -> bool:
+    """Return True if a clause opens with a thing or a person, so that it has a subject."""
+    _, kind = next(_tags(text[:12]), ("", ""))
+    return kind.startswith(("n", "r")) and not kind.startswith("nt")
+
+
+def _has_more_than_time(text: str) -> bool:
+    """Return True if a text has words beyond times, numbers and measures."""
+    return any(kind[:1] not in "tmqfux" for kind in _kinds(text))
+
+
+def _is_bare_noun(text: str) -> bool:
+    """Return True if a clause only names a person or a thing: 小温, 另一家店."""
+    # 换公司了 states something, whatever its words are tagged.
+    if text.endswith("了") or len(text) > _MAX_NOUN:
+        return False
+    kinds = _kinds(text)
+    return kinds != [] and all(kind[0] in "nrmqbuj" for kind in kinds)
+
+
+def _is_place(text: str) -> bool:
+    """Return True if a word is the name of a place."""
+    return _kinds(text) == ["ns"]

@@ -40,25 +40,23 @@ def asserted_clauses(
         clauses = clauses[:-1]
     for clause in clauses:
         if table.search("report", clause) and not table.match("own_report", clause):
-            return  # The clauses that follow are somebody else's words.
+            return  # The clauses that follow are the words of another person.
         if not any(
             table.search(mood, clause) for mood in ("question", "guess", "request", "aside")
         ):
             yield clause
 
 
-def read_clause(
-    table: LanguageTable, text: str, is_name: Callable[[str, str], bool]
-) -> Clause | None:
+def read_clause(table: LanguageTable, text: str, is_name: Callable[[str], bool]) -> Clause | None:
     """Return the clause with its subject, or None if it names none.
 
-    `is_name(text, name)` decides whether the first words of a clause are a person's name.
+    `is_name` decides whether the first words of the clause are a person's name.
     """
     starts = _lead_ends(table, text)
     for kind, pattern in table.patterns("subjects"):
         for start in starts if kind != "named" else starts[:1]:
             match = pattern.fullmatch(text, start)
-            if match and (kind != "named" or is_name(text, match["name"])):
+            if match and (kind != "named" or is_name(match["name"])):
                 return _build(table, kind, match, start)
     return None
 

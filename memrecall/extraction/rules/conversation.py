@@ -12,13 +12,13 @@ from memrecall.extraction.rules.english import EnglishReader
 from memrecall.extraction.rules.sentences import (
     MAX_MESSAGE,
     Sentence,
-    detect_language,
     is_person,
     split_sentences,
 )
 from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext, Statement
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import fact_keywords
+from memrecall.text.language import language_of
 from memrecall.text.normalize import normalize
 
 _TABLES = {"en": load_table("en"), "zh": load_table("zh")}
@@ -31,7 +31,7 @@ _MAX_QUESTION = 400
 
 
 def complete_answer(sentence: Sentence, question: str) -> Sentence | None:
-    """Return the short answer to a question as a whole sentence; None if it is none."""
+    """Return the short answer to a question as a whole sentence, or None."""
     text = sentence.text
     is_chinese = sentence.language == "zh"
     size = len(text) if is_chinese else len(text.split())
@@ -47,7 +47,7 @@ def complete_answer(sentence: Sentence, question: str) -> Sentence | None:
             if match := pattern.search(last):
                 topic = next((group for group in match.groupdict().values() if group), "")
                 full = template.replace("{what}", topic.strip()).replace("{answer}", answer)
-                return Sentence(full, is_question=False, language=detect_language(full))
+                return Sentence(full, is_question=False, language=language_of(full))
     return None
 
 
@@ -79,8 +79,8 @@ def _replace(previous: Statement, new: str, old: str, time: ReferenceTime) -> st
         start, words = times[-1].position, times[-1].text
         lead = re.match(r"(?:on|in|at) ", words, re.IGNORECASE)
         has_lead = re.match(r"(?:on|in|at|next|tomorrow|today|this)\b", new, re.IGNORECASE)
-        written = lead.group() + new if lead and not has_lead else new
-        return text[:start] + written + text[start + len(words) :]
+        new_time = lead.group() + new if lead and not has_lead else new
+        return text[:start] + new_time + text[start + len(words) :]
     is_short = len(new.split()) <= _MAX_CORRECTION_WORDS and len(new) <= _MAX_CORRECTION_CHARACTERS
     has_value = previous.field is not None and previous.value and previous.value in text
     return text.replace(previous.value, new) if is_short and has_value and not old else None
@@ -125,9 +125,10 @@ def read_statements(
     context: Sequence[Utterance] = (),
 ) -> list[SourcedStatement]:
     """Return everything that the utterances state, in order, without corrected statements."""
-    spoken = [one for one in (*context, *utterances) if is_person(one)]
-    people = frozenset(one.speaker for one in spoken if one.speaker)
-    capitalized = {word for one in spoken for word in _CAPITALIZED.findall(one.text[:MAX_MESSAGE])}
+    by_people = [utterance for utterance in (*context, *utterances) if is_person(utterance)]
+    people = frozenset(utterance.speaker for utterance in by_people if utterance.speaker)
+    texts = (utterance.text[:MAX_MESSAGE] for utterance in by_people)
+    capitalized = {word for text in texts for word in _CAPITALIZED.findall(text)}
     conversation = _ConversationState(people, people | capitalized)
     statements: list[SourcedStatement] = []
     for place, utterance in enumerate((*context, *utterances)):
@@ -136,8 +137,8 @@ def read_statements(
             is_context = place < len(context)
             statements += _read_utterance(utterance, conversation, time, is_context=is_context)
         conversation.previous_message = utterance.text
-    corrected = {id(one.corrects) for one in statements if one.corrects}
-    return [one for one in statements if not one.is_context and id(one) not in corrected]
+    corrected = {id(statement.corrects) for statement in statements}
+    return [item for item in statements if not item.is_context and id(item) not in corrected]
 
 
 def read_sentence(
@@ -175,9 +176,9 @@ def build_facts(statements: Sequence[SourcedStatement]) -> list[Fact]:
     for statement in statements:
         fact = _build_fact(statement)
         key = (normalize(fact.text).casefold(), fact.subject, fact.memory_type)
-        if known := facts.get(key):
-            sources = dict.fromkeys((*known.source_ids, *fact.source_ids))
-            fact = replace(known, source_ids=tuple(sources))
+        if first := facts.get(key):
+            sources = dict.fromkeys((*first.source_ids, *fact.source_ids))
+            fact = replace(first, source_ids=tuple(sources))
         facts[key] = fact
     return list(facts.values())
 
@@ -185,16 +186,13 @@ def build_facts(statements: Sequence[SourcedStatement]) -> list[Fact]:
 def _build_fact(sourced: SourcedStatement) -> Fact:
     statement, now = sourced.statement, sourced.time.now
     dated = date_statement(statement, sourced.time)
-    since = dated.since
-    if since is None or since > now or statement.memory_type == "plan":
-        since = now
     return Fact(
         text=dated.text,
         subject=statement.subject,
         memory_type=statement.memory_type,
         field=slot_name(statement.field),
         source_ids=tuple(dict.fromkeys(_source_ids(sourced))),
-        valid_from=since,
+        valid_from=now if statement.memory_type == "plan" else min(dated.since or now, now),
         negated=statement.negated,
         keywords=fact_keywords(statement.text, statement.subject),
     )

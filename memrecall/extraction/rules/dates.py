@@ -2,7 +2,6 @@
 
 import re
 from calendar import monthrange
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -18,8 +17,22 @@ _UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 _MAX_RANGE = timedelta(days=100)
 _HOUR = timedelta(hours=1)
 _PREPOSITIONS = {"week": "in ", "month": "in ", "season": "in ", "year": "in "}
-_LIMITS = ("by", "before", "until", "till")
+_LIMITS = ("by", "before", "until", "till", "之前", "以前", "前")
 _PLAIN_LEADS = ("on", "in", "at", "during", "over", "of", "within", "throughout")
+_DATE_FORMATS: dict[Language, dict[str, str]] = {
+    "en": {
+        "day": "{:%Y-%m-%d}",
+        "week": "the week of {:%Y-%m-%d}",
+        "month": "{:%B %Y}",
+        "year": "{:%Y}",
+    },
+    "zh": {
+        "day": "{0.year}年{0.month}月{0.day}日",
+        "week": "{0.year}年{0.month}月{0.day}日那一周",
+        "month": "{0.year}年{0.month}月",
+        "year": "{0.year}年",
+    },
+}
 _CHINESE_PARTS = {"早": "早上", "晚": "晚上", "夜": "夜里"}
 
 
@@ -61,29 +74,23 @@ def _is_to_come(span: TimeSpan, now: datetime) -> bool:
 
 
 def date_statement(statement: Statement, time: ReferenceTime) -> DatedText:
-    """Return a statement's text with its times as dates."""
-    return write_dates(statement.text, time, statement.language, statement.tense, statement.dates)
-
-
-def write_dates(
-    text: str, time: ReferenceTime, language: Language, tense: Tense, style: DateStyle = "all"
-) -> DatedText:
-    """Return the text with its times as dates; recurring and vague times stay as they are."""
-    if style == "none":
+    """Return a statement's text with its times as dates; recurring and vague times stay."""
+    text, language, tense = statement.text, statement.language, statement.tense
+    if statement.dates == "none":
         return DatedText(text)
     spans = find_statement_times(text, time, tense)
-    written = ""
+    dated = ""
     end = 0
     for span in spans:
-        written += text[end : span.position]
+        dated += text[end : span.position]
         words = span.text.removesuffix(".") if language == "en" else span.text
         end = span.position + len(words)
-        is_dated = _is_dated(span, style) and not _is_adjective(text, span, end, language)
-        date = _write_span(span, time, language, tense) if is_dated else None
-        written += words if date is None else _fit_date(written, date, text[end:], language)
+        is_date = _is_dated(span, statement.dates) and not _is_adjective(text, span, end, language)
+        date = _write_span(span, time, language, tense) if is_date else None
+        dated += words if date is None else _fit_date(dated, date, text[end:], language)
     since = next((span.start for span in spans if span.start), None)
-    written = re.sub(r"\bthe (?=\d{4}-\d\d-\d\d)", "", written + text[end:])
-    return DatedText(written if tense == "past" else _write_counted(written, time), since)
+    dated = re.sub(r"\bthe (?=\d{4}-\d\d-\d\d)", "", dated + text[end:])
+    return DatedText(dated if tense == "past" else _write_counted(dated, time), since)
 
 
 def _is_adjective(text: str, span: TimeSpan, end: int, language: Language) -> bool:
@@ -114,43 +121,42 @@ def _write_span(
     if span.start is not None and span.end is not None:
         lead = _SHARED.match("time_lead", span.text) if language == "en" else None
         words = span.text[lead.end() :] if lead else span.text
-        return _write_closed(span, words, lead.group() if lead else "", time, language)
-    for opening, core, tail in _split_open(span.text, language):
-        spans = find_statement_times(core, time, tense)
-        closed = [one for one in spans if one.start and one.end and one.text == core]
-        if closed:
-            until = tail in ("之前", "以前", "前")
-            date = _write_closed(closed[0], core, opening, time, language, until=until)
-            return None if date is None else date + tail
+        return _write_closed(span, (lead.group() if lead else "", words, ""), time, language)
+    parts = _split_open(span.text, language)
+    for closed in find_statement_times(parts[1], time, tense):
+        if closed.start and closed.end and closed.text == parts[1]:
+            return _write_closed(closed, parts, time, language)
     return None
 
 
-def _split_open(words: str, language: Language) -> Iterator[tuple[str, str, str]]:
+def _split_open(words: str, language: Language) -> tuple[str, str, str]:
     """Split an open time into what opens it, the time itself and what closes it."""
-    if language == "en":
-        if lead := _SHARED.match("time_lead", words):
-            yield lead.group(), words[lead.end() :], ""
-        return
-    lead, tail = _SHARED.match("time_lead_zh", words), _SHARED.search("time_tail_zh", words)
+    lead = _SHARED.match("time_lead" if language == "en" else "time_lead_zh", words)
+    tail = _SHARED.search("time_tail_zh", words)
     start, end = lead.end() if lead else 0, tail.start() if tail else len(words)
-    yield words[:start], words[start:end], words[end:]
+    return words[:start], words[start:end], words[end:]
 
 
 def _write_closed(
-    span: TimeSpan,
-    words: str,
-    lead: str,
-    time: ReferenceTime,
-    language: Language,
-    *,
-    until: bool = False,
+    span: TimeSpan, parts: tuple[str, str, str], time: ReferenceTime, language: Language
 ) -> str | None:
+    """Return a time with its preposition ("on 2026-03-13 at 15:00"); None if it is too vague."""
+    lead, words, tail = parts
     edges = (edge for edge in (span.start, span.end) if edge is not None)
     start, end = (edge.astimezone(time.zone) for edge in edges)
+    opening = (lead.split() or [""])[0].lower()
+    if span.grain == "range":
+        is_limit = opening in _LIMITS or tail in _LIMITS
+        date = _write_range(start, end, language, is_limit=is_limit)
+    else:
+        date = _write_date(start, end, span.grain, words, language)
+    if date is None:
+        return None
     if language == "zh":
-        date = _chinese_date(start, end, span.grain, words, until=until)
-        return date and lead + date
-    return _english_date(start, end, span.grain, words, lead)
+        return lead + date + tail
+    if opening and opening not in _PLAIN_LEADS:
+        return lead.replace(" the ", " ") + date
+    return _PREPOSITIONS.get(span.grain, "on ") + date
 
 
 def _move_ahead(span: TimeSpan, time: ReferenceTime) -> TimeSpan:
@@ -213,85 +219,39 @@ def _fit_date(before: str, date: str, after: str, language: Language) -> str:
     return date
 
 
-def _english_date(
-    start: datetime, end: datetime, grain: TimeGrain, words: str, lead: str
+def _write_date(
+    start: datetime, end: datetime, grain: TimeGrain, words: str, language: Language
 ) -> str | None:
-    """Return a time with a preposition ("on 2026-03-13 at 15:00"), or None if it is too vague."""
-    date = _english_core(start, end, grain, words)
-    if date is None:
-        return None
-    word = lead.split()[0].lower() if lead else ""
-    if grain == "range" and word in _LIMITS:
-        date = f"{_last_day(end):%Y-%m-%d}"
-    if word and word not in _PLAIN_LEADS:
-        return lead.replace(" the ", " ") + date
-    return _PREPOSITIONS.get(grain, "on ") + date
-
-
-def _english_core(start: datetime, end: datetime, grain: TimeGrain, words: str) -> str | None:
-    day = f"{start:%Y-%m-%d}"
-    match grain:
-        case "day":
-            return day
-        case "hour" | "minute":
-            return _english_hour(start, end, day, words)
-        case "week":
-            return f"the week of {day}"
-        case "month":
-            return f"{start:%B %Y}"
-        case "season":
-            season = _SHARED.search("season", words)
-            return f"{season['en'].lower()} {start:%Y}" if season and season["en"] else None
-        case "year":
-            return f"{start:%Y}"
-    return f"{day} to {_last_day(end):%Y-%m-%d}" if end - start <= _MAX_RANGE else None
-
-
-def _english_hour(start: datetime, end: datetime, day: str, words: str) -> str:
+    if grain == "season":
+        season = _SHARED.search("season", words)
+        if season is None or not season[language]:
+            return None
+        name = season[language].lower()
+        return f"{name} {start:%Y}" if language == "en" else f"{start.year}年{name}天"
+    if grain not in ("hour", "minute"):
+        return _DATE_FORMATS[language][grain].format(start)
+    day = _DATE_FORMATS[language]["day"].format(start)
     if end - start <= _HOUR:
-        return f"{day} at {start:%H:%M}"
-    part = _SHARED.search("part_of_day", words)
+        return f"{day} at {start:%H:%M}" if language == "en" else f"{day}{start:%H:%M}"
+    part = _SHARED.search("part_of_day" if language == "en" else "part_of_day_zh", words)
+    if language == "zh":
+        name = part.group() if part else ""
+        return day + _CHINESE_PARTS.get(name, name)
     name = part.group().lower() if part else "night"
     return f"{day} {'at' if name in ('night', 'noon', 'midnight') else 'in the'} {name}"
 
 
-def _last_day(end: datetime) -> datetime:
-    return end - timedelta(days=1)
-
-
-def _chinese_date(
-    start: datetime, end: datetime, grain: TimeGrain, words: str, *, until: bool = False
+def _write_range(
+    start: datetime, end: datetime, language: Language, *, is_limit: bool
 ) -> str | None:
-    """Return a time as in 2026年3月13日15:00; of a range only its end if `until`."""
-    day = _chinese_day(start)
-    match grain:
-        case "day":
-            return day
-        case "hour" | "minute":
-            if end - start <= _HOUR:
-                return f"{day}{start:%H:%M}"
-            part = _SHARED.search("part_of_day_zh", words)
-            name = part.group() if part else ""
-            return day + _CHINESE_PARTS.get(name, name)
-        case "week":
-            return f"{day}那一周"
-        case "month":
-            return f"{start.year}年{start.month}月"
-        case "season":
-            season = _SHARED.search("season", words)
-            return f"{start.year}年{season['zh']}天" if season and season["zh"] else None
-        case "year":
-            return f"{start.year}年"
-    return _chinese_range(start, end, until=until) if end - start <= _MAX_RANGE else None
-
-
-def _chinese_day(day: datetime) -> str:
-    return f"{day.year}年{day.month}月{day.day}日"
-
-
-def _chinese_range(start: datetime, end: datetime, *, until: bool) -> str:
-    last = _last_day(end)
-    if until:
-        return _chinese_day(last)
+    """Return the days of a range, or only the last one of a limit ("by the end of May")."""
+    if end - start > _MAX_RANGE:
+        return None
+    last = end - timedelta(days=1)
+    first_day, last_day = (_DATE_FORMATS[language]["day"].format(day) for day in (start, last))
+    if is_limit:
+        return last_day
+    if language == "en":
+        return f"{first_day} to {last_day}"
     is_same_month = (start.year, start.month) == (last.year, last.month)
-    return f"{_chinese_day(start)}至{f'{last.day}日' if is_same_month else _chinese_day(last)}"
+    return f"{first_day}至{f'{last.day}日' if is_same_month else last_day}"

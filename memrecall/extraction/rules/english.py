@@ -1,4 +1,4 @@
-"""English: how clauses without a subject, facts and possessions are read and written."""
+"""The reader of English: clauses, facts and how statements are written."""
 
 import re
 from collections.abc import Iterator
@@ -14,21 +14,20 @@ from memrecall.extraction.rules.clauses import (
 from memrecall.extraction.rules.dates import has_time, is_ahead
 from memrecall.extraction.rules.english_grammar import (
     EN,
+    PhraseReader,
     conjugate,
     expand_contractions,
-    read_verb_phrase,
     third_person,
     to_third_person,
     verb_form,
 )
-from memrecall.extraction.rules.instructions import Order
 from memrecall.extraction.rules.matching import (
     as_former,
     match_first,
     match_introduction,
     match_slot,
 )
-from memrecall.extraction.rules.reader import SentenceReader
+from memrecall.extraction.rules.reader import Order, SentenceReader
 from memrecall.extraction.rules.stated_relations import RelationReader
 from memrecall.extraction.rules.statements import (
     Clause,
@@ -68,18 +67,18 @@ class EnglishReader(SentenceReader):
     ) -> Iterator[Statement]:
         text = _unfold_appositions(text)
         previous: Clause | None = None
-        previous_phrase: VerbPhrase | None = None
+        phrase: VerbPhrase | None = None
         clauses = _join_infinitives(split_clauses(EN, text))
         pieces = asserted_clauses(EN, clauses, text, is_question=is_question)
         for place, piece in enumerate(pieces):
             clause = read_clause(EN, piece, _is_name)
             if clause is None and (place == 0 or previous is not None):
-                clause = _complete(piece, previous, previous_phrase)
+                clause = _complete(piece, previous, phrase)
             previous = clause
             if clause is None:
                 continue
-            previous_phrase = read_verb_phrase(clause.predicate, clause.lead)
-            if statement := self._state(clause, previous_phrase, speaker, time):
+            phrase = PhraseReader(clause.predicate, clause.lead).read()
+            if statement := self._state(clause, phrase, speaker, time):
                 yield statement
 
     def _match_clause(
@@ -153,8 +152,8 @@ def _join_infinitives(clauses: Iterator[str]) -> list[str]:
     return joined
 
 
-def _is_name(text: str, name: str) -> bool:
-    return bool(text) and name.split()[0] not in EN.words("not_names")
+def _is_name(name: str) -> bool:
+    return name.split()[0] not in EN.words("not_names")
 
 
 def _complete(piece: str, previous: Clause | None, phrase: VerbPhrase | None) -> Clause | None:
@@ -291,29 +290,24 @@ def _match_setting(clause: Clause, phrase: VerbPhrase) -> FactMatch | None:
         return None
     uses = clause.owner in ("my", "our") and EN.match("using_verb", phrase.core)
     is_named = EN.search("system", clause.noun) and EN.match("naming_verb", phrase.core)
-    is_technical = EN.search("technical", match["value"]) and EN.search(
-        "system", f"{clause.noun} {phrase.core}"
-    )
+    names_system = EN.search("system", f"{clause.noun} {phrase.core}")
+    is_technical = names_system and EN.search("technical", match["value"])
     if not (uses or is_named or is_technical):
         return None
-    return _fill(replace(rule, field=_key(clause.noun)), match, phrase)
+    return _fill(replace(rule, field=clause.noun.lower()), match, phrase)
 
 
 def _match_noun(noun: str, phrase: VerbPhrase) -> FactMatch | None:
-    """Match any noun whose value has a name or a number: "my tailor is Rossi"."""
+    """Match any noun with a name or a number as its value: "my tailor is Rossi"."""
     rule = EN.fact("slot_value")
     match = rule.pattern.match(phrase.core)
     if match is None or phrase.tense != "present" or len(noun.split()) > _MAX_NOUN_WORDS:
         return None
     if phrase.modal or not EN.search("specific", match["value"]):
         return None
-    field = None if noun in EN.mapping("slots") else _key(noun)
+    field = None if noun in EN.mapping("slots") else noun
     return _fill(replace(rule, memory_type="general", field=field), match, phrase)
 
 
 def _fill(rule: FactPattern, match: re.Match[str], phrase: VerbPhrase) -> FactMatch:
     return FactMatch(rule, match["value"].strip(), phrase.negated)
-
-
-def _key(noun: str) -> str:
-    return re.sub(r"\s+", " ", noun.lower()).strip()

@@ -12,15 +12,16 @@ EN = load_table("en")
 
 _ADVERBS = EN.words("adverbs")
 _MODALS = EN.words("modals")
+_UNCHANGED_PAST = EN.words("unchanged_past")
 _OVER = EN.words("reported_when_over")
 _THIRD_PERSON = {"be": "is", "have": "has", "do": "does", "go": "goes"}
-_PRESENT_BE = {"am", "is", "are"}
-_PAST_BE = {"was", "were"}
+_BE = {"am", "is", "are", "was", "were"}
+_PAST_AUXILIARIES = {"was", "were", "had", "did"}
 _FINITE = {"was", "had", "did", "is", "has", "does", "used"}
 
 
 def third_person(verb: str) -> str:
-    """Return the form after "he": lives, studies."""
+    """Return the third person of a verb: lives, studies."""
     if verb in _THIRD_PERSON:
         return _THIRD_PERSON[verb]
     if verb.endswith(("s", "x", "z", "ch", "sh", "o")):
@@ -49,18 +50,18 @@ def _progressive(verb: str, ending: str) -> str:
 def _build_forms() -> dict[str, tuple[str, VerbForm]]:
     doubling = EN.words("doubling_verbs")
     endings = {verb: verb[-1] for verb in doubling}
-    principal = [entry.split() for line in EN.lines("irregular_verbs") for entry in line.split(";")]
+    principal = [entry.split() for entry in EN.entries("irregular_verbs")]
     regular = dict(EN.rows("sets"))["regular_verbs"].split()
     principal += [[verb, _past(verb, endings.get(verb, ""))] for verb in regular]
     forms: dict[str, tuple[str, VerbForm]] = {}
-    for verb, past, *participle in (entry for entry in principal if entry):
+    for verb, past, *participle in principal:
         # Later rows win: a past that looks like the base form is recognised by its context.
         forms[_progressive(verb, endings.get(verb, ""))] = (verb, "ing")
         forms[participle[0] if participle else past] = (verb, "part")
         forms[past] = (verb, "past")
         forms[third_person(verb)] = (verb, "s")
         forms[verb] = (verb, "base")
-    for entry in EN.lines("verb_spellings"):
+    for entry in EN.entries("verb_spellings"):
         form, verb, kind = entry.split()
         forms[form] = (verb, "ing" if kind == "ing" else "past")
     return forms
@@ -74,8 +75,8 @@ EN.define("finite_form", (form for form, (_, kind) in _FORMS.items() if kind in 
 
 def verb_form(word: str) -> VerbForm | None:
     """Return which form of a known verb a word is, or None."""
-    known = _FORMS.get(word.lower())
-    return known[1] if known else None
+    form = _FORMS.get(word.lower())
+    return form[1] if form else None
 
 
 def lemmatize(word: str) -> tuple[str, VerbForm]:
@@ -90,17 +91,13 @@ def lemmatize(word: str) -> tuple[str, VerbForm]:
     return low, "base"
 
 
-def _can_be_past(verb: str) -> bool:
-    return verb in EN.words("unchanged_past")
-
-
 def expand_contractions(text: str) -> str:
     """Return the text with I'm, don't and gonna written out."""
     return re.sub(r"\s+", " ", EN.rewrite("contractions", text)).strip()
 
 
-class _PhraseReader:
-    """A walk over the auxiliaries of a predicate to its main verb."""
+class PhraseReader:
+    """Reads a predicate without contractions, from its auxiliaries to its main verb."""
 
     def __init__(self, text: str, lead: str) -> None:
         self.text = text
@@ -155,12 +152,13 @@ class _PhraseReader:
 
     def _read_verb(self) -> str:
         word = self._word()
-        if word in _PRESENT_BE or word in _PAST_BE:
-            return self._read_be(past=word in _PAST_BE)
+        self.tense = "past" if word in _PAST_AUXILIARIES else "present"
+        if word in _BE:
+            return self._read_be()
         if word in ("have", "has", "had"):
-            return self._read_have(past=word == "had")
+            return self._read_have()
         if word in ("do", "does", "did"):
-            return self._read_do(past=word == "did")
+            return self._read_do()
         if word in _MODALS:
             return self._read_modal(word)
         if word == "used" and self._word(1) == "to":
@@ -169,13 +167,12 @@ class _PhraseReader:
             return self._read_base()
         return self._read_main()
 
-    def _read_be(self, *, past: bool) -> str:
+    def _read_be(self) -> str:
         self.position += 1
-        self.tense = "past" if past else "present"
         self._skip_adverbs()
         if self._word() == "going" and self._word(1) == "to" and self._is_verb(2):
             self.position += 2
-            self.tense = "past" if past else "future"
+            self.tense = "past" if self.tense == "past" else "future"
             return self._read_base()
         verb, form = lemmatize(self._word())
         if form == "ing" and (verb != self._word() or self._word(1)):
@@ -184,25 +181,24 @@ class _PhraseReader:
             return self._with_rest(verb)
         return self._with_rest("be")
 
-    def _read_have(self, *, past: bool) -> str:
-        start = self.position
+    def _read_have(self) -> str:
+        start, tense = self.position, self.tense
         self.position += 1
-        self.tense = "past" if past else "present"
         self._skip_adverbs()
         word = self._word()
         if word == "been":
-            core = self._read_be(past=past)
-            self.tense = "past" if past else "present"
+            core = self._read_be()
+            self.tense = tense
             return core
         if word == "got" and self._word(1) not in ("to", ""):
             self.position += 1
             return self._with_rest("have")
         verb, form = lemmatize(word)
-        is_over = form in ("part", "past") or _can_be_past(verb)
+        is_over = form in ("part", "past") or verb in _UNCHANGED_PAST
         if is_over and (word not in EN.words("participle_or_adjective") or self._has_object()):
-            # "Have moved" is a step that is over; "have always loved" is something that goes on.
-            goes_on = "always" in self.adverbs or EN.search("going_on", self._with_rest(""))
-            self.tense = "present" if verb in EN.words("state_verbs") and goes_on else "past"
+            # "Have moved" is a step that is over; "have always loved" still holds.
+            still_holds = "always" in self.adverbs or EN.search("going_on", self._with_rest(""))
+            self.tense = "present" if verb in EN.words("state_verbs") and still_holds else "past"
             self.position += 1
             return self._with_rest(verb)
         self.position = start + 1
@@ -215,9 +211,8 @@ class _PhraseReader:
             after[0][0].isupper() or after[0].lower() in EN.words("object_openers")
         )
 
-    def _read_do(self, *, past: bool) -> str:
+    def _read_do(self) -> str:
         self.position += 1
-        self.tense = "past" if past else "present"
         if self._word() != "not" and lemmatize(self._word())[1] != "base":
             return self._with_rest("do")
         self._skip_adverbs()
@@ -243,7 +238,7 @@ class _PhraseReader:
     def _read_main(self) -> str:
         verb, form = lemmatize(self._word())
         self.position += 1
-        unchanged = _can_be_past(verb) and EN.search("past_time", self._with_rest(""))
+        unchanged = verb in _UNCHANGED_PAST and EN.search("past_time", self._with_rest(""))
         if form in ("past", "part") or unchanged or verb in _OVER:
             self.tense = "past"
         return self._with_rest(verb)
@@ -251,11 +246,6 @@ class _PhraseReader:
     def _is_verb(self, ahead: int) -> bool:
         word = self._word(ahead)
         return lemmatize(word)[1] == "base" and word not in EN.words("determiners")
-
-
-def read_verb_phrase(text: str, lead: str = "") -> VerbPhrase:
-    """Return the verb phrase of a predicate whose contractions are written out."""
-    return _PhraseReader(text, lead).read()
 
 
 _FIRST_PERSON_VERBS = {"am": "is", "are": "is", "were": "was", "have": "has", "do": "does"}
@@ -267,16 +257,16 @@ def conjugate(text: str, *, past: bool = False) -> str:
     With `past`, a form that may be either tense is a past tense: "put", "quit".
     """
     words = text.split()
-    for place, written in enumerate(words):
-        word = written.lower().rstrip(",")
+    for place, token in enumerate(words):
+        word = token.lower().rstrip(",")
         if word in _ADVERBS or word in ("not", "no", "longer") or word.endswith("ly"):
             continue
-        tail = written[len(word) :]
+        tail = token[len(word) :]
         if word in _FIRST_PERSON_VERBS:
             words[place] = _FIRST_PERSON_VERBS[word] + tail
         elif word not in _MODALS and word not in _FINITE:
             verb, form = lemmatize(word)
-            if form == "base" and not (past and _can_be_past(verb)) and word not in _OVER:
+            if form == "base" and not (past and verb in _UNCHANGED_PAST) and word not in _OVER:
                 words[place] = third_person(verb) + tail
         break
     return " ".join(words)

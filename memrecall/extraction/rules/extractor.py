@@ -32,7 +32,8 @@ def build_graph(
 ) -> tuple[list[Entity], list[Relation]]:
     """Return the entities and relations; speakers who give their name appear under it."""
     statements = read_statements(utterances, now=now, zone=UTC)
-    names = {one.utterance.speaker: one.statement.name for one in statements if one.statement.name}
+    naming = (item for item in statements if item.statement.name)
+    names = {item.utterance.speaker: item.statement.name for item in naming}
     graph = _Graph()
     for speaker, name in names.items():
         graph.add_entity(Entity(name, "person"))
@@ -59,23 +60,18 @@ class _Graph:
         self.add_entity(Entity(source, stated.source_kind))
         self.add_entity(Entity(destination, stated.kind))
         sources = (statement.utterance.message_id,)
-        since = _since(statement)
+        now = statement.time.now
+        since = min(date_statement(statement.statement, statement.time).since or now, now)
         relation = Relation(source, stated.relationship, destination, sources, since, stated.ended)
         key = (fold_name(source), stated.relationship, fold_name(destination))
-        known = self.relations.get(key)
-        if known is not None and known.ended == relation.ended:
-            ids = dict.fromkeys((*known.source_ids, *sources))
-            relation = replace(known, source_ids=tuple(ids))
+        first = self.relations.get(key)
+        if first is not None and first.ended == relation.ended:
+            ids = dict.fromkeys((*first.source_ids, *sources))
+            relation = replace(first, source_ids=tuple(ids))
         self.relations[key] = relation
 
     def add_entity(self, entity: Entity) -> None:
         self.entities.setdefault(fold_name(entity.name) or entity.name, entity)
-
-
-def _since(statement: SourcedStatement) -> datetime:
-    since = date_statement(statement.statement, statement.time).since
-    now = statement.time.now
-    return since if since is not None and since <= now else now
 
 
 class RuleExtractor:

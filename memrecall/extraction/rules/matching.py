@@ -18,7 +18,7 @@ from memrecall.extraction.rules.tables import LanguageTable, load_table
 _SHARED = load_table("shared")
 _STEPS = frozenset({"plan", "event", "decision"})
 _ENDING_NEGATIONS = frozenset({"再也不", "不再", "已经不"})
-_EMPTY_WORDS = re.compile(r"[的了在到约订有个\s]")
+_EMPTY_CHARACTERS = re.compile(r"[的了在到约订有个\s]")
 
 
 def match_first(
@@ -44,7 +44,8 @@ def match_first(
         negation = groups.get("neg") or ""
         if negation and not rule.ended and (rule.negated or rule.memory_type in _STEPS):
             continue
-        ended = rule.ended or (bool(negation) and _is_end(negation, phrase.core))
+        is_end = negation in _ENDING_NEGATIONS or phrase.core.endswith("了")
+        ended = rule.ended or (bool(negation) and is_end)
         value = groups["value"] or groups.get("other") or ""
         return FactMatch(rule, value.strip(), bool(negation) or rule.negated or rule.ended, ended)
     return None
@@ -53,11 +54,7 @@ def match_first(
 def _has_content(value: str, time: ReferenceTime) -> bool:
     for span in find_statement_times(value, time):
         value = value.replace(span.text, "")
-    return bool(_EMPTY_WORDS.sub("", value))
-
-
-def _is_end(negation: str, core: str) -> bool:
-    return negation in _ENDING_NEGATIONS or core.endswith("了")
+    return bool(_EMPTY_CHARACTERS.sub("", value))
 
 
 def assign_device_slot(match: FactMatch, noun: str) -> FactMatch:
@@ -95,10 +92,10 @@ def match_slot(table: LanguageTable, noun: str, phrase: VerbPhrase) -> FactMatch
     """Match "my … is …" for a noun that names a slot."""
     rule = table.fact("slot_value")
     match = rule.pattern.match(phrase.core) if phrase.tense in rule.tenses else None
-    named = find_slot(table, noun) if match else None
-    if match is None or named is None:
+    noun_slot = find_slot(table, noun) if match else None
+    if match is None or noun_slot is None:
         return None
-    memory_type, slot = named
+    memory_type, slot = noun_slot
     if slot == "phone" and not table.search("phone_number", match["value"]):
         return None  # A phone, not its number.
     negated = phrase.negated or bool(match.groupdict().get("neg"))

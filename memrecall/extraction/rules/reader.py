@@ -4,16 +4,9 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from memrecall.extraction.protocol import MemoryType
-from memrecall.extraction.rules.instructions import (
-    Order,
-    read_choice,
-    read_forget,
-    read_order,
-    read_remember,
-)
 from memrecall.extraction.rules.matching import assign_device_slot, find_slot
 from memrecall.extraction.rules.sentences import Sentence, is_balanced
 from memrecall.extraction.rules.stated_relations import RelationReader
@@ -33,6 +26,15 @@ from memrecall.extraction.rules.tables import LanguageTable
 from memrecall.types import Language
 
 
+class Order(NamedTuple):
+    """A lasting instruction: the sentence, what to do, how it was put, and the slot it fills."""
+
+    text: str
+    action: str
+    kind: str
+    field: str | None
+
+
 class SentenceReader(ABC):
     """The reader of one language; subclasses supply its grammar."""
 
@@ -44,13 +46,13 @@ class SentenceReader(ABC):
         self, sentence: Sentence, speaker: SpeakerContext, time: ReferenceTime
     ) -> Iterator[Statement]:
         """Yield what a sentence states, clause by clause."""
-        text, written = self._prepare(sentence.text, speaker.previous)
+        text, full = self._prepare(sentence.text, speaker.previous)
         me = speaker.person(self.language)
-        if topic := read_forget(self.table, text):
+        if topic := _read_forget(self.table, text):
             yield from self._retract(topic, speaker, time)
-        elif order := read_order(self.table, text) or read_order(self.table, written):
+        elif order := read_order(self.table, text) or read_order(self.table, full):
             yield self._state_order(order, me)
-        elif choice := read_choice(self.table, text):
+        elif choice := _read_choice(self.table, text):
             text = self._template("decision", me, self._third_person(choice, me, own=True))
             yield self._own(me, text, "decision", choice, "future")
         elif not sentence.is_question and (effect := self._read_effect(text, me)):
@@ -159,6 +161,9 @@ class SentenceReader(ABC):
     def _template(self, name: str, me: Person, action: str) -> str:
         return self._tidy(self.table.write(name, me=me.label, what=action))
 
+    def _restate(self, text: str, me: Person) -> str:
+        return self._tidy(self._third_person(text, me, own=False))
+
     def _tidy(self, text: str) -> str:
         """Return the text as one sentence with its full stop."""
         flat = re.sub(r"\s+", " ", text).strip(" ,;:-–，、；：").rstrip("。.！!？?…~～")
@@ -200,22 +205,21 @@ class SentenceReader(ABC):
         for row, pattern in self.table.patterns("effects"):
             if pattern.fullmatch(text):
                 memory_type, field = row.split(".")
-                written = self._tidy(self._third_person(text, me, own=False))
-                return Statement(written, me.key, self.language, memory_type, field, text)  # type: ignore[arg-type]
+                sentence = self._restate(text, me)
+                return Statement(sentence, me.key, self.language, memory_type, field, text)  # type: ignore[arg-type]
         return None
 
     def _read_remembered(
         self, text: str, sentence: Sentence, speaker: SpeakerContext, time: ReferenceTime
     ) -> Iterator[Statement]:
-        remembered = read_remember(self.table, text)
+        remembered = _read_remember(self.table, text)
         statements = list(
             self._read_clauses(remembered or text, speaker, time, is_question=sentence.is_question)
         )
         yield from statements
         if remembered and not statements and not sentence.is_question:
             me = speaker.person(self.language)
-            written = self._tidy(self._third_person(remembered, me, own=False))
-            yield self._own(me, written, "general", remembered, "present")
+            yield self._own(me, self._restate(remembered, me), "general", remembered, "present")
 
     def _retract(
         self, topic: str, speaker: SpeakerContext, time: ReferenceTime
@@ -228,15 +232,54 @@ class SentenceReader(ABC):
         if not statements:
             me = speaker.person(self.language)
             noun = self.table.fullmatch("topic_noun", topic)
-            named = find_slot(self.table, noun["noun"].lower()) if noun else None
-            slot = named[1] if named else None
-            written = self._tidy(self._third_person(topic, me, own=False))
+            noun_slot = find_slot(self.table, noun["noun"].lower()) if noun else None
+            slot = noun_slot[1] if noun_slot else None
+            text = self._restate(topic, me)
             # A negated retraction empties its slot, whatever the value is.
-            yield Statement(
-                written, me.key, self.language, "retraction", slot, negated=slot is not None
-            )
+            yield Statement(text, me.key, self.language, "retraction", slot, negated=bool(slot))
 
     def _own(
         self, me: Person, text: str, memory_type: MemoryType, value: str, tense: Tense
     ) -> Statement:
         return Statement(text, me.key, self.language, memory_type, value=value, tense=tense)
+
+
+def read_order(table: LanguageTable, text: str) -> Order | None:
+    """Return the lasting instruction of a sentence, or None."""
+    matches = ((kind, pattern.match(text)) for kind, pattern in table.patterns("orders"))
+    kind, match = next(((kind, match) for kind, match in matches if match), ("", None))
+    if match is None:
+        return None
+    action = re.sub(r",? please$", "", match["what"].strip(), flags=re.IGNORECASE)
+    if kind != "when" and table.search("one_time_order", text):
+        return None
+    is_order = not table.match("no_order", action) and table.search("order_verb", action)
+    if kind == "when" and not is_order:
+        return None
+    slots = table.patterns("order_slots")
+    field = next((slot for slot, pattern in slots if pattern.search(action)), None)
+    return Order(text, action, kind, field)
+
+
+def _read_choice(table: LanguageTable, text: str) -> str | None:
+    """Return what "let us …" settles, or None."""
+    match = table.match("choice", text)
+    return "".join(match.groupdict().values()) if match else None
+
+
+def _read_forget(table: LanguageTable, text: str) -> str | None:
+    """Return what the assistant is asked to forget, or None if it is not said."""
+    match = table.match("forget", text)
+    if match is None or table.match("own_forgetting", text) or table.search("forget_later", text):
+        return None
+    groups = match.groupdict()
+    topic = (groups["what"] or groups.get("that") or "").strip("，, ")
+    return topic if topic and not table.fullmatch("forget_nothing", topic) else None
+
+
+def _read_remember(table: LanguageTable, text: str) -> str | None:
+    """Return what the assistant is asked to remember; something to do is not meant."""
+    match = table.match("remember", text)
+    if match is None or table.match("remember_to_do", match["what"]):
+        return None
+    return match["what"].strip(" ,:，：")

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules.tables import load_table
+from memrecall.text.language import language_of
 from memrecall.types import Language, Role
-
-PERSON_ROLES = frozenset({Role.USER, Role.OTHER})
-"""Roles whose words are facts: what an assistant or a tool wrote is evidence of nothing."""
 
 MAX_MESSAGE = 20_000
 """Characters of a message that are read."""
@@ -46,7 +44,6 @@ _MAX_ABBREVIATION = 8
 _END = re.compile(r"([.!?]+)[\"')\]]*(?=\s|$)|([。！？；]+|…+|[!?]+)[”」』）)]*|\n+|;\s")
 _BULLET = re.compile(r"^\s*(?:[-*•·–]|\d{1,2}[.)、])\s+")
 _CUT = re.compile(r"[，,；;、 ](?=[^，,；;、 ]*$)")
-_HAN = re.compile(r"[\u4e00-\u9fff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +56,13 @@ class Sentence:
 
 
 def is_person(utterance: Utterance) -> bool:
-    """Return True if a person said it."""
-    return utterance.role in PERSON_ROLES
-
-
-def detect_language(text: str) -> Language:
-    """Return "zh" if a text has Chinese characters, else "en"."""
-    return "zh" if _HAN.search(text) else "en"
+    """Return True if a person said it: what assistants and tools write is no evidence."""
+    return utterance.role in (Role.USER, Role.OTHER)
 
 
 def own_words(text: str) -> str:
     """Return the sender's own words of a message."""
-    part = text[:MAX_MESSAGE].replace("’", "'").replace("‘", "'")
-    part = _drop_blocks(part)
+    part = _drop_blocks(text[:MAX_MESSAGE].replace("’", "'").replace("‘", "'"))
     part = "\n".join(line for line in part.split("\n") if not _DATA_LINE.match(line))
     # What follows a task ("translate this:") is text to work on, not what the sender says.
     if task := _TABLE.search("task", part):
@@ -85,7 +76,7 @@ def split_sentences(text: str) -> Iterator[Sentence]:
         bare = _BULLET.sub("", piece).strip()
         is_question = "?" in end or "？" in end
         for part in _cut_long(bare):
-            yield Sentence(part, is_question, detect_language(bare))
+            yield Sentence(part, is_question, language_of(bare))
 
 
 def is_balanced(text: str) -> bool:
@@ -125,7 +116,7 @@ def _block_end(text: str, block: re.Match[str], closings: dict[str, list[int]]) 
 
 
 def _drop_quotations(text: str) -> str:
-    """Keep quoted names without their marks, and drop what somebody says in a quotation."""
+    """Keep quoted names without their marks, and drop quoted speech."""
     parts: list[str] = []
     position = 0
     unclosed: set[str] = set()

@@ -18,16 +18,14 @@ class RelationReader:
 
     def read(self, clause: Clause, match: FactMatch, core: str) -> tuple[StatedRelation, ...]:
         """Return the relations that a clause states, each from its subject."""
-        if named := self.named_kin(clause, match):
-            return (self.kin_relation(*named),)
+        if kin_and_name := self.named_kin(clause, match):
+            return (self.kin_relation(*kin_and_name),)
         source = None if clause.kind in ("self", "thing") else clause.name or None
-        kin = self.kin_word(clause.noun)
-        relations: list[StatedRelation] = []
-        if clause.kind == "kin" and clause.name and kin:
-            relations.append(self.kin_relation(kin, clause.name))
-        if clause.kind == "kin" and match.rule.about_speaker:
-            relations += [self.kin_relation(kin, match.value)] if kin else []
-        elif clause.kind not in ("kin", "named") or source is not None:
+        kin = self.table.search("kin_word", clause.noun) if clause.kind == "kin" else None
+        is_introduction = clause.kind == "kin" and match.rule.about_speaker
+        names = [clause.name, match.value if is_introduction else ""]
+        relations = [self.kin_relation(kin.group(), name) for name in names if kin and name]
+        if not is_introduction and (clause.kind not in ("kin", "named") or source is not None):
             relations += self._value_relations(match, source, core)
         return tuple(relations)
 
@@ -36,11 +34,6 @@ class RelationReader:
         noun = self.table.fullmatch("name_of_kin", clause.noun) if clause.kind == "thing" else None
         name = self.table.match("name", match.value)
         return (noun["who"].lower(), name.group()) if noun and name else None
-
-    def kin_word(self, noun: str) -> str:
-        """Return the word for a relative, colleague or pet in a noun phrase, or ""."""
-        match = self.table.search("kin_word", noun)
-        return match.group() if match else ""
 
     def kin_relation(self, noun: str, name: str, source: str | None = None) -> StatedRelation:
         """Return the relation to a relative, colleague or pet of that name."""
@@ -51,10 +44,8 @@ class RelationReader:
 
     def trim_value(self, value: str) -> str:
         """Return the value without what only accompanies it: "Berlin" of "Berlin since May"."""
-        bare = self.table.remove(
-            "leading_value", self.table.remove("trailing_value", value.strip())
-        )
-        return bare.strip(" ,.，。、的")
+        bare = self.table.remove("trailing_value", value.strip())
+        return self.table.remove("leading_value", bare).strip(" ,.，。、的")
 
     def is_place(self, name: str) -> bool:
         """Return True if a name may be that of a place."""
@@ -70,8 +61,8 @@ class RelationReader:
         is_unnamed = rule.relation == "works_at" and self.table.match("unnamed_firm", match.value)
         if rule.relation is None or not value or len(value) > _MAX_VALUE[self.table.language]:
             return []
-        if rule.kind == "organization" and (called := self.table.search("firm_called", value)):
-            value = called["name"]
+        if rule.kind == "organization" and (firm := self.table.search("firm_called", value)):
+            value = firm["name"]
         elif is_unnamed:
             return []
         dislikes = rule.relation == "likes" and match.negated
@@ -95,10 +86,9 @@ class RelationReader:
             return [replace(relation, destination=firm), place]
         values = [value]
         if relationship in _LISTED:
-            values = self.table.pattern("list_separator").split(
-                self.table.remove("value_verb", value)
-            )
-        names = (self.table.remove("leading_article", one) for one in values)
+            items = self.table.remove("value_verb", value)
+            values = self.table.pattern("list_separator").split(items)
+        names = (self.table.remove("leading_article", item) for item in values)
         return [
             replace(relation, destination=name)
             for name in names
@@ -110,16 +100,16 @@ class RelationReader:
         return [
             self.kin_relation(counted["noun"], name, source)
             for counted in self.table.pattern("counted_kin").finditer(value)
-            if (called := self.table.search("called", counted["rest"]))
-            for name in self.table.pattern("name_separator").split(called["name"])
+            if (naming := self.table.search("called", counted["rest"]))
+            for name in self.table.pattern("name_separator").split(naming["name"])
         ]
 
     def _second_relations(
         self, match: FactMatch, source: str | None, core: str
     ) -> list[StatedRelation]:
         """Return what is studied at a school, and the role at a company."""
-        found = match.rule.pattern.match(core)
-        groups = found.groupdict() if found else {}
+        fit = match.rule.pattern.match(core)
+        groups = fit.groupdict() if fit else {}
         if subject := self.trim_value(groups.get("subject") or ""):
             relationship = "studies" if match.rule.field == "school" else "teaches"
             return [StatedRelation(relationship, subject.removesuffix("专业"), "field", source)]

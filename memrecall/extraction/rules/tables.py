@@ -37,7 +37,6 @@ class LanguageTable:
     def __init__(self, language: str) -> None:
         self.language = language
         self._sections = _read_sections(language)
-        self._patterns: dict[str, re.Pattern[str]] = {}
         self._built: dict[tuple[str, str], Any] = {}
         self._words = dict(self.rows("words"))
         for name, text in self.rows("sets"):
@@ -51,6 +50,10 @@ class LanguageTable:
     def lines(self, section: str) -> list[str]:
         """Return the rows of a section as they are written."""
         return self._sections.get(section, [])
+
+    def entries(self, section: str) -> list[str]:
+        """Return the entries of a section, which are separated by lines and semicolons."""
+        return [entry for row in self.lines(section) for entry in row.split(";")]
 
     def rows(self, section: str) -> list[tuple[str, str]]:
         """Return the rows of a section as pairs of name and text."""
@@ -73,9 +76,9 @@ class LanguageTable:
 
     def pattern(self, name: str) -> re.Pattern[str]:
         """Return a pattern; one that the language lacks matches nothing."""
-        if name not in self._patterns:
-            self._patterns[name] = self._compile(dict(self.rows("patterns")).get(name, "(?!)"))
-        return self._patterns[name]
+        return self._once(
+            "patterns", name, lambda: self._compile(dict(self.rows("patterns")).get(name, "(?!)"))
+        )
 
     def write(self, name: str, /, **values: str) -> str:
         """Return a template with its values filled in."""
@@ -123,16 +126,13 @@ class LanguageTable:
 
     def facts(self, *groups: str) -> tuple[FactPattern, ...]:
         """Return the fact patterns of some groups, in order."""
-        return self._once("facts", " ".join(groups), lambda: tuple(self._read_facts(groups)))
+        rows = (row for group in groups for row in self.lines(f"facts {group}"))
+        return self._once("facts", " ".join(groups), lambda: tuple(map(self._read_fact, rows)))
 
     def fact(self, group: str) -> FactPattern:
         """Return the fact pattern of a group of one."""
         (rule,) = self.facts(group)
         return rule
-
-    def _read_facts(self, groups: Iterable[str]) -> list[FactPattern]:
-        rows = (row for group in groups for row in self.lines(f"facts {group}"))
-        return [self._read_fact(row) for row in rows]
 
     def _read_fact(self, row: str) -> FactPattern:
         head = _FACT.match(row)
@@ -174,9 +174,8 @@ def _read_sections(folder: str) -> dict[str, list[str]]:
     sections: dict[str, list[str]] = {}
     rows: list[str] = []
     separator = ""
-    for file in sorted(
-        (files(__package__) / "tables" / folder).iterdir(), key=lambda one: one.name
-    ):
+    paths = (files(__package__) / "tables" / folder).iterdir()
+    for file in sorted(paths, key=lambda path: path.name):
         for line in file.read_text("utf-8").splitlines():
             if line.startswith("["):
                 rows = sections.setdefault(line.strip("[]"), [])

@@ -9,16 +9,16 @@ import asyncio
 import ctypes
 import sys
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.external import ExternalUserVectors, ExternalVectors
+from memrecall.search.index.external import ExternalVectors
 from memrecall.search.index.rows import Floats
 from memrecall.search.index.snapshot import SnapshotFolder
+from memrecall.search.index.vectors import ExternalUserVectors
 from memrecall.store import ChangeFeed, KnowledgeFeed, UserVersion
 
 IndexFeed = ChangeFeed | KnowledgeFeed
@@ -32,26 +32,16 @@ _ROWS_IN_EVENT_LOOP = 200
 
 
 @cache
-def _malloc_trim() -> Any:
-    if not sys.platform.startswith("linux"):
-        return None
-    try:
-        return ctypes.CDLL(None).malloc_trim
-    except AttributeError:  # another C library, such as musl
-        return None
-
-
-def release_freed_memory() -> None:
-    """Return freed blocks to the system where the C library can."""
-    trim = _malloc_trim()
-    if trim is not None:
-        trim(0)
+def _malloc_trim() -> Callable[[int], object]:
+    """Return the function that gives freed blocks back to the system, where there is one."""
+    if sys.platform.startswith("linux"):
+        with suppress(AttributeError):  # another C library, such as musl
+            return ctypes.CDLL(None).malloc_trim
+    return lambda padding: None
 
 
 @dataclass(slots=True)
 class _Slot:
-    """One user's entry in the cache."""
-
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     columns: Columns | None = None
     saved_rows: int = 0
@@ -130,7 +120,7 @@ class IndexCache:
             await self._apply_changes(feed, columns, version.version)
             await self._save_if_grown(feed.owner, slot, columns)
             if columns.rows - rows > _ROWS_WORTH_RELEASING:
-                await asyncio.to_thread(release_freed_memory)
+                await asyncio.to_thread(_malloc_trim(), 0)
         slot.columns = columns
         slot.nbytes = columns.nbytes()
         return columns

@@ -138,10 +138,6 @@ class Columns:
         """Return the rows that had a vector at a version."""
         return self.table.vector_born <= version
 
-    def embedded_rows(self) -> int:
-        """Count the rows that have a vector now."""
-        return int(np.count_nonzero(self.embedded(self.version)))
-
     def neighbours(self, version: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the messages before and after each row in its session (-1: none)."""
         return self.cached("neighbours", lambda: self.table.neighbours(version), version)

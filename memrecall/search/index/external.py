@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import Floats, Rows
-from memrecall.search.index.vectors import check_vector_length
-from memrecall.store import VECTOR_DTYPE, Store
+from memrecall.search.index.vectors import ExternalUserVectors
+from memrecall.store import Store
 
 
 class VectorDB(Protocol):
@@ -44,44 +43,6 @@ class VectorDB(Protocol):
         ...
 
 
-class ExternalUserVectors:
-    """The vectors of one user in a vector database, and their products with the current query.
-
-    Columns serve one search at a time, which fetches the products before it ranks.
-    """
-
-    def __init__(self, user_id: str) -> None:
-        self.user_id = user_id
-        self.dimensions = 0
-        self.products: Floats = np.zeros(0, dtype=np.float32)
-
-    def nbytes(self, rows: int) -> int:
-        """Return the memory of the products."""
-        return 4 * rows
-
-    def put(self, row: int, packed: bytes) -> None:
-        """Check a row's vector; it is stored in the vector database."""
-        del row
-        length = len(packed) // np.dtype(VECTOR_DTYPE).itemsize
-        self.dimensions = self.dimensions or length
-        check_vector_length(length, self.dimensions)
-
-    def similarities(self, query: Floats, rows: int) -> Floats:
-        """Return the cosine of the query with each row; 0 where a row has no vector."""
-        cosines = np.zeros(rows, dtype=np.float32)
-        cosines[: len(self.products)] = self.products[:rows]
-        return cosines
-
-    def exact_cosines(self, query: Floats, rows: Rows, digits: int) -> Floats:
-        """Return the cosine of the query with some rows, rounded."""
-        cosines = np.clip(self.products[rows].astype(np.float64), -1.0, 1.0)
-        return np.round(cosines, digits).astype(np.float32)
-
-    def dump(self, rows: int) -> npt.NDArray[np.float16]:
-        """Return no vectors: a snapshot does not contain external ones."""
-        return np.zeros((rows, 0), dtype=VECTOR_DTYPE)
-
-
 class ExternalVectors:
     """The vector database of a library: selects the users that need it and keeps it current."""
 
@@ -97,9 +58,9 @@ class ExternalVectors:
 
     def has_outgrown(self, columns: Columns) -> bool:
         """Return True if columns have more vectors in memory than they should."""
-        in_memory = not isinstance(columns.vectors, ExternalUserVectors)
-        is_large = columns.rows > self._max_rows
-        return in_memory and is_large and columns.embedded_rows() > self._max_rows
+        if isinstance(columns.vectors, ExternalUserVectors) or columns.rows <= self._max_rows:
+            return False
+        return int(np.count_nonzero(columns.embedded(columns.version))) > self._max_rows
 
     async def fetch_products(self, columns: Columns, query: Floats) -> None:
         """Fetch the products of a query if the vectors of the columns are external."""

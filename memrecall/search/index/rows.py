@@ -15,7 +15,7 @@ NEVER = np.iinfo(np.int64).max
 ALWAYS = np.iinfo(np.int64).min
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_ROLES = {"user": 0, "assistant": 1, "system": 2, "tool": 3, "other": 4, "": 5}
+ROLES = {"user": 0, "assistant": 1, "system": 2, "tool": 3, "other": 4, "": 5}
 
 MESSAGE, MEMORY, KNOWLEDGE = 0, 1, 2
 _NONE = -1  # the row has no session, speaker or memory type
@@ -44,11 +44,6 @@ FIELDS: dict[str, type[np.generic]] = {
 def to_micros(moment: datetime) -> int:
     """Return the microseconds since 1970, exactly."""
     return (moment - _EPOCH) // _MICROSECOND
-
-
-def role_number(role: str) -> int:
-    """Return the number of a role in the `role` column."""
-    return _ROLES[role]
 
 
 class StringTable(dict[str, int]):
@@ -91,7 +86,7 @@ class RowTable:
         self._extend(
             [row.key for row in rows],
             kind=MESSAGE,
-            role=[_ROLES[row.role] for row in rows],
+            role=[ROLES[row.role] for row in rows],
             agent=[names[row.agent_id] for row in rows],
             session=[names[row.session_id] for row in rows],
             speaker=[names[row.speaker] if row.speaker else _NONE for row in rows],
@@ -113,7 +108,7 @@ class RowTable:
         self._extend(
             [row.key for row in rows],
             kind=kind,
-            role=_ROLES[""],
+            role=ROLES[""],
             agent=[names[row.agent_id] for row in rows],
             session=[names[row.session_id] if row.session_id else _NONE for row in rows],
             speaker=_NONE,

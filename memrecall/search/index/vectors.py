@@ -1,7 +1,6 @@
-"""One user's vectors as a matrix that grows without being copied."""
+"""One user's vectors: a matrix that grows without being copied, or external ones."""
 
 from functools import cache
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,34 +18,7 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-class UserVectors(Protocol):
-    """The vectors of one user, in this process or outside of it."""
-
-    dimensions: int
-
-    def nbytes(self, rows: int) -> int:
-        """Return how much memory they take in this process."""
-        ...
-
-    def put(self, row: int, packed: bytes) -> None:
-        """Set a row's vector from its stored form."""
-        ...
-
-    def similarities(self, query: Floats, rows: int) -> Floats:
-        """Return the cosine of the query with each row; 0 where a row has no vector."""
-        ...
-
-    def exact_cosines(self, query: Floats, rows: Rows, digits: int) -> Floats:
-        """Return the cosine of the query with some rows, rounded."""
-        ...
-
-    def dump(self, rows: int) -> npt.NDArray[np.float16]:
-        """Return the vectors of all rows in their stored form, as far as they are here."""
-        ...
-
-
-def check_vector_length(length: int, dimensions: int) -> None:
-    """Reject a vector that differs in length from the others of its user."""
+def _check_length(length: int, dimensions: int) -> None:
     if length != dimensions:
         raise EmbeddingModelMismatch(
             f"a vector has {length} dimensions where others have {dimensions}",
@@ -70,7 +42,7 @@ class VectorBlocks:
         """Set a row's vector from its stored form."""
         vector = np.frombuffer(packed, dtype=VECTOR_DTYPE)
         self.dimensions = self.dimensions or len(vector)
-        check_vector_length(len(vector), self.dimensions)
+        _check_length(len(vector), self.dimensions)
         self._block(row // _BLOCK)[row % _BLOCK] = vector
 
     def _block(self, number: int) -> Floats:
@@ -123,3 +95,44 @@ class VectorBlocks:
         for start in range(0, len(matrix), _BLOCK):
             part = matrix[start : start + _BLOCK]
             self._block(start // _BLOCK)[: len(part)] = part
+
+
+class ExternalUserVectors:
+    """The vectors of one user in a vector database, and their products with the current query.
+
+    Columns serve one search at a time, which fetches the products before it ranks.
+    """
+
+    def __init__(self, user_id: str) -> None:
+        self.user_id = user_id
+        self.dimensions = 0
+        self.products: Floats = np.zeros(0, dtype=np.float32)
+
+    def nbytes(self, rows: int) -> int:
+        """Return the memory of the products."""
+        return 4 * rows
+
+    def put(self, row: int, packed: bytes) -> None:
+        """Check a row's vector; it is stored in the vector database."""
+        del row
+        length = len(packed) // np.dtype(VECTOR_DTYPE).itemsize
+        self.dimensions = self.dimensions or length
+        _check_length(length, self.dimensions)
+
+    def similarities(self, query: Floats, rows: int) -> Floats:
+        """Return the cosine of the query with each row; 0 where a row has no vector."""
+        cosines = np.zeros(rows, dtype=np.float32)
+        cosines[: len(self.products)] = self.products[:rows]
+        return cosines
+
+    def exact_cosines(self, query: Floats, rows: Rows, digits: int) -> Floats:
+        """Return the cosine of the query with some rows, rounded."""
+        cosines = np.clip(self.products[rows].astype(np.float64), -1.0, 1.0)
+        return np.round(cosines, digits).astype(np.float32)
+
+    def dump(self, rows: int) -> npt.NDArray[np.float16]:
+        """Return no vectors: a snapshot does not contain external ones."""
+        return np.zeros((rows, 0), dtype=VECTOR_DTYPE)
+
+
+UserVectors = VectorBlocks | ExternalUserVectors

@@ -1,7 +1,7 @@
 """Lexical search: BM25 over the postings, and the query language over the same arrays.
 
-This is the package's own BM25, for indexes of any size; the tests compare it with `rank-bm25`,
-which ranks small lists of texts in `ranking/small.py`.
+This is the package's own BM25, for indexes of any size. `rank_texts` uses `rank-bm25`, which up to
+a few thousand texts is faster than building an index; the tests compare the two.
 """
 
 import base64
@@ -263,3 +263,35 @@ def _rows_with_phrase(columns: Columns, phrase: Sequence[Sequence[int]]) -> Mask
         mask[first_row + segment.rows_with_phrase(positions)] = True
         first_row += segment.rows
     return mask
+
+
+@dataclass(frozen=True, slots=True)
+class RankedText:
+    """The position of a text in its list, and its BM25 score."""
+
+    position: int
+    score: float
+
+
+def index_tokens(text: str) -> list[str]:
+    """Return all terms that a text is indexed under: atoms, pairs of characters, extras."""
+    analysis = analyze(text)
+    return [*_atoms(analysis), *map("".join, _pairs(analysis)), *analysis.extras]
+
+
+def rank_texts(texts: Sequence[str], query: str, limit: int = 10) -> list[RankedText]:
+    """Return the texts that share words with the query, best first; of equal ones, the earlier."""
+    from rank_bm25 import BM25Plus
+
+    tokens = [index_tokens(text) for text in texts]
+    query_tokens = index_tokens(query)
+    if not any(tokens) or not query_tokens:
+        return []
+    scores = BM25Plus(tokens).get_scores(query_tokens)
+    vocabulary = set(query_tokens)
+    matches = [
+        RankedText(position, round(float(score), 6))
+        for position, score in enumerate(scores)
+        if not vocabulary.isdisjoint(tokens[position])
+    ]
+    return sorted(matches, key=lambda match: (-match.score, match.position))[:limit]

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import pairwise
 
 from memrecall.search.ranking.lexical import SearchTerm, all_terms
-from memrecall.search.request import Hit
+from memrecall.search.results import Hit
 from memrecall.text.normalize import normalize
 
 _LATIN = "A-Za-z\u00c0-\u024f"

@@ -6,28 +6,13 @@ much of the query a row covers and its cosine: in a small collection standard sc
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from memrecall.search.index.rows import Floats
 
-FEATURES = (
-    "lexical",
-    "coverage",
-    "exact",
-    "semantic",
-    "cosine",
-    "neighbours",
-    "day",
-    "time",
-    "nearby",
-    "speaker",
-    "voice",
-    "lone",
-    "length",
-    "asks",
-)
 _HALF_TRUST_ROWS = 8  # with this many rows, standard scores count half
 _MAX_DEVIATION = 8.0  # bounds one rare word among a hundred thousand rows
 
@@ -53,6 +38,10 @@ class RankingWeights:
     bias: float = 0.0
 
 
+FEATURES = tuple(item.name for item in fields(RankingWeights) if item.name != "bias")
+# The features of all candidates, one array each; only a hybrid search has those of the context.
+RankingFeatures = Mapping[str, Floats]
+
 # Fitted on LifeBench and MADial in both languages (`benchmarks/fit_ranking.py`) and rounded; what
 # those sets rarely contain (dialogue, named speakers, questions) is set by hand. Checked on LoCoMo.
 HYBRID = RankingWeights(
@@ -74,47 +63,6 @@ HYBRID = RankingWeights(
 # The other modes rank by one side alone.
 KEYWORD = RankingWeights(lexical=0.4, coverage=1.4, bias=-2.0)
 SEMANTIC = RankingWeights(semantic=0.4, cosine=4.0, bias=-2.5)
-
-
-@dataclass(frozen=True, slots=True)
-class ContextFeatures:
-    """What surrounds each candidate."""
-
-    neighbours: Floats
-    day: Floats
-    time: Floats
-    nearby: Floats
-    speaker: Floats
-    voice: Floats
-    lone: Floats
-    length: Floats
-    asks: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class RankingFeatures:
-    """The features of all candidates, one array each."""
-
-    lexical: Floats
-    coverage: Floats
-    semantic: Floats
-    cosine: Floats
-    context: ContextFeatures | None = None  # only in a hybrid search
-
-    def get(self, name: str) -> Floats:
-        """Return one feature by its name."""
-        if name == "exact":
-            return np.maximum(2 * self.coverage - 1, 0)
-        if name in _OWN:
-            own: Floats = getattr(self, name)
-            return own
-        if self.context is None:
-            return np.zeros_like(self.lexical)
-        surrounding: Floats = getattr(self.context, name)
-        return surrounding
-
-
-_OWN = frozenset({"lexical", "coverage", "semantic", "cosine"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +92,13 @@ class Standardizer:
         return bounded * np.float32(self.trust)
 
 
-NO_SPREAD = Standardizer(0.0, 0.0)
-
-
 def combine(features: RankingFeatures, weights: RankingWeights) -> Floats:
     """Return one score for each candidate: higher is better, 0 is a relevance of one half."""
-    total = np.full(len(features.lexical), weights.bias, dtype=np.float32)
+    total = np.full(len(features["lexical"]), weights.bias, dtype=np.float32)
     for name in FEATURES:
         weight = getattr(weights, name)
         if weight:
-            total += np.float32(weight) * features.get(name)
+            total += np.float32(weight) * features[name]
     # Steps larger than rounding errors: ties are ties on every machine and database.
     return np.round(total, 4)
 

@@ -13,10 +13,10 @@ from memrecall.search.index.rows import (
     ALWAYS,
     MESSAGE,
     NEVER,
+    ROLES,
     Floats,
     Mask,
     Rows,
-    role_number,
     to_micros,
 )
 from memrecall.search.ranking.lexical import match_words
@@ -97,7 +97,7 @@ def filter_conditions(
     if conditions.until is not None:
         yield table.ts < to_micros(conditions.until)
     if conditions.role is not None:
-        yield table.role == role_number(conditions.role)
+        yield table.role == ROLES[conditions.role]
     if conditions.session_id is not None:
         yield table.session == table.names.find(conditions.session_id)
 

@@ -18,9 +18,11 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memrecall import __version__
+from memrecall.agent.tools.context import NO_USER, ToolContext
 from memrecall.memory import AsyncMemory, Library, Policy
 from memrecall.memory.base import make_extractor
 from memrecall.scope import Permission
+from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import Authenticator
 from memrecall.server.errors import problem_from_http, problem_from_validation
 from memrecall.server.http import chat, memories, messages, recall
@@ -28,11 +30,12 @@ from memrecall.server.http.context import Context, Service
 from memrecall.server.http.message_models import Health
 from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, RequestMiddleware
 from memrecall.server.http.openapi import complete_document, docs_page, route_options
-from memrecall.server.http.payloads import JsonResponse, problem_response
+from memrecall.server.http.payloads import MEDIA_TYPE, JsonResponse, problem_response
 from memrecall.server.limits import RecallLimiter
 from memrecall.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from memrecall.server.metrics import CounterBuffer, Metrics
-from memrecall.server.rpc import http as rpc
+from memrecall.server.rpc.codec import answer
+from memrecall.server.rpc.methods import dispatcher, report_bug
 
 log = logging.getLogger("memrecall.server")
 
@@ -52,14 +55,7 @@ _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
 
 service_routes = APIRouter(tags=["service"])
-_ROUTERS = (
-    service_routes,
-    messages.router,
-    memories.router,
-    recall.router,
-    chat.router,
-    rpc.router,
-)
+_ROUTERS = (service_routes, messages.router, memories.router, recall.router, chat.router)
 
 
 class Application:
@@ -281,3 +277,19 @@ async def openapi(request: Request) -> Response:
 async def docs(request: Request) -> Response:
     """Return the OpenAPI document as an HTML page."""
     return docs_page(request.app.openapi())
+
+
+@service_routes.post("/rpc", include_in_schema=False)  # OpenAPI cannot describe its messages
+async def rpc(request: Request, context: Context) -> Response:
+    """Answer a JSON-RPC call or a batch; 204 without a body if it has notifications only."""
+    principal = context.principal
+    tool_context = ToolContext(
+        library=context.library,
+        scope=UserScope(NO_USER, principal.agent_id, permissions=principal.permissions),
+        has_user=False,
+        can_write=not principal.read_only,
+    )
+    reply = await answer(await request.body(), dispatcher(tool_context), report_bug)
+    if reply is None:
+        return Response(status_code=204)
+    return Response(reply, media_type=MEDIA_TYPE)

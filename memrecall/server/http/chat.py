@@ -36,8 +36,6 @@ from memrecall.server.http.streaming import (
 
 router = APIRouter(prefix="/v1", tags=["chat"], route_class=StrictRoute)
 
-_READ_SECONDS = 30.0  # added to the deadline for clients that read events slowly
-
 
 @router.post(
     "/users/{user_id}/chat",
@@ -68,10 +66,10 @@ class ChatHandler:
 
     @property
     def deadline(self) -> float:
-        """Seconds after which a client that still reads events is cut off."""
+        """The maximum duration in seconds."""
         options = self._options
         recalls = (options.own_recalls + 1) * options.recall_seconds
-        return options.seconds + recalls + _READ_SECONDS
+        return options.seconds + recalls
 
     @property
     def _options(self) -> ChatOptions:

@@ -6,35 +6,32 @@ from fastapi import APIRouter, Query, Response
 from starlette.convertors import Convertor, register_url_convertor
 
 from memrecall.memory import AsyncMemory
-from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError
+from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError, invalid_field
 from memrecall.server.http.context import Context
-from memrecall.server.http.memory_requests import (
-    AddRequest,
-    DeleteAllQuery,
-    GraphQuery,
-    MemoryListQuery,
-    MemorySearchRequest,
-    OwnerQuery,
-    StateQuery,
-    UpdateRequest,
-    parse_filters,
-)
-from memrecall.server.http.memory_responses import (
+from memrecall.server.http.memory_models import (
     Added,
+    AddRequest,
     Changed,
+    DeleteAllQuery,
     DeletedMemories,
     FoundMemories,
     GraphAnswer,
+    GraphQuery,
     Job,
     MemoryHistory,
     MemoryItem,
+    MemoryListQuery,
     MemoryPage,
+    MemorySearchRequest,
+    OwnerQuery,
     SessionStateAnswer,
+    StateQuery,
     UpdatedMemory,
+    UpdateRequest,
 )
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import JsonResponse, StrictRoute
+from memrecall.server.http.payloads import JsonResponse, StrictRoute, parse_json
 
 router = APIRouter(prefix="/v1", tags=["memories"], route_class=StrictRoute)
 
@@ -115,7 +112,7 @@ async def list_memories(query: Annotated[MemoryListQuery, Query()], context: Con
     memory = await context.active_memory(query.user_id, query.agent_id)
     page = await memory.get_all(
         session_id=query.session_id,
-        filters=parse_filters(query.filters),
+        filters=_parse_filters(query.filters),
         limit=query.limit,
         cursor=query.cursor,
         as_of=query.as_of,
@@ -131,7 +128,7 @@ async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Co
     context.principal.require_write()
     memory = await context.active_memory(query.user_id, query.agent_id)
     report = await memory.delete_all(
-        session_id=query.session_id, filters=parse_filters(query.filters), dry_run=query.dry_run
+        session_id=query.session_id, filters=_parse_filters(query.filters), dry_run=query.dry_run
     )
     context.log_fields["deleted"] = report["deleted"]
     return JsonResponse(report)
@@ -244,3 +241,15 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
 def _describe_stage(problem: str) -> str:
     stage = problem.partition(":")[0]
     return f"{stage}: could not be made" if stage in _STAGES else _FALLBACK
+
+
+def _parse_filters(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        filters = parse_json(text.encode())
+    except ValueError as error:
+        raise invalid_field("filters", f"not JSON: {error}") from None
+    if not isinstance(filters, dict):
+        raise invalid_field("filters", "must be a JSON object")
+    return filters

@@ -15,17 +15,13 @@ from urllib.parse import unquote
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memrecall.errors import MemrecallError
 from memrecall.server.auth import Authenticator, Principal
 from memrecall.server.errors import (
     RETRY_AFTER,
     Problem,
     RequestError,
-    add_error_fields,
-    internal_problem,
-    log_bug,
     new_request_id,
-    problem_from_error,
+    report_error,
 )
 from memrecall.server.http.payloads import MEDIA_TYPE, problem_response
 from memrecall.server.metrics import Metrics
@@ -156,15 +152,8 @@ class RequestMiddleware:
         except ClientDisconnected:
             exchange.log_fields["client_gone"] = True
             exchange.status = 0  # even if a response had started
-        except RequestError as error:
-            problem = error.problem
-        except MemrecallError as error:
-            add_error_fields(exchange.log_fields, error)
-            problem = problem_from_error(error)
         except Exception as error:  # the outermost layer: nothing above could answer the client
-            log_bug(error, exchange.request_id)
-            exchange.log_fields["error"] = type(error).__name__
-            problem = internal_problem(exchange.request_id)
+            problem = report_error(error, exchange.log_fields, exchange.request_id)
         if problem is not None and not exchange.status:  # else the response can only be cut off
             await problem_response(problem)(scope, receive, exchange.send)
 

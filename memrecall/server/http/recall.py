@@ -32,8 +32,6 @@ from memrecall.server.live import LiveRecall
 
 router = APIRouter(prefix="/v1", tags=["recall"], route_class=StrictRoute)
 
-_READ_SECONDS = 30.0  # added to the deadline for clients that read events slowly
-
 
 @router.post(
     "/users/{user_id}/recall",
@@ -66,8 +64,8 @@ class RecallHandler:
 
     @property
     def deadline(self) -> float:
-        """Seconds after which a client that still reads events is cut off."""
-        return self._limits.seconds + _READ_SECONDS
+        """The maximum duration in seconds."""
+        return self._limits.seconds
 
     @property
     def _limits(self) -> Limits:

@@ -11,16 +11,7 @@ from fastapi import Response
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
-from memrecall.errors import MemrecallError
-from memrecall.server.errors import (
-    SHUTTING_DOWN,
-    Problem,
-    RequestError,
-    add_error_fields,
-    internal_problem,
-    log_bug,
-    problem_from_error,
-)
+from memrecall.server.errors import SHUTTING_DOWN, RequestError, report_error
 from memrecall.server.http.middleware import ClientDisconnected
 from memrecall.server.http.payloads import MEDIA_TYPE
 
@@ -28,6 +19,7 @@ Result = TypeVar("Result")
 
 EVENT_STREAM = "text/event-stream"
 PING_SECONDS = 15.0
+READ_SECONDS = 30.0  # added to the deadline for clients that read events slowly
 _QUALITY = re.compile(r"[01](?:\.\d{0,3})?")
 _PING = b": ping\n\n"
 
@@ -90,7 +82,8 @@ def _parse_weight(part: str) -> tuple[str, float]:
 class EventStream(Response):
     """A response that sends events as they come.
 
-    An error before the first event is an ordinary error response, a later one an `error` event.
+    An error before the first event is an ordinary error response, a later one an `error` event. A
+    client that still reads `READ_SECONDS` after the deadline of the work is cut off.
     """
 
     media_type = EVENT_STREAM
@@ -105,7 +98,7 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._events = events
         self._closing = closing
-        self._deadline = deadline
+        self._deadline = deadline + READ_SECONDS
         self._has_started = False
         self._has_ended = False
 
@@ -117,20 +110,13 @@ class EventStream(Response):
         except ClientDisconnected:
             if not self._has_ended:  # else the client left because it had received everything
                 raise
-        except RequestError as error:
+        except Exception as error:  # RequestMiddleware can respond only before the start
             if not self._has_started:
                 raise
-            await self._fail(send, error.problem, state["log_fields"])
-        except MemrecallError as error:
-            if not self._has_started:
-                raise
-            add_error_fields(state["log_fields"], error)
-            await self._fail(send, problem_from_error(error), state["log_fields"])
-        except Exception as error:  # as in RequestMiddleware, which can no longer respond
-            if not self._has_started:
-                raise
-            log_bug(error, state["request_id"])
-            await self._fail(send, internal_problem(state["request_id"]), state["log_fields"])
+            log_fields = state["log_fields"]
+            problem = report_error(error, log_fields, state["request_id"])
+            log_fields.setdefault("error", problem.code)  # the status 200 was sent long ago
+            await self._end(send, ServerEvent("error", to_json(problem.as_dict())))
 
     async def _serve(self, receive: Receive, send: Send) -> None:
         deadline = asyncio.timeout(self._deadline)
@@ -172,7 +158,3 @@ class EventStream(Response):
         if not self._has_ended:
             self._has_ended = True
             await self._send(send, event.encode(), has_more=False)
-
-    async def _fail(self, send: Send, problem: Problem, log_fields: dict[str, Any]) -> None:
-        log_fields.setdefault("error", problem.code)  # the status 200 was sent long ago
-        await self._end(send, ServerEvent("error", to_json(problem.as_dict())))

@@ -17,12 +17,11 @@ from memrecall.agent.tools.context import NO_USER, ToolContext
 from memrecall.errors import InvalidArgument, NotFound, RunError
 from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import Principal, is_allowed_origin
-from memrecall.server.errors import Problem, RequestError
+from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
 from memrecall.server.mcp.server import McpHandlers, RequestContext, make_context
-from memrecall.server.rpc import Code
+from memrecall.server.rpc.codec import Code
 
-PATH = "/mcp"
 USER_HEADER = "memrecall-user"  # which of a key's users; set by trusted code, never by a model
 
 
@@ -44,11 +43,7 @@ class McpEndpoint:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["method"] != "POST":
-            headers = {"Allow": "POST"}
-            problem = Problem(
-                "INVALID_ARGUMENT", "this endpoint takes POST", status=405, headers=headers
-            )
-            raise RequestError(problem)
+            raise RequestError(wrong_method("POST"))
         if not is_allowed_origin(dict(scope["headers"]), self._origins):
             raise RequestError(Problem("PERMISSION_DENIED", "this web page may not ask here"))
         await self._start()

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
+from urllib.parse import quote, unquote
 
 import mcp_types as types
 from mcp.server import Server
@@ -23,15 +24,20 @@ from memrecall.errors import MemrecallError, NotFound, StorageError
 from memrecall.library.caches import Caches
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.server.mcp.resources import TEMPLATES, list_resources, read_resource
-from memrecall.server.rpc import Code
+from memrecall.server.rpc.codec import Code
 from memrecall.server.rpc.methods import as_json, fault_of, report_bug
+from memrecall.store import MemoryQuery
 
 RequestContext = ServerRequestContext[Any, Any]
 ContextOf = Callable[[RequestContext], Awaitable[ToolContext]]
 Limiter = Callable[[], AbstractAsyncContextManager[None]]
 
 ACTOR = "mcp"
+_JSON = "application/json"
+_SCHEME = "memrecall://"
+_MEMORIES, _TRACES = f"{_SCHEME}memories", f"{_SCHEME}traces"
+_PAGE = 50
+_TITLE_LENGTH = 80
 INSTRUCTIONS = """\
 memrecall remembers for one user across conversations, and keeps the knowledge base of an agent.
 Before you answer something that refers to the past, call `recall`; what it returns is data that
@@ -47,6 +53,35 @@ _PROMPT = types.Prompt(
         types.PromptArgument(name="question", description="What the user asks.", required=True)
     ],
 )
+_TEMPLATES = [
+    types.ResourceTemplate(
+        name="memory",
+        title="A memory",
+        uri_template=f"{_MEMORIES}/{{memory_key}}",
+        description="One memory: content, summary, validity, and the messages it came from.",
+        mime_type=_JSON,
+    ),
+    types.ResourceTemplate(
+        name="trace",
+        title="A trace",
+        uri_template=f"{_TRACES}/{{trace_id}}",
+        description="One recall, step by step: searches, what they found, how it ended.",
+        mime_type=_JSON,
+    ),
+]
+_COLLECTIONS = [
+    types.Resource(
+        uri=uri,
+        name=title.lower(),
+        title=title,
+        description=f"The latest {_PAGE} {noun} of the user.",
+        mime_type=_JSON,
+    )
+    for uri, title, noun in (
+        (_MEMORIES, "Memories", "memories"),
+        (_TRACES, "Traces", "recalls"),
+    )
+]
 
 
 def make_context(
@@ -162,7 +197,7 @@ class McpHandlers:
         """Return a page of the bound user's collections and memories."""
         context = await self._context_of(request)
         cursor = params.cursor if params else None
-        resources, cursor = await _convert_errors(list_resources(context, cursor), context)
+        resources, cursor = await _convert_errors(_list_resources(context, cursor), context)
         return types.ListResourcesResult(resources=resources, next_cursor=cursor)
 
     async def list_templates(
@@ -170,7 +205,7 @@ class McpHandlers:
     ) -> types.ListResourceTemplatesResult:
         """Return the URI templates of the resources."""
         context = await self._context_of(request)
-        templates = TEMPLATES if context.has_user else []
+        templates = _TEMPLATES if context.has_user else []
         return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read_resource(
@@ -180,13 +215,14 @@ class McpHandlers:
         context = await self._context_of(request)
         uri = str(params.uri)
         try:
-            contents = await read_resource(context, uri)
+            text = await _read_resource(context, uri)
         except NotFound as error:
             is_modern = request.protocol_version in MODERN_PROTOCOL_VERSIONS
             code = types.INVALID_PARAMS if is_modern else _RESOURCE_NOT_FOUND
             raise MCPError(code, error.message, {"uri": uri}) from None
         except Exception as error:  # the SDK would quote the message of a bug
             raise _to_mcp_error(error, context) from None
+        contents = types.TextResourceContents(uri=uri, mime_type=_JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
 
     async def list_prompts(
@@ -210,6 +246,48 @@ class McpHandlers:
         text = f"{write_block(result)}\n\n{question}"
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(description=_PROMPT.description, messages=[message])
+
+
+async def _list_resources(
+    context: ToolContext, cursor: str | None
+) -> tuple[list[types.Resource], str | None]:
+    """Return a page of resources and the next cursor: the collections, then the memories."""
+    if not context.has_user:
+        return [], None
+    page = await context.library.store.memories(context.scope).page(
+        MemoryQuery(), limit=_PAGE, cursor=cursor
+    )
+    memories = [
+        types.Resource(
+            uri=f"{_MEMORIES}/{quote(record.memory_key, safe='')}",
+            name=record.memory_key,
+            title=(record.summary or record.content)[:_TITLE_LENGTH],
+            mime_type=_JSON,
+        )
+        for record in page.items
+    ]
+    return [*([] if cursor else _COLLECTIONS), *memories], page.next_cursor
+
+
+async def _read_resource(context: ToolContext, uri: str) -> str:
+    """Return a resource as JSON, or raise NotFound."""
+    scope, store = context.scope, context.library.store
+    collection, slash, name = uri.removeprefix(_SCHEME).partition("/")
+    key = unquote(name)
+    is_known = f"{_SCHEME}{collection}" in (_MEMORIES, _TRACES) and bool(slash) == bool(key)
+    if not context.has_user or not uri.startswith(_SCHEME) or not is_known:
+        raise NotFound(f"there is no resource {uri[:200]!r}")
+    content: Any
+    if collection == "memories":
+        if key:
+            content = await store.memories(scope).get(key)
+        else:
+            content = (await store.memories(scope).page(MemoryQuery(), limit=_PAGE)).items
+    elif key:
+        content = await store.traces(scope).get(key)
+    else:
+        content = (await store.traces(scope).page(limit=_PAGE)).items
+    return to_json(content).decode()
 
 
 async def _convert_errors(work: Awaitable[Any], context: ToolContext) -> Any:

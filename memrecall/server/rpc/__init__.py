@@ -1,5 +1,1 @@
-"""JSON-RPC 2.0 without I/O: a message in, a reply or None out."""
-
-from memrecall.server.rpc.codec import Code, Dispatch, RpcError, RpcLimits, answer
-
-__all__ = ["Code", "Dispatch", "RpcError", "RpcLimits", "answer"]
+"""JSON-RPC 2.0: messages, the tools as methods, and the server on stdin and stdout."""

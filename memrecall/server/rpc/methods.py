@@ -20,8 +20,7 @@ from memrecall.errors import (
     StorageFull,
 )
 from memrecall.server.errors import add_error_fields, describe_failure, log_bug, new_request_id
-from memrecall.server.rpc import Code, Dispatch, RpcError
-from memrecall.server.rpc.codec import Params
+from memrecall.server.rpc.codec import Code, Dispatch, Params, RpcError
 
 log = logging.getLogger("memrecall.server")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from memrecall.server.rpc import Dispatch, RpcLimits, answer
+from memrecall.server.rpc.codec import Dispatch, RpcLimits, answer
 from memrecall.server.rpc.methods import report_bug
 
 _CHUNK = 64 * 1024

@@ -1,7 +1,7 @@
-"""A service to talk to, in the test's own event loop: in process, or on a real server on loopback.
+"""HTTP services for tests, in the event loop of the test: in process or on a loopback socket.
 
-What the network has no part in is asked `in_process`; hanging up, slow bodies and streams that are
-read while they are written need `serving`.
+Disconnects, slow bodies and streams that are read while they are written need `serve_on_socket`;
+for everything else `serve_in_process` is faster.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from memrecall.settings import Settings
 from memrecall.store import Grant
 
 NOON = datetime(2026, 1, 26, 12, 0, tzinfo=UTC)
-# Nothing here is encrypted, and reading the certificates costs more than a request.
+# The tests use no TLS, and loading the certificates takes longer than a request.
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
 class TestServer(uvicorn.Server):
-    """A server that leaves the signals to pytest, and starts and stops without waiting."""
+    """A server without signal handlers that starts and stops at once."""
 
     __test__ = False
 
@@ -53,11 +53,11 @@ class TestServer(uvicorn.Server):
         await self.stopping.wait()
 
     def is_idle(self) -> bool:
-        """Whether nobody is connected and nothing is under way."""
+        """Return True if there are no connections and no running requests."""
         return not self.server_state.connections and not self.server_state.tasks
 
 
-class Site:
+class HttpService:
     """A service under test."""
 
     def __init__(
@@ -76,67 +76,69 @@ class Site:
         self._transport = transport
 
     def client(self, key: str | None = None, **headers: str) -> httpx.AsyncClient:
-        """A client with a key, or without."""
+        """Return a client with this key, or without a key."""
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
-        made = httpx.AsyncClient(
+        client = httpx.AsyncClient(
             base_url=self.url,
             headers=headers,
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             transport=self._transport,
             verify=_NO_CERTIFICATES,
         )
-        self.clients.append(made)
-        return made
+        self.clients.append(client)
+        return client
 
-    async def key(self, *users: str, **fields: Any) -> str:
-        """A key for these users; without any, for all."""
+    async def create_key(self, *users: str, **fields: Any) -> str:
+        """Create a key for these users, by default for all users."""
         grant = Grant(frozenset(users) if users else None, **fields)
         return (await self.library.store.keys.create(grant))[1]
 
-    async def holder(self, *users: str, **fields: Any) -> httpx.AsyncClient:
-        """A client with such a key."""
-        return self.client(await self.key(*users, **fields))
+    async def client_with_key(self, *users: str, **fields: Any) -> httpx.AsyncClient:
+        """Return a client with a new key; see `create_key`."""
+        return self.client(await self.create_key(*users, **fields))
 
-    async def hang_up(self) -> None:
+    async def close_clients(self) -> None:
         """Close all clients."""
         for client in self.clients:
             await client.aclose()
 
 
 @asynccontextmanager
-async def in_process(
+async def serve_in_process(
     library: Library, *, allow_keyless: bool = True, **options: Any
-) -> AsyncIterator[Site]:
-    """Serve a library while the block runs, without a server between; `create_app` has options."""
+) -> AsyncIterator[HttpService]:
+    """Serve a library without a network; the options are those of `create_app`."""
     app = create_app(library, allow_keyless=allow_keyless, **options)
-    site = Site("http://127.0.0.1:8765", app, library, httpx.ASGITransport(app))
+    service = HttpService("http://127.0.0.1:8765", app, library, httpx.ASGITransport(app))
     try:
-        yield site
+        yield service
     finally:
-        await site.hang_up()
+        await service.close_clients()
         app.start_shutdown()
         await app.close()
 
 
 @asynccontextmanager
-async def serving(
+async def serve_on_socket(
     library: Library, *, allow_keyless: bool = True, **options: Any
-) -> AsyncIterator[Site]:
-    """Serve a library on a socket while the block runs; `create_app` has options."""
+) -> AsyncIterator[HttpService]:
+    """Serve a library on a socket; the options are those of `create_app`."""
     app = create_app(library, allow_keyless=allow_keyless, **options)
-    # With the protocol named, as the real one is: else asyncio leaves Nagle's algorithm on, and
-    # every answer waits 40 ms for the client's system to acknowledge its head.
+    # With an explicit protocol, as in the runner, asyncio turns Nagle's algorithm off, which would
+    # delay every response by 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     server = TestServer(server_config(app))
-    site = Site(f"http://127.0.0.1:{listener.getsockname()[1]}", app, library, server=server)
+    service = HttpService(
+        f"http://127.0.0.1:{listener.getsockname()[1]}", app, library, server=server
+    )
     running = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await server.ready.wait()
-        yield site
+        yield service
     finally:
-        await site.hang_up()
+        await service.close_clients()
         app.start_shutdown()
         server.stopping.set()
         await running
@@ -144,52 +146,57 @@ async def serving(
 
 
 @asynccontextmanager
-async def opened(location: str, folder: Path, **settings: Any) -> AsyncIterator[Library]:
-    """A library on that database."""
-    given = {"db": location, "embedder": "hash", "cache_dir": str(folder), "durability": "normal"}
-    async with await Library.open(Settings(**{**given, **settings})) as library:
+async def open_library(location: str, folder: Path, **settings: Any) -> AsyncIterator[Library]:
+    """Open a library on this database, with the hash embedder by default."""
+    defaults = {
+        "db": location,
+        "embedder": "hash",
+        "cache_dir": str(folder),
+        "durability": "normal",
+    }
+    async with await Library.open(Settings(**{**defaults, **settings})) as library:
         yield library
 
 
-def said(number: int, content: str = "", **fields: Any) -> dict[str, Any]:
-    """A message, so many minutes after noon."""
+def make_message(number: int, content: str = "", **fields: Any) -> dict[str, Any]:
+    """Return a message with a numbered id, sent that many minutes after noon."""
     return {
         "message_id": f"m{number:03}",
-        "ts": at(number),
+        "ts": timestamp(number),
         "role": "user" if number % 2 else "assistant",
         "content": content or f"message number {number}",
         **fields,
     }
 
 
-def at(minutes: float) -> str:
-    """So many minutes after noon, as JSON says it."""
+def timestamp(minutes: float) -> str:
+    """Return the time that many minutes after noon in RFC 3339 format."""
     return (NOON + timedelta(minutes=minutes)).isoformat().replace("+00:00", "Z")
 
 
-async def write(client: httpx.AsyncClient, user: str, *messages: dict[str, Any]) -> Any:
-    """Store messages through the service."""
+async def write_messages(client: httpx.AsyncClient, user: str, *messages: dict[str, Any]) -> Any:
+    """Store messages and return the response body."""
     answer = await client.post(f"/v1/users/{user}/messages", json={"messages": list(messages)})
     assert answer.status_code == 200, answer.text
     return answer.json()
 
 
-def ids(answer: httpx.Response) -> list[str]:
-    """The ids of an answer's items, in order."""
+def message_ids(answer: httpx.Response) -> list[str]:
+    """Return the message ids of the items of a successful response."""
     assert answer.status_code == 200, answer.text
     return [item["message_id"] for item in answer.json()["items"]]
 
 
-def error(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
-    """The error of an answer, which must be of that kind and of the one shape."""
+def check_error(answer: httpx.Response, status: int, code: str) -> dict[str, Any]:
+    """Check the status, code and shape of an error response, and return its error."""
     assert answer.status_code == status, answer.text
     body = answer.json()
     assert list(body) == ["error"]
     assert set(body["error"]) == {"code", "message", "details"}
     assert body["error"]["code"] == code, body
     assert body["error"]["message"]
-    found: dict[str, Any] = body["error"]
-    return found
+    detail: dict[str, Any] = body["error"]
+    return detail
 
 
 OPERATOR = frozenset({Permission.OPERATOR})

@@ -1,6 +1,6 @@
-"""Record the examples of the OpenAPI document: `python -m tests.server.recording`.
+"""Record the examples of the OpenAPI document: `python -m tests.server.record_examples`.
 
-They are asked of a real service, with the embedder and the rules that everybody has.
+The responses are those of a service with the default embedder and no model.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ import httpx
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.server.http.openapi import EXAMPLE_USER, Example
+from memrecall.server.http.openapi import Example
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, Origin
 from tests.waiting import wait_until
 
-from .site import in_process, opened, write
+from .http_service import open_library, serve_in_process, write_messages
 
 FILE = Path(__file__).parents[2] / "memrecall" / "server" / "http" / "examples.json"
 
@@ -53,6 +53,7 @@ MEMORIES = [
 ]
 RELATION = NewRelation("李明", "advised_by", "张教授")
 JOB = "job_0123456789abcdef"
+EXAMPLE_USER = "u_12345"
 PATH = {"user_id": EXAMPLE_USER}
 REQUESTS = {
     "write_messages": Example(PATH, {"messages": MESSAGES[:2]}),
@@ -122,71 +123,72 @@ REQUESTS = {
 }
 
 
-async def ask_all() -> dict[str, Example]:
-    """Every example with the answer that it gets."""
-    with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
-        place = Path(folder)
+async def record_all() -> dict[str, Example]:
+    """Send the request of every example and return the examples with their responses."""
+    with tempfile.TemporaryDirectory(prefix="memrecall-") as name:
+        folder = Path(name)
         async with (
-            opened(str(place / "a.db"), place, embedder="local") as library,
-            in_process(library) as site,
+            open_library(str(folder / "a.db"), folder, embedder="local") as library,
+            serve_in_process(library) as service,
         ):
-            client = site.client()
+            client = service.client()
             document = (await client.get("/openapi.json")).json()
-            await write(client, EXAMPLE_USER, *MESSAGES[2:])
-            await _remember(library)
-            answers: dict[str, Example] = {}
+            await write_messages(client, EXAMPLE_USER, *MESSAGES[2:])
+            await _store_memories(library)
+            examples: dict[str, Example] = {}
             for name, example in REQUESTS.items():
-                asked = example
+                request = example
                 if name == "read_job":
-                    asked = Example({**PATH, "job_id": await _finished_job(client)})
-                method, path = _where(document, name)
-                answer = await client.request(method, _filled(path, asked), **_what(path, asked))
-                assert answer.status_code == 200, answer.text
-                told = answer.json()
+                    request = Example({**PATH, "job_id": await _run_job(client)})
+                method, path = _find_operation(document, name)
+                response = await client.request(
+                    method, _fill_path(path, request), **_request_arguments(path, request)
+                )
+                assert response.status_code == 200, response.text
+                body = response.json()
                 if name == "read_job":
-                    told["job_id"] = JOB
-                answers[name] = Example(example.parameters, example.body, told)
-            return answers
+                    body["job_id"] = JOB
+                examples[name] = Example(example.parameters, example.body, body)
+            return examples
 
 
-async def _remember(library: Library) -> None:
-    """What the examples of memories are about."""
+async def _store_memories(library: Library) -> None:
     scope = Scope(EXAMPLE_USER)
     await library.add_memories(scope, MEMORIES, origin=Origin.USER, actor="application")
     await library.store.graph(scope).add({"李明": "person", "张教授": "person"}, [RELATION])
 
 
-async def _finished_job(client: httpx.AsyncClient) -> str:
-    """The id of background work that is over."""
+async def _run_job(client: httpx.AsyncClient) -> str:
+    """Add a text in the background, wait for the job and return its id."""
     body = {"user_id": EXAMPLE_USER, "messages": "我住在杭州。", "background": True}
-    begun = (await client.post("/v1/memories", json=body)).json()
-    job_id = str(begun["job"]["job_id"])
+    response = (await client.post("/v1/memories", json=body)).json()
+    job_id = str(response["job"]["job_id"])
 
-    async def is_over() -> bool:
+    async def is_done() -> bool:
         state = (await client.get(f"/v1/jobs/{job_id}", params=PATH)).json()["state"]
         return bool(state == "done")
 
-    await wait_until(is_over)
+    await wait_until(is_done)
     return job_id
 
 
-def _where(document: dict[str, Any], name: str) -> tuple[str, str]:
-    (found,) = [
+def _find_operation(document: dict[str, Any], name: str) -> tuple[str, str]:
+    (operation,) = [
         (method.upper(), path)
         for path, item in document["paths"].items()
-        for method, operation in item.items()
-        if operation["operationId"] == name
+        for method, description in item.items()
+        if description["operationId"] == name
     ]
-    return found
+    return operation
 
 
-def _filled(path: str, example: Example) -> str:
+def _fill_path(path: str, example: Example) -> str:
     for parameter, value in example.parameters.items():
         path = path.replace(f"{{{parameter}}}", str(value))
     return path
 
 
-def _what(path: str, example: Example) -> dict[str, Any]:
+def _request_arguments(path: str, example: Example) -> dict[str, Any]:
     in_path = ("message_id", "memory_id", "job_id")
     query = {name: value for name, value in example.parameters.items() if name not in in_path}
     if "{user_id}" in path:
@@ -195,11 +197,11 @@ def _what(path: str, example: Example) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the file anew."""
-    answers = asyncio.run(ask_all())
+    """Write `examples.json`."""
+    examples = asyncio.run(record_all())
     fields = {
         name: {"parameters": e.parameters, "body": e.body, "answer": e.answer}
-        for name, e in answers.items()
+        for name, e in examples.items()
     }
     FILE.write_text(json.dumps(fields, ensure_ascii=False, indent=1) + "\n", "utf-8")
 

@@ -14,9 +14,9 @@ from memrecall.extraction.rules.sentences import MAX_MESSAGE, MAX_SENTENCE
 from tests.cases import check_each
 from tests.counting import count_calls
 
-from .talking import NOW, talk
+from .transcripts import NOW, parse_turns
 
-MESSAGES = talk(
+MESSAGES = parse_turns(
     *(
         "I moved to Berlin last week and I work as a nurse. What should I cook tonight?",
         "我叫李明，在北京大学学习计算机科学。下周三我要去北京出差，帮我订个酒店吧",
@@ -38,7 +38,7 @@ def read(messages: Sequence[Utterance]) -> None:
 
 
 def repeat(part: str, size: int) -> list[Utterance]:
-    return talk("I live in " + (part * size)[:size])
+    return parse_turns("I live in " + (part * size)[:size])
 
 
 def seconds(messages: Sequence[Utterance]) -> float:
@@ -89,12 +89,12 @@ def test_chinese_messages_take_linear_time() -> None:
     check_each(CHINESE, check_message_growth)
 
 
-def test_repeated_words_of_the_tables_take_bounded_time() -> None:
+def test_repeated_table_words_take_bounded_time() -> None:
     check_each(table_words()[::120], check_sentence_growth)
 
 
 @pytest.mark.long
-def test_every_repeated_word_of_the_tables_takes_bounded_time() -> None:
+def test_every_repeated_table_word_takes_bounded_time() -> None:
     check_each([f"{word} " for word in table_words()], check_sentence_growth)
     check_each(table_words(), check_sentence_growth)
 
@@ -116,7 +116,7 @@ def test_calls_grow_linearly_with_text() -> None:
     check_each([*ENGLISH[:6], *CHINESE[:3]], check)
 
 
-def test_text_beyond_the_limit_is_not_read() -> None:
+def test_text_beyond_limit_is_ignored() -> None:
     def check(part: str) -> None:
         some = count_calls(lambda: read(repeat(part, MAX_MESSAGE)))
         assert count_calls(lambda: read(repeat(part, 20 * MAX_MESSAGE))) < 1.1 * some
@@ -125,6 +125,6 @@ def test_text_beyond_the_limit_is_not_read() -> None:
 
 
 @pytest.mark.long
-def test_a_thousand_messages_take_linear_time() -> None:
+def test_thousand_messages_take_linear_time() -> None:
     assert len(MESSAGES) == 1_000
     assert seconds(MESSAGES) < 10 * max(seconds(MESSAGES[:200]), baseline())  # quadratic: 25 times

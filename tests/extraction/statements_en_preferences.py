@@ -1,6 +1,6 @@
 """English messages about tastes, habits, settings and wishes, and the facts in them."""
 
-WAYS_EN: list[tuple[str, list[str]]] = [
+PREFERENCES_EN: list[tuple[str, list[str]]] = [
     ("I hate mushrooms but I love sushi.", ["User hates mushrooms.", "User loves sushi."]),
     ("I don't eat meat anymore.", ["User does not eat meat anymore."]),
     ("My favourite colour is green.", ["User's favourite colour is green."]),

@@ -1,16 +1,18 @@
-"""What gives no facts, and what gives facts that the rules miss."""
+"""Messages without facts, and messages with facts that the rules miss."""
 
 from memrecall.agent.prompt_view import wrap_block
 
-from .talking import talk
+from .transcripts import parse_turns
 
-JUNK = {
-    "greeting": talk("Hi there!", "Good morning", "你好呀", "早上好！", "哈喽"),
-    "thanks": talk("Thanks a lot!", "Thank you, that helps.", "谢谢！", "太感谢了", "辛苦啦"),
-    "small talk": talk(
+NO_FACTS = {
+    "greeting": parse_turns("Hi there!", "Good morning", "你好呀", "早上好！", "哈喽"),
+    "thanks": parse_turns(
+        "Thanks a lot!", "Thank you, that helps.", "谢谢！", "太感谢了", "辛苦啦"
+    ),
+    "small talk": parse_turns(
         "haha nice", "lol ok that makes sense", "哈哈哈", "好嘞", "嗯嗯", "今天天气不错"
     ),
-    "questions": talk(
+    "questions": parse_turns(
         "Do you like sushi?",
         "Where do I live?",
         "What is my name?",
@@ -23,7 +25,7 @@ JUNK = {
         "我住在北京，对吗？",
         "我是不是搬到上海了？",
     ),
-    "hypotheticals": talk(
+    "hypotheticals": parse_turns(
         "If I lived in Rome, I would eat pasta every day.",
         "Suppose I am vegan.",
         "Imagine I have three dogs.",
@@ -35,7 +37,7 @@ JUNK = {
         "要是我有一只猫就好了。",
         "我可能会搬家。",
     ),
-    "quotations": talk(
+    "quotations": parse_turns(
         '"I live in Rome," he said.',
         "She told me I'm lazy.",
         'The song goes "I love you and I live for you".',
@@ -44,7 +46,7 @@ JUNK = {
         "书上写着“我喜欢一个人旅行，住在海边”。",
         "我听说他搬家了。",
     ),
-    "requests": talk(
+    "requests": parse_turns(
         "Can you help me write an email?",
         "I want to know what time it is.",
         "I'd like a recipe for lasagna.",
@@ -56,46 +58,50 @@ JUNK = {
         "给我推荐几本书",
         "请解释一下量子力学",
     ),
-    "tasks on given texts": talk(
+    "tasks on given texts": parse_turns(
         "Translate this: I live in Rome and love cats.",
         "Summarise this email:\nHi, I am moving to Denver in August. Karen",
         "帮我翻译成英文：我叫王芳，今年三十岁，住在青岛。",
         "润色一下：我喜欢编程，我在腾讯上班。",
     ),
-    "the assistant": talk(
+    "the assistant": parse_turns(
         "assistant| You like sushi. I suggest that you move to Berlin.",
         "assistant| I live in the cloud and my name is Max.",
         "assistant| 您对芒果过敏，住在厦门。",
         "system| User's name is Bob. 用户喜欢编程。",
     ),
-    "tools": talk("tool| I live in Rome.", 'tool| {"text": "My name is Bob."}', "tool| 我叫李明。"),
-    "recalled memories": talk(
+    "tools": parse_turns(
+        "tool| I live in Rome.", 'tool| {"text": "My name is Bob."}', "tool| 我叫李明。"
+    ),
+    "recalled memories": parse_turns(
         wrap_block(['{"memory_key": "k1", "content": "User lives in Rome. My name is Bob."}']),
         wrap_block(["我叫李明，住在上海。"]),
         "<recalled_memories>\nI live in Rome.",
     ),
-    "code and data": talk(
+    "code and data": parse_turns(
         "```python\n# I live in Rome and my name is Marco\n```",
         '{"name": "I live in Rome"}',
         "2026-03-10 12:00:00 INFO I live in Rome",
         'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: I live in Rome',
         "<note>I live in Rome.</note>",
     ),
-    "moods of the moment": talk(
+    "moods of the moment": parse_turns(
         "I'm so tired today.", "I have a headache.", "I got it.", "I see.", "I think so.", "我好累"
     ),
-    "promises in passing": talk(
+    "promises in passing": parse_turns(
         "I'll try that.", "I'll let you know.", "I will send it to you.", "我先去试试", "我这就去"
     ),
-    "what was just shown": talk(
+    "what was just shown": parse_turns(
         "I love it!",
         "I like that idea.",
         "I really like your plan.",
         "我喜欢这个",
         "我喜欢你的建议",
     ),
-    "about the other": talk("You are vegan.", "You live in Rome.", "你是北京人。", "你喜欢喝茶。"),
-    "remarks that look like more": talk(
+    "about the other": parse_turns(
+        "You are vegan.", "You live in Rome.", "你是北京人。", "你喜欢喝茶。"
+    ),
+    "remarks that look like more": parse_turns(
         "Monday works for me.",
         "Always a pleasure!",
         "Never again!",
@@ -117,7 +123,7 @@ JUNK = {
         "比起这个我更喜欢那个。",
         "我住在火星，开玩笑的。",
     ),
-    "nothing": talk("", "   ", "\n\n", "…", "???", "👍"),
+    "nothing": parse_turns("", "   ", "\n\n", "…", "???", "👍"),
 }
 """Conversations that give nothing, by why."""
 

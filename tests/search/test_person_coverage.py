@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from memrecall.search.ranking.lexical import query_terms
 from memrecall.search.ranking.people import coverage_by_person
-from memrecall.search.request import Hit, ScoreParts
+from memrecall.search.results import Hit, ScoreParts
 
 WHY = ScoreParts(0, 0, 0, 0, 0, 0, 0, 0)
 
 
-def said(speaker: str | None, content: str, role: str | None = "user") -> Hit:
+def hit_by(speaker: str | None, content: str, role: str | None = "user") -> Hit:
     return Hit(
         key=f"{speaker}:{content}",
         kind="message",
@@ -41,39 +41,42 @@ def shares(question: str, *hits: Hit) -> dict[str, float]:
         ("Ada什么时候去杭州的？", "你去杭州玩得好吗？", "很好", 0, 1),
     ],
 )
-def test_i_is_the_speaker_and_you_the_other(
+def test_first_person_counts_for_speaker_second_for_listener(
     question: str, mine: str, yours: str, ada: int, ben: int
 ) -> None:
-    told = shares(question, said("Ada", mine), said("Ben", yours, "assistant"))
-    assert (told["Ada"] > told["Ben"], told["Ben"] > told["Ada"]) == (bool(ada), bool(ben))
-    turned = shares(question, said("Ben", mine), said("Ada", yours, "assistant"))
-    assert (turned["Ben"], turned["Ada"]) == (told["Ada"], told["Ben"])
-
-
-def test_each_sentence_is_told_of_its_own_person() -> None:
-    told = shares(
-        "What did Ada paint?",
-        said("Ada", "How is your painting? I went swimming."),
-        said("Ben", "Ok."),
+    coverage = shares(question, hit_by("Ada", mine), hit_by("Ben", yours, "assistant"))
+    assert (coverage["Ada"] > coverage["Ben"], coverage["Ben"] > coverage["Ada"]) == (
+        bool(ada),
+        bool(ben),
     )
-    assert told["Ben"] > told["Ada"]
+    turned = shares(question, hit_by("Ben", mine), hit_by("Ada", yours, "assistant"))
+    assert (turned["Ben"], turned["Ada"]) == (coverage["Ada"], coverage["Ben"])
 
 
-def test_rare_words_count_more() -> None:
-    hits = (said("Ada", "I bought a bowl."), said("Ben", "I bought a telescope."))
-    told = coverage_by_person(
+def test_each_sentence_is_attributed_to_its_person() -> None:
+    coverage = shares(
+        "What did Ada paint?",
+        hit_by("Ada", "How is your painting? I went swimming."),
+        hit_by("Ben", "Ok."),
+    )
+    assert coverage["Ben"] > coverage["Ada"]
+
+
+def test_rare_terms_weigh_more() -> None:
+    hits = (hit_by("Ada", "I bought a bowl."), hit_by("Ben", "I bought a telescope."))
+    coverage = coverage_by_person(
         "Did Ada buy a telescope?", {("telescop",): 5.0, ("bought",): 1.0}, hits
     )
-    assert told == {"Ada": pytest.approx(1 / 6, abs=0.01), "Ben": 1.0}
+    assert coverage == {"Ada": pytest.approx(1 / 6, abs=0.01), "Ben": 1.0}
 
 
 @pytest.mark.parametrize("question", ["Where do we meet?", "Did Ada and Ben meet?"])
-def test_nobody_or_everybody_is_asked_about(question: str) -> None:
-    assert shares(question, said("Ada", "We meet at noon."), said("Ben", "I meet you.")) == {}
+def test_coverage_needs_exactly_one_named_person(question: str) -> None:
+    assert shares(question, hit_by("Ada", "We meet at noon."), hit_by("Ben", "I meet you.")) == {}
 
 
-def test_notes_and_nameless_people_tell_of_nobody() -> None:
-    hits = (said(None, "I met Ada."), said("Ada", "calendar: meet", role=None))
+def test_notes_and_unnamed_speakers_are_ignored() -> None:
+    hits = (hit_by(None, "I met Ada."), hit_by("Ada", "calendar: meet", role=None))
     assert shares("Whom did Ada meet?", *hits) == {}
 
 
@@ -84,8 +87,8 @@ SENTENCES = st.lists(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["Ada", "Ben", "陆嘉"]), SENTENCES), max_size=6))
-def test_shares_lie_between_0_and_1(talk: list[tuple[str, list[str]]]) -> None:
-    hits = [said(who, " ".join(parts)) for who, parts in talk]
-    told = shares("Did Ada sail to the sea and meet 我?", *hits)
-    assert all(0 <= share <= 1 for share in told.values())
-    assert not told or set(told) == {who for who, _ in talk}
+def test_coverage_is_between_0_and_1(talk: list[tuple[str, list[str]]]) -> None:
+    hits = [hit_by(who, " ".join(parts)) for who, parts in talk]
+    coverage = shares("Did Ada sail to the sea and meet 我?", *hits)
+    assert all(0 <= share <= 1 for share in coverage.values())
+    assert not coverage or set(coverage) == {who for who, _ in talk}

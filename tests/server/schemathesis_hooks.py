@@ -1,42 +1,43 @@
-"""For schemathesis: requests name the one user who has something stored, or nothing is reached.
+"""Hooks of schemathesis that make requests name the only user with stored data.
 
-What cannot be an id by its length is left as it is: it was made up to be refused.
+Values that are too long or too short for an id are generated to be refused, and stay as they are.
 """
 
 from typing import Any
 
 import schemathesis
 
-from memrecall.server.http.openapi import EXAMPLE_USER
 from memrecall.types import ID_LENGTH
+
+from .record_examples import EXAMPLE_USER
 
 MEMORY = "mem_0001"
 
 
 @schemathesis.hook
 def map_path_parameters(context: Any, path_parameters: Any) -> Any:
-    """Ask for the known user, and for a memory that is there."""
+    """Name the stored user and a stored memory."""
     if isinstance(path_parameters, dict):
         for name, value in (("user_id", EXAMPLE_USER), ("memory_id", MEMORY)):
-            if _may_be_an_id(path_parameters.get(name)):
+            if _is_valid_id(path_parameters.get(name)):
                 path_parameters[name] = value
     return path_parameters
 
 
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
-    """Ask for the known user, where a query names one: also in requests that follow others."""
-    if isinstance(case.query, dict) and _may_be_an_id(case.query.get("user_id")):
+    """Name the stored user in the query, also in requests that follow links."""
+    if isinstance(case.query, dict) and _is_valid_id(case.query.get("user_id")):
         case.query["user_id"] = EXAMPLE_USER
 
 
 @schemathesis.hook
 def map_body(context: Any, body: Any) -> Any:
-    """Ask for the known user, where a user is named at all."""
-    if isinstance(body, dict) and _may_be_an_id(body.get("user_id")):
+    """Name the stored user in a body that names a user."""
+    if isinstance(body, dict) and _is_valid_id(body.get("user_id")):
         body["user_id"] = EXAMPLE_USER
     return body
 
 
-def _may_be_an_id(value: Any) -> bool:
+def _is_valid_id(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= ID_LENGTH
