@@ -75,8 +75,9 @@ def split_sentences(text: str) -> Iterator[Sentence]:
     for piece, end in _split(own_words(text)):
         bare = _BULLET.sub("", piece).strip()
         is_question = "?" in end or "？" in end
+        language = language_of(bare)  # once: a long sentence is cut into many parts
         for part in _cut_long(bare):
-            yield Sentence(part, is_question, language_of(bare))
+            yield Sentence(part, is_question, language)
 
 
 def is_balanced(text: str) -> bool:
