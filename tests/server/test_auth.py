@@ -23,12 +23,6 @@ from .http_service import (
 PATH = "/v1/users/ann/messages"
 
 
-@pytest.fixture
-def engine() -> str:
-    """SQLite only: the endpoints under test run the same statements on both engines."""
-    return "sqlite"
-
-
 class TestKeys:
     async def test_invalid_key_is_refused(self, service: HttpService) -> None:
         key = await service.create_key("ann")

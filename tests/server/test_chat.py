@@ -44,12 +44,6 @@ MEMBERS = [
 GROUP = {"members": MEMBERS, "speaker": "u1"}
 
 
-@pytest.fixture
-def engine() -> str:
-    """SQLite only: the endpoints under test run the same statements on both engines."""
-    return "sqlite"
-
-
 async def test_turn_is_answered_and_stored(ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", *CHAT)
     answer = await ann.post(PATH, json={**QUESTION, "message_id": "q1"})

@@ -3,7 +3,6 @@
 from typing import Any
 
 import httpx
-import pytest
 
 from .http_service import (
     HttpService,
@@ -23,12 +22,6 @@ CHAT = [
     make_message(5, "hotpot hotpot hotpot"),
     make_message(6, "The configuration of the database"),
 ]
-
-
-@pytest.fixture
-def engine() -> str:
-    """SQLite only: the endpoints under test run the same statements on both engines."""
-    return "sqlite"
 
 
 async def search(client: httpx.AsyncClient, query_text: str, **fields: Any) -> httpx.Response:

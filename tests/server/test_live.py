@@ -1,6 +1,6 @@
 """Running recalls, and who may see them."""
 
-from memrecall.agent.trace import StartEvent
+from memrecall.agent.trace_events import StartEvent
 from memrecall.scope import Permission, Scope
 from memrecall.server.live import MAX_ENDED, LiveRecalls
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.agent.trace import EventKind
+from memrecall.agent.trace_events import EventKind
 from memrecall.server.http.openapi import load_examples
 
 from . import record_examples

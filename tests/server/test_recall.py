@@ -42,12 +42,6 @@ CHAT = [
 ]
 
 
-@pytest.fixture
-def engine() -> str:
-    """SQLite only: the endpoints under test run the same statements on both engines."""
-    return "sqlite"
-
-
 async def events_of(client: httpx.AsyncClient, body: Any, path: str = PATH) -> list[Any]:
     """Return the names and data of the events of a streamed recall."""
     async with client.stream("POST", path, json=body, headers=STREAM) as answer:

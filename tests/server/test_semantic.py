@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import numpy as np
 import numpy.typing as npt
-import pytest
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed
@@ -27,12 +26,6 @@ from .http_service import (
 )
 
 PATH = "/v1/messages/semantic_search"
-
-
-@pytest.fixture
-def engine() -> str:
-    """SQLite only: the endpoints under test run the same statements on both engines."""
-    return "sqlite"
 
 
 async def search(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
