@@ -4,8 +4,9 @@
     python -m benchmarks.code_shape PATH --json     another package
 
 A module is a Python file other than `__init__.py`. Modules of `importers` and `integrations` (one
-per format or framework) are not counted. Imports inside functions count; those under
-`TYPE_CHECKING` count as importers, but make no circle.
+per format or framework) are not counted. Importers are counted by import statements, also those
+inside functions and under `TYPE_CHECKING`. A circle is one of what runs: without `TYPE_CHECKING`,
+with modules that are imported by name (a string that names one, or an f-string that begins so).
 """
 
 import argparse
@@ -49,12 +50,15 @@ def measure(package: Path) -> Shape:
     modules = [name for name in trees if not name.endswith(".__init__")]
     counted = [name for name in modules if not _is_one_per_format(name)]
     known = set(trees)
-    imports = {name: _imports(name, _runtime_nodes(tree), known) for name, tree in trees.items()}
+    imports = {
+        name: _imports(name, _runtime_nodes(tree), known) | _imports_by_name(name, tree, known)
+        for name, tree in trees.items()
+    }
     importers = Counter(
         target for name, tree in trees.items() for target in _imports(name, ast.walk(tree), known)
     )
     lengths = sorted(length for tree in trees.values() for length in _function_lengths(tree))
-    cuts = quantiles(lengths, n=20) if len(lengths) > 1 else lengths * 19
+    cuts = quantiles(lengths, n=20) if len(lengths) > 1 else (lengths or [0]) * 19
     return Shape(
         modules=len(counted),
         lines=sum(lines.values()),
@@ -69,7 +73,7 @@ def measure(package: Path) -> Shape:
         function_lines={
             "median": round(cuts[9]),
             "p95": round(cuts[18]),
-            "longest": lengths[-1] if lengths else 0,
+            "longest": max(lengths, default=0),
         },
     )
 
@@ -93,6 +97,19 @@ def _imports(module: str, nodes: Iterable[ast.AST], known: set[str]) -> set[str]
         else:
             continue
         targets.update(filter(None, (_resolve(name, known) for name in names)))
+    return targets - {module}
+
+
+def _imports_by_name(module: str, tree: ast.Module, known: set[str]) -> set[str]:
+    """Return the modules that strings name, and all whose names an f-string can make."""
+    targets: set[str] = set()
+    for node in _runtime_nodes(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            targets |= {node.value} & known
+        elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
+            package, dot, rest = str(node.values[0].value).rpartition(".")
+            if dot and not rest:
+                targets |= {name for name in known if name.rpartition(".")[0] == package}
     return targets - {module}
 
 

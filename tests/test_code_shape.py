@@ -91,6 +91,17 @@ def test_measure_counts_what_it_says(tmp_path: Path) -> None:
     assert shape.circles == [["sample.loading", "sample.parts.wheel"]]
 
 
+def test_imports_by_name_make_circles(tmp_path: Path) -> None:
+    package = tmp_path / "sample"
+    package.mkdir()
+    (package / "view.py").write_text("import sample.data\nimport sample.pages\n")
+    (package / "data.py").write_text('VIEW = "sample.view"\n')
+    (package / "pages.py").write_text('load = lambda name: f"sample.{name}"\n')
+    shape = measure(package)
+    assert shape.circles == [["sample.data", "sample.pages", "sample.view"]]
+    assert shape.single_importer == ["sample.data", "sample.pages"]
+
+
 def _contracts() -> list[dict[str, Any]]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contracts: list[dict[str, Any]] = settings["tool"]["importlinter"]["contracts"]

@@ -2,41 +2,51 @@
 
 import os
 import sys
-from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
 from typer import Option
 
 from memrecall import __version__
+from memrecall.cli import (
+    chat,
+    evaluation,
+    maintenance,
+    memories,
+    messages,
+    owners,
+    recall,
+    search,
+    serve,
+)
 from memrecall.errors import MemrecallError
 from memrecall.text_length import single_line
 
 # Functions and groups of commands; `--help` lists both in this order, functions first.
-_COMMANDS = {
-    "import": "messages.import_messages",
-    "export": "messages.export",
-    "messages": "messages.list_messages",
-    "neighbors": "messages.show_neighbors",
-    "recall": "recall.recall",
-    "chat": "chat.chat",
-    "search": "search.search",
-    "graph": "search.graph",
-    "add": "memories.add_memory",
-    "sweep": "maintenance.sweep",
-    "stats": "maintenance.stats",
-    "reindex": "maintenance.reindex",
-    "doctor": "maintenance.doctor",
-    "serve": "serve.serve",
-    "rpc": "serve.rpc",
-    "mcp": "serve.mcp",
-    "trace": "recall.traces",
-    "memories": "memories.memories",
-    "agents": "owners.agents",
-    "users": "owners.users",
-    "sessions": "owners.sessions",
-    "keys": "owners.keys",
-    "eval": "evaluation.family",
+_COMMANDS: dict[str, Any] = {
+    "import": messages.import_messages,
+    "export": messages.export,
+    "messages": messages.list_messages,
+    "neighbors": messages.show_neighbors,
+    "recall": recall.recall,
+    "chat": chat.chat,
+    "search": search.search,
+    "graph": search.graph,
+    "add": memories.add_memory,
+    "sweep": maintenance.sweep,
+    "stats": maintenance.stats,
+    "reindex": maintenance.reindex,
+    "doctor": maintenance.doctor,
+    "serve": serve.serve,
+    "rpc": serve.rpc,
+    "mcp": serve.mcp,
+    "trace": recall.traces,
+    "memories": memories.memories,
+    "agents": owners.agents,
+    "users": owners.users,
+    "sessions": owners.sessions,
+    "keys": owners.keys,
+    "eval": evaluation.family,
 }
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -53,9 +63,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name, _path in _COMMANDS.items():
-    _module, _attribute = _path.split(".")
-    _command = getattr(import_module(f"memrecall.cli.{_module}"), _attribute)
+for _name, _command in _COMMANDS.items():
     if isinstance(_command, typer.Typer):
         app.add_typer(_command, name=_name)
     else:
