@@ -313,8 +313,11 @@ class MemoryRecord(BaseModel):
         return self.valid_from or self.created_at
 
 
-def describe_validation_error(error: ValidationError) -> str:
-    """Return the first problem of a validation error on one line."""
+def describe_validation_error(error: ValidationError, *, quote_value: bool = True) -> str:
+    """Return the first problem of a validation error on one line.
+
+    Without `quote_value` the text can be logged: it does not contain what a user wrote.
+    """
     problem = error.errors(include_url=False)[0]
     path = ".".join(map(str, problem["loc"]))
     message = _message_of(problem)
@@ -323,6 +326,8 @@ def describe_validation_error(error: ValidationError) -> str:
     reason = explain_validation_problem(problem)
     if not path or problem["type"] in ("missing", "extra_forbidden"):
         return f"{path} {reason}".strip()
+    if not quote_value:
+        return f"{path}: {reason}"
     return f"{path} {truncate_text(repr(problem['input']), 60)}: {reason}"
 
 

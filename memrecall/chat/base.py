@@ -31,7 +31,7 @@ from memrecall.messages import ConversationMessage, parse_message
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.prompts import load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.types import Language, Message, NewMessage, Role
+from memrecall.types import Language, Message, NewMessage, Role, describe_validation_error
 
 _ID_LENGTH = 32
 
@@ -204,9 +204,7 @@ def new_message(**fields: Any) -> NewMessage:
         return NewMessage(**fields)
     except ValidationError as error:
         # Errors may be logged, and contents must not be.
-        problem = error.errors(include_input=False, include_url=False)[0]
-        name = ".".join(map(str, problem["loc"]))
-        raise InvalidArgument(f"{name}: {problem['msg']}") from None
+        raise InvalidArgument(describe_validation_error(error, quote_value=False)) from None
 
 
 def answer_id(request_id: str, member_id: str = "") -> str:

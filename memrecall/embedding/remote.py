@@ -14,6 +14,7 @@ from memrecall.embedding.batching import BATCH_SIZE, BatchedEmbedder
 from memrecall.errors import EmbedderFailed, InvalidArgument
 from memrecall.settings import check_key, check_url
 from memrecall.text_length import single_line
+from memrecall.types import describe_validation_error
 
 if TYPE_CHECKING:
     import ssl
@@ -140,7 +141,7 @@ class RemoteEmbedder(BatchedEmbedder):
             items = sorted(_Answer.model_validate_json(body).data, key=lambda item: item.index)
         except ValidationError as error:
             # The error's own text would repeat the response.
-            problem = error.errors(include_input=False, include_url=False)[0]["msg"]
+            problem = describe_validation_error(error, quote_value=False)
             raise EmbedderFailed(f"{self._url} returned a malformed answer: {problem}") from None
         if [item.index for item in items] != list(range(count)):
             problem = f"{len(items)} vectors that do not match the {count} texts sent"

@@ -15,10 +15,12 @@ from memrecall.errors import Disabled, InvalidArgument
 from memrecall.model.prompts import load_prompt
 from memrecall.model.protocol import ParametersSchema, ToolSchema
 from memrecall.scope import Permission
-from memrecall.types import Language
+from memrecall.text_length import single_line
+from memrecall.types import Language, describe_validation_error
 
 # The driver sets these fields of `handoff`; models do not see them.
 _HIDDEN_ARGUMENTS = frozenset({"iteration_used", "context_window_used"})
+_MAX_PROBLEM = 200  # characters of an error that may quote the names of unknown parameters
 _HEADING = re.compile(r"^# (\w+)\n", re.MULTILINE)
 _ARGUMENT = re.compile(r"^- (\w+): (.+)$", re.MULTILINE)
 
@@ -109,9 +111,8 @@ class Tool:
         try:
             return self.arguments.model_validate(params or {})
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            location = ".".join(map(str, first["loc"]))[:100]
-            raise InvalidArgument(f"{location}: {first['msg']}") from None
+            problem = describe_validation_error(error, quote_value=False)
+            raise InvalidArgument(single_line(problem, _MAX_PROBLEM)) from None
 
     def texts(self, language: Language) -> ToolTexts:
         """Return the texts in a language; they must describe exactly the arguments of the model."""
