@@ -3,7 +3,9 @@
 Each one says what happened and what to do next. A missing value raises KeyError.
 """
 
-from memrecall.types import Language
+from functools import partial
+
+from memrecall.text.language import fill_phrase
 
 _PHRASES: dict[str, tuple[str, str]] = {
     # Bad calls
@@ -232,7 +234,4 @@ _PHRASES: dict[str, tuple[str, str]] = {
 }
 
 
-def say(language: Language, phrase: str, **values: object) -> str:
-    """Return a phrase in a language with its values filled in."""
-    english, chinese = _PHRASES[phrase]
-    return (chinese if language == "zh" else english).format(**values)
+say = partial(fill_phrase, _PHRASES)

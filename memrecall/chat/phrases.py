@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import chain
 
-from memrecall.text.language import language_of
+from memrecall.text.language import fill_phrase, language_of
 from memrecall.types import Language
 
 _SAMPLE = 2_000  # characters of a text that are enough to detect its language
@@ -142,12 +143,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
 }
 
 
+say = partial(fill_phrase, _PHRASES)
+
+
 def say_count(language: Language, name: str, count: int, /, **values: object) -> str:
     """Return a phrase in the form that it has for a number."""
     numbered = f"{name}_{count}"
     return say(language, numbered if numbered in _PHRASES else name, **values)
-
-
-def say(language: Language, name: str, /, **values: object) -> str:
-    """Return a phrase in a language, with its values filled in."""
-    return _PHRASES[name][language == "zh"].format(**values)

@@ -1,6 +1,6 @@
-"""Language detection and stop words for English and Chinese."""
+"""Language detection, bilingual phrases and stop words for English and Chinese."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from memrecall.text.tokens import stem
 from memrecall.types import Language
@@ -9,6 +9,13 @@ from memrecall.types import Language
 def language_of(text: str) -> Language:
     """Return "zh" if a text has any Chinese: it may be full of English names."""
     return "zh" if any("\u4e00" <= character <= "\u9fff" for character in text) else "en"
+
+
+def fill_phrase(
+    phrases: Mapping[str, tuple[str, str]], language: Language, name: str, /, **values: object
+) -> str:
+    """Return a phrase of an (English, Chinese) table with its values filled in."""
+    return phrases[name][language == "zh"].format(**values)
 
 
 def language_of_most(texts: Iterable[str]) -> Language:

@@ -1,6 +1,8 @@
 """Texts of the rules in English and Chinese: thoughts, summaries and questions."""
 
-from memrecall.types import Language
+from functools import partial
+
+from memrecall.text.language import fill_phrase
 
 _PHRASES: dict[str, tuple[str, str]] = {
     # Thoughts
@@ -137,7 +139,4 @@ _PHRASES: dict[str, tuple[str, str]] = {
 }
 
 
-def say(language: Language, phrase: str, **values: object) -> str:
-    """Return a phrase in a language, with its values filled in."""
-    english, chinese = _PHRASES[phrase]
-    return (chinese if language == "zh" else english).format(**values)
+say = partial(fill_phrase, _PHRASES)
