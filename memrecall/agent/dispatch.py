@@ -19,8 +19,8 @@ from memrecall.agent.prompt_view import render
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolFailure
-from memrecall.agent.tools.table import tools_for
-from memrecall.agent.trace import TextEvent, TraceEvent
+from memrecall.agent.tools.table import find_tool, tools_for
+from memrecall.agent.trace_events import TextEvent, TraceEvent
 from memrecall.errors import (
     CallerError,
     Disabled,
@@ -141,7 +141,7 @@ async def run_tool(
     """Run a call; nothing but a cancellation escapes."""
     name = normalize_tool_name(call.name)
     # Any other name is text of the model, which must not become the name of a span.
-    with trace_tool(name if name in tools_for(Interface.RECALL) else "unknown", call.id) as span:
+    with trace_tool(name if find_tool(name, Interface.RECALL) else "unknown", call.id) as span:
         run = await _run(state, name, call.arguments, seconds)
         if run.error is not None:
             span.fail(run.error)
@@ -173,10 +173,10 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
 
 
 def _find_tool(state: RecallState, name: str) -> Tool:
-    tools = tools_for(Interface.RECALL)
-    if name not in tools:
-        raise _UnknownTool(state.say("unknown_tool", tool=name, tools=", ".join(tools)))
-    return tools[name]
+    if (tool := find_tool(name, Interface.RECALL)) is None:
+        tools = ", ".join(tools_for(Interface.RECALL))
+        raise _UnknownTool(state.say("unknown_tool", tool=name, tools=tools))
+    return tool
 
 
 async def _run_with_retry(state: RecallState, tool: Tool, arguments: BaseModel) -> BaseModel:
@@ -216,7 +216,7 @@ def has_leaked_call(text: str, model: str) -> bool:
     """
     leaks = _find_leaks(text)
     for leak in leaks:
-        name = leak.name if leak.name in tools_for(Interface.RECALL) else "a tool"
+        name = leak.name if leak.name and find_tool(leak.name, Interface.RECALL) else "a tool"
         _log.error("%s wrote a call of %s as text (%s); it was not run", model, name, leak.family)
     return bool(leaks)
 

@@ -1,7 +1,7 @@
 """The end of a recall: handoff, evidence and trace become one result, and the trace is stored."""
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,12 +15,12 @@ from memrecall.agent.result import (
     ResolvedTime,
     StopReason,
 )
-from memrecall.agent.state import RecallState
+from memrecall.agent.state import RecallState, SearchRecord
 from memrecall.agent.tools.control import write_handoff_message
 from memrecall.agent.tools.detail import find_neighbors
 from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.tools.search import source_keys
-from memrecall.agent.trace import EventKind, HandoffEvent, StopEvent
+from memrecall.agent.trace_events import EventKind, HandoffEvent, StopEvent
 from memrecall.errors import MemrecallError
 from memrecall.scope import Permission
 from memrecall.search import Hit
@@ -88,7 +88,7 @@ async def build_result(
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
     request = state.conversation.request.text
-    queries = [QueryTried(**asdict(each), returned=len(each.keys)) for each in state.searches]
+    queries = [_query_tried(each) for each in state.searches]
     result = RecallResult(
         handoff=handoff,
         memories=memories,
@@ -180,6 +180,16 @@ def _explain_stop(state: RecallState, stop: Stop) -> str:
     return state.say(phrase, reason=stop.problem or stop.reason.value)
 
 
+def _query_tried(search: SearchRecord) -> QueryTried:
+    return QueryTried(
+        arguments=search.arguments,
+        total_found=search.total_found,
+        returned=len(search.keys),
+        new_keys=search.new_keys,
+        keys=list(search.keys),
+    )
+
+
 def _make_handoff(
     state: RecallState, arguments: HandoffInput, outcome: RunOutcome
 ) -> RecallHandoff:
@@ -249,7 +259,7 @@ def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
         ts=hit.ts,
         session_id=hit.session_id,
         relevance_score=hit.score,
-        why=asdict(hit.why),
+        why=hit.why.as_dict(),
         times=_resolve_times(state, hit.content, hit.ts),
         made_from=source_keys(hit.role, hit.metadata),
     )
@@ -269,7 +279,7 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
         ts=memory.since,
         session_id=memory.session_id,
         relevance_score=hit and hit.score,
-        why=hit and asdict(hit.why),
+        why=hit and hit.why.as_dict(),
         valid_to=memory.valid_to,
         times=_resolve_times(state, memory.content, memory.since),
         sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
@@ -290,7 +300,7 @@ async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
         ts=message.ts,
         session_id=message.session_id,
         relevance_score=hit and hit.score,
-        why=hit and asdict(hit.why),
+        why=hit and hit.why.as_dict(),
         times=_resolve_times(state, message.content, message.ts),
         before=[_nearby(neighbor) for neighbor in before],
         after=[_nearby(neighbor) for neighbor in after],

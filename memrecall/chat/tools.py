@@ -16,8 +16,8 @@ from memrecall.agent.tools.chat import MAX_QUERY, RECALL_MEMORY
 from memrecall.agent.tools.context import TurnContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import TextAnswer
-from memrecall.agent.tools.table import function_schemas, tools_for
-from memrecall.agent.trace import TraceEvent
+from memrecall.agent.tools.table import find_tool, function_schemas, tools_for
+from memrecall.agent.trace_events import TraceEvent
 from memrecall.chat.history import fit_texts
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
@@ -191,12 +191,12 @@ class TurnTools:
         )
 
     async def _run(self, name: str, text: str) -> TextAnswer:
-        tools, language = tools_for(self._interface), self._context.language
-        if name not in tools:
-            message = say(language, "unknown_tool", tool=name, tools=", ".join(tools))
-            raise InvalidArgument(message)
-        arguments = parse_arguments(name, text, tools[name].arguments, language)
-        result = await tools[name].run(self._context, arguments)
+        language = self._context.language
+        if (tool := find_tool(name, self._interface)) is None:
+            tools = ", ".join(tools_for(self._interface))
+            raise InvalidArgument(say(language, "unknown_tool", tool=name, tools=tools))
+        arguments = parse_arguments(name, text, tool.arguments, language)
+        result = await tool.run(self._context, arguments)
         if isinstance(result, TextAnswer):
             return result
         return TextAnswer(content=render(result, language))

@@ -1,7 +1,7 @@
 """Search results, and their HTML for notebooks."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -53,6 +53,10 @@ class ScoreParts:
     coverage: float
     cosine: float
 
+    def as_dict(self) -> dict[str, float]:
+        """Return the parts by name."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:
@@ -80,7 +84,7 @@ class Hit:
         head = tag("span", f" · {_time(self)} · {self.key} · ", style=DIM)
         summary = tag("div", clip(self.summary, say), style=f"{TEXT};font-weight:600")
         chance = [] if self.probability is None else [f"{say('chance')} {self.probability:.2f}"]
-        parts = [f"{say(name)} {value:+.2f}" for name, value in asdict(self.why).items() if value]
+        parts = [f"{say(name)} {value:+.2f}" for name, value in self.why.as_dict().items() if value]
         score = tag("span", f"{self.score:.2f}", style=style)
         return str(
             box(

@@ -1,7 +1,7 @@
 """`search_memories`: search of memories, and of messages as evidence."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from memrecall.agent.conversation import Conversation
@@ -290,7 +290,7 @@ def _result_item(state: RecallState, hit: Hit, query: str) -> MemorySearchResult
         valid_to=hit.valid_to and state.format_local(hit.valid_to),
         made_from=source_keys(hit.role, hit.metadata),
         session_id=hit.session_id,
-        why=asdict(hit.why),
+        why=hit.why.as_dict(),
     )
 
 

@@ -147,6 +147,14 @@ def tools_for(interface: Interface) -> dict[str, Tool]:
     }
 
 
+def find_tool(name: str, interface: Interface) -> Tool | None:
+    """Return a tool of an interface, or None."""
+    tool = TOOLS.get(name)
+    if tool is None or interface not in tool.interfaces:
+        return None
+    return tool.for_interface(interface)
+
+
 def function_schemas(interface: Interface, language: Language) -> tuple[ToolSchema, ...]:
     """Return the schemas of an interface's tools for our own prompts, the same object each time."""
     return _function_schemas(tuple(tools_for(interface).values()), language)

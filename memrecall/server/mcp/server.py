@@ -19,7 +19,7 @@ from memrecall.agent.prompt_view import write_block
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolOutput
-from memrecall.agent.tools.table import tools_for
+from memrecall.agent.tools.table import find_tool, tools_for
 from memrecall.errors import MemrecallError, NotFound, StorageError
 from memrecall.library.caches import Caches
 from memrecall.memory import Library
@@ -175,7 +175,7 @@ class McpHandlers:
     ) -> types.CallToolResult:
         """Run a tool. Its errors go to the model, which may correct the call."""
         context = await self._context_of(request)
-        tool = tools_for(Interface.MCP).get(params.name)
+        tool = find_tool(params.name, Interface.MCP)
         if tool is None or tool.refusal(context) is not None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
         try:

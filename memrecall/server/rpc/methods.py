@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import ToolOutput
-from memrecall.agent.tools.table import tools_for
+from memrecall.agent.tools.table import find_tool
 from memrecall.errors import (
     CallerError,
     Conflict,
@@ -48,7 +48,7 @@ def dispatcher(context: ToolContext) -> Dispatch:
     """Return a function that calls tools by method name, within the rights of a context."""
 
     async def dispatch(method: str, params: Params) -> Any:
-        tool = tools_for(Interface.RPC).get(method)
+        tool = find_tool(method, Interface.RPC)
         if tool is None:
             raise RpcError(Code.METHOD_NOT_FOUND)
         try:
