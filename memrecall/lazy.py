@@ -19,15 +19,3 @@ def lazy_exports(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[
         return getattr(import_module(home_of[name], package), name)
 
     return load
-
-
-def lazy_method(module: str, function: str) -> Callable[[Any], Any]:
-    """Return a method that calls `function(self)` of a module imported on first use.
-
-    Data classes use it for their notebook view, so that they do not import the view.
-    """
-
-    def method(self: Any) -> Any:
-        return getattr(import_module(module), function)(self)
-
-    return method

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from memrecall.agent.offline import offline_client
     from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult, StopReason
     from memrecall.agent.tools.table import MEMRECALL_TOOLS
-    from memrecall.agent.trace import EventKind, Trace, TraceEvent
+    from memrecall.agent.trace import Trace
+    from memrecall.agent.trace_events import EventKind, TraceEvent
 
 __all__ = [
     "MEMRECALL_TOOLS",
@@ -49,6 +50,7 @@ __getattr__ = lazy_exports(
         ".offline": ("offline_client",),
         ".result": ("RecallHandoff", "RecallResult", "RecalledMemory", "StopReason"),
         ".tools.table": ("MEMRECALL_TOOLS",),
-        ".trace": ("EventKind", "Trace", "TraceEvent"),
+        ".trace": ("Trace",),
+        ".trace_events": ("EventKind", "TraceEvent"),
     },
 )

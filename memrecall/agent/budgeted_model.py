@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memrecall.agent.trace import ModelEvent, Recorder
+from memrecall.agent.trace import Recorder
+from memrecall.agent.trace_events import ModelEvent
 from memrecall.budget import Budget
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model.client import BaseClient, Request, message_texts, to_model_failure

@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.result import RecalledMemory, RecallResult, ResolvedTime
-from memrecall.agent.trace import (
+from memrecall.agent.trace_events import (
     FallbackEvent,
     HandoffEvent,
     IterationEvent,
@@ -17,7 +16,6 @@ from memrecall.agent.trace import (
     StopEvent,
     TextEvent,
     ThoughtEvent,
-    Trace,
     TraceEvent,
 )
 from memrecall.text.html import (
@@ -45,6 +43,10 @@ from memrecall.text.html import (
     warning,
 )
 from memrecall.text_length import single_line, truncate_text
+
+if TYPE_CHECKING:  # they show themselves with this module, which needs them for types only
+    from memrecall.agent.result import RecalledMemory, RecallResult, ResolvedTime
+    from memrecall.agent.trace import Trace
 
 Fields = dict[str, Any]
 
@@ -74,7 +76,7 @@ _LABELS = {
 }
 
 
-def result_html(result: RecallResult) -> str:
+def result_html(result: "RecallResult") -> str:
     """Return a result as HTML: confidence, summary, evidence, and the folded steps."""
     say = labels(_LABELS, result.language)
     zone = trace_time_zone(result.trace)
@@ -99,7 +101,7 @@ def result_html(result: RecallResult) -> str:
     return str(box(*parts))
 
 
-def trace_html(trace: Trace) -> str:
+def trace_html(trace: "Trace") -> str:
     """Return a trace as HTML: its events in order, with tool results folded."""
     say = labels(_LABELS, trace.start.language)
     started = f"{trace.started_at.astimezone(trace_time_zone(trace)):%Y-%m-%d %H:%M}"
@@ -108,7 +110,7 @@ def trace_html(trace: Trace) -> str:
     return str(box(head, about, _events(trace.events, say)))
 
 
-def trace_time_zone(trace: Trace) -> tzinfo:
+def trace_time_zone(trace: "Trace") -> tzinfo:
     """Return the user's time zone by its name, else by the offset of "now", else UTC."""
     start = trace.start
     if start.time_zone:
@@ -116,7 +118,7 @@ def trace_time_zone(trace: Trace) -> tzinfo:
     return (start.now and datetime.fromisoformat(start.now).tzinfo) or UTC
 
 
-def format_resolved_time(time: ResolvedTime, zone: tzinfo) -> str:
+def format_resolved_time(time: "ResolvedTime", zone: tzinfo) -> str:
     """Return a resolved time in its shortest form: a day, a range of days, or minutes."""
     start = time.start and time.start.astimezone(zone)
     end = time.end and time.end.astimezone(zone)
@@ -152,7 +154,7 @@ def _is_midnight(moment: datetime) -> bool:
     return (moment.hour, moment.minute, moment.second) == (0, 0, 0)
 
 
-def _confidence(result: RecallResult, say: Say) -> Html:
+def _confidence(result: "RecallResult", say: Say) -> Html:
     share = min(max(result.confidence, 0.0), 1.0)
     colour = colour_of(share)
     nothing = [" · ", say("nothing")] if result.abstained else []
@@ -171,7 +173,7 @@ def _question(question: str | None, say: Say) -> list[Html]:
     return [tag("div", label, tag("em", question), style=TEXT)] if question else []
 
 
-def _evidence(memory: RecalledMemory, zone: tzinfo, say: Say) -> Html:
+def _evidence(memory: "RecalledMemory", zone: tzinfo, say: Say) -> Html:
     speaker = memory.speaker or memory.role or memory.memory_type
     score = [] if memory.relevance_score is None else [f" · {memory.relevance_score:.2f}"]
     moment = f"{memory.ts.astimezone(zone):%Y-%m-%d %H:%M}"
@@ -193,12 +195,12 @@ def _context_lines(messages: Iterable[Fields]) -> Iterable[Html]:
         yield tag("div", line, style=f"{LINE};{DIM}")
 
 
-def _times(times: Sequence[ResolvedTime], zone: tzinfo, label: str) -> list[Html]:
+def _times(times: Sequence["ResolvedTime"], zone: tzinfo, label: str) -> list[Html]:
     text = " · ".join(f"{time.words} = {format_resolved_time(time, zone)}" for time in times)
     return [tag("div", f"{label} {text}", style=f"{LINE};{DIM}")] if text else []
 
 
-def _remarks(result: RecallResult, say: Say) -> list[Html]:
+def _remarks(result: "RecallResult", say: Say) -> list[Html]:
     remarks = [say("unjudged")] if result.memories and not result.judged else []
     remarks += [f"{result.withheld} {say('withheld')}"] if result.withheld else []
     if result.keys_dropped:
@@ -207,7 +209,7 @@ def _remarks(result: RecallResult, say: Say) -> list[Html]:
     return [warning(remark) for remark in [*remarks, *result.degraded]]
 
 
-def _cost(result: RecallResult, say: Say) -> str:
+def _cost(result: "RecallResult", say: Say) -> str:
     usage = result.usage
     tokens = int(usage["prompt_tokens"] + usage["completion_tokens"])
     parts = [

@@ -22,7 +22,8 @@ from memrecall.agent.state import (
     read_version,
 )
 from memrecall.agent.tools.models import ExtractKeywordsInput
-from memrecall.agent.trace import FallbackEvent, IterationEvent, Observer, Recorder, StartEvent
+from memrecall.agent.trace import Observer, Recorder
+from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent
 from memrecall.budget import Budget, Limits
 from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches

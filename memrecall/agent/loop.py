@@ -20,14 +20,8 @@ from memrecall.agent.tools.table import (
     function_schemas,
     tools_for,
 )
-from memrecall.agent.trace import (
-    CallEvent,
-    Recorder,
-    ResultEvent,
-    SteerEvent,
-    TextEvent,
-    ThoughtEvent,
-)
+from memrecall.agent.trace import Recorder
+from memrecall.agent.trace_events import CallEvent, ResultEvent, SteerEvent, TextEvent, ThoughtEvent
 from memrecall.budget import Budget, Limit
 from memrecall.errors import ModelFailed
 from memrecall.model.prompts import load_prompt

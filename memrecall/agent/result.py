@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, field_serializer
 
 from memrecall.agent.trace import Trace
-from memrecall.lazy import lazy_method
 from memrecall.search.request import Kind
 
 
@@ -135,4 +134,7 @@ class RecallResult(_FrozenModel):
     def _serialize_trace(self, trace: Trace) -> dict[str, Any]:
         return trace.as_dict()
 
-    _repr_html_ = lazy_method("memrecall.agent.display", "result_html")
+    def _repr_html_(self) -> str:
+        from memrecall.agent.display import result_html
+
+        return result_html(self)

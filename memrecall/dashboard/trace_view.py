@@ -7,14 +7,8 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.agent.trace import (
-    CallEvent,
-    IterationTimeline,
-    ResultEvent,
-    TimelineStep,
-    TraceEvent,
-    build_timeline,
-)
+from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline
+from memrecall.agent.trace_events import CallEvent, ResultEvent, TraceEvent
 from memrecall.chat import ToolCall, ToolResult
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.widgets import (

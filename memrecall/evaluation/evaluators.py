@@ -147,7 +147,7 @@ def _rank_keys(result: "RecallResult") -> tuple[tuple[str, float | None], ...]:
 
 def _best_scores(result: "RecallResult") -> dict[str, float]:
     """Return the best score of every key that a search returned."""
-    from memrecall.agent.trace import ResultEvent
+    from memrecall.agent.trace_events import ResultEvent
 
     best: dict[str, float] = {}
     for event in result.trace.events:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from memrecall.agent import RecallResult
-from memrecall.agent.trace import TraceEvent
+from memrecall.agent.trace_events import TraceEvent
 from memrecall.scope import Scope
 
 MAX_ENDED = 50  # ended recalls that stay available to whoever is watching them

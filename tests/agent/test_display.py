@@ -9,7 +9,8 @@ import pytest
 from memrecall.agent import RecallResult
 from memrecall.agent.display import format_resolved_time, remove_quotations, trace_time_zone
 from memrecall.agent.result import ResolvedTime
-from memrecall.agent.trace import StartEvent, Trace
+from memrecall.agent.trace import Trace
+from memrecall.agent.trace_events import StartEvent
 from memrecall.memory import Library, recall
 from memrecall.scope import Scope
 from memrecall.settings import Settings

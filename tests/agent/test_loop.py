@@ -8,7 +8,7 @@ from autogen_core import CancellationToken
 from autogen_core.models import FunctionExecutionResultMessage
 
 from memrecall.agent import Recaller, RecallOptions, StopReason, driver
-from memrecall.agent.trace import IterationEvent, ModelEvent, TraceEvent
+from memrecall.agent.trace_events import IterationEvent, ModelEvent, TraceEvent
 from memrecall.budget import Budget, Limits
 from memrecall.errors import Disabled
 from memrecall.memory import Library

@@ -11,7 +11,7 @@ from autogen_ext.models.openai import OpenAIChatCompletionClient
 from memrecall.agent import Recaller, StopReason
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import function_schemas
-from memrecall.agent.trace import ThoughtEvent
+from memrecall.agent.trace_events import ThoughtEvent
 from memrecall.memory import Library
 from memrecall.model import load_prompt, make_client
 from memrecall.settings import Settings

@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from memrecall.agent.trace import (
+from memrecall.agent.trace import Recorder, Trace, build_timeline
+from memrecall.agent.trace_events import (
     CallEvent,
     HandoffEvent,
     ModelEvent,
-    Recorder,
     ResultEvent,
     StartEvent,
-    Trace,
     TraceEvent,
-    build_timeline,
 )
 
 from ..cases import check_each

@@ -11,7 +11,7 @@ from autogen_core.models import FunctionExecutionResult
 
 from memrecall.agent.driver import Recaller
 from memrecall.agent.result import RecallResult
-from memrecall.agent.trace import CallEvent, ResultEvent, ThoughtEvent, TraceEvent
+from memrecall.agent.trace_events import CallEvent, ResultEvent, ThoughtEvent, TraceEvent
 
 
 async def stream_recall(

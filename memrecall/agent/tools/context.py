@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
@@ -97,8 +97,7 @@ class ToolContext:
             self._agent_scope(),
             workspaces,
             folder,
-            # The package imports this module for its types: import it by name, not in a cycle.
-            software=import_module("memrecall").__version__,
+            software=version("memrecall"),
             lock_timeout=settings.lock_timeout,
         )
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from memrecall.agent.trace import ResultEvent
+from memrecall.agent.trace_events import ResultEvent
 from memrecall.cli.output import flatten, fold, pad, truncate
 
 Fields = dict[str, Any]

@@ -12,7 +12,7 @@ from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.agent.autogen.events import stream_recall
 from memrecall.agent.dispatch import leaked_families
 from memrecall.agent.result import StopReason
-from memrecall.agent.trace import CallEvent, StopEvent, TraceEvent
+from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.scope import Scope
