@@ -318,7 +318,11 @@ def describe_validation_error(error: ValidationError, *, quote_value: bool = Tru
 
     Without `quote_value` the text can be logged: it does not contain what a user wrote.
     """
-    problem = error.errors(include_url=False)[0]
+    return describe_validation_problem(error.errors()[0], quote_value=quote_value)
+
+
+def describe_validation_problem(problem: Mapping[str, Any], *, quote_value: bool = False) -> str:
+    """Return one problem of a validation error: the field, and what is wrong with it."""
     path = ".".join(map(str, problem["loc"]))
     message = _message_of(problem)
     if message.startswith(VALUE):  # Our own checks do not know the name of the field.

@@ -33,7 +33,7 @@ from memrecall.errors import (
 from memrecall.model.protocol import FunctionCall
 from memrecall.telemetry import trace_tool
 from memrecall.text.leaks import Leak, filter_leaks
-from memrecall.types import Language
+from memrecall.types import Language, describe_validation_problem
 
 _log = logging.getLogger(__name__)
 
@@ -107,11 +107,11 @@ def _wrap_in_list(value: Any, model: type[BaseModel], name: str) -> Any:
 
 
 def _explain(error: Any, language: Language) -> str:
-    name = ".".join(map(str, error["loc"]))
     if error["type"] == "extra_forbidden":
+        name = ".".join(map(str, error["loc"]))
         is_scope = name.lower() in _SCOPE_ARGUMENTS
         return say(language, "scope_is_bound" if is_scope else "unknown_argument", name=name)
-    return f"{name}: {error['msg']}"
+    return describe_validation_problem(error)
 
 
 class _UnknownTool(NotFound):

@@ -21,7 +21,7 @@ from pydantic import BaseModel, ValidationError
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model.prompts import load_prompt
 from memrecall.model.repair import repair_json
-from memrecall.types import Language
+from memrecall.types import Language, describe_validation_problem
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -95,11 +95,7 @@ def _parse_json(text: str) -> tuple[object, bool]:
 
 def _describe(error: ValidationError) -> str:
     """Return the problems for the model, without the values, which may be long."""
-    problems = error.errors(include_input=False, include_url=False, include_context=False)
-    return "; ".join(
-        f"{'.'.join(map(str, problem['loc'])) or 'the whole'}: {problem['msg']}"
-        for problem in problems[:_MAX_PROBLEMS]
-    )
+    return "; ".join(map(describe_validation_problem, error.errors()[:_MAX_PROBLEMS]))
 
 
 def _retry_messages(reply: CreateResult, problem: str) -> list[LLMMessage]:
