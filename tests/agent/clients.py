@@ -21,12 +21,12 @@ from ..waiting import LIMIT
 from .recall_helpers import REQUEST, hand_off
 
 
-class HeldClient(ScriptedClient):
-    """Follows a script, but holds every answer after the first `free` ones until released."""
+class BlockingClient(ScriptedClient):
+    """A scripted client that holds every answer after the first `free` ones until released."""
 
     def __init__(self, *steps: Any, free: int = 0) -> None:
         super().__init__(steps)
-        self.called = asyncio.Event()  # for an answer that it keeps back
+        self.called = asyncio.Event()  # set when an answer is held
         self.released = asyncio.Event()
         self.stopped = False
         self._free = free
@@ -43,26 +43,26 @@ class HeldClient(ScriptedClient):
         return result
 
 
-def user(text: str = REQUEST, source: str = "user") -> UserMessage:
-    """Return a message of a user."""
+def user_message(text: str = REQUEST, source: str = "user") -> UserMessage:
+    """Return a user message."""
     return UserMessage(content=text, source=source)
 
 
-def hand_off_results(request: Request) -> Step:
-    """Return a handoff of the results of the search before."""
+def hand_off_search_results(request: Request) -> Step:
+    """Return a handoff with the keys of the previous search."""
     (result,) = [m for m in request.messages if isinstance(m, FunctionExecutionResultMessage)]
     results = json.loads(result.content[0].content)["results"]
     return hand_off(*(hit["memory_key"] for hit in results))
 
 
-def blocks(messages: Sequence[LLMMessage]) -> list[str]:
+def recalled_blocks(messages: Sequence[LLMMessage]) -> list[str]:
     """Return the recalled blocks among messages."""
     texts = [str(message.content) for message in messages]
     return [text for text in texts if text.startswith(BLOCK_START) and text.endswith(BLOCK_END)]
 
 
 @asynccontextmanager
-async def without_waiting() -> AsyncIterator[None]:
-    """Fail if the block waits for something that it should have stopped."""
+async def fail_if_blocked() -> AsyncIterator[None]:
+    """Fail if the block does not end in time."""
     async with asyncio.timeout(LIMIT):
         yield

@@ -19,7 +19,7 @@ from ..databases import Databases
 from .recall_helpers import fill, fill_messages
 
 
-def settings_of(location: str) -> Settings:
+def make_settings(location: str) -> Settings:
     return Settings(db=location, embedder="hash", snapshots=False)
 
 
@@ -34,9 +34,9 @@ def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("stage") / "filled.db"
 
     async def write() -> None:
-        async with await Library.open(settings_of(str(file))) as opened:
-            await fill(opened)
-            await opened.vectors.settle()
+        async with await Library.open(make_settings(str(file))) as library:
+            await fill(library)
+            await library.vectors.settle()
 
     asyncio.run(write())
     return file
@@ -45,9 +45,9 @@ def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def message_library(databases: Databases) -> AsyncIterator[Library]:
     """A library with messages only: `ann` writes English, `lin` Chinese."""
-    async with await Library.open(settings_of(databases.fresh())) as opened:
-        await fill_messages(opened)
-        yield opened
+    async with await Library.open(make_settings(databases.fresh())) as library:
+        await fill_messages(library)
+        yield library
 
 
 @pytest.fixture

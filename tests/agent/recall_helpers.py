@@ -88,21 +88,21 @@ def detail(key: str) -> Step:
     return call("get_memory_detail", memory_key=key)
 
 
-def widen(size: int, current: int = 5) -> Step:
+def expand_window(size: int, current: int = 5) -> Step:
     """Return a request for a larger window."""
     return call(
         "expand_context_window", reason="unclear", current_size=current, requested_size=size
     )
 
 
-def talk(count: int, last: str = REQUEST) -> list[dict[str, str]]:
+def user_messages(count: int, last: str = REQUEST) -> list[dict[str, str]]:
     """Return a conversation of `count` user messages."""
     return [{"role": "user", "content": f"small talk {n}"} for n in range(1, count)] + [
         {"role": "user", "content": last}
     ]
 
 
-async def play(
+async def run_recall(
     library: Library,
     *steps: Any,
     messages: object = REQUEST,
@@ -112,17 +112,19 @@ async def play(
     **options: Any,
 ) -> RecallResult:
     """Run a recall in which the model follows a script."""
-    chosen = RecallOptions(limits=limits or Limits(), **options)
-    recaller = Recaller(library, scope, client or ScriptedClient(steps), chosen, clock=lambda: NOW)
+    recall_options = RecallOptions(limits=limits or Limits(), **options)
+    recaller = Recaller(
+        library, scope, client or ScriptedClient(steps), recall_options, clock=lambda: NOW
+    )
     return await recaller.recall(messages)
 
 
-def results(recalled: RecallResult, tool: str | None = None) -> list[dict[str, Any]]:
+def tool_results(recall: RecallResult, tool: str | None = None) -> list[dict[str, Any]]:
     """Return the tool results of a trace, in order."""
-    events = [event.as_dict() for event in recalled.trace.events if event.kind == "result"]
+    events = [event.as_dict() for event in recall.trace.events if event.kind == "result"]
     return [event for event in events if tool in (None, event["tool"])]
 
 
-def kinds(recalled: RecallResult) -> list[str]:
+def event_kinds(recall: RecallResult) -> list[str]:
     """Return the kinds of a trace's events, in order."""
-    return [event.kind.value for event in recalled.trace.events]
+    return [event.kind.value for event in recall.trace.events]

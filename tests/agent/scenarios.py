@@ -38,11 +38,11 @@ from .recall_helpers import (
     REQUEST,
     REQUEST_ZH,
     detail,
+    expand_window,
     fill_messages,
     hand_off,
     search,
-    talk,
-    widen,
+    user_messages,
 )
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "cassettes"
@@ -133,10 +133,13 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     # Windows and budgets
     "window_expansion": Scenario(
-        [search("it"), widen(10), search("database config"), hand_off("a1")],
-        [{"role": "user", "content": "About my database config"}, *talk(9, "Use it again")],
+        [search("it"), expand_window(10), search("database config"), hand_off("a1")],
+        [
+            {"role": "user", "content": "About my database config"},
+            *user_messages(9, "Use it again"),
+        ],
     ),
-    "window_refused_twice": Scenario([widen(9), widen(9)], talk(3)),
+    "window_refused_twice": Scenario([expand_window(9), expand_window(9)], user_messages(3)),
     "budget_forced_handoff": Scenario(
         [FOUND, hand_off("a1", confidence=0.6)], limits=Limits(model_calls=2)
     ),
@@ -181,13 +184,13 @@ async def run(scenario: Scenario, library: Library, client: ChatCompletionClient
     return await recaller.recall(scenario.messages)
 
 
-def trace_text(recalled: RecallResult) -> str:
+def trace_text(recall: RecallResult) -> str:
     """Return the trace without ids and times, which must stay the same."""
-    return json.dumps(recalled.trace.fixed(), ensure_ascii=False, indent=1) + "\n"
+    return json.dumps(recall.trace.fixed(), ensure_ascii=False, indent=1) + "\n"
 
 
 async def record() -> None:
-    """Write every cassette and its trace anew, and remove those that no scenario names."""
+    """Rewrite every cassette and its trace; delete those without a scenario."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for file in FOLDER.glob("*.json*"):
         file.unlink()
@@ -197,9 +200,9 @@ async def record() -> None:
             client = RecordingClient(
                 scenario.client(), FOLDER / f"{name}.jsonl", about={"now": NOW.isoformat()}
             )
-            recalled = await run(scenario, library, client)
-        (FOLDER / f"{name}.trace.json").write_text(trace_text(recalled), "utf-8")
-        sys.stdout.write(f"{name}: {recalled.stop_reason.value}\n")
+            recall = await run(scenario, library, client)
+        (FOLDER / f"{name}.trace.json").write_text(trace_text(recall), "utf-8")
+        sys.stdout.write(f"{name}: {recall.stop_reason.value}\n")
 
 
 if __name__ == "__main__":

@@ -34,17 +34,17 @@ from memrecall.model.client import Request
 from memrecall.testing import ScriptedClient, call, calls, fail, say, think, wait
 
 from ..waiting import wait_until
-from .clients import HeldClient, without_waiting
+from .clients import BlockingClient, fail_if_blocked
 from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, detail, hand_off, on_both_engines, search
 
-Said = BaseAgentEvent | BaseChatMessage
+AnyMessage = BaseAgentEvent | BaseChatMessage
 
 
-def agent_of(library: Library, *steps: Any, name: str = "recall") -> MemRecallAgent:
+def make_agent(library: Library, *steps: Any, name: str = "recall") -> MemRecallAgent:
     return MemRecallAgent(name, library, ANN, model_client=ScriptedClient(steps))
 
 
-def handoff_of(result: TaskResult | Sequence[Said]) -> RecallHandoff:
+def get_handoff(result: TaskResult | Sequence[AnyMessage]) -> RecallHandoff:
     """Return the handoff of a run."""
     messages = result.messages if isinstance(result, TaskResult) else result
     last = messages[-1]
@@ -57,7 +57,7 @@ def handoff_of(result: TaskResult | Sequence[Said]) -> RecallHandoff:
 
 
 async def test_stream_yields_events_in_order_and_ends_with_the_handoff(library: Library) -> None:
-    agent = agent_of(
+    agent = make_agent(
         library,
         think("look for it", search()),
         calls(detail("a1"), detail("a2")),
@@ -84,11 +84,11 @@ async def test_stream_yields_events_in_order_and_ends_with_the_handoff(library: 
     assert answer.metadata["trace_id"].startswith("tr_")
     assert isinstance(result, TaskResult)
     assert result.messages == items[:-1]
-    assert handoff_of(result).relevant_memory_keys == ["a1"]
+    assert get_handoff(result).relevant_memory_keys == ["a1"]
 
 
 async def test_failed_call_is_streamed_as_an_error(library: Library) -> None:
-    agent = agent_of(library, call("no_such_tool"), search(), hand_off("a1"))
+    agent = make_agent(library, call("no_such_tool"), search(), hand_off("a1"))
     result = await agent.run(task=REQUEST)
     executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
     assert [event.content[0].is_error for event in executed] == [True, False, False]
@@ -98,25 +98,25 @@ async def test_failed_call_is_streamed_as_an_error(library: Library) -> None:
 async def test_agent_works_without_a_model(library: Library) -> None:
     result = await MemRecallAgent("recall", library, LIN).run(task=REQUEST_ZH)
     assert result.messages[-1].metadata["stop_reason"] == "handoff"
-    assert handoff_of(result).success
+    assert get_handoff(result).success
     executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
     assert "端口 5433" in str(executed)
 
 
 async def test_response_contains_its_events(library: Library) -> None:
-    agent = agent_of(library, search(), hand_off("a1"))
+    agent = make_agent(library, search(), hand_off("a1"))
     messages = [TextMessage(content=REQUEST, source="user")]
     response = await agent.on_messages(messages, CancellationToken())
     assert isinstance(response, Response)
     assert response.inner_messages is not None
     assert len(response.inner_messages) == 4
-    assert handoff_of([response.chat_message]).confidence == 0.9
+    assert get_handoff([response.chat_message]).confidence == 0.9
 
 
 async def test_handoff_round_trips_through_json(library: Library) -> None:
-    result = await agent_of(library, search(), hand_off("a1")).run(task=REQUEST)
-    sent = json.loads(json.dumps(result.messages[-1].dump()))
-    assert StructuredMessage[RecallHandoff].model_validate(sent) == result.messages[-1]
+    result = await make_agent(library, search(), hand_off("a1")).run(task=REQUEST)
+    payload = json.loads(json.dumps(result.messages[-1].dump()))
+    assert StructuredMessage[RecallHandoff].model_validate(payload) == result.messages[-1]
 
 
 async def test_invalid_input_raises(library: Library) -> None:
@@ -132,10 +132,10 @@ async def test_invalid_input_raises(library: Library) -> None:
 
 async def test_repeated_runs_give_equal_results(library: Library) -> None:
     agent = MemRecallAgent("recall", library, ANN)
-    first = handoff_of(await agent.run(task=REQUEST))
-    second = handoff_of(await agent.run(task=REQUEST))
+    first = get_handoff(await agent.run(task=REQUEST))
+    second = get_handoff(await agent.run(task=REQUEST))
     await agent.on_reset(CancellationToken())
-    third = handoff_of(await agent.run(task=REQUEST))
+    third = get_handoff(await agent.run(task=REQUEST))
     assert first == second == third
 
 
@@ -143,7 +143,7 @@ async def test_runs_share_no_state(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1"), search("dinner"), hand_off("a3")])
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
     await agent.run(task=REQUEST)
-    second = handoff_of(await agent.run(task="Where did we have dinner last time?"))
+    second = get_handoff(await agent.run(task="Where did we have dinner last time?"))
     assert second.relevant_memory_keys == ["a3"]
     assert REQUEST not in str(client.requests[2].messages)
     assert len(client.requests[2].messages) == len(client.requests[0].messages)
@@ -159,26 +159,26 @@ async def test_concurrent_recalls_on_one_instance_do_not_mix(library: Library) -
         "And the garden plan?": "a4",
     }
 
-    def react(request: Request) -> Any:
+    def answer_by_question(request: Request) -> Any:
         """Answer for the question that the conversation is about."""
         texts = str(request.messages)
         (question,) = (text for text in keys_by_request if text in texts)
-        searched = "FunctionExecutionResultMessage" in texts
+        has_searched = "FunctionExecutionResultMessage" in texts
         step = (
             hand_off(keys_by_request[question], search_summary=question)
-            if searched
+            if has_searched
             else search(question)
         )
         return wait(0.01, then=step)
 
-    client = ScriptedClient([[react] * 2 * len(keys_by_request) * 3])
+    client = ScriptedClient([[answer_by_question] * 2 * len(keys_by_request) * 3])
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
     questions = [*keys_by_request] * 3
     results = await asyncio.gather(*(agent.run(task=question) for question in questions))
     for question, result in zip(questions, results, strict=True):
-        handed = handoff_of(result)
-        assert handed.relevant_memory_keys == [keys_by_request[question]]
-        assert handed.search_summary == question
+        handoff = get_handoff(result)
+        assert handoff.relevant_memory_keys == [keys_by_request[question]]
+        assert handoff.search_summary == question
         requests = [e for e in result.messages if isinstance(e, ToolCallRequestEvent)]
         assert len(requests) == 2
 
@@ -188,10 +188,10 @@ async def test_concurrent_recalls_on_one_instance_do_not_mix(library: Library) -
 
 @pytest.mark.concurrent
 async def test_closing_the_stream_stops_the_recall(library: Library) -> None:
-    client = HeldClient(search(), hand_off("a1"), free=1)
+    client = BlockingClient(search(), hand_off("a1"), free=1)
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
     before = asyncio.all_tasks()
-    async with without_waiting(), aclosing(agent.run_stream(task=REQUEST)) as stream:
+    async with fail_if_blocked(), aclosing(agent.run_stream(task=REQUEST)) as stream:
         async for item in stream:
             if isinstance(item, ToolCallExecutionEvent):
                 break
@@ -201,9 +201,9 @@ async def test_closing_the_stream_stops_the_recall(library: Library) -> None:
 
 @pytest.mark.concurrent
 async def test_cancelled_stream_cancels_the_model_call(library: Library) -> None:
-    slow = HeldClient(hand_off())
+    slow = BlockingClient(hand_off())
     stream = stream_recall(Recaller(library, ANN, slow), REQUEST)
-    async with without_waiting():
+    async with fail_if_blocked():
         await anext(stream)
         await slow.called.wait()
         await stream.aclose()
@@ -213,7 +213,7 @@ async def test_cancelled_stream_cancels_the_model_call(library: Library) -> None
 @pytest.mark.concurrent
 async def test_error_after_closing_the_stream_is_retrieved(library: Library) -> None:
     before = asyncio.all_tasks()
-    client = ScriptedClient([])  # asking it is an error
+    client = ScriptedClient([])  # every model call raises
     stream = stream_recall(Recaller(library, ANN, client), REQUEST)
     await anext(stream)
     await wait_until(lambda: not asyncio.all_tasks() - before)
@@ -223,25 +223,25 @@ async def test_error_after_closing_the_stream_is_retrieved(library: Library) -> 
 
 @pytest.mark.concurrent
 async def test_cancelled_token_returns_a_cancelled_handoff(library: Library) -> None:
-    slow = HeldClient(hand_off("a1"))
+    slow = BlockingClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     token = CancellationToken()
     running = asyncio.ensure_future(agent.run(task=REQUEST, cancellation_token=token))
     await slow.called.wait()
-    async with without_waiting():
+    async with fail_if_blocked():
         token.cancel()
         result = await running
     assert result.messages[-1].metadata["stop_reason"] == StopReason.CANCELLED
-    assert handoff_of(result).relevant_memory_keys == []
+    assert get_handoff(result).relevant_memory_keys == []
     assert slow.stopped
 
 
 @pytest.mark.concurrent
 async def test_cancelled_recall_hands_off_earlier_results(library: Library) -> None:
-    client = HeldClient(search(min_relevance_score=0.5), hand_off("a1"), free=1)
+    client = BlockingClient(search(min_relevance_score=0.5), hand_off("a1"), free=1)
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
     token = CancellationToken()
-    async with without_waiting():
+    async with fail_if_blocked():
         items = []
         async for item in agent.run_stream(task=REQUEST, cancellation_token=token):
             items.append(item)
@@ -249,47 +249,47 @@ async def test_cancelled_recall_hands_off_earlier_results(library: Library) -> N
                 token.cancel()
     result = items[-1]
     assert isinstance(result, TaskResult)
-    handed = handoff_of(result)
-    assert handed.relevant_memory_keys[0] in ("a1", "a2")
-    assert handed.confidence < 0.6
+    handoff = get_handoff(result)
+    assert handoff.relevant_memory_keys[0] in ("a1", "a2")
+    assert handoff.confidence < 0.6
 
 
 async def test_token_cancelled_before_the_start_calls_no_model(library: Library) -> None:
     token = CancellationToken()
     token.cancel()
-    async with without_waiting():
-        result = await agent_of(library).run(task=REQUEST, cancellation_token=token)
+    async with fail_if_blocked():
+        result = await make_agent(library).run(task=REQUEST, cancellation_token=token)
     assert result.messages[-1].metadata["stop_reason"] == "cancelled"
 
 
 @pytest.mark.concurrent
 @on_both_engines
 async def test_cancelled_task_raises(library: Library) -> None:
-    slow = HeldClient(hand_off("a1"))
+    slow = BlockingClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     before = asyncio.all_tasks()
     running = asyncio.ensure_future(agent.run(task=REQUEST, cancellation_token=CancellationToken()))
     await slow.called.wait()
-    async with without_waiting():
+    async with fail_if_blocked():
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
     assert slow.stopped
     await wait_until(lambda: not asyncio.all_tasks() - before)
-    again = agent_of(library, search(), hand_off("a1"))  # the library is as good as before
-    assert handoff_of(await again.run(task=REQUEST)).relevant_memory_keys == ["a1"]
+    next_agent = make_agent(library, search(), hand_off("a1"))  # the library still works
+    assert get_handoff(await next_agent.run(task=REQUEST)).relevant_memory_keys == ["a1"]
 
 
 # Teams
 
 
-def parent_of(*steps: Any, **options: Any) -> AssistantAgent:
+def make_parent(*steps: Any, **options: Any) -> AssistantAgent:
     return AssistantAgent("parent", ScriptedClient(steps), **options)
 
 
 async def test_round_robin(library: Library) -> None:
-    recall = agent_of(library, search(), hand_off("a1"))
-    parent = parent_of(say("Port 5433, then."))
+    recall = make_agent(library, search(), hand_off("a1"))
+    parent = make_parent(say("Port 5433, then."))
     team = RoundRobinGroupChat([recall, parent], max_turns=2)
     result = await team.run(task=REQUEST)
     assert [type(message).__name__ for message in result.messages] == [
@@ -304,15 +304,15 @@ async def test_round_robin(library: Library) -> None:
 
 
 async def test_round_robin_with_a_failing_model(library: Library) -> None:
-    team = RoundRobinGroupChat([agent_of(library, fail("authentication"))], max_turns=1)
+    team = RoundRobinGroupChat([make_agent(library, fail("authentication"))], max_turns=1)
     result = await team.run(task=REQUEST)
-    assert handoff_of(result).success  # the rules went on
+    assert get_handoff(result).success  # the rules took over
     assert result.messages[-1].metadata["stop_reason"] == "model_failed"
 
 
 async def test_selector_picks_the_recall_agent(library: Library) -> None:
-    recall = agent_of(library, search(), hand_off("a1"))
-    parent = parent_of(say("Port 5433, then."))
+    recall = make_agent(library, search(), hand_off("a1"))
+    parent = make_parent(say("Port 5433, then."))
     selector = ScriptedClient([say("recall"), say("parent")])
     team = SelectorGroupChat(
         [parent, recall],
@@ -326,40 +326,40 @@ async def test_selector_picks_the_recall_agent(library: Library) -> None:
 
 
 async def test_selector_function_returns_to_the_parent(library: Library) -> None:
-    def back_and_forth(messages: Sequence[Said]) -> str:
+    def select_speaker(messages: Sequence[AnyMessage]) -> str:
         return "parent" if messages[-1].source == "recall" else "recall"
 
     team = SelectorGroupChat(
-        [parent_of(say("Port 5433, then.")), agent_of(library, search(), hand_off("a1"))],
+        [make_parent(say("Port 5433, then.")), make_agent(library, search(), hand_off("a1"))],
         ScriptedClient([]),
-        selector_func=back_and_forth,
+        selector_func=select_speaker,
         max_turns=2,
     )
     result = await team.run(task=REQUEST)
     assert result.messages[-1].to_text() == "Port 5433, then."
 
 
-def swarm_of(library: Library, parent: AssistantAgent, *steps: Any) -> Swarm:
+def make_swarm(library: Library, parent: AssistantAgent, *steps: Any) -> Swarm:
     return Swarm(
-        [parent, agent_of(library, *steps)],
+        [parent, make_agent(library, *steps)],
         termination_condition=SourceMatchTermination(["done"]) | MaxMessageTermination(30),
         max_turns=3,
     )
 
 
 async def test_swarm_handoff_returns_with_the_payload(library: Library) -> None:
-    parent = parent_of(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
-    team = swarm_of(library, parent, search(), hand_off("a1"))
+    parent = make_parent(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
+    team = make_swarm(library, parent, search(), hand_off("a1"))
     result = await team.run(task=REQUEST)
 
-    handed = [message for message in result.messages if isinstance(message, HandoffMessage)]
-    there, back = handed
-    assert (there.source, there.target) == ("parent", "recall")
-    assert (back.source, back.target) == ("recall", "parent")
-    payload = RecallHandoff.model_validate_json(back.metadata["handoff"])
+    handoffs = [message for message in result.messages if isinstance(message, HandoffMessage)]
+    request, reply = handoffs
+    assert (request.source, request.target) == ("parent", "recall")
+    assert (reply.source, reply.target) == ("recall", "parent")
+    payload = RecallHandoff.model_validate_json(reply.metadata["handoff"])
     assert payload.relevant_memory_keys == ["a1"]
-    assert payload.message == back.content
-    assert back.metadata["stop_reason"] == "handoff"
+    assert payload.message == reply.content
+    assert reply.metadata["stop_reason"] == "handoff"
     assert result.messages[-1].to_text() == "Port 5433."
     client = parent._model_client
     assert isinstance(client, ScriptedClient)
@@ -368,15 +368,15 @@ async def test_swarm_handoff_returns_with_the_payload(library: Library) -> None:
 
 async def test_swarm_recalls_for_the_user_message(library: Library) -> None:
     recall = ScriptedClient([search(), hand_off("a1")])
-    parent = parent_of(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
+    parent = make_parent(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
     agent = MemRecallAgent("recall", library, ANN, model_client=recall)
     result = await Swarm([parent, agent], max_turns=2).run(task=REQUEST)
-    stored = await library.store.traces(ANN).get(result.messages[-1].metadata["trace_id"])
-    assert stored.query == REQUEST
+    trace = await library.store.traces(ANN).get(result.messages[-1].metadata["trace_id"])
+    assert trace.query == REQUEST
 
 
 async def test_handoff_to_another_agent_gets_structured_answer(library: Library) -> None:
-    agent = agent_of(library, search(), hand_off("a1"))
+    agent = make_agent(library, search(), hand_off("a1"))
     messages = [
         TextMessage(content=REQUEST, source="user"),
         HandoffMessage(content="over to you", source="parent", target="planner"),
@@ -387,17 +387,17 @@ async def test_handoff_to_another_agent_gets_structured_answer(library: Library)
 
 @on_both_engines
 async def test_team_state_round_trips_through_json(library: Library) -> None:
-    parent = parent_of(call("transfer_to_recall"), say("unused"), handoffs=["recall"])
+    parent = make_parent(call("transfer_to_recall"), say("unused"), handoffs=["recall"])
     team = Swarm(
-        [parent, agent_of(library, search(), hand_off("a1"))],
+        [parent, make_agent(library, search(), hand_off("a1"))],
         termination_condition=HandoffTermination("parent"),
     )
     first = await team.run(task=REQUEST)
     assert isinstance(first.messages[-1], HandoffMessage)
     state = json.loads(json.dumps(await team.save_state()))
 
-    resumed = parent_of(say("Port 5433."), handoffs=["recall"])
-    other = Swarm([resumed, agent_of(library)], max_turns=1)
+    resumed = make_parent(say("Port 5433."), handoffs=["recall"])
+    other = Swarm([resumed, make_agent(library)], max_turns=1)
     await other.load_state(state)
     result = await other.run()
     assert result.messages[-1].to_text() == "Port 5433."
@@ -408,13 +408,13 @@ async def test_team_state_round_trips_through_json(library: Library) -> None:
 
 @pytest.mark.concurrent
 async def test_cancelled_team_ends_immediately(library: Library) -> None:
-    slow = HeldClient(hand_off("a1"))
+    slow = BlockingClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     team = RoundRobinGroupChat([agent], max_turns=1)
     token = CancellationToken()
     running = asyncio.ensure_future(team.run(task=REQUEST, cancellation_token=token))
     await slow.called.wait()
-    async with without_waiting():
+    async with fail_if_blocked():
         token.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -25,15 +25,15 @@ from memrecall.testing import ScriptedClient, say
 
 from ..cases import check_each_async
 from ..model.openai_server import serve, text
-from .clients import blocks, hand_off_results, user
+from .clients import hand_off_search_results, recalled_blocks, user_message
 from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, hand_off, on_both_engines, search
 
 
-def memory_of(library: Library, *steps: Any) -> RecallMemory:
+def make_memory(library: Library, *steps: Any) -> RecallMemory:
     return RecallMemory(library, ANN, model_client=ScriptedClient(steps))
 
 
-async def context_of(*messages: LLMMessage) -> UnboundedChatCompletionContext:
+async def make_context(*messages: LLMMessage) -> UnboundedChatCompletionContext:
     return UnboundedChatCompletionContext(list(messages))
 
 
@@ -46,7 +46,7 @@ def test_recall_memory_implements_the_protocol() -> None:
 
 
 async def test_query_returns_recalled_memories(library: Library) -> None:
-    memory = memory_of(library, search("port 5433, pool of 20"), hand_off("a1", "a2"))
+    memory = make_memory(library, search("port 5433, pool of 20"), hand_off("a1", "a2"))
     first, second = (await memory.query(REQUEST)).results
     assert first.content == "My database config: PostgreSQL on port 5433, pool of 20 connections"
     assert first.mime_type == MemoryMimeType.TEXT
@@ -80,7 +80,7 @@ async def test_arguments_cannot_name_another_user(library: Library) -> None:
 
 @on_both_engines
 async def test_added_memory_is_found(library: Library) -> None:
-    memory = memory_of(library, search("jasmine tea", limit=1), hand_off_results)
+    memory = make_memory(library, search("jasmine tea", limit=1), hand_off_search_results)
     about = {"source": "form", "page": 3}
     await memory.add(
         MemoryContent(content="Ann likes jasmine tea", mime_type="text/plain", metadata=about)
@@ -89,9 +89,9 @@ async def test_added_memory_is_found(library: Library) -> None:
     assert results.content == "Ann likes jasmine tea"
     assert results.metadata is not None
     assert results.metadata["kind"] == "memory"
-    (stored,) = await library.store.memories(ANN).get_many([results.metadata["memory_key"]])
-    assert stored.metadata == about
-    assert stored.provenance.actor == "autogen"
+    (record,) = await library.store.memories(ANN).get_many([results.metadata["memory_key"]])
+    assert record.metadata == about
+    assert record.provenance.actor == "autogen"
 
 
 @pytest.mark.parametrize("content", [{"茶": "茉莉花"}, '{"茶": "茉莉花"}'])
@@ -135,12 +135,12 @@ async def test_unstorable_text_is_refused(library: Library) -> None:
 
 @on_both_engines
 async def test_clear_hides_the_memories_and_keeps_the_messages(library: Library) -> None:
-    look = search("jasmine tea, dark mode, database config", limit=10)
-    memory = memory_of(library, look, hand_off_results, look, hand_off_results)
+    step = search("jasmine tea, dark mode, database config", limit=10)
+    memory = make_memory(library, step, hand_off_search_results, step, hand_off_search_results)
     await memory.add(MemoryContent(content="Ann likes jasmine tea", mime_type="text/plain"))
-    for kinds in ({"memory", "message"}, {"message"}):
+    for event_kinds in ({"memory", "message"}, {"message"}):
         results = (await memory.query("Which tea did I say I like?")).results
-        assert {each.metadata["kind"] for each in results if each.metadata} == kinds
+        assert {result.metadata["kind"] for result in results if result.metadata} == event_kinds
         await memory.clear()
     assert (await library.stats("ann"))["messages"] == 6
     await RecallMemory(library, Scope("nobody")).clear()  # nothing to clear is no error
@@ -150,25 +150,25 @@ async def test_clear_hides_the_memories_and_keeps_the_messages(library: Library)
 
 
 async def test_update_context_adds_one_message(library: Library) -> None:
-    memory = memory_of(library, search(), hand_off("a1"))
-    context = await context_of(SystemMessage(content="s"), user())
-    updated = await memory.update_context(context)
+    memory = make_memory(library, search(), hand_off("a1"))
+    context = await make_context(SystemMessage(content="s"), user_message())
+    update = await memory.update_context(context)
     messages = await context.get_messages()
     assert len(messages) == 3
     assert isinstance(messages[-1], UserMessage)
-    assert blocks(messages) == [messages[-1].content]
-    assert len(updated.memories.results) == 1
+    assert recalled_blocks(messages) == [messages[-1].content]
+    assert len(update.memories.results) == 1
 
 
 NOTHING_NEEDED: dict[str, list[LLMMessage]] = {
     "empty": [],
-    "hi": [user("hi")],
-    "谢谢": [user("谢谢")],
-    "answered": [user(), AssistantMessage(content="As you said before", source="p")],
-    "recalled": [user(), user("<recalled_memories>", source="memrecall")],
+    "hi": [user_message("hi")],
+    "谢谢": [user_message("谢谢")],
+    "answered": [user_message(), AssistantMessage(content="As you said before", source="p")],
+    "recalled": [user_message(), user_message("<recalled_memories>", source="memrecall")],
     "picture": [UserMessage(content=[Image(Picture.new("RGB", (1, 1)))], source="user")],
     "picture after text": [
-        user(),
+        user_message(),
         UserMessage(content=[Image(Picture.new("RGB", (1, 1)))], source="user"),
     ],
 }
@@ -176,68 +176,68 @@ NOTHING_NEEDED: dict[str, list[LLMMessage]] = {
 
 async def test_update_context_adds_nothing_without_need(library: Library) -> None:
     async def check(name: str) -> None:
-        context = await context_of(*NOTHING_NEEDED[name])
-        updated = await memory_of(library).update_context(context)
-        assert updated.memories.results == []
+        context = await make_context(*NOTHING_NEEDED[name])
+        update = await make_memory(library).update_context(context)
+        assert update.memories.results == []
         assert await context.get_messages() == NOTHING_NEEDED[name]
 
     await check_each_async(NOTHING_NEEDED, check)
 
 
 async def test_update_context_reports_no_result(library: Library) -> None:
-    context = await context_of(user())
-    updated = await memory_of(library, search(), hand_off()).update_context(context)
-    assert updated.memories.results == []
-    (block,) = blocks(await context.get_messages())
+    context = await make_context(user_message())
+    update = await make_memory(library, search(), hand_off()).update_context(context)
+    assert update.memories.results == []
+    (block,) = recalled_blocks(await context.get_messages())
     assert "Nothing relevant was found" in block
 
 
 async def test_update_context_reports_a_disabled_user(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
-    context = await context_of(user())
-    updated = await memory_of(library).update_context(context)
-    assert updated.memories.results == []
-    (block,) = blocks(await context.get_messages())
+    context = await make_context(user_message())
+    update = await make_memory(library).update_context(context)
+    assert update.memories.results == []
+    (block,) = recalled_blocks(await context.get_messages())
     assert "do not conclude that there are none" in block
 
 
 async def test_earlier_blocks_are_not_part_of_the_conversation(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1"), search("dinner"), hand_off("a3")])
     memory = RecallMemory(library, ANN, model_client=client)
-    context = await context_of(user())
+    context = await make_context(user_message())
     await memory.update_context(context)
     await context.add_message(AssistantMessage(content="5433", source="p"))
-    await context.add_message(user("And where did we have dinner last time?"))
+    await context.add_message(user_message("And where did we have dinner last time?"))
     await memory.update_context(context)
     briefing = str(client.requests[2].messages[1].content)
     assert "recalled_memories" not in briefing
     assert [json.loads(line).get("n") for line in briefing.split("\n")[2:]] == [1, 2, 3]
-    assert len(blocks(await context.get_messages())) == 2
+    assert len(recalled_blocks(await context.get_messages())) == 2
 
 
 async def test_block_size_is_limited(library: Library) -> None:
-    client = ScriptedClient([search("jasmine tea", limit=1), hand_off_results])
+    client = ScriptedClient([search("jasmine tea", limit=1), hand_off_search_results])
     memory = RecallMemory(library, ANN, model_client=client, block_characters=700)
     await memory.add(MemoryContent(content="jasmine tea " * 500, mime_type="text/plain"))
-    context = await context_of(user("Which tea did I say I like?"))
+    context = await make_context(user_message("Which tea did I say I like?"))
     await memory.update_context(context)
-    (block,) = blocks(await context.get_messages())
+    (block,) = recalled_blocks(await context.get_messages())
     assert "jasmine" in block
     assert len(block) <= 700
 
 
 async def test_parent_agent_with_recall_memory(library: Library) -> None:
     parent = ScriptedClient([say("Port 5433."), say("You are welcome.")])
-    memory = memory_of(library, search(), hand_off("a1"))
+    memory = make_memory(library, search(), hand_off("a1"))
     agent = AssistantAgent(
         "parent", parent, memory=[memory], model_context=BufferedChatCompletionContext(10)
     )
     first = await agent.run(task=REQUEST)
-    (queried,) = [each for each in first.messages if isinstance(each, MemoryQueryEvent)]
-    assert len(queried.content) == 1
+    (event,) = [message for message in first.messages if isinstance(message, MemoryQueryEvent)]
+    assert len(event.content) == 1
     second = await agent.run(task="thanks!")
-    assert not [each for each in second.messages if isinstance(each, MemoryQueryEvent)]
-    assert len(blocks(parent.requests[0].messages)) == 1
+    assert not [message for message in second.messages if isinstance(message, MemoryQueryEvent)]
+    assert len(recalled_blocks(parent.requests[0].messages)) == 1
 
 
 @pytest.mark.concurrent
@@ -257,7 +257,7 @@ async def test_server_that_accepts_one_system_message(
         client = OpenAIChatCompletionClient(
             model="tiny", base_url=server.url, api_key="none", model_info=info
         )
-        memory = memory_of(library, search(), hand_off("a1"))
+        memory = make_memory(library, search(), hand_off("a1"))
         result = await AssistantAgent("parent", client, memory=[memory]).run(task=REQUEST)
         await client.close()
         (request,) = server.requests

@@ -15,34 +15,34 @@ from ..cases import check_each, check_each_async
 from .recall_helpers import on_both_engines
 from .scenarios import FOLDER, SCENARIOS, run, trace_text
 
-AGAIN = "run `make cassettes` if the change is meant"
+HOW_TO_RECORD = "run `make cassettes` if the change is meant"
 
 
 def test_every_cassette_has_a_scenario_and_every_scenario_a_cassette() -> None:
     expected = {f"{name}{end}" for name in SCENARIOS for end in (".jsonl", ".trace.json")}
-    assert {file.name for file in FOLDER.iterdir() if file.is_file()} == expected, AGAIN
+    assert {file.name for file in FOLDER.iterdir() if file.is_file()} == expected, HOW_TO_RECORD
 
 
 @on_both_engines
 async def test_every_cassette_replays_to_its_trace(message_library: Library) -> None:
     async def check(name: str) -> None:
         client = ReplayClient(FOLDER / f"{name}.jsonl")
-        recalled = await run(SCENARIOS[name], message_library, client)
+        recall = await run(SCENARIOS[name], message_library, client)
         client.assert_exhausted()
         recorded = json.loads((FOLDER / f"{name}.trace.json").read_text("utf-8"))
-        assert with_near_numbers(json.loads(trace_text(recalled)), recorded) == recorded, AGAIN
+        assert ignore_rounding(json.loads(trace_text(recall)), recorded) == recorded, HOW_TO_RECORD
 
     await check_each_async(SCENARIOS, check)
 
 
-def with_near_numbers(value: Any, recorded: Any) -> Any:
+def ignore_rounding(value: Any, recorded: Any) -> Any:
     """Return a value with the recorded numbers where only rounding differs."""
     if isinstance(value, dict) and isinstance(recorded, dict):
-        return {name: with_near_numbers(value[name], recorded.get(name)) for name in value}
+        return {name: ignore_rounding(value[name], recorded.get(name)) for name in value}
     if isinstance(value, list) and isinstance(recorded, list) and len(value) == len(recorded):
-        return list(map(with_near_numbers, value, recorded))
-    both = isinstance(value, float) and isinstance(recorded, float)
-    return recorded if both and abs(value - recorded) < 2e-4 else value
+        return list(map(ignore_rounding, value, recorded))
+    are_floats = isinstance(value, float) and isinstance(recorded, float)
+    return recorded if are_floats and abs(value - recorded) < 2e-4 else value
 
 
 REASONS = {

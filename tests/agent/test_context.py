@@ -37,19 +37,19 @@ from memrecall.testing import ScriptedClient, call, fail, say, wait
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each_async
-from .clients import HeldClient, blocks, user, without_waiting
+from .clients import BlockingClient, fail_if_blocked, recalled_blocks, user_message
 from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, detail, hand_off, on_both_engines, search
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 LONG = 8_000
 
 
-def scripted(*keys: str, **arguments: Any) -> ScriptedClient:
+def search_and_hand_off(*keys: str, **arguments: Any) -> ScriptedClient:
     """Return a client that searches once and hands off keys."""
     return ScriptedClient([search(), hand_off(*keys, **arguments)])
 
 
-async def filled(context: MemoryContext, *messages: LLMMessage) -> MemoryContext:
+async def add_messages(context: MemoryContext, *messages: LLMMessage) -> MemoryContext:
     for message in messages:
         await context.add_message(message)
     return context
@@ -60,14 +60,14 @@ async def filled(context: MemoryContext, *messages: LLMMessage) -> MemoryContext
 
 async def test_parent_receives_the_recalled_block(library: Library) -> None:
     parent = ScriptedClient([say("Port 5433, then.")])
-    context = MemoryContext(library, ANN, model_client=scripted("a1"))
+    context = MemoryContext(library, ANN, model_client=search_and_hand_off("a1"))
     agent = AssistantAgent("parent", parent, model_context=context, system_message="Help.")
     await agent.run(task=REQUEST)
 
     system, block, request = parent.requests[0].messages
     assert isinstance(system, SystemMessage)
     assert request.content == REQUEST
-    assert blocks([block]) == [block.content]
+    assert recalled_blocks([block]) == [block.content]
     assert "port 5433, pool of 20" in str(block.content)
     assert context.last_result is not None
     assert context.last_result.handoff.relevant_memory_keys == ["a1"]
@@ -75,8 +75,8 @@ async def test_parent_receives_the_recalled_block(library: Library) -> None:
 
 async def test_context_works_without_a_model(library: Library) -> None:
     for scope, request in ((ANN, REQUEST), (LIN, REQUEST_ZH)):
-        context = await filled(MemoryContext(library, scope), user(request))
-        assert len(blocks(await context.get_messages())) == 1
+        context = await add_messages(MemoryContext(library, scope), user_message(request))
+        assert len(recalled_blocks(await context.get_messages())) == 1
         assert context.last_result is not None
         assert context.last_result.stop_reason is StopReason.HANDOFF
         assert {"a1", "l1"} & set(context.last_result.keys_seen)
@@ -89,7 +89,7 @@ async def test_user_message_is_recalled_once_for_several_model_calls(
         """Look something up."""
         return f"{what}: 1"
 
-    recall = scripted("a1")
+    recall = search_and_hand_off("a1")
     parent = ScriptedClient([call("look_up", what="x"), call("look_up", what="y"), say("done")])
     agent = AssistantAgent(
         "parent",
@@ -101,13 +101,13 @@ async def test_user_message_is_recalled_once_for_several_model_calls(
     await agent.run(task=REQUEST)
 
     assert recall.remaining == 0
-    recalled = [blocks(request.messages) for request in parent.requests]
-    assert len(recalled) == 3
-    assert [len(each) for each in recalled] == [1, 1, 1]
-    assert recalled[0] == recalled[1] == recalled[2]
+    blocks_by_request = [recalled_blocks(request.messages) for request in parent.requests]
+    assert len(blocks_by_request) == 3
+    assert [len(blocks) for blocks in blocks_by_request] == [1, 1, 1]
+    assert blocks_by_request[0] == blocks_by_request[1] == blocks_by_request[2]
     for request in parent.requests:
-        place = [m.content for m in request.messages].index(REQUEST)
-        assert blocks([request.messages[place - 1]])
+        position = [m.content for m in request.messages].index(REQUEST)
+        assert recalled_blocks([request.messages[position - 1]])
 
 
 async def check_no_recall(library: Library, texts: Sequence[str]) -> None:
@@ -115,8 +115,8 @@ async def check_no_recall(library: Library, texts: Sequence[str]) -> None:
 
     async def check(text: str) -> None:
         context = MemoryContext(library, ANN, model_client=ScriptedClient([]))
-        await filled(context, user(text))
-        assert await context.get_messages() == [user(text)]
+        await add_messages(context, user_message(text))
+        assert await context.get_messages() == [user_message(text)]
         assert context.last_result is None
 
     await check_each_async(texts, check)
@@ -154,23 +154,27 @@ async def test_framework_text_needs_no_model_decision() -> None:
 
 async def test_quoted_framework_text_is_recalled(library: Library) -> None:
     quoting = 'Why did it say {"port": 1} when I told you the database config before?'
-    context = await filled(MemoryContext(library, ANN, model_client=scripted("a1")), user(quoting))
-    assert len(blocks(await context.get_messages())) == 1
+    context = await add_messages(
+        MemoryContext(library, ANN, model_client=search_and_hand_off("a1")), user_message(quoting)
+    )
+    assert len(recalled_blocks(await context.get_messages())) == 1
 
 
 async def test_message_from_memrecall_is_not_recalled(library: Library) -> None:
-    ours = user("You said before that this is the one", source="memrecall")
-    context = await filled(MemoryContext(library, ANN, model_client=ScriptedClient([])), ours)
-    assert await context.get_messages() == [ours]
+    message = user_message("You said before that this is the one", source="memrecall")
+    context = await add_messages(
+        MemoryContext(library, ANN, model_client=ScriptedClient([])), message
+    )
+    assert await context.get_messages() == [message]
 
 
 async def test_message_without_words_is_not_recalled(library: Library) -> None:
-    picture = user()
+    picture = user_message()
     picture.content = [Image(Picture.new("RGB", (1, 1)))]
-    answered = AssistantMessage(content="As you said before, port 5433", source="parent")
-    wordless: list[list[LLMMessage]] = [[picture], [user(" \n ")], [], [answered]]
-    wordless.append([user(), answered, picture])
-    for messages in wordless:
+    answer = AssistantMessage(content="As you said before, port 5433", source="parent")
+    conversations: list[list[LLMMessage]] = [[picture], [user_message(" \n ")], [], [answer]]
+    conversations.append([user_message(), answer, picture])
+    for messages in conversations:
         context = MemoryContext(
             library, ANN, model_client=ScriptedClient([]), initial_messages=messages
         )
@@ -178,11 +182,13 @@ async def test_message_without_words_is_not_recalled(library: Library) -> None:
 
 
 async def test_block_is_removed_when_the_topic_changes(library: Library) -> None:
-    context = MemoryContext(library, ANN, model_client=scripted("a1"))
-    await filled(context, user())
-    assert len(blocks(await context.get_messages())) == 1
-    await filled(context, AssistantMessage(content="5433", source="p"), user("thanks!"))
-    assert blocks(await context.get_messages()) == []
+    context = MemoryContext(library, ANN, model_client=search_and_hand_off("a1"))
+    await add_messages(context, user_message())
+    assert len(recalled_blocks(await context.get_messages())) == 1
+    await add_messages(
+        context, AssistantMessage(content="5433", source="p"), user_message("thanks!")
+    )
+    assert recalled_blocks(await context.get_messages()) == []
     assert context.last_result is None
     assert len(await context.get_messages()) == 3
 
@@ -190,11 +196,11 @@ async def test_block_is_removed_when_the_topic_changes(library: Library) -> None
 async def test_each_reference_gets_its_own_block(library: Library) -> None:
     steps = [search(), hand_off("a1"), search("dinner"), hand_off("a3")]
     context = MemoryContext(library, ANN, model_client=ScriptedClient(steps))
-    await filled(context, user())
-    (first,) = blocks(await context.get_messages())
-    await filled(context, user("And where did we have dinner last time?"))
+    await add_messages(context, user_message())
+    (first,) = recalled_blocks(await context.get_messages())
+    await add_messages(context, user_message("And where did we have dinner last time?"))
     messages = await context.get_messages()
-    (second,) = blocks(messages)
+    (second,) = recalled_blocks(messages)
     assert messages[-2].content == second
     assert "a1" in first
     assert "trout" in second
@@ -204,7 +210,7 @@ async def test_each_reference_gets_its_own_block(library: Library) -> None:
 @pytest.mark.concurrent
 async def test_concurrent_callers_share_one_recall(library: Library) -> None:
     recall = ScriptedClient([wait(0.05, then=search()), hand_off("a1")])
-    context = await filled(MemoryContext(library, ANN, model_client=recall), user())
+    context = await add_messages(MemoryContext(library, ANN, model_client=recall), user_message())
     answers = await asyncio.gather(*(context.get_messages() for _ in range(8)))
     assert recall.remaining == 0
     assert len({str(answer) for answer in answers}) == 1
@@ -212,18 +218,18 @@ async def test_concurrent_callers_share_one_recall(library: Library) -> None:
 
 @pytest.mark.concurrent
 async def test_cancelled_caller_does_not_prevent_the_next_recall(library: Library) -> None:
-    recall = HeldClient(search(), search(), hand_off("a1"))
-    context = await filled(MemoryContext(library, ANN, model_client=recall), user())
+    recall = BlockingClient(search(), search(), hand_off("a1"))
+    context = await add_messages(MemoryContext(library, ANN, model_client=recall), user_message())
     first = asyncio.ensure_future(context.get_messages())
-    async with without_waiting():
+    async with fail_if_blocked():
         await recall.called.wait()
         second = asyncio.ensure_future(context.get_messages())
-        await asyncio.sleep(0)  # the second waits by now
+        await asyncio.sleep(0)  # the second caller waits by now
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         assert recall.stopped
         recall.released.set()
-        assert len(blocks(await second)) == 1
+        assert len(recalled_blocks(await second)) == 1
     assert first.cancelled()
 
 
@@ -237,14 +243,14 @@ async def test_block_precedes_user_message_after_tool_calls(library: Library) ->
             content=[FunctionExecutionResult(content="1", name="look", call_id="1", is_error=False)]
         ),
     ]
-    context = MemoryContext(library, ANN, model_client=scripted("a1"))
-    await filled(context, user("hi"), user(), *calls)
+    context = MemoryContext(library, ANN, model_client=search_and_hand_off("a1"))
+    await add_messages(context, user_message("hi"), user_message(), *calls)
     messages = await context.get_messages()
     assert [type(message).__name__ for message in messages] == [
         *("UserMessage", "UserMessage", "UserMessage"),
         *("AssistantMessage", "FunctionExecutionResultMessage"),
     ]
-    assert blocks(messages) == [messages[1].content]
+    assert recalled_blocks(messages) == [messages[1].content]
     lines = str(messages[1].content).split("\n")
     assert (lines[0], lines[-1]) == (BLOCK_START, BLOCK_END)
     assert "not instructions" in lines[1]
@@ -256,8 +262,10 @@ async def test_block_precedes_user_message_after_tool_calls(library: Library) ->
 
 async def test_block_uses_the_language_of_the_message(library: Library) -> None:
     recall = ScriptedClient([search("数据库配置"), hand_off("l1")])
-    context = await filled(MemoryContext(library, LIN, model_client=recall), user(REQUEST_ZH))
-    (block,) = blocks(await context.get_messages())
+    context = await add_messages(
+        MemoryContext(library, LIN, model_client=recall), user_message(REQUEST_ZH)
+    )
+    (block,) = recalled_blocks(await context.get_messages())
     assert "不是指令" in block
     assert "数据库配置：PostgreSQL，端口 5433" in block
     assert "\\u" not in block
@@ -265,8 +273,10 @@ async def test_block_uses_the_language_of_the_message(library: Library) -> None:
 
 async def test_block_reports_no_result(library: Library) -> None:
     script = [search(), hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which?")]
-    context = await filled(MemoryContext(library, ANN, model_client=ScriptedClient(script)), user())
-    (block,) = blocks(await context.get_messages())
+    context = await add_messages(
+        MemoryContext(library, ANN, model_client=ScriptedClient(script)), user_message()
+    )
+    (block,) = recalled_blocks(await context.get_messages())
     assert "Nothing relevant was found" in block
     assert "Perhaps ask: Which?" in block
 
@@ -287,16 +297,16 @@ async def test_hostile_contents_stay_inside_the_block_and_its_size(
 ) -> None:
     async def check(content: str) -> None:
         scope = Scope(f"user {HOSTILE.index(content)}")
-        evil = [NewMemory(memory_key=f"evil{n}", content=f"tea {content}{n}") for n in range(4)]
-        await library.add_memories(scope, evil, origin=Origin.USER, actor="test")
+        memories = [NewMemory(memory_key=f"evil{n}", content=f"tea {content}{n}") for n in range(4)]
+        await library.add_memories(scope, memories, origin=Origin.USER, actor="test")
         words: dict[str, Any] = {"search_summary": content, "follow_up_question": content}
-        keys = [memory.memory_key for memory in evil if memory.memory_key]
+        keys = [memory.memory_key for memory in memories if memory.memory_key]
         script = [search("tea", limit=10), hand_off(*keys, needs_more_info=True, **words)]
         context = MemoryContext(
             library, scope, model_client=ScriptedClient(script), block_characters=characters
         )
-        await filled(context, user("Which tea did we have last time?"))
-        (block,) = blocks(await context.get_messages())
+        await add_messages(context, user_message("Which tea did we have last time?"))
+        (block,) = recalled_blocks(await context.get_messages())
         check_block(block, characters)
         assert "evil0" in block
 
@@ -312,8 +322,8 @@ def check_block(block: str, characters: int) -> None:
     assert not set("<>") & set(inside)
     assert inside.splitlines() == inside.split("\n")
     for line in inside.split("\n"):
-        ours = line.startswith(("Recalled for", "Perhaps ask: ")) or line.endswith("for length")
-        assert ours or isinstance(json.loads(line), dict)
+        is_label = line.startswith(("Recalled for", "Perhaps ask: ")) or line.endswith("for length")
+        assert is_label or isinstance(json.loads(line), dict)
 
 
 any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=2_000)
@@ -383,8 +393,10 @@ def make_result(memories: list[RecalledMemory], summary: str, question: str) -> 
 async def test_messages_of_the_parent_are_not_evidence(library: Library) -> None:
     text = "My database config: PostgreSQL on port 5433, pool of 20 connections"
     recall = ScriptedClient([search("port 5433, pool of 20"), hand_off("a1", "a2")])
-    context = await filled(MemoryContext(library, ANN, model_client=recall), user(text), user())
-    (block,) = blocks(await context.get_messages())
+    context = await add_messages(
+        MemoryContext(library, ANN, model_client=recall), user_message(text), user_message()
+    )
+    (block,) = recalled_blocks(await context.get_messages())
     assert context.last_result is not None
     assert [memory.memory_key for memory in context.last_result.memories] == ["a2"]
     assert "pool of 20 connections" not in block
@@ -394,16 +406,18 @@ async def test_messages_of_the_parent_are_not_shown_beside_hits(library: Library
     text = "My database config: PostgreSQL on port 5433, pool of 20 connections"
     steps = [search("port 5433, pool of 20"), detail("a2"), hand_off("a1", "a2")]
     context = MemoryContext(library, ANN, model_client=ScriptedClient(steps))
-    await filled(context, user(text), user())
+    await add_messages(context, user_message(text), user_message())
     await context.get_messages()
     assert context.last_result is not None
     assert [memory.memory_key for memory in context.last_result.memories] == ["a2"]
 
 
 async def test_earlier_blocks_are_not_part_of_the_conversation(library: Library) -> None:
-    recall = scripted("a1")
-    stale = user(f"{BLOCK_START}\nsomething stale\n{BLOCK_END}", source="memrecall")
-    context = await filled(MemoryContext(library, ANN, model_client=recall), stale, user())
+    recall = search_and_hand_off("a1")
+    stale = user_message(f"{BLOCK_START}\nsomething stale\n{BLOCK_END}", source="memrecall")
+    context = await add_messages(
+        MemoryContext(library, ANN, model_client=recall), stale, user_message()
+    )
     await context.get_messages()
     assert "something stale" not in str(recall.requests[0].messages)
 
@@ -418,8 +432,8 @@ async def test_storage_failure_becomes_a_block(
         raise StorageUnreachable("the <database> is gone")
 
     monkeypatch.setattr(ChangeFeed, "version", broken)
-    context = await filled(MemoryContext(library, ANN), user())
-    (block,) = blocks(await context.get_messages())
+    context = await add_messages(MemoryContext(library, ANN), user_message())
+    (block,) = recalled_blocks(await context.get_messages())
     assert "could not be searched" in block
     assert "This does not mean that there is nothing" in block
     assert "<database>" not in block
@@ -432,7 +446,7 @@ async def test_block_reports_a_disabled_user(library: Library) -> None:
     context = MemoryContext(library, ANN)
     result = await AssistantAgent("parent", parent, model_context=context).run(task=REQUEST)
     assert isinstance(result.messages[-1], TextMessage)
-    (block,) = blocks(parent.requests[0].messages)
+    (block,) = recalled_blocks(parent.requests[0].messages)
     assert "could not be searched" in block
     assert "do not conclude that there are none" in block
     assert "5433" not in block
@@ -440,8 +454,8 @@ async def test_block_reports_a_disabled_user(library: Library) -> None:
 
 async def test_model_failure_falls_back_to_rules(library: Library) -> None:
     recall = ScriptedClient([fail("authentication")])
-    context = await filled(MemoryContext(library, ANN, model_client=recall), user())
-    assert len(blocks(await context.get_messages())) == 1
+    context = await add_messages(MemoryContext(library, ANN, model_client=recall), user_message())
+    assert len(recalled_blocks(await context.get_messages())) == 1
     assert context.last_result is not None
     assert context.last_result.fallback == "model_failed"
     assert "a1" in context.last_result.keys_seen
@@ -449,9 +463,9 @@ async def test_model_failure_falls_back_to_rules(library: Library) -> None:
 
 @pytest.mark.parametrize("letter", ["\0", "\ud800"])
 async def test_unstorable_characters_do_not_fail_the_parent(library: Library, letter: str) -> None:
-    recall = scripted("a1", search_summary=f"port{letter}5433")
-    context = await filled(MemoryContext(library, ANN, model_client=recall), user())
-    assert len(blocks(await context.get_messages())) == 1
+    recall = search_and_hand_off("a1", search_summary=f"port{letter}5433")
+    context = await add_messages(MemoryContext(library, ANN, model_client=recall), user_message())
+    assert len(recalled_blocks(await context.get_messages())) == 1
 
 
 # Long messages
@@ -461,24 +475,26 @@ async def test_unstorable_characters_do_not_fail_the_parent(library: Library, le
 async def test_long_message_is_stored_completely_as_memories(library: Library) -> None:
     async def check(size: int) -> None:
         text = ("订单迁移方案：先迁移日志，再迁移订单。Then the 𠮷 index.\n" * (size // 30))[:size]
-        context = await filled(MemoryContext(library, ANN), user(text))
-        (shortened,) = await context.get_messages()
-        assert len(str(shortened.content)) < 3_000
-        assert str(size) in str(shortened.content)
-        assert text[:100] in str(shortened.content)
-        keys = re.findall(r"long_[0-9a-f]{24}_\d+", str(shortened.content))
+        context = await add_messages(MemoryContext(library, ANN), user_message(text))
+        (message,) = await context.get_messages()
+        assert len(str(message.content)) < 3_000
+        assert str(size) in str(message.content)
+        assert text[:100] in str(message.content)
+        keys = re.findall(r"long_[0-9a-f]{24}_\d+", str(message.content))
         assert len(keys) == -(-size // 25_000)
-        stored = {m.memory_key: m for m in await library.store.memories(ANN).get_many(keys)}
-        assert "".join(stored[key].content for key in keys) == text
-        assert not any(memory.truncated for memory in stored.values())
-        assert {memory.provenance.origin for memory in stored.values()} == {Origin.USER}
+        memories = {m.memory_key: m for m in await library.store.memories(ANN).get_many(keys)}
+        assert "".join(memories[key].content for key in keys) == text
+        assert not any(memory.truncated for memory in memories.values())
+        assert {memory.provenance.origin for memory in memories.values()} == {Origin.USER}
 
     await check_each_async([LONG + 1, 30_000, 120_000, 1_100_000], check)
 
 
 async def test_repeated_long_message_is_stored_once(library: Library) -> None:
     text = "a long story " * 1_000
-    context = await filled(MemoryContext(library, ANN), user(text), user(text))
+    context = await add_messages(
+        MemoryContext(library, ANN), user_message(text), user_message(text)
+    )
     first, second = await context.get_messages()
     assert first == second
     assert (await library.stats("ann"))["memories"] == 3
@@ -486,17 +502,17 @@ async def test_repeated_long_message_is_stored_once(library: Library) -> None:
 
 async def test_long_answer_is_stored_as_memories(library: Library) -> None:
     answer = AssistantMessage(content="a long story " * 1_000, source="parent", thought="hm")
-    context = await filled(MemoryContext(library, ANN), answer)
-    (shortened,) = await context.get_messages()
-    assert isinstance(shortened, AssistantMessage)
-    assert shortened.thought == "hm"
-    assert "kept as memory long_" in str(shortened.content)
+    context = await add_messages(MemoryContext(library, ANN), answer)
+    (message,) = await context.get_messages()
+    assert isinstance(message, AssistantMessage)
+    assert message.thought == "hm"
+    assert "kept as memory long_" in str(message.content)
 
 
 async def test_message_of_the_maximum_size_stays(library: Library) -> None:
     text = "x" * LONG
-    context = await filled(MemoryContext(library, ANN), user(text))
-    assert await context.get_messages() == [user(text)]
+    context = await add_messages(MemoryContext(library, ANN), user_message(text))
+    assert await context.get_messages() == [user_message(text)]
 
 
 async def test_long_message_stays_after_a_storage_failure(
@@ -507,29 +523,29 @@ async def test_long_message_stays_after_a_storage_failure(
 
     monkeypatch.setattr(Memories, "add", broken)
     text = "a long story " * 1_000
-    context = await filled(MemoryContext(library, ANN), user(text))
-    assert await context.get_messages() == [user(text)]
+    context = await add_messages(MemoryContext(library, ANN), user_message(text))
+    assert await context.get_messages() == [user_message(text)]
 
 
 async def test_long_message_of_a_disabled_user_stays(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     text = "a long story " * 1_000
-    context = await filled(MemoryContext(library, ANN), user(text))
-    assert (await context.get_messages())[-1] == user(text)
+    context = await add_messages(MemoryContext(library, ANN), user_message(text))
+    assert (await context.get_messages())[-1] == user_message(text)
 
 
 async def test_long_message_with_unstorable_text_stays(library: Library) -> None:
     for text in (" " * 9_000, "x\0" * 9_000, "\ud800" * 9_000):
-        context = await filled(MemoryContext(library, ANN), user(text))
-        assert await context.get_messages() == [user(text)]
+        context = await add_messages(MemoryContext(library, ANN), user_message(text))
+        assert await context.get_messages() == [user_message(text)]
 
 
 async def test_long_message_stays_if_its_memory_was_deleted(library: Library) -> None:
     text = "a long story " * 1_000
-    await filled(MemoryContext(library, ANN), user(text))
+    await add_messages(MemoryContext(library, ANN), user_message(text))
     await library.store.changes(ANN).delete_all()
-    context = await filled(MemoryContext(library, ANN), user(text))
-    assert await context.get_messages() == [user(text)]
+    context = await add_messages(MemoryContext(library, ANN), user_message(text))
+    assert await context.get_messages() == [user_message(text)]
 
 
 # State
@@ -540,10 +556,10 @@ async def test_state_round_trips_through_json_within_a_turn(
     library: Library,
 ) -> None:
     calls = AssistantMessage(content=[FunctionCall("1", "{}", "look")], source="p", thought="hm")
-    context = MemoryContext(library, ANN, model_client=scripted("a1"))
-    await filled(context, SystemMessage(content="s"), user("hi"), user())
+    context = MemoryContext(library, ANN, model_client=search_and_hand_off("a1"))
+    await add_messages(context, SystemMessage(content="s"), user_message("hi"), user_message())
     messages = await context.get_messages()
-    await filled(context, calls)
+    await add_messages(context, calls)
 
     state = json.loads(json.dumps(await context.save_state()))
     other = MemoryContext(library, ANN, model_client=ScriptedClient([]))
@@ -557,7 +573,7 @@ async def test_parent_state_round_trips_through_json(library: Library) -> None:
         context = MemoryContext(library, ANN, model_client=recall)
         return AssistantAgent("parent", ScriptedClient(steps), model_context=context)
 
-    first = parent(say("Port 5433."), recall=scripted("a1"))
+    first = parent(say("Port 5433."), recall=search_and_hand_off("a1"))
     await first.run(task=REQUEST)
     state = json.loads(json.dumps(await first.save_state()))
     second = parent(say("Bye."), recall=ScriptedClient([]))
@@ -570,46 +586,48 @@ async def test_parent_state_round_trips_through_json(library: Library) -> None:
 
 
 async def test_load_state_accepts_another_context(library: Library) -> None:
-    context = MemoryContext(library, ANN, model_client=scripted("a1"))
-    await context.load_state({"messages": [user().model_dump()]})
-    assert len(blocks(await context.get_messages())) == 1
+    context = MemoryContext(library, ANN, model_client=search_and_hand_off("a1"))
+    await context.load_state({"messages": [user_message().model_dump()]})
+    assert len(recalled_blocks(await context.get_messages())) == 1
 
 
 async def test_clear_removes_messages_and_block(library: Library) -> None:
-    context = await filled(MemoryContext(library, ANN, model_client=scripted("a1")), user())
+    context = await add_messages(
+        MemoryContext(library, ANN, model_client=search_and_hand_off("a1")), user_message()
+    )
     await context.get_messages()
     await context.clear()
     assert await context.get_messages() == []
     assert context.last_result is None
-    await filled(context, user("hi"))
-    assert await context.get_messages() == [user("hi")]
+    await add_messages(context, user_message("hi"))
+    assert await context.get_messages() == [user_message("hi")]
     assert (await library.stats("ann"))["messages"] == 6
 
 
 @pytest.mark.concurrent
 async def test_recall_that_ends_after_clear_is_discarded(library: Library) -> None:
-    recall = HeldClient(search(), hand_off("a1"))
-    context = await filled(MemoryContext(library, ANN, model_client=recall), user())
-    asking = asyncio.ensure_future(context.get_messages())
-    async with without_waiting():
+    recall = BlockingClient(search(), hand_off("a1"))
+    context = await add_messages(MemoryContext(library, ANN, model_client=recall), user_message())
+    pending = asyncio.ensure_future(context.get_messages())
+    async with fail_if_blocked():
         await recall.called.wait()
         await context.clear()
-        await filled(context, user("hi"))
+        await add_messages(context, user_message("hi"))
         recall.released.set()
-        assert len(blocks(await asking)) == 1
-    assert await context.get_messages() == [user("hi")]
+        assert len(recalled_blocks(await pending)) == 1
+    assert await context.get_messages() == [user_message("hi")]
 
 
 async def test_returned_messages_are_a_copy(library: Library) -> None:
-    context = await filled(MemoryContext(library, ANN), user("hi"))
+    context = await add_messages(MemoryContext(library, ANN), user_message("hi"))
     (await context.get_messages()).clear()
-    assert await context.get_messages() == [user("hi")]
+    assert await context.get_messages() == [user_message("hi")]
 
 
 # Decision by a model
 
 
-PLAIN = "Set up the database"  # no rule sees a reference in it
+PLAIN = "Set up the database"  # no rule matches it
 
 
 DECISIONS = (
@@ -628,26 +646,26 @@ async def test_model_decides_whether_to_recall(library: Library) -> None:
         steps = [say(answer) for answer in answers]
         client = ScriptedClient([*steps, *([search(), hand_off("a1")] if recalls else [])])
         context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
-        await filled(context, user(PLAIN))
-        assert len(blocks(await context.get_messages())) == int(recalls)
+        await add_messages(context, user_message(PLAIN))
+        assert len(recalled_blocks(await context.get_messages())) == int(recalls)
         assert client.remaining == 0
 
     await check_each_async(DECISIONS, check)
 
 
 async def test_decision_of_the_rules_needs_no_model(library: Library) -> None:
-    client = scripted("a1")
+    client = search_and_hand_off("a1")
     context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
-    await filled(context, user())
-    assert len(blocks(await context.get_messages())) == 1
+    await add_messages(context, user_message())
+    assert len(recalled_blocks(await context.get_messages())) == 1
 
 
 async def test_unreadable_decision_falls_back_to_rules(library: Library) -> None:
     for step in (fail("unreachable"), call("search_memories", query="x")):
         client = ScriptedClient([step, step])
         context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
-        await filled(context, user(PLAIN))
-        assert await context.get_messages() == [user(PLAIN)]
+        await add_messages(context, user_message(PLAIN))
+        assert await context.get_messages() == [user_message(PLAIN)]
 
 
 class RaisingClient(BaseClient):
@@ -672,8 +690,8 @@ async def test_errors_of_third_party_clients_fall_back_to_rules() -> None:
 
 @pytest.mark.concurrent
 async def test_slow_decision_falls_back_to_rules() -> None:
-    slow = HeldClient(say('{"needed": true}'))
-    async with without_waiting():
+    slow = BlockingClient(say('{"needed": true}'))
+    async with fail_if_blocked():
         assert not await NeedJudge(slow, seconds=0.05).needs_recall([PLAIN], "en")
 
 
@@ -709,18 +727,18 @@ CONVERSATIONS: tuple[object, ...] = (
             ],
         },
     ],
-    [SystemMessage(content="Help."), user()],
+    [SystemMessage(content="Help."), user_message()],
     [
         AssistantMessage(content=[FunctionCall("1", "{}", "look")], source="p"),
         FunctionExecutionResultMessage(
             content=[FunctionExecutionResult(content="1", name="x", call_id="1", is_error=False)]
         ),
-        user(),
+        user_message(),
     ],
     [TextMessage(content=REQUEST, source="user")],
     [NewMessage(content=REQUEST, role=Role.USER, ts=NOW)],
     [STORED],
-    (user("hi"), {"role": "user", "content": REQUEST}),
+    (user_message("hi"), {"role": "user", "content": REQUEST}),
 )
 NO_CONVERSATIONS: tuple[object, ...] = (
     *("", [], None, 5, [None], [5]),
@@ -731,7 +749,7 @@ NO_CONVERSATIONS: tuple[object, ...] = (
 
 async def test_recall_accepts_every_message_type(library: Library) -> None:
     async def check(messages: object) -> None:
-        recall = scripted("a1")
+        recall = search_and_hand_off("a1")
         result = await MemoryContext(library, ANN, model_client=recall).recall(messages)
         assert result.handoff.relevant_memory_keys == ["a1"]
         message = json.loads(str(recall.requests[0].messages[1].content).split("\n")[-1])
@@ -750,8 +768,8 @@ async def test_recall_refuses_invalid_conversations(library: Library) -> None:
 
 @on_both_engines
 async def test_scope_sees_only_its_user(library: Library) -> None:
-    context = await filled(MemoryContext(library, Scope("nobody")), user())
-    (block,) = blocks(await context.get_messages())
+    context = await add_messages(MemoryContext(library, Scope("nobody")), user_message())
+    (block,) = recalled_blocks(await context.get_messages())
     assert "5433" not in block
     assert context.last_result is not None
     assert context.last_result.stop_reason is StopReason.NOTHING_STORED

@@ -12,7 +12,7 @@ from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient
 from memrecall.text.language import language_of
 
-from .recall_helpers import ANN, hand_off, on_both_engines, play, search
+from .recall_helpers import ANN, hand_off, on_both_engines, run_recall, search
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ class TestOlderMessages:
             ]
         )
         window = await Conversation(messages, library.store, scope).window(4)
-        assert [each.text[:12] for each in window] == [
+        assert [message.text[:12] for message in window] == [
             *("Tomatoes alo", "Ignore previ", "The plan for", "and now?")
         ]
 
@@ -51,16 +51,16 @@ class TestOlderMessages:
             [{"role": "user", "content": "We had dinner", "message_id": "a3"}]
         )
         window = await Conversation(messages, library.store, scope).window(9)
-        assert [each.message_id for each in window] == ["a1", "a2", "a3"]
+        assert [message.message_id for message in window] == ["a1", "a2", "a3"]
 
     async def test_window_is_full_when_the_first_id_is_not_stored(self, library: Library) -> None:
         scope = Scope("ann", session_id="talk")
-        stored = await library.store.timeline(scope).thread(session_id="talk", limit=9)
+        thread = await library.store.timeline(scope).thread(session_id="talk", limit=9)
         messages = parse_messages(
-            [{"content": stored[-1].content, "id": "framework-1"}, {"content": "and now?"}]
+            [{"content": thread[-1].content, "id": "framework-1"}, {"content": "and now?"}]
         )
         window = await Conversation(messages, library.store, scope).window(4)
-        older = [message.message_id for message in stored[-3:-1]]
+        older = [message.message_id for message in thread[-3:-1]]
         assert [message.message_id for message in window] == [*older, "framework-1", None]
 
     async def test_window_without_session_has_no_older_messages(self, library: Library) -> None:
@@ -71,7 +71,7 @@ class TestOlderMessages:
 async def test_briefing_round_trips(library: Library) -> None:
     client = ScriptedClient([search(limit=2), hand_off()])
     messages = [{"role": "user", "content": 'a "quoted"\n{"n": 1}\nline', "name": "Ann"}]
-    await play(library, client=client, messages=messages)
+    await run_recall(library, client=client, messages=messages)
     briefing = read_briefing(str(client.requests[0].messages[1].content))
     assert briefing.now == datetime(2026, 3, 10, 12, tzinfo=UTC)
     assert (briefing.iteration, briefing.max_iterations, briefing.window) == (1, 3, 1)
@@ -83,7 +83,7 @@ async def test_briefing_round_trips(library: Library) -> None:
 async def test_long_messages_are_truncated_to_fit_the_window(library: Library) -> None:
     client = ScriptedClient([hand_off()])
     messages = [{"role": "user", "content": f"{n}" * 50_000} for n in range(5)]
-    await play(library, client=client, messages=messages)
+    await run_recall(library, client=client, messages=messages)
     text = str(client.requests[0].messages[1].content)
     assert len(text) < 13_000
     assert "[50000 characters]" in text

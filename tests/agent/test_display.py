@@ -23,13 +23,13 @@ from ..inert import EVIL, assert_harmless
 NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)
 
 
-async def recalled(
-    tmp_path: Path, question: str, texts: list[str], client: Any = None, **more: Any
+async def recall_from_messages(
+    tmp_path: Path, question: str, texts: list[str], client: Any = None, speaker: str | None = None
 ) -> RecallResult:
     settings = Settings(db=str(tmp_path / "chat.db"), embedder="hash")
     async with await Library.open(settings) as library:
         batch = [
-            NewMessage(message_id=f"m{n}", role="user", content=text, speaker=more.get("speaker"),
+            NewMessage(message_id=f"m{n}", role="user", content=text, speaker=speaker,
                        ts=datetime(2026, 4, 1 + n, 9, tzinfo=UTC))
             for n, text in enumerate(texts)
         ]  # fmt: skip
@@ -43,8 +43,8 @@ def search(query: str) -> Any:
     return call("search_memories", query=query, min_relevance_score=0.0)
 
 
-def finish(*keys: str, summary: str = "found", **more: Any) -> Any:
-    arguments = {"reason": "done", "search_summary": summary, "confidence": 0.8, **more}
+def finish(*keys: str, summary: str = "found", **extra: Any) -> Any:
+    arguments = {"reason": "done", "search_summary": summary, "confidence": 0.8, **extra}
     return call("handoff", relevant_memory_keys=list(keys), **arguments)
 
 
@@ -62,13 +62,13 @@ async def test_texts_are_escaped(tmp_path: Path) -> None:
         ],
         model=EVIL,
     )
-    result = await recalled(
+    result = await recall_from_messages(
         tmp_path, EVIL + "?", ["before", EVIL, "after"], client, speaker=EVIL[:60]
     )
     assert result.memories[0].content == EVIL
     for html in (result._repr_html_(), result.trace._repr_html_()):
-        read = assert_harmless(html)
-        assert EVIL in read.text
+        page = assert_harmless(html)
+        assert EVIL in page.text
         assert "<script" not in html
         assert "<img" not in html
 
@@ -84,11 +84,11 @@ async def test_texts_are_escaped(tmp_path: Path) -> None:
 async def test_labels_use_the_language_of_the_request(
     tmp_path: Path, question: str, texts: str, labels: tuple[str, ...]
 ) -> None:
-    result = await recalled(tmp_path, question, [texts])
-    read = assert_harmless(result._repr_html_())
+    result = await recall_from_messages(tmp_path, question, [texts])
+    page = assert_harmless(result._repr_html_())
     for label in (*labels, question, texts):
-        assert label in read.text, label
-    assert {"details", "summary"} <= read.tags
+        assert label in page.text, label
+    assert {"details", "summary"} <= page.tags
     trace = assert_harmless(result.trace._repr_html_())
     assert question in trace.text
     assert labels[3] in trace.text
@@ -100,42 +100,42 @@ async def test_evidence_is_shown_between_its_neighbors_with_dates(tmp_path: Path
         [search("vet"), finish("m1", summary="The vet.\n- quoted: “we saw the vet yesterday”")]
     )
     texts = ["just before", "we saw the vet yesterday", "just after"]
-    result = await recalled(tmp_path, "vet?", texts, client)
-    read = assert_harmless(result._repr_html_())
-    head = read.text[: read.text.index("How it was recalled")]
+    result = await recall_from_messages(tmp_path, "vet?", texts, client)
+    page = assert_harmless(result._repr_html_())
+    head = page.text[: page.text.index("How it was recalled")]
     assert [head.index(text) for text in texts] == sorted(head.index(text) for text in texts)
     assert "yesterday = 2026-04-01" in head
-    assert "quoted" not in head  # what is shown as evidence is not told twice
+    assert "quoted" not in head  # text shown as evidence is not repeated
     assert "0.80" in head
 
 
 async def test_abstention_shows_its_question(tmp_path: Path) -> None:
-    asks = finish(needs_more_info=True, follow_up_question="When was it?")
-    client = ScriptedClient([search("x"), asks])
-    result = await recalled(tmp_path, "x?", ["a"], client)
-    read = assert_harmless(result._repr_html_())
-    assert "nothing that fits was found" in read.text
-    assert "When was it?" in read.text
+    step = finish(needs_more_info=True, follow_up_question="When was it?")
+    client = ScriptedClient([search("x"), step])
+    result = await recall_from_messages(tmp_path, "x?", ["a"], client)
+    page = assert_harmless(result._repr_html_())
+    assert "nothing that fits was found" in page.text
+    assert "When was it?" in page.text
 
 
 async def test_long_text_is_truncated(tmp_path: Path) -> None:
     client = ScriptedClient([search("tea"), finish("m0")])
-    result = await recalled(tmp_path, "tea?", ["tea " + "x" * 50_000], client)
+    result = await recall_from_messages(tmp_path, "tea?", ["tea " + "x" * 50_000], client)
     assert len(result._repr_html_()) < 20_000
     assert "50,004 characters in all" in result._repr_html_()
 
 
 async def test_failures_and_remarks_are_shown(tmp_path: Path) -> None:
     client = ScriptedClient([search("tea is hot"), say("a"), say("b")])
-    result = await recalled(tmp_path, "tea?", ["tea is hot"], client)
-    read = assert_harmless(result._repr_html_())
-    assert "steered (text_answer)" in read.text
-    assert "stopped (text_answer)" in read.text
+    result = await recall_from_messages(tmp_path, "tea?", ["tea is hot"], client)
+    page = assert_harmless(result._repr_html_())
+    assert "steered (text_answer)" in page.text
+    assert "stopped (text_answer)" in page.text
 
 
 def span(start: str | None, end: str | None) -> ResolvedTime:
-    read = datetime.fromisoformat
-    return ResolvedTime(words="then", start=start and read(start), end=end and read(end))
+    parse = datetime.fromisoformat
+    return ResolvedTime(words="then", start=start and parse(start), end=end and parse(end))
 
 
 TIMES = (

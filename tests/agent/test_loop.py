@@ -29,20 +29,20 @@ from memrecall.testing import (
 )
 
 from ..cases import check_each_async
-from .clients import HeldClient, without_waiting
+from .clients import BlockingClient, fail_if_blocked
 from .recall_helpers import (
     ANN,
     NOW,
     REQUEST,
     detail,
+    event_kinds,
+    expand_window,
     hand_off,
-    kinds,
     on_both_engines,
-    play,
-    results,
+    run_recall,
     search,
-    talk,
-    widen,
+    tool_results,
+    user_messages,
 )
 
 
@@ -65,34 +65,36 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @on_both_engines
 async def test_recall_from_start_to_handoff(library: Library) -> None:
-    recalled = await play(
+    recall = await run_recall(
         library, think("look for it", search()), detail("a1"), hand_off("a1", "a2")
     )
 
-    assert recalled.stop_reason is StopReason.HANDOFF
-    assert recalled.handoff.relevant_memory_keys == ["a1", "a2"]
-    assert recalled.confidence == recalled.handoff.confidence == 0.9
-    assert (recalled.iterations, recalled.windows) == (1, [5])
-    assert (recalled.handoff.iteration_used, recalled.handoff.context_window_used) == (1, 5)
-    assert recalled.judged
-    assert not recalled.abstained
-    first, second = recalled.memories
+    assert recall.stop_reason is StopReason.HANDOFF
+    assert recall.handoff.relevant_memory_keys == ["a1", "a2"]
+    assert recall.confidence == recall.handoff.confidence == 0.9
+    assert (recall.iterations, recall.windows) == (1, [5])
+    assert (recall.handoff.iteration_used, recall.handoff.context_window_used) == (1, 5)
+    assert recall.judged
+    assert not recall.abstained
+    first, second = recall.memories
     assert (first.memory_key, first.role, first.kind) == ("a1", "user", "message")
-    assert [near.memory_key for near in first.after] == ["a2"]
-    assert [near.memory_key for near in second.before] == ["a1"]
-    assert kinds(recalled) == [
+    assert [neighbor.memory_key for neighbor in first.after] == ["a2"]
+    assert [neighbor.memory_key for neighbor in second.before] == ["a1"]
+    assert event_kinds(recall) == [
         *("start", "iteration"),
         *("model", "thought", "call", "result"),
         *("model", "call", "result"),
         *("model", "call", "result"),
         "handoff",
     ]
-    assert recalled.usage["model_calls"] == recalled.usage["tool_calls"] == 3
+    assert recall.usage["model_calls"] == recall.usage["tool_calls"] == 3
 
 
 async def test_prompt_prefix_is_stable_between_turns(library: Library) -> None:
-    client = ScriptedClient([search(), detail("a1"), widen(9), search("dinner"), hand_off("a1")])
-    await play(library, client=client, messages=talk(12))
+    client = ScriptedClient(
+        [search(), detail("a1"), expand_window(9), search("dinner"), hand_off("a1")]
+    )
+    await run_recall(library, client=client, messages=user_messages(12))
 
     prompts = [request.messages for request in client.requests]
     assert len({str(messages[0]) for messages in prompts}) == 1
@@ -102,15 +104,15 @@ async def test_prompt_prefix_is_stable_between_turns(library: Library) -> None:
         (prompts[1], prompts[2]),
         (prompts[3], prompts[4]),
     ):
-        assert later[: len(earlier) - 1] == earlier[:-1]  # the hint alone is not kept
+        assert later[: len(earlier) - 1] == earlier[:-1]  # only the hint at the end is replaced
     assert all(request.tool_choice == "required" for request in client.requests)
 
 
 async def test_several_calls_in_one_turn_run_in_order(library: Library) -> None:
     client = ScriptedClient([calls(search(), detail("a1"), search("dinner")), hand_off("a1")])
-    recalled = await play(library, client=client)
+    recall = await run_recall(library, client=client)
 
-    assert [result["id"] for result in results(recalled)] == [
+    assert [result["id"] for result in tool_results(recall)] == [
         "call_1",
         "call_2",
         "call_3",
@@ -122,22 +124,22 @@ async def test_several_calls_in_one_turn_run_in_order(library: Library) -> None:
 
 
 async def test_calls_after_a_handoff_are_not_run(library: Library) -> None:
-    recalled = await play(library, calls(search(), hand_off("a1"), search("dinner")))
-    assert recalled.handoff.relevant_memory_keys == ["a1"]
-    assert [result["error"] for result in results(recalled)] == [None, None, "not_run"]
-    assert len(recalled.queries) == 1
+    recall = await run_recall(library, calls(search(), hand_off("a1"), search("dinner")))
+    assert recall.handoff.relevant_memory_keys == ["a1"]
+    assert [result["error"] for result in tool_results(recall)] == [None, None, "not_run"]
+    assert len(recall.queries) == 1
 
 
 class TestLimits:
     async def test_last_call_forces_a_handoff(self, library: Library) -> None:
         client = ScriptedClient([search(), search("dinner"), hand_off("a1")])
-        recalled = await play(library, client=client, limits=Limits(model_calls=3))
+        recall = await run_recall(library, client=client, limits=Limits(model_calls=3))
         assert [request.tool_choice for request in client.requests] == [
             *("required", "required", "handoff")
         ]
-        assert recalled.stop_reason is StopReason.MODEL_CALLS
-        assert recalled.judged
-        assert recalled.handoff.relevant_memory_keys == ["a1"]
+        assert recall.stop_reason is StopReason.MODEL_CALLS
+        assert recall.judged
+        assert recall.handoff.relevant_memory_keys == ["a1"]
 
     @pytest.mark.parametrize(
         ("limits", "reason"),
@@ -154,13 +156,13 @@ class TestLimits:
             [search("database config port pool", min_relevance_score=0.0), search("dinner")],
             tokens=(100, 20),
         )
-        recalled = await play(library, client=client, limits=limits)
-        assert recalled.stop_reason is reason
-        assert not recalled.judged
-        assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
-        assert recalled.memories[0].content.startswith("My database config")
-        assert 0 < recalled.confidence < 0.6
-        assert reason.value in recalled.handoff.reason
+        recall = await run_recall(library, client=client, limits=limits)
+        assert recall.stop_reason is reason
+        assert not recall.judged
+        assert recall.handoff.relevant_memory_keys[:1] == ["a1"]
+        assert recall.memories[0].content.startswith("My database config")
+        assert 0 < recall.confidence < 0.6
+        assert reason.value in recall.handoff.reason
 
     @pytest.mark.concurrent
     async def test_timeout_during_a_model_call(self, library: Library, clock: Clock) -> None:
@@ -168,12 +170,12 @@ class TestLimits:
             clock.seconds = 599.0
             return search("database config port pool")
 
-        client = HeldClient(search_for_long, hand_off("a1"), free=1)
-        async with without_waiting():
-            recalled = await play(library, client=client, limits=Limits(seconds=600))
+        client = BlockingClient(search_for_long, hand_off("a1"), free=1)
+        async with fail_if_blocked():
+            recall = await run_recall(library, client=client, limits=Limits(seconds=600))
         assert client.stopped
-        assert recalled.stop_reason is StopReason.SECONDS
-        assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
+        assert recall.stop_reason is StopReason.SECONDS
+        assert recall.handoff.relevant_memory_keys[:1] == ["a1"]
 
     @pytest.mark.parametrize(
         ("limits", "reason"),
@@ -187,56 +189,68 @@ class TestLimits:
     async def test_limit_of_zero_is_enforced(
         self, library: Library, limits: Limits, reason: StopReason
     ) -> None:
-        recalled = await play(library, limits=limits)
-        assert recalled.stop_reason is reason
-        assert recalled.usage["model_calls"] == 0
-        assert not recalled.abstained  # nothing was searched: that is no answer
-        assert not recalled.handoff.success
-        assert "before anything was searched" in recalled.handoff.search_summary
+        recall = await run_recall(library, limits=limits)
+        assert recall.stop_reason is reason
+        assert recall.usage["model_calls"] == 0
+        assert not recall.abstained  # without a search there is no verdict
+        assert not recall.handoff.success
+        assert "before anything was searched" in recall.handoff.search_summary
 
 
 class TestWindows:
     async def test_larger_window_starts_a_new_iteration(self, library: Library) -> None:
-        client = ScriptedClient([search(), widen(10), hand_off("a1")])
-        recalled = await play(library, client=client, messages=talk(12))
-        assert (recalled.iterations, recalled.windows) == (2, [5, 10])
-        assert recalled.handoff.context_window_used == 10
+        client = ScriptedClient([search(), expand_window(10), hand_off("a1")])
+        recall = await run_recall(library, client=client, messages=user_messages(12))
+        assert (recall.iterations, recall.windows) == (2, [5, 10])
+        assert recall.handoff.context_window_used == 10
         second = str(client.requests[2].messages[1].content)
         assert '"iteration":2' in second
         assert '"window":10' in second
         assert "small talk 3" in second
         assert "small talk 2" not in second
-        assert '"memory_key":"a1"' in second  # what the first iteration found
+        assert '"memory_key":"a1"' in second  # a hit of the first iteration
         assert '"total_found":' in second
 
     async def test_second_refused_expansion_ends_the_recall(self, library: Library) -> None:
-        recalled = await play(
-            library, widen(6), widen(7), widen(8), search(), widen(9), messages=talk(20)
+        recall = await run_recall(
+            library,
+            expand_window(6),
+            expand_window(7),
+            expand_window(8),
+            search(),
+            expand_window(9),
+            messages=user_messages(20),
         )
-        assert recalled.windows == [5, 6, 7]
-        assert recalled.stop_reason is StopReason.ITERATIONS
-        approvals = [result["output"]["approved"] for result in results(recalled)[:3]]
+        assert recall.windows == [5, 6, 7]
+        assert recall.stop_reason is StopReason.ITERATIONS
+        approvals = [result["output"]["approved"] for result in tool_results(recall)[:3]]
         assert approvals == [True, True, False]
 
     async def test_expansion_is_refused_without_older_messages(self, library: Library) -> None:
-        recalled = await play(library, widen(10), widen(10), messages=talk(3))
-        assert recalled.stop_reason is StopReason.NO_OLDER_MESSAGES
+        recall = await run_recall(
+            library, expand_window(10), expand_window(10), messages=user_messages(3)
+        )
+        assert recall.stop_reason is StopReason.NO_OLDER_MESSAGES
 
     async def test_expansion_is_clamped_to_existing_messages(self, library: Library) -> None:
-        recalled = await play(library, widen(100), search(), hand_off("a1"), messages=talk(8))
-        assert recalled.windows == [5, 8]
+        recall = await run_recall(
+            library, expand_window(100), search(), hand_off("a1"), messages=user_messages(8)
+        )
+        assert recall.windows == [5, 8]
 
     async def test_expansion_must_exceed_the_window(self, library: Library) -> None:
-        recalled = await play(library, widen(5), search(), hand_off("a1"), messages=talk(8))
-        assert results(recalled)[0]["error"] == "invalid_arguments"
-        assert "must exceed" in results(recalled)[0]["text"]
-        assert recalled.windows == [5]
+        recall = await run_recall(
+            library, expand_window(5), search(), hand_off("a1"), messages=user_messages(8)
+        )
+        assert tool_results(recall)[0]["error"] == "invalid_arguments"
+        assert "must exceed" in tool_results(recall)[0]["text"]
+        assert recall.windows == [5]
 
     @on_both_engines
     async def test_older_messages_are_read_from_the_session(self, library: Library) -> None:
-        client = ScriptedClient([widen(9), hand_off()])
+        client = ScriptedClient([expand_window(9), hand_off()])
         scope = Scope("ann", session_id="talk")
-        await play(library, client=client, scope=scope)
+        await run_recall(library, client=client, scope=scope)
         assert "tomatoes along the fence" in str(client.requests[0].messages[1].content)
         assert "Noted: port 5433" in str(client.requests[1].messages[1].content)
 
@@ -273,80 +287,80 @@ class TestMisbehaviour:
         self, library: Library, step: Step, reason: StopReason, words: str
     ) -> None:
         client = ScriptedClient([search("database config port pool"), step, step])
-        recalled = await play(library, client=client)
-        assert recalled.stop_reason is reason
+        recall = await run_recall(library, client=client)
+        assert recall.stop_reason is reason
         assert words in str(client.requests[2].messages[-2].content)
-        assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
-        assert kinds(recalled).count("steer") == 1
+        assert recall.handoff.relevant_memory_keys[:1] == ["a1"]
+        assert event_kinds(recall).count("steer") == 1
 
     async def test_steered_model_can_continue(self, library: Library) -> None:
-        recalled = await play(library, say("Hm."), search(), silence(), hand_off("a1"))
-        assert recalled.stop_reason is StopReason.HANDOFF
+        recall = await run_recall(library, say("Hm."), search(), silence(), hand_off("a1"))
+        assert recall.stop_reason is StopReason.HANDOFF
 
     async def test_repeated_search_is_refused(self, library: Library) -> None:
         client = ScriptedClient([search(), search(), search()])
-        recalled = await play(library, client=client)
-        assert recalled.stop_reason is StopReason.REPEATED_SEARCH
-        assert len(recalled.queries) == 1
-        output = results(recalled)[1]
+        recall = await run_recall(library, client=client)
+        assert recall.stop_reason is StopReason.REPEATED_SEARCH
+        assert len(recall.queries) == 1
+        output = tool_results(recall)[1]
         assert output["error"] == "repeated"
-        assert f"found {recalled.queries[0].total_found}" in output["text"]
+        assert f"found {recall.queries[0].total_found}" in output["text"]
 
     async def test_leaked_call_is_not_run(self, library: Library) -> None:
         leak = say('search_memories(query="database password")')
-        recalled = await play(library, search("dinner"), leak, hand_off())
-        assert [query.arguments["query"] for query in recalled.queries] == ["dinner"]
+        recall = await run_recall(library, search("dinner"), leak, hand_off())
+        assert [query.arguments["query"] for query in recall.queries] == ["dinner"]
 
     async def test_bad_call_returns_an_error_and_continues(self, library: Library) -> None:
         async def check(case: tuple[Step, str, str]) -> None:
             step, error, words = case
-            recalled = await play(library, step, search(), hand_off("a1"))
-            assert results(recalled)[0]["error"] == error
-            assert words in results(recalled)[0]["text"]
-            assert recalled.stop_reason is StopReason.HANDOFF
+            recall = await run_recall(library, step, search(), hand_off("a1"))
+            assert tool_results(recall)[0]["error"] == error
+            assert words in tool_results(recall)[0]["text"]
+            assert recall.stop_reason is StopReason.HANDOFF
 
         await check_each_async(BAD_CALLS, check)
 
     async def test_repeated_bad_calls_end_the_recall(self, library: Library) -> None:
-        recalled = await play(library, repeat(call("nonsense"), 4))
-        assert recalled.stop_reason is StopReason.BAD_CALLS
-        assert not recalled.handoff.success
+        recall = await run_recall(library, repeat(call("nonsense"), 4))
+        assert recall.stop_reason is StopReason.BAD_CALLS
+        assert not recall.handoff.success
 
 
 class TestModelFailures:
     async def test_one_model_failure_is_retried(self, library: Library) -> None:
-        recalled = await play(library, search(), fail("timeout"), hand_off("a1"))
-        assert recalled.stop_reason is StopReason.HANDOFF
-        assert recalled.usage["model_calls"] == 3
+        recall = await run_recall(library, search(), fail("timeout"), hand_off("a1"))
+        assert recall.stop_reason is StopReason.HANDOFF
+        assert recall.usage["model_calls"] == 3
 
     async def test_two_model_failures_fall_back_to_rules(self, library: Library) -> None:
-        recalled = await play(library, fail("timeout"), fail("unreachable", "gone"))
-        assert recalled.stop_reason is StopReason.MODEL_FAILED
-        assert recalled.fallback == "model_failed"
-        assert recalled.problem == "gone"
-        assert "fallback" in kinds(recalled)
-        assert recalled.queries  # the rules did search
+        recall = await run_recall(library, fail("timeout"), fail("unreachable", "gone"))
+        assert recall.stop_reason is StopReason.MODEL_FAILED
+        assert recall.fallback == "model_failed"
+        assert recall.problem == "gone"
+        assert "fallback" in event_kinds(recall)
+        assert recall.queries  # the rules searched
 
     @pytest.mark.concurrent
     async def test_time_is_reserved_for_the_fallback(self, library: Library, clock: Clock) -> None:
         def let_time_pass(event: TraceEvent) -> None:
             if isinstance(event, IterationEvent):
-                clock.seconds = 595.0  # what is left is the rules'
+                clock.seconds = 595.0  # the rest is reserved for the rules
 
-        client = HeldClient(hand_off())
+        client = BlockingClient(hand_off())
         options = RecallOptions(limits=Limits(seconds=600))
         recaller = Recaller(library, ANN, client, options, clock=lambda: NOW)
-        async with without_waiting():
-            recalled = await recaller.recall(REQUEST, observer=let_time_pass)
+        async with fail_if_blocked():
+            recall = await recaller.recall(REQUEST, observer=let_time_pass)
         assert client.stopped
-        assert recalled.stop_reason is StopReason.MODEL_FAILED
-        assert recalled.fallback
-        assert recalled.queries
+        assert recall.stop_reason is StopReason.MODEL_FAILED
+        assert recall.fallback
+        assert recall.queries
 
     async def test_authentication_failure_is_not_retried(self, library: Library) -> None:
         client = ScriptedClient([fail("authentication", "wrong key")])
-        recalled = await play(library, client=client)
-        assert recalled.stop_reason is StopReason.MODEL_FAILED
+        recall = await run_recall(library, client=client)
+        assert recall.stop_reason is StopReason.MODEL_FAILED
         assert len(client.requests) == 1
 
     @pytest.mark.parametrize(
@@ -361,26 +375,26 @@ class TestModelFailures:
         self, library: Library, steps: list[Step]
     ) -> None:
         client = ScriptedClient(steps, model="tiny-1b")
-        recalled = await play(library, client=client)
-        assert recalled.stop_reason is StopReason.NO_TOOL_SUPPORT
-        assert recalled.problem is not None
-        assert "tiny-1b" in recalled.problem
-        assert recalled.queries
+        recall = await run_recall(library, client=client)
+        assert recall.stop_reason is StopReason.NO_TOOL_SUPPORT
+        assert recall.problem is not None
+        assert "tiny-1b" in recall.problem
+        assert recall.queries
 
     async def test_leaking_model_falls_back_to_rules(self, library: Library) -> None:
         steps = [say("functions.handoff {}"), say("<tool_call>{}</tool_call>")]
-        recalled = await play(library, client=ScriptedClient(steps, model="tiny-1b"))
-        assert recalled.stop_reason is StopReason.LEAKED_CALL
-        assert recalled.fallback == "leaked_call"
-        assert recalled.problem == "tiny-1b never called a tool (leaked_call)"
-        assert recalled.queries
+        recall = await run_recall(library, client=ScriptedClient(steps, model="tiny-1b"))
+        assert recall.stop_reason is StopReason.LEAKED_CALL
+        assert recall.fallback == "leaked_call"
+        assert recall.problem == "tiny-1b never called a tool (leaked_call)"
+        assert recall.queries
 
     async def test_overflow_shrinks_the_prompt(self, library: Library) -> None:
         client = ScriptedClient(
             [search(limit=10), search("dinner", limit=10), fail("overflow"), hand_off("a1")]
         )
-        recalled = await play(library, client=client)
-        assert recalled.stop_reason is StopReason.HANDOFF
+        recall = await run_recall(library, client=client)
+        assert recall.stop_reason is StopReason.HANDOFF
         sizes = [len(str(request.messages)) for request in client.requests]
         assert sizes[3] < sizes[2]
 
@@ -388,47 +402,47 @@ class TestModelFailures:
         client = ScriptedClient(
             [search(limit=10), search("dinner", limit=10), detail("a1"), hand_off("a1")]
         )
-        recalled = await play(library, client=client, largest_prompt=7_500)
-        sent = [e.characters for e in recalled.trace.events if isinstance(e, ModelEvent)]
-        assert max(sent) < 8_000
-        assert recalled.handoff.relevant_memory_keys == ["a1"]
+        recall = await run_recall(library, client=client, largest_prompt=7_500)
+        sizes = [e.characters for e in recall.trace.events if isinstance(e, ModelEvent)]
+        assert max(sizes) < 8_000
+        assert recall.handoff.relevant_memory_keys == ["a1"]
 
     async def test_errors_of_third_party_clients_are_converted(self, library: Library) -> None:
         def explode(_: object) -> object:
             raise RuntimeError("boom")
 
-        recalled = await play(library, explode, explode)
-        assert recalled.stop_reason is StopReason.MODEL_FAILED
+        recall = await run_recall(library, explode, explode)
+        assert recall.stop_reason is StopReason.MODEL_FAILED
 
 
 class TestCancellation:
     @pytest.mark.concurrent
     async def test_cancelled_token_returns_a_result(self, library: Library) -> None:
         token = CancellationToken()
-        client = HeldClient(search("database config port pool"), hand_off("a1"), free=1)
+        client = BlockingClient(search("database config port pool"), hand_off("a1"), free=1)
         recaller = Recaller(library, ANN, client, RecallOptions(), clock=lambda: NOW)
         recalling = asyncio.ensure_future(recaller.recall(REQUEST, cancellation_token=token))
-        async with without_waiting():
+        async with fail_if_blocked():
             await client.called.wait()
             token.cancel()
-            recalled = await recalling
-        assert recalled.stop_reason is StopReason.CANCELLED
-        assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
+            recall = await recalling
+        assert recall.stop_reason is StopReason.CANCELLED
+        assert recall.handoff.relevant_memory_keys[:1] == ["a1"]
 
     async def test_token_cancelled_before_the_start_calls_no_model(self, library: Library) -> None:
         token = CancellationToken()
         token.cancel()
         recaller = Recaller(library, ANN, ScriptedClient([]))
-        recalled = await recaller.recall(REQUEST, cancellation_token=token)
-        assert recalled.stop_reason is StopReason.CANCELLED
+        recall = await recaller.recall(REQUEST, cancellation_token=token)
+        assert recall.stop_reason is StopReason.CANCELLED
 
     @pytest.mark.concurrent
     @on_both_engines
     async def test_cancelled_task_raises(self, library: Library) -> None:
-        client = HeldClient(hand_off())
+        client = BlockingClient(hand_off())
         recaller = Recaller(library, ANN, client)
         task = asyncio.create_task(recaller.recall(REQUEST, cancellation_token=CancellationToken()))
-        async with without_waiting():
+        async with fail_if_blocked():
             await client.called.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -441,43 +455,45 @@ async def test_concurrent_recalls_are_independent(library: Library) -> None:
     def slow(key: str) -> ScriptedClient:
         return ScriptedClient([wait(0.02, search()), wait(0.02, detail(key)), hand_off(key)])
 
-    recalls = await asyncio.gather(*(play(library, client=slow(key)) for key in ("a1", "a3", "a4")))
+    recalls = await asyncio.gather(
+        *(run_recall(library, client=slow(key)) for key in ("a1", "a3", "a4"))
+    )
     assert [result.handoff.relevant_memory_keys for result in recalls] == [["a1"], ["a3"], ["a4"]]
 
 
 @on_both_engines
 async def test_nothing_stored_ends_immediately(library: Library) -> None:
-    recalled = await play(library, scope=Scope("nobody"))
-    assert recalled.stop_reason is StopReason.NOTHING_STORED
-    assert recalled.usage["model_calls"] == 0
-    assert recalled.abstained
-    assert recalled.handoff.follow_up_question
+    recall = await run_recall(library, scope=Scope("nobody"))
+    assert recall.stop_reason is StopReason.NOTHING_STORED
+    assert recall.usage["model_calls"] == 0
+    assert recall.abstained
+    assert recall.handoff.follow_up_question
 
 
 @on_both_engines
 async def test_disabled_user_raises(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", enabled=False)
     with pytest.raises(Disabled):
-        await play(library)
+        await run_recall(library)
 
 
 async def test_unseen_keys_lower_the_confidence(
     library: Library,
 ) -> None:
-    recalled = await play(
+    recall = await run_recall(
         library, search("dinner", limit=1), hand_off("a3", "pref", confidence=0.8)
     )
-    assert recalled.handoff.relevant_memory_keys == ["a3"]
-    assert recalled.keys_dropped == ["pref"]  # it exists, but nothing showed it
-    assert recalled.confidence == 0.4
-    assert "pref" in recalled.handoff.message
+    assert recall.handoff.relevant_memory_keys == ["a3"]
+    assert recall.keys_dropped == ["pref"]  # it exists, but no tool returned it
+    assert recall.confidence == 0.4
+    assert "pref" in recall.handoff.message
 
 
 @on_both_engines
 async def test_trace_is_stored(library: Library) -> None:
-    recalled = await play(library, search(), hand_off("a1"))
-    stored = await library.store.traces(ANN).get(recalled.trace.trace_id)
-    assert stored.body["handoff"]["relevant_memory_keys"] == ["a1"]
-    assert stored.query == REQUEST
-    await play(library, search(), hand_off("a1"), keep_traces_days=0)
+    recall = await run_recall(library, search(), hand_off("a1"))
+    trace = await library.store.traces(ANN).get(recall.trace.trace_id)
+    assert trace.body["handoff"]["relevant_memory_keys"] == ["a1"]
+    assert trace.query == REQUEST
+    await run_recall(library, search(), hand_off("a1"), keep_traces_days=0)
     assert len((await library.store.traces(ANN).page()).items) == 1

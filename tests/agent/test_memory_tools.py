@@ -29,20 +29,24 @@ def location(databases: Databases) -> str:
     return databases.fresh()
 
 
-async def use(library: Library, name: str, scope: Scope = ANN, **arguments: Any) -> dict[str, Any]:
+async def call_tool(
+    library: Library, name: str, scope: Scope = ANN, **arguments: Any
+) -> dict[str, Any]:
     """Call a tool and return the JSON that the parent's model reads."""
-    tool = tools_of(library, scope)[name]
+    tool = make_tools(library, scope)[name]
     value = await tool.run_json(arguments, CancellationToken())
     answer = json.loads(tool.return_value_as_string(value))
     assert isinstance(answer, dict)
     return answer
 
 
-def tools_of(library: Library, scope: Scope = ANN, **options: Any) -> dict[str, BaseTool[Any, Any]]:
+def make_tools(
+    library: Library, scope: Scope = ANN, **options: Any
+) -> dict[str, BaseTool[Any, Any]]:
     return {tool.name: tool for tool in memory_tools(library, scope, **options)}
 
 
-async def memory(library: Library, text: str, **fields: Any) -> str:
+async def add_memory(library: Library, text: str, **fields: Any) -> str:
     """Store a memory and return its key."""
     new = NewMemory(content=text, **fields)
     result = await library.add_memories(ANN, [new], origin=Origin.USER, actor="test")
@@ -51,28 +55,30 @@ async def memory(library: Library, text: str, **fields: Any) -> str:
 
 class TestSingleTools:
     async def test_remember_records_the_assistant_as_origin(self, library: Library) -> None:
-        answer = await use(library, "remember", text="Ann likes tea", memory_type="user_preference")
+        answer = await call_tool(
+            library, "remember", text="Ann likes tea", memory_type="user_preference"
+        )
 
         assert answer["done"]
         record = await library.store.memories(ANN).get(answer["memory_key"])
         assert (record.content, record.memory_type) == ("Ann likes tea", "user_preference")
         assert record.provenance.origin is Origin.ASSISTANT
         assert record.provenance.actor == "assistant"
-        again = await use(library, "remember", text="Ann likes tea")
-        assert again == {**again, "memory_key": answer["memory_key"], "done": True}
+        repeated = await call_tool(library, "remember", text="Ann likes tea")
+        assert repeated == {**repeated, "memory_key": answer["memory_key"], "done": True}
         assert (await library.store.count("ann"))["memories"] == 1
 
     async def test_remember_returns_similar_memories(self, library: Library) -> None:
-        key = await memory(library, "Ann lives in Paris")
-        answer = await use(library, "remember", text="Ann lives in Rome")
+        key = await add_memory(library, "Ann lives in Paris")
+        answer = await call_tool(library, "remember", text="Ann lives in Rome")
         assert answer["similar"] == [{"memory_key": key, "content": "Ann lives in Paris"}]
         assert answer["memory_key"] != key
 
     async def test_correct_supersedes_the_old_memory(self, library: Library) -> None:
-        key = await memory(
+        key = await add_memory(
             library, "Ann lives in Paris", subject="user", field="home", metadata={"a": 1}
         )
-        answer = await use(
+        answer = await call_tool(
             library, "correct", memory_key=key, text="Ann lives in Rome", reason="she moved"
         )
 
@@ -83,12 +89,12 @@ class TestSingleTools:
         old = await library.store.memories(ANN).get(key)
         assert (old.content, old.superseded_by) == ("Ann lives in Paris", new.memory_key)
         assert old.superseded_reason == "she moved"
-        late = await use(library, "correct", memory_key=key, text="Ann lives in Oslo")
-        assert (late.get("done", False), late["memory_key"]) == (False, new.memory_key)
+        second = await call_tool(library, "correct", memory_key=key, text="Ann lives in Oslo")
+        assert (second.get("done", False), second["memory_key"]) == (False, new.memory_key)
 
     async def test_forgotten_memory_can_be_restored(self, library: Library) -> None:
-        key = await memory(library, "Ann likes coffee")
-        assert (await use(library, "forget", memory_key=key, reason="she asked"))["done"]
+        key = await add_memory(library, "Ann likes coffee")
+        assert (await call_tool(library, "forget", memory_key=key, reason="she asked"))["done"]
         assert await library.store.memories(ANN).get_many([key]) == []
         *_, last = await library.store.memories(ANN).history(key)
         assert (last.event, last.actor, last.reason) == ("DELETE", "assistant", "she asked")
@@ -96,7 +102,7 @@ class TestSingleTools:
         assert (await library.store.memories(ANN).get(key)).content == "Ann likes coffee"
 
     async def test_redact_is_applied_before_storing(self, library: Library) -> None:
-        tool = tools_of(library, redact=lambda text: text.replace("hunter2", "***"))["remember"]
+        tool = make_tools(library, redact=lambda text: text.replace("hunter2", "***"))["remember"]
         value = await tool.run_json({"text": "password hunter2"}, CancellationToken())
         record = await library.store.memories(ANN).get(value.memory_key)
         assert record.content == "password ***"
@@ -105,40 +111,40 @@ class TestSingleTools:
 class TestRefusals:
     @pytest.mark.parametrize("name", NAMES)
     async def test_user_argument_is_refused(self, library: Library, name: str) -> None:
-        tool = tools_of(library)[name]
+        tool = make_tools(library)[name]
         for word in ("user_id", "agent_id", "session_id", "scope"):
             assert word not in json.dumps(tool.schema)
         values = {"text": "x", "query": "x", "memory_key": "x"}
         parameters = tool.schema.get("parameters")
         assert parameters is not None
         arguments = {key: value for key, value in values.items() if key in parameters["properties"]}
-        bench = StaticWorkbench([tool])
-        refused = await bench.call_tool(name, {**arguments, "user_id": "ben"})
-        assert refused.is_error
+        workbench = StaticWorkbench([tool])
+        result = await workbench.call_tool(name, {**arguments, "user_id": "ben"})
+        assert result.is_error
 
     async def test_memory_of_another_user_is_not_found(self, library: Library) -> None:
-        key = await memory(library, "Ann's own")
-        for name, more in (("correct", {"text": "Ben's"}), ("forget", {})):
-            answer = await use(library, name, BEN, memory_key=key, **more)
+        key = await add_memory(library, "Ann's own")
+        for name, arguments in (("correct", {"text": "Ben's"}), ("forget", {})):
+            answer = await call_tool(library, name, BEN, memory_key=key, **arguments)
             assert not answer.get("done", False)
             assert "no such memory" in answer["note"]
         assert (await library.store.memories(ANN).get(key)).content == "Ann's own"
 
     async def test_sensitive_memory_is_not_found_without_permission(self, library: Library) -> None:
-        key = await memory(library, "a secret", sensitive=True)
-        assert "no such memory" in (await use(library, "forget", memory_key=key))["note"]
+        key = await add_memory(library, "a secret", sensitive=True)
+        assert "no such memory" in (await call_tool(library, "forget", memory_key=key))["note"]
 
     async def test_messages_cannot_be_changed(self, library: Library) -> None:
         message = NewMessage(message_id="m1", role=Role.USER, content="I like tea")
         await library.add_messages(ANN, [message])
-        answer = await use(library, "correct", memory_key="m1", text="I like coffee")
+        answer = await call_tool(library, "correct", memory_key="m1", text="I like coffee")
         assert "no such memory" in answer["note"]
-        (stored,) = await library.store.timeline(ANN).get_many(["m1"])
-        assert stored.content == "I like tea"
+        (record,) = await library.store.timeline(ANN).get_many(["m1"])
+        assert record.content == "I like tea"
 
     @pytest.mark.parametrize("text", ["   ", "a\0b"])
     async def test_unstorable_text_returns_a_note(self, library: Library, text: str) -> None:
-        answer = await use(library, "remember", text=text)
+        answer = await call_tool(library, "remember", text=text)
         assert not answer.get("done", False)
         assert answer["note"].startswith("Nothing was changed")
 
@@ -158,7 +164,7 @@ async def test_assistant_agent_uses_memory_tools(library: Library) -> None:
             "correct", memory_key=key_of_last_answer(request), text="Ann's desk is number 12"
         )
 
-    def forget(request: Request) -> Step:
+    def forget_last(request: Request) -> Step:
         return call("forget", memory_key=key_of_last_answer(request))
 
     script: list[Step | Callable[[Request], Step]] = [
@@ -168,7 +174,7 @@ async def test_assistant_agent_uses_memory_tools(library: Library) -> None:
         say("Number 7."),
         correct,
         say("Changed."),
-        forget,
+        forget_last,
         say("Forgotten."),
     ]
     assistant = AssistantAgent(
@@ -189,4 +195,4 @@ async def test_assistant_agent_uses_memory_tools(library: Library) -> None:
     listing = library.store.memories(ANN)
     assert [record.content for record in (await listing.page()).items] == []
     rows = (await library.store.count("ann"))["memories"]
-    assert rows == 2  # the old one and the one that took its place, both still in the history
+    assert rows == 2  # the old memory and its replacement are both in the history

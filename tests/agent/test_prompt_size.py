@@ -13,7 +13,7 @@ from memrecall.testing import ScriptedClient, open_library
 from memrecall.types import Keyword, Language, NewMemory, NewMessage, Origin, Role
 
 from ..model.openai_server import ModelServer, serve, tool_call
-from .recall_helpers import LIN, REQUEST, REQUEST_ZH, hand_off, search, talk
+from .recall_helpers import LIN, REQUEST, REQUEST_ZH, hand_off, search, user_messages
 
 LARGEST_HEAD: dict[Language, int] = {"en": 6_000, "zh": 4_500}
 LARGEST_RESULT = 3_000
@@ -61,7 +61,9 @@ async def recall(library: Library, server: ModelServer, user: str, language: Lan
         ),
     )
     client = ServerClient("tiny", base_url=server.url)
-    result = await Recaller(library, Scope(user), client).recall(talk(12, last=ASK[language]))
+    result = await Recaller(library, Scope(user), client).recall(
+        user_messages(12, last=ASK[language])
+    )
     await client.close()
     assert (result.stop_reason, result.iterations) == ("handoff", 2)
 

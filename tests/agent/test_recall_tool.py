@@ -27,15 +27,15 @@ from memrecall.store.feed import ChangeFeed
 from memrecall.testing import ScriptedClient, call, call_raw, calls, say, wait
 
 from ..cases import check_each_async
-from .clients import HeldClient, without_waiting
+from .clients import BlockingClient, fail_if_blocked
 from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, hand_off, on_both_engines, search
 
 
-def tool_of(library: Library, *steps: Any) -> RecallTool:
+def make_tool(library: Library, *steps: Any) -> RecallTool:
     return RecallTool(library, ANN, model_client=ScriptedClient(steps))
 
 
-async def answer_of(tool: RecallTool, **arguments: Any) -> dict[str, Any]:
+async def run_tool(tool: RecallTool, **arguments: Any) -> dict[str, Any]:
     """Return the answer that the parent's model reads."""
     value = await tool.run_json(arguments, CancellationToken())
     answer = json.loads(tool.return_value_as_string(value))
@@ -47,7 +47,7 @@ async def answer_of(tool: RecallTool, **arguments: Any) -> dict[str, Any]:
 
 
 async def test_schema_has_no_user_argument(library: Library) -> None:
-    schema = tool_of(library).schema
+    schema = make_tool(library).schema
     parameters = schema.get("parameters")
     assert parameters is not None
     assert schema["name"] == "recall"
@@ -60,7 +60,7 @@ async def test_schema_has_no_user_argument(library: Library) -> None:
 
 @on_both_engines
 async def test_recall_tool_returns_evidence(library: Library) -> None:
-    answer = await answer_of(tool_of(library, search(), hand_off("a1")), query=REQUEST)
+    answer = await run_tool(make_tool(library, search(), hand_off("a1")), query=REQUEST)
     assert answer == {
         "found": True,
         "confidence": 0.9,
@@ -78,8 +78,8 @@ async def test_recall_tool_returns_evidence(library: Library) -> None:
 
 
 async def test_no_result_returns_a_question(library: Library) -> None:
-    handed = hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which one?")
-    answer = await answer_of(tool_of(library, search(), handed), query=REQUEST)
+    handoff = hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which one?")
+    answer = await run_tool(make_tool(library, search(), handoff), query=REQUEST)
     assert not answer["found"]
     assert answer["memories"] == []
     assert answer["follow_up_question"] == "Which one?"
@@ -97,7 +97,7 @@ async def test_answer_does_not_escape_chinese(library: Library) -> None:
 async def test_context_argument_reaches_the_recall_agent(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1")])
     tool = RecallTool(library, ANN, model_client=client)
-    await answer_of(tool, query=REQUEST, context="We talked about the new server")
+    await run_tool(tool, query=REQUEST, context="We talked about the new server")
     lines = str(client.requests[0].messages[1].content).split("\n")
     before, request = (json.loads(line) for line in lines[-2:])
     assert (before["role"], before["text"]) == ("other", "We talked about the new server")
@@ -109,15 +109,15 @@ async def test_context_argument_reaches_the_recall_agent(library: Library) -> No
 
 @pytest.mark.parametrize("workbench", [StaticWorkbench, StaticStreamWorkbench])
 async def test_user_argument_is_refused(library: Library, workbench: type[StaticWorkbench]) -> None:
-    tool = tool_of(library)
+    tool = make_tool(library)
 
-    async def check(smuggled: str) -> None:
-        arguments = {"query": REQUEST, smuggled: "ben"}
-        with pytest.raises(ValidationError, match=smuggled):
+    async def check(argument: str) -> None:
+        arguments = {"query": REQUEST, argument: "ben"}
+        with pytest.raises(ValidationError, match=argument):
             await tool.run_json(arguments, CancellationToken())
-        refused = await workbench([tool]).call_tool("recall", arguments)
-        assert refused.is_error
-        assert smuggled in refused.to_text()
+        result = await workbench([tool]).call_tool("recall", arguments)
+        assert result.is_error
+        assert argument in result.to_text()
 
     await check_each_async(["user_id", "session_id", "agent_id", "scope"], check)
 
@@ -130,7 +130,7 @@ async def test_parent_continues_after_a_refused_user_argument(library: Library) 
         say("I cannot."),
     ]
     agent = AssistantAgent(
-        "parent", ScriptedClient(steps), tools=[tool_of(library)], max_tool_iterations=5
+        "parent", ScriptedClient(steps), tools=[make_tool(library)], max_tool_iterations=5
     )
     result = await agent.run(task=REQUEST)
     executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
@@ -143,14 +143,14 @@ async def test_parent_continues_after_a_refused_user_argument(library: Library) 
 
 async def test_disabled_user_returns_an_answer(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
-    answer = await answer_of(tool_of(library), query=REQUEST)
+    answer = await run_tool(make_tool(library), query=REQUEST)
     assert not answer["found"]
     assert answer["stop_reason"] == "permission_denied"
     assert "could not be searched" in answer["summary"]
 
 
 async def test_empty_query_returns_an_answer(library: Library) -> None:
-    answer = await answer_of(tool_of(library), query=" ")
+    answer = await run_tool(make_tool(library), query=" ")
     assert answer["stop_reason"] == "invalid_argument"
 
 
@@ -161,14 +161,14 @@ async def test_storage_failure_returns_an_answer(
         raise StorageUnreachable("the database is gone")
 
     monkeypatch.setattr(ChangeFeed, "version", broken)
-    answer = await answer_of(tool_of(library), query=REQUEST)
+    answer = await run_tool(make_tool(library), query=REQUEST)
     assert answer["stop_reason"] == "storage_failed"
     assert "does not mean that there is nothing" in answer["summary"]
 
 
 async def test_stream_ends_with_an_answer_after_an_error(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
-    tool = tool_of(library)
+    tool = make_tool(library)
     items = [i async for i in tool.run_json_stream({"query": REQUEST}, CancellationToken())]
     (answer,) = items
     assert not isinstance(answer, BaseAgentEvent)
@@ -180,7 +180,7 @@ async def test_stream_ends_with_an_answer_after_an_error(library: Library) -> No
 
 async def test_parent_stream_contains_recall_events(library: Library) -> None:
     parent = ScriptedClient([call("recall", query=REQUEST), say("Port 5433.")])
-    tool = tool_of(library, search(), hand_off("a1"))
+    tool = make_tool(library, search(), hand_off("a1"))
     agent = AssistantAgent("parent", parent, tools=[tool], max_tool_iterations=2)
     result = await agent.run(task=REQUEST)
     events = [(type(each).__name__, each.source) for each in result.messages]
@@ -191,29 +191,29 @@ async def test_parent_stream_contains_recall_events(library: Library) -> None:
         ("ToolCallExecutionEvent", "parent"),
         ("TextMessage", "parent"),
     ]
-    read = str(parent.requests[1].messages[-1].content)
-    assert "PostgreSQL on port 5433" in read
+    tool_output = str(parent.requests[1].messages[-1].content)
+    assert "PostgreSQL on port 5433" in tool_output
 
 
-def play_both(request: Request) -> Any:
+def answer_by_question(request: Request) -> Any:
     """Answer in either of two recalls, slowly enough that they interleave."""
-    briefing, searched = str(request.messages[1].content), len(request.messages) > 3
+    briefing, has_searched = str(request.messages[1].content), len(request.messages) > 3
     key, words = ("a3", "dinner") if "dinner" in briefing else ("a4", "garden")
-    step = hand_off(key, search_summary=words) if searched else search(words)
+    step = hand_off(key, search_summary=words) if has_searched else search(words)
     return wait(0.02, then=step)
 
 
 @pytest.mark.concurrent
 @on_both_engines
 async def test_parallel_calls_do_not_mix(library: Library) -> None:
-    both = calls(
+    parallel_calls = calls(
         call("recall", query="Where did we have dinner?"),
         call("recall", query="What was the plan for the garden?"),
     )
-    recall = ScriptedClient([[play_both] * 4])
+    recall = ScriptedClient([[answer_by_question] * 4])
     agent = AssistantAgent(
         "parent",
-        ScriptedClient([both, say("Done.")]),
+        ScriptedClient([parallel_calls, say("Done.")]),
         tools=[RecallTool(library, ANN, model_client=recall)],
         max_tool_iterations=2,
     )
@@ -232,7 +232,7 @@ async def test_parallel_calls_do_not_mix(library: Library) -> None:
 @pytest.mark.concurrent
 @pytest.mark.parametrize("iterations", [1, 3])
 async def test_cancelled_parent_stops_immediately(library: Library, iterations: int) -> None:
-    recall = HeldClient(search(), hand_off("a1"), free=1)
+    recall = BlockingClient(search(), hand_off("a1"), free=1)
     parent = ScriptedClient([call("recall", query=REQUEST), say("unused")])
     agent = AssistantAgent(
         "parent",
@@ -242,16 +242,16 @@ async def test_cancelled_parent_stops_immediately(library: Library, iterations: 
     )
     token = CancellationToken()
     running = asyncio.ensure_future(collect_messages(agent, token))
-    async with without_waiting():
+    async with fail_if_blocked():
         await recall.called.wait()
         token.cancel()
         items = await running
-    if iterations == 1:  # AssistantAgent ends by telling its last results
+    if iterations == 1:  # AssistantAgent ends with a summary of its tool results
         assert isinstance(items[-1], ToolCallSummaryMessage)
         assert '"stop_reason":"cancelled"' in items[-1].content
-    else:  # it asks its model, which sees the token
+    else:  # it calls its model, which sees the cancelled token
         assert isinstance(items[-1], ToolCallExecutionEvent)
-    assert '"stop_reason":"cancelled"' in executed_by_parent(items)
+    assert '"stop_reason":"cancelled"' in tool_outputs(items)
 
 
 async def collect_messages(agent: AssistantAgent, token: CancellationToken) -> list[Any]:
@@ -265,18 +265,18 @@ async def collect_messages(agent: AssistantAgent, token: CancellationToken) -> l
     return items
 
 
-def executed_by_parent(items: list[Any]) -> str:
+def tool_outputs(items: list[Any]) -> str:
     events = [each for each in items if isinstance(each, ToolCallExecutionEvent)]
     return str(events[-1].content[0].content)
 
 
 @pytest.mark.concurrent
 async def test_cancelled_token_returns_an_answer(library: Library) -> None:
-    recall = HeldClient(search())
+    recall = BlockingClient(search())
     tool = RecallTool(library, ANN, model_client=recall)
     token = CancellationToken()
     running = asyncio.ensure_future(tool.run_json({"query": REQUEST}, token))
-    async with without_waiting():
+    async with fail_if_blocked():
         await recall.called.wait()
         token.cancel()
         value = await running
@@ -285,10 +285,10 @@ async def test_cancelled_token_returns_an_answer(library: Library) -> None:
 
 @pytest.mark.concurrent
 async def test_events_are_streamed_during_the_recall(library: Library) -> None:
-    recall = HeldClient(search(), hand_off("a1"), free=1)
+    recall = BlockingClient(search(), hand_off("a1"), free=1)
     tool = RecallTool(library, ANN, model_client=recall)
     stream = tool.run_json_stream({"query": REQUEST}, CancellationToken())
-    async with without_waiting():
+    async with fail_if_blocked():
         assert isinstance(await anext(stream), ToolCallRequestEvent)
         assert isinstance(await anext(stream), ToolCallExecutionEvent)
         await stream.aclose()

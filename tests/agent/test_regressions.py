@@ -31,9 +31,9 @@ from .recall_helpers import (
     detail,
     hand_off,
     on_both_engines,
-    play,
-    results,
+    run_recall,
     search,
+    tool_results,
 )
 
 GREETING = "Good morning"
@@ -42,11 +42,11 @@ GREETING = "Good morning"
 class TestVerdicts:
     async def test_unreadable_verdict_falls_back_to_rules(self) -> None:
         judge = NeedJudge(ScriptedClient([say("YES, certainly"), say("I said YES")]))
-        assert not await judge.needs_recall([GREETING], "en")  # the rules' word stands
+        assert not await judge.needs_recall([GREETING], "en")  # falls back to the rules
         judge = NeedJudge(ScriptedClient([]))
         assert await judge.needs_recall(
             [REQUEST], "en"
-        )  # where the rules see a need, no model is called
+        )  # the rules see a need, so no model is called
 
     @pytest.mark.parametrize(
         ("answer", "needed"),
@@ -62,12 +62,12 @@ class TestVerdicts:
         assert await judge.needs_recall([GREETING], "en") is needed
 
     async def test_forced_handoff_is_marked_unjudged(self, library: Library) -> None:
-        recalled = await play(
+        recall = await run_recall(
             library, search("database config port pool"), fail("quota", "no money"),
             limits=Limits(model_calls=2),
         )  # fmt: skip
-        assert recalled.fallback  # the rules judged in the model's place
-        stopped = await play(
+        assert recall.fallback  # the rules judged instead of the model
+        stopped = await run_recall(
             library, search("database config port pool"), say("no"), limits=Limits(model_calls=2)
         )
         assert not stopped.judged
@@ -77,36 +77,34 @@ class TestVerdicts:
 async def test_results_have_content_and_date(library: Library) -> None:
     memory = NewMemory(memory_key="bare", content="database")
     await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
-    recalled = await play(library, search(limit=10), detail("bare"), hand_off("bare"))
-    hits = results(recalled)[0]["output"]["results"]
+    recall = await run_recall(library, search(limit=10), detail("bare"), hand_off("bare"))
+    hits = tool_results(recall)[0]["output"]["results"]
     assert {"bare", "a1", "pref"} <= {item["memory_key"] for item in hits}
     for item in hits:
         assert item["content_preview"].strip()
         assert datetime.fromisoformat(item["created_at"]).tzinfo
-    text = results(recalled)[0]["text"]
+    text = tool_results(recall)[0]["text"]
     assert "N/A" not in text
     assert "null" not in text
 
 
 class TestEmptySearches:
     async def test_empty_first_search_continues(self, library: Library) -> None:
-        recalled = await play(
+        recall = await run_recall(
             library, search("zqx", search_mode="keyword"), search(), hand_off("a1")
         )
-        assert [query.total_found > 0 for query in recalled.queries] == [False, True]
-        assert recalled.handoff.relevant_memory_keys == ["a1"]
+        assert [query.total_found > 0 for query in recall.queries] == [False, True]
+        assert recall.handoff.relevant_memory_keys == ["a1"]
 
     async def test_rules_widen_the_window_before_abstaining(self, library: Library) -> None:
         recaller = Recaller(library, ANN, clock=lambda: NOW)
-        recalled = await recaller.recall(
-            "What did I tell you about the zeppelin hangar last month?"
-        )
-        assert len(recalled.queries) > 1
-        assert recalled.abstained
+        recall = await recaller.recall("What did I tell you about the zeppelin hangar last month?")
+        assert len(recall.queries) > 1
+        assert recall.abstained
 
     async def test_recall_without_stored_data_calls_no_model(self, library: Library) -> None:
-        recalled = await Recaller(library, Scope("nobody")).recall(REQUEST)
-        assert recalled.usage["model_calls"] == recalled.usage["tool_calls"] == 0
+        recall = await Recaller(library, Scope("nobody")).recall(REQUEST)
+        assert recall.usage["model_calls"] == recall.usage["tool_calls"] == 0
 
 
 async def test_failure_is_not_reported_as_no_result(
@@ -120,43 +118,43 @@ async def test_failure_is_not_reported_as_no_result(
         (ANN, REQUEST, "could not be searched"),
         (LIN, REQUEST_ZH, "无法搜索"),
     ):
-        recalled = await Recaller(library, scope, clock=lambda: NOW).recall(request)
-        assert not recalled.abstained
-        assert not recalled.memories
-        assert not recalled.handoff.success or recalled.handoff.search_summary
-        text = recalled.handoff.search_summary + write_block(recalled)
+        recall = await Recaller(library, scope, clock=lambda: NOW).recall(request)
+        assert not recall.abstained
+        assert not recall.memories
+        assert not recall.handoff.success or recall.handoff.search_summary
+        text = recall.handoff.search_summary + write_block(recall)
         assert words in text or "fail" in text.lower() or "失败" in text
 
 
 class TestLimits:
     async def test_limit_keeps_evidence_keys(self, library: Library) -> None:
-        recalled = await play(
+        recall = await run_recall(
             library, search("database config port pool"), limits=Limits(model_calls=1)
         )
-        assert recalled.stop_reason is StopReason.MODEL_CALLS
-        recalled = await play(
+        assert recall.stop_reason is StopReason.MODEL_CALLS
+        recall = await run_recall(
             library, calls(search("database config port pool"), search("garden plan tomatoes")),
             say("no"), limits=Limits(model_calls=2),
         )  # fmt: skip
-        keys = recalled.handoff.relevant_memory_keys
+        keys = recall.handoff.relevant_memory_keys
         assert keys
-        assert [memory.memory_key for memory in recalled.memories] == keys
-        assert set(keys) < set(recalled.keys_seen)  # not simply all that was seen
+        assert [memory.memory_key for memory in recall.memories] == keys
+        assert set(keys) < set(recall.keys_seen)  # not every key that was seen
 
     async def test_handoff_without_keys_has_no_evidence(self, library: Library) -> None:
-        recalled = await play(library, search(), hand_off(confidence=0.3))
-        assert recalled.memories == []
+        recall = await run_recall(library, search(), hand_off(confidence=0.3))
+        assert recall.memories == []
 
 
 class TestIds:
     async def test_unseen_keys_are_dropped(self, library: Library) -> None:
-        recalled = await play(library, search("dinner", limit=1), hand_off("a3", "a1"))
-        assert recalled.handoff.relevant_memory_keys == ["a3"]
-        assert recalled.keys_dropped == ["a1"]
+        recall = await run_recall(library, search("dinner", limit=1), hand_off("a3", "a1"))
+        assert recall.handoff.relevant_memory_keys == ["a3"]
+        assert recall.keys_dropped == ["a1"]
 
     async def test_calls_next_to_the_handoff_are_run(self, library: Library) -> None:
-        recalled = await play(library, calls(search(), hand_off("a1"), detail("a3")))
-        assert [(r["tool"], r["error"]) for r in results(recalled)] == [
+        recall = await run_recall(library, calls(search(), hand_off("a1"), detail("a3")))
+        assert [(r["tool"], r["error"]) for r in tool_results(recall)] == [
             ("search_memories", None),
             ("handoff", None),
             ("get_memory_detail", "not_run"),
@@ -164,11 +162,11 @@ class TestIds:
 
 
 async def test_handoff_with_evidence_is_not_abstention(library: Library) -> None:
-    recalled = await play(
+    recall = await run_recall(
         library, search(), hand_off("a1", needs_more_info=True, follow_up_question="This one?")
     )
-    assert not recalled.abstained
-    assert recalled.handoff.follow_up_question == "This one?"
+    assert not recall.abstained
+    assert recall.handoff.follow_up_question == "This one?"
 
 
 COUNTED_FROM: tuple[tuple[str, str, str | None, str], ...] = (
@@ -191,10 +189,10 @@ class TestDates:
             ts=datetime(2023, 5, 2, tzinfo=UTC),
         )
         await library.add_messages(ANN, [message])
-        recalled = await play(library, search("boat"), hand_off("trip"))
-        (time,) = [t for t in recalled.memories[0].times if t.words == "last year"]
+        recall = await run_recall(library, search("boat"), hand_off("trip"))
+        (time,) = [t for t in recall.memories[0].times if t.words == "last year"]
         assert time.start == datetime(2022, 1, 1, tzinfo=UTC)
-        assert '"last year":"2022-01-01"' in write_block(recalled)
+        assert '"last year":"2022-01-01"' in write_block(recall)
 
     def test_times_are_relative_to_the_request(self) -> None:
         def check(case: tuple[str, str, str | None, str]) -> None:
@@ -212,9 +210,9 @@ class TestDates:
     async def test_as_of_replaces_the_current_time(self, library: Library) -> None:
         client = ScriptedClient([search("garden", time_range_days=3), hand_off()])
         recaller = Recaller(library, ANN, client)
-        recalled = await recaller.recall(REQUEST, as_of=datetime(2026, 3, 4, tzinfo=UTC))
-        found = {item["memory_key"] for item in results(recalled)[0]["output"]["results"]}
-        assert found == {"a4", "a5"}
+        recall = await recaller.recall(REQUEST, as_of=datetime(2026, 3, 4, tzinfo=UTC))
+        keys = {item["memory_key"] for item in tool_results(recall)[0]["output"]["results"]}
+        assert keys == {"a4", "a5"}
         assert '"now":"2026-03-04T00:00:00+00:00"' in str(client.requests[0].messages[1].content)
 
     @on_both_engines
@@ -228,39 +226,37 @@ class TestDates:
             ]
         )
         recaller = Recaller(library, ANN, client)
-        recalled = await recaller.recall(REQUEST, as_of=datetime(2026, 2, 20, tzinfo=UTC))
-        assert set(recalled.keys_seen) <= {"a1", "a2", "a3"}
-        assert results(recalled)[1]["error"] == "not_found"
+        recall = await recaller.recall(REQUEST, as_of=datetime(2026, 2, 20, tzinfo=UTC))
+        assert set(recall.keys_seen) <= {"a1", "a2", "a3"}
+        assert tool_results(recall)[1]["error"] == "not_found"
 
 
 @on_both_engines
 class TestScope:
     async def test_fallback_keeps_the_scope(self, library: Library) -> None:
         client = ScriptedClient([fail("authentication")])
-        recalled = await Recaller(library, ANN, client, clock=lambda: NOW).recall(
-            "端口 5433 数据库"
-        )
-        assert not {"l1", "l2", "l3", "l4"} & set(recalled.keys_seen)
+        recall = await Recaller(library, ANN, client, clock=lambda: NOW).recall("端口 5433 数据库")
+        assert not {"l1", "l2", "l3", "l4"} & set(recall.keys_seen)
 
     async def test_detail_is_limited_to_the_scope(self, library: Library) -> None:
-        recalled = await play(library, detail("l1"), hand_off("l1"))
-        assert recalled.keys_seen == []
+        recall = await run_recall(library, detail("l1"), hand_off("l1"))
+        assert recall.keys_seen == []
 
     async def test_bound_agent_filters_search_and_detail(self, library: Library) -> None:
         other = Scope("ann", agent_id="other")
         memory = NewMemory(memory_key="theirs", content="database config of the other agent")
         await library.add_memories(other, [memory], origin=Origin.USER, actor="test")
-        recalled = await play(
+        recall = await run_recall(
             library, search(limit=10), detail("a1"), hand_off("a1", "theirs"), scope=other
         )
-        assert recalled.keys_seen == ["theirs"]
+        assert recall.keys_seen == ["theirs"]
 
 
 @on_both_engines
 async def test_filters_apply_in_every_mode(library: Library) -> None:
     async def check(mode: str) -> None:
         narrow: dict[str, Any] = {"since": "2026-03-01", "role": "assistant", "limit": 10}
-        recalled = await play(
+        recall = await run_recall(
             library,
             calls(
                 search("fence tomatoes port", search_mode=mode, **narrow),
@@ -268,8 +264,8 @@ async def test_filters_apply_in_every_mode(library: Library) -> None:
             ),
             hand_off(),
         )
-        assert results(recalled)[1]["output"]["relaxed"] == ["zqx"]
-        for result in results(recalled)[:2]:
+        assert tool_results(recall)[1]["output"]["relaxed"] == ["zqx"]
+        for result in tool_results(recall)[:2]:
             assert {item["memory_key"] for item in result["output"]["results"]} == {"a5"}
 
     await check_each_async(["keyword", "semantic", "hybrid"], check)
@@ -277,19 +273,19 @@ async def test_filters_apply_in_every_mode(library: Library) -> None:
 
 class TestBudgets:
     async def test_large_hit_does_not_crowd_out_others(self, library: Library) -> None:
-        giant = NewMemory(memory_key="giant", content="database config " * 6_000)
-        await library.add_memories(ANN, [giant], origin=Origin.USER, actor="test")
-        recalled = await play(library, search(limit=3), hand_off("giant", "a1"))
-        text = results(recalled)[0]["text"]
+        large_memory = NewMemory(memory_key="giant", content="database config " * 6_000)
+        await library.add_memories(ANN, [large_memory], origin=Origin.USER, actor="test")
+        recall = await run_recall(library, search(limit=3), hand_off("giant", "a1"))
+        text = tool_results(recall)[0]["text"]
         assert len(text) < 3_000
         assert text.count("memory_key") == 3
-        assert "giant" in write_block(recalled)
-        assert "a1" in write_block(recalled)
+        assert "giant" in write_block(recall)
+        assert "a1" in write_block(recall)
 
     async def test_explicit_zero_overrides_the_default(self, library: Library) -> None:
-        recalled = await play(library, search(min_relevance_score=0), hand_off())
-        assert recalled.queries[0].arguments["min_relevance_score"] == 0
-        assert recalled.queries[0].returned
+        recall = await run_recall(library, search(min_relevance_score=0), hand_off())
+        assert recall.queries[0].arguments["min_relevance_score"] == 0
+        assert recall.queries[0].returned
 
     def test_quota_error_is_not_an_overflow(self) -> None:
         assert classify_failure(429, "You exceeded your current quota of tokens") == "quota"
@@ -297,12 +293,12 @@ class TestBudgets:
 
 
 async def test_forced_handoff_includes_each_search(library: Library) -> None:
-    many = [
+    memories = [
         NewMemory(memory_key=f"db{n}", content=f"database config port pool number {n}")
         for n in range(6)
     ]
-    await library.add_memories(ANN, many, origin=Origin.USER, actor="test")
-    recalled = await play(
+    await library.add_memories(ANN, memories, origin=Origin.USER, actor="test")
+    recall = await run_recall(
         library,
         calls(
             search("database config port pool number", limit=6),
@@ -311,7 +307,7 @@ async def test_forced_handoff_includes_each_search(library: Library) -> None:
         say("no"),
         limits=Limits(model_calls=2),
     )
-    assert "a4" in recalled.handoff.relevant_memory_keys
+    assert "a4" in recall.handoff.relevant_memory_keys
 
 
 class TestOrder:
@@ -330,8 +326,8 @@ class TestOrder:
         assert b"handoff" in traces.pop()
 
     async def test_memory_evidence_has_its_sources(self, library: Library) -> None:
-        recalled = await play(library, search("dark mode"), hand_off("pref"))
-        assert [source.memory_key for source in recalled.memories[0].sources] == ["a1"]
+        recall = await run_recall(library, search("dark mode"), hand_off("pref"))
+        assert [source.memory_key for source in recall.memories[0].sources] == ["a1"]
 
 
 _RECALL = """
@@ -363,18 +359,18 @@ class TestLanguage:
         assert needs_recall("上次方案", ()).needed
 
     async def test_short_chinese_queries_are_searched(self, library: Library) -> None:
-        recalled = await Recaller(library, LIN, clock=lambda: NOW).recall("上次方案")
-        assert recalled.queries
-        assert "l3" in recalled.keys_seen
+        recall = await Recaller(library, LIN, clock=lambda: NOW).recall("上次方案")
+        assert recall.queries
+        assert "l3" in recall.keys_seen
 
     async def test_language_is_the_same_in_every_call(self, library: Library) -> None:
         client = ScriptedClient([search("方案"), say("not now")])
-        recalled = await play(
+        recall = await run_recall(
             library, client=client, messages="上次方案", scope=LIN, limits=Limits(model_calls=2)
         )
         assert "最后一次回答" in str(client.requests[1].messages[-1].content)
-        assert "停止" in recalled.handoff.reason
-        assert "记忆搜索完成" in recalled.handoff.message
+        assert "停止" in recall.handoff.reason
+        assert "记忆搜索完成" in recall.handoff.message
 
 
 class TestParents:
@@ -399,5 +395,5 @@ class TestParents:
         assert client.remaining == 0
 
     async def test_unknown_tool_returns_an_error(self, library: Library) -> None:
-        recalled = await play(library, call("lookup"), search(), hand_off("a1"))
-        assert recalled.stop_reason is StopReason.HANDOFF
+        recall = await run_recall(library, call("lookup"), search(), hand_off("a1"))
+        assert recall.stop_reason is StopReason.HANDOFF

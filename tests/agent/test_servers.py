@@ -39,37 +39,37 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
         yield running
 
 
-def calling(name: str, arguments: dict[str, Any], number: int, **more: Any) -> Reply:
-    return tool_call(name, json.dumps(arguments, ensure_ascii=False), f"srv_{number}", **more)
+def tool_reply(name: str, arguments: dict[str, Any], number: int, **fields: Any) -> Reply:
+    return tool_call(name, json.dumps(arguments, ensure_ascii=False), f"srv_{number}", **fields)
 
 
-def ours(server: ModelServer) -> ChatCompletionClient:
+def memrecall_client(server: ModelServer) -> ChatCompletionClient:
     client = make_client(Settings(model="deepseek-chat", base_url=server.url, api_key="k"))
     assert client is not None
     return client
 
 
-def autogens(server: ModelServer) -> ChatCompletionClient:
+def autogen_client(server: ModelServer) -> ChatCompletionClient:
     return OpenAIChatCompletionClient(
         model="tiny", base_url=server.url, api_key="k", model_info=INFO
     )
 
 
-@pytest.mark.parametrize("make", [ours, autogens])
+@pytest.mark.parametrize("make", [memrecall_client, autogen_client])
 async def test_recall_over_http(library: Library, server: ModelServer, make: Any) -> None:
     search = {"query": "数据库配置", "min_relevance_score": 0.0}
     server.play(
-        calling("search_memories", search, 1),
-        calling("get_memory_detail", {"memory_key": "l1"}, 2),
-        calling("handoff", {**HANDOFF, "relevant_memory_keys": ["l1"]}, 3),
+        tool_reply("search_memories", search, 1),
+        tool_reply("get_memory_detail", {"memory_key": "l1"}, 2),
+        tool_reply("handoff", {**HANDOFF, "relevant_memory_keys": ["l1"]}, 3),
     )
     client = make(server)
-    recalled = await Recaller(library, LIN, client, clock=lambda: NOW).recall(REQUEST_ZH)
+    recall = await Recaller(library, LIN, client, clock=lambda: NOW).recall(REQUEST_ZH)
     await client.close()
 
-    assert recalled.stop_reason is StopReason.HANDOFF
-    assert recalled.handoff.relevant_memory_keys == ["l1"]
-    assert recalled.usage["prompt_tokens"] == 21
+    assert recall.stop_reason is StopReason.HANDOFF
+    assert recall.handoff.relevant_memory_keys == ["l1"]
+    assert recall.usage["prompt_tokens"] == 21
     first, second, third = server.requests
     assert [message["role"] for message in third["messages"]] == [
         *("system", "user", "assistant", "tool", "assistant", "tool", "user")
@@ -78,8 +78,8 @@ async def test_recall_over_http(library: Library, server: ModelServer, make: Any
     assert first["tools"] == second["tools"] == third["tools"]
     assert third["messages"][: len(second["messages"]) - 1] == second["messages"][:-1]
     assert first["tool_choice"] == "required"
-    sent = [tool["function"]["parameters"] for tool in first["tools"]]
-    assert sent == [schema["parameters"] for schema in function_schemas(Interface.RECALL, "zh")]
+    schemas = [tool["function"]["parameters"] for tool in first["tools"]]
+    assert schemas == [schema["parameters"] for schema in function_schemas(Interface.RECALL, "zh")]
     assert "l1" in third["messages"][3]["content"]
     assert "端口" in third["messages"][5]["content"]
 
@@ -89,12 +89,14 @@ async def test_thoughts_are_returned_to_the_model_and_traced(
 ) -> None:
     search = {"query": "数据库配置", "min_relevance_score": 0.0}
     server.play(
-        calling("search_memories", search, 1, reasoning_content="先找配置"),
-        calling("handoff", HANDOFF, 2),
+        tool_reply("search_memories", search, 1, reasoning_content="先找配置"),
+        tool_reply("handoff", HANDOFF, 2),
     )
-    recalled = await Recaller(library, LIN, ours(server), clock=lambda: NOW).recall(REQUEST_ZH)
+    recall = await Recaller(library, LIN, memrecall_client(server), clock=lambda: NOW).recall(
+        REQUEST_ZH
+    )
     assert server.requests[1]["messages"][2]["reasoning_content"] == "先找配置"
-    events = recalled.trace.events
+    events = recall.trace.events
     thoughts = [event.text for event in events if isinstance(event, ThoughtEvent)]
     assert thoughts == ["先找配置"]
 
@@ -111,11 +113,13 @@ async def test_server_without_tool_support_falls_back_to_rules(
     library: Library, server: ModelServer, replies: list[Reply], reason: StopReason
 ) -> None:
     server.play(*replies)
-    recalled = await Recaller(library, LIN, ours(server), clock=lambda: NOW).recall(REQUEST_ZH)
-    assert recalled.stop_reason is reason
-    assert recalled.fallback == reason
-    assert recalled.judged
-    assert "l1" in recalled.keys_seen
+    recall = await Recaller(library, LIN, memrecall_client(server), clock=lambda: NOW).recall(
+        REQUEST_ZH
+    )
+    assert recall.stop_reason is reason
+    assert recall.fallback == reason
+    assert recall.judged
+    assert "l1" in recall.keys_seen
 
 
 async def test_server_without_tools_answers_by_json_schema(
@@ -127,8 +131,8 @@ async def test_server_without_tools_answers_by_json_schema(
         text(json.dumps({"tool": "handoff", "arguments": HANDOFF})),
     )
     settings = Settings(model="tiny", base_url=server.url, tool_calls="json")
-    recalled = await Recaller(library, LIN, make_client(settings)).recall(REQUEST_ZH)
-    assert recalled.stop_reason is StopReason.HANDOFF
-    assert len(recalled.queries) == 1
+    recall = await Recaller(library, LIN, make_client(settings)).recall(REQUEST_ZH)
+    assert recall.stop_reason is StopReason.HANDOFF
+    assert len(recall.queries) == 1
     assert "tools" not in server.requests[0]
     assert server.requests[0]["response_format"]["type"] == "json_schema"

@@ -24,7 +24,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.server.mcp.server import describe_tool, make_context
 from memrecall.server.rpc.methods import dispatcher
 
-from .recall_helpers import ANN, play
+from .recall_helpers import ANN, run_recall
 
 SNAPSHOT = json.loads(Path(__file__).with_name("tool_schemas.json").read_text("utf-8"))
 PROMPTS = Path(__file__).parents[2] / "prompts"
@@ -108,9 +108,9 @@ class TestRemember:
     async def test_mcp_and_autogen_deduplicate_alike(self, library: Library) -> None:
         context = mcp_context(library)
         first = await run_autogen(library, "remember", text="Ann's cat is called Miso")
-        again = await run_autogen(library, "remember", text="Ann's cat is called Miso")
+        second = await run_autogen(library, "remember", text="Ann's cat is called Miso")
         by_mcp = await run_mcp(context, "remember", content="Ann's cat is called Miso")
-        assert first["memory_key"] == again["memory_key"] == by_mcp["memory_key"]
+        assert first["memory_key"] == second["memory_key"] == by_mcp["memory_key"]
         new = await run_mcp(context, "remember", content="Ann's dog is called Udon")
         assert new == await run_mcp(context, "remember", content="Ann's dog is called Udon")
         repeated = await run_autogen(library, "remember", text="Ann's dog is called Udon")
@@ -168,25 +168,25 @@ class TestFunc:
         granted = await expand(library, ANN.with_session("talk"), arguments)
         assert isinstance(granted, models.ExpandContextWindowOutput)
         assert (granted.approved, granted.new_size, granted.iteration) == (True, 4, 2)
-        refused = await expand(library, ANN, arguments)
-        assert isinstance(refused, models.ExpandContextWindowOutput)
-        assert not refused.approved
-        done = await MEMRECALL_TOOLS["handoff"]["func"](
+        refusal = await expand(library, ANN, arguments)
+        assert isinstance(refusal, models.ExpandContextWindowOutput)
+        assert not refusal.approved
+        handoff = await MEMRECALL_TOOLS["handoff"]["func"](
             library,
             ANN,
             models.HandoffInput(
                 reason="r", search_summary="s", relevant_memory_keys=["a1"], confidence=0.9
             ),
         )
-        assert isinstance(done, models.HandoffOutput)
-        assert "- a1" in done.message
+        assert isinstance(handoff, models.HandoffOutput)
+        assert "- a1" in handoff.message
 
     async def test_language_follows_the_arguments(self, library: Library) -> None:
-        done = await MEMRECALL_TOOLS["handoff"]["func"](
+        handoff = await MEMRECALL_TOOLS["handoff"]["func"](
             library, ANN, models.HandoffInput(reason="找到了", search_summary="好", confidence=1)
         )
-        assert isinstance(done, models.HandoffOutput)
-        assert done.message.startswith("## 记忆搜索完成")
+        assert isinstance(handoff, models.HandoffOutput)
+        assert handoff.message.startswith("## 记忆搜索完成")
 
 
 class CountArguments(ToolInput):
@@ -233,12 +233,12 @@ class TestSixthTool:
     async def test_recall_loop(self, library: Library, sixth_tool: str) -> None:
         from memrecall.testing import call
 
-        from .recall_helpers import hand_off, results
+        from .recall_helpers import hand_off, tool_results
 
         names = [schema["name"] for schema in function_schemas(Interface.RECALL, "zh")]
         assert names[-1] == sixth_tool
-        recalled = await play(library, call(sixth_tool, text="tea"), hand_off())
-        assert results(recalled)[0]["output"] == {"letters": 3, "user": "ann"}
+        recall = await run_recall(library, call(sixth_tool, text="tea"), hand_off())
+        assert tool_results(recall)[0]["output"] == {"letters": 3, "user": "ann"}
 
     async def test_rpc(self, library: Library, sixth_tool: str) -> None:
         assert sixth_tool in tools_for(Interface.RPC)

@@ -25,10 +25,10 @@ from .recall_helpers import (
     detail,
     hand_off,
     on_both_engines,
-    play,
-    results,
+    run_recall,
     search,
-    talk,
+    tool_results,
+    user_messages,
 )
 
 TRUSTED = Scope("ann", permissions=frozenset({Permission.SENSITIVE}))
@@ -57,7 +57,7 @@ class TestRegistry:
             5,
             0.5,
         )
-        for wrong in (
+        for fields in (
             {"limit": 0},
             {"limit": 11},
             {"time_range_days": 0},
@@ -66,10 +66,10 @@ class TestRegistry:
             {"search_mode": "magic"},
         ):
             with pytest.raises(ValidationError):
-                SearchMemoriesInput.model_validate({"query": "x", **wrong})
-        done = HandoffInput(reason="r", search_summary="s", confidence=1.0)
-        assert (done.iteration_used, done.context_window_used) == (1, 5)
-        assert (done.relevant_memory_keys, done.needs_more_info) == ([], False)
+                SearchMemoriesInput.model_validate({"query": "x", **fields})
+        handoff = HandoffInput(reason="r", search_summary="s", confidence=1.0)
+        assert (handoff.iteration_used, handoff.context_window_used) == (1, 5)
+        assert (handoff.relevant_memory_keys, handoff.needs_more_info) == ([], False)
 
     @pytest.mark.parametrize("language", ["en", "zh"])
     def test_schemas_are_cached_and_describe_arguments(self, language: Any) -> None:
@@ -77,10 +77,10 @@ class TestRegistry:
         assert function_schemas(Interface.RECALL, language) is schemas
         assert [schema["name"] for schema in schemas] == list(MEMRECALL_TOOLS)
         for schema in schemas:
-            for name, drawn in schema["parameters"]["properties"].items():
-                assert drawn["description"], name
-                assert "title" not in drawn
-                assert "anyOf" not in drawn
+            for name, argument in schema["parameters"]["properties"].items():
+                assert argument["description"], name
+                assert "title" not in argument
+                assert "anyOf" not in argument
         assert forced_handoff(language).schema is schemas[-1]
         names = {name for schema in schemas for name in schema["parameters"]["properties"]}
         assert not names & {"user_id", "agent_id", "session_id", "iteration_used"}
@@ -102,42 +102,42 @@ class TestRegistry:
 class TestSearch:
     @on_both_engines
     async def test_search_returns_memories_and_messages(self, library: Library) -> None:
-        recalled = await play(
+        recall = await run_recall(
             library, search("dark mode"), search("database config"), hand_off("pref", "a1")
         )
-        assert [memory.kind for memory in recalled.memories] == ["memory", "message"]
-        preference = recalled.memories[0]
+        assert [memory.kind for memory in recall.memories] == ["memory", "message"]
+        preference = recall.memories[0]
         assert preference.memory_type == "user_preference"
         assert [source.memory_key for source in preference.sources] == ["a1"]
 
     async def test_fourth_consecutive_search_is_refused_with_options(
         self, library: Library
     ) -> None:
-        recalled = await play(
+        recall = await run_recall(
             library,
             *(search(words) for words in ("database", "dinner", "garden", "fence")),
             detail("a1"),
             search("fence"),
             hand_off("a1"),
-            messages=talk(9),
+            messages=user_messages(9),
         )
-        refused = results(recalled)[3]
-        assert refused["error"] == "too_many_searches"
+        refusal = tool_results(recall)[3]
+        assert refusal["error"] == "too_many_searches"
         for word in ("get_memory_detail", "expand_context_window", "handoff"):
-            assert word in refused["text"]
-        assert results(recalled)[5]["error"] is None  # another tool in between resets the count
-        assert recalled.stop_reason is StopReason.HANDOFF
+            assert word in refusal["text"]
+        assert tool_results(recall)[5]["error"] is None  # another tool in between resets the count
+        assert recall.stop_reason is StopReason.HANDOFF
 
     async def test_refusal_offers_only_possible_options(self, library: Library) -> None:
-        nothing = [search(f"zqx{n}", search_mode="keyword") for n in range(4)]
-        recalled = await play(library, *nothing, hand_off())
-        refused = results(recalled)[3]["text"]
-        assert "get_memory_detail" not in refused
-        assert "expand_context_window" not in refused
+        empty_searches = [search(f"zqx{n}", search_mode="keyword") for n in range(4)]
+        recall = await run_recall(library, *empty_searches, hand_off())
+        refusal = tool_results(recall)[3]["text"]
+        assert "get_memory_detail" not in refusal
+        assert "expand_context_window" not in refusal
 
     @on_both_engines
     async def test_filters(self, library: Library) -> None:
-        recalled = await play(
+        recall = await run_recall(
             library,
             calls(
                 search("fence", time_range_days=10),
@@ -150,7 +150,7 @@ class TestSearch:
         )
         hits = [
             {item["memory_key"] for item in result["output"].get("results", [])}
-            for result in results(recalled, "search_memories")
+            for result in tool_results(recall, "search_memories")
         ]
         assert hits[0] == {"a4", "a5", "a6", "pref"}
         assert hits[1] == {"a2", "a5"}
@@ -159,24 +159,24 @@ class TestSearch:
         assert hits[4] == {"a4", "a5"}
 
     async def test_filters_without_results_become_query_words(self, library: Library) -> None:
-        recalled = await play(
+        recall = await run_recall(
             library, search("garden", keywords=["fence-post"], limit=2), hand_off("a4")
         )
-        result = results(recalled)[0]
+        result = tool_results(recall)[0]
         assert result["output"]["relaxed"] == ["fence-post"]
         assert "fence-post" in result["text"]
-        assert recalled.handoff.relevant_memory_keys == ["a4"]
+        assert recall.handoff.relevant_memory_keys == ["a4"]
 
     @on_both_engines
     async def test_sensitive_memories_need_a_permission(self, library: Library) -> None:
-        plain = await play(library, search("database password"), hand_off("secret"))
+        plain = await run_recall(library, search("database password"), hand_off("secret"))
         assert plain.withheld == 1
         assert plain.keys_dropped == ["secret"]
-        assert results(plain)[0]["text"].count("sensitive") == 1
+        assert tool_results(plain)[0]["text"].count("sensitive") == 1
         assert "Withheld as sensitive" in plain.handoff.message
         assert "hunter2" not in plain.model_dump_json()
 
-        trusted = await play(
+        trusted = await run_recall(
             library, search("database password"), hand_off("secret"), scope=TRUSTED
         )
         assert trusted.withheld == 0
@@ -191,8 +191,8 @@ class TestSearch:
         keys = []
         for scope in (TRUSTED, ANN, TRUSTED):
             recaller = Recaller(library, scope, ScriptedClient(steps), caches=caches)
-            recalled = await recaller.recall(REQUEST)
-            keys.append(recalled.handoff.relevant_memory_keys)
+            recall = await recaller.recall(REQUEST)
+            keys.append(recall.handoff.relevant_memory_keys)
         assert keys == [["secret"], [], ["secret"]]
 
     @on_both_engines
@@ -205,21 +205,21 @@ class TestSearch:
             memory = NewMemory(memory_key=key, content=f"database config {key}")
             await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
             client = ScriptedClient([search(limit=10), hand_off(key)])
-            recalled = await Recaller(library, ANN, client, caches=caches).recall(REQUEST)
-            assert recalled.handoff.relevant_memory_keys == [key]
+            recall = await Recaller(library, ANN, client, caches=caches).recall(REQUEST)
+            assert recall.handoff.relevant_memory_keys == [key]
 
     @on_both_engines
     async def test_tools_cannot_reach_another_user(self, library: Library) -> None:
-        recalled = await play(
+        recall = await run_recall(
             library, search("数据库配置", limit=10), detail("l1"), hand_off("l1", "l2")
         )
-        assert recalled.handoff.relevant_memory_keys == []
-        assert results(recalled)[1]["error"] == "not_found"
-        assert "连接池" not in "".join(result["text"] for result in results(recalled))
+        assert recall.handoff.relevant_memory_keys == []
+        assert tool_results(recall)[1]["error"] == "not_found"
+        assert "连接池" not in "".join(result["text"] for result in tool_results(recall))
 
     async def test_long_query_is_truncated_with_a_note(self, library: Library) -> None:
-        recalled = await play(library, search("database " * 200), hand_off("a1"))
-        assert "first 1000 characters" in results(recalled)[0]["text"]
+        recall = await run_recall(library, search("database " * 200), hand_off("a1"))
+        assert "first 1000 characters" in tool_results(recall)[0]["text"]
 
     async def test_results_stay_within_their_size(self, library: Library) -> None:
         memories = [
@@ -232,10 +232,10 @@ class TestSearch:
             for n in range(12)
         ]
         await library.add_memories(LIN, memories, origin=Origin.USER, actor="test")
-        recalled = await play(
+        recall = await run_recall(
             library, search("数据库配置", limit=10), hand_off(), messages=REQUEST_ZH, scope=LIN
         )
-        result = results(recalled)[0]
+        result = tool_results(recall)[0]
         assert len(result["text"]) < 3_000
         assert "截短" in result["text"]
         assert result["text"].count("memory_key") == 10
@@ -244,11 +244,13 @@ class TestSearch:
 
 @on_both_engines
 async def test_trace_omits_contents_of_sensitive_recalls(library: Library) -> None:
-    recalled = await play(library, search("database password"), hand_off("secret"), scope=TRUSTED)
-    assert "hunter2" in recalled.model_dump_json()
-    stored = await library.store.traces(ANN).get(recalled.trace.trace_id)
-    assert "hunter2" not in str(stored.body)
-    assert stored.body["handoff"]["relevant_memory_keys"] == ["secret"]
+    recall = await run_recall(
+        library, search("database password"), hand_off("secret"), scope=TRUSTED
+    )
+    assert "hunter2" in recall.model_dump_json()
+    trace = await library.store.traces(ANN).get(recall.trace.trace_id)
+    assert "hunter2" not in str(trace.body)
+    assert trace.body["handoff"]["relevant_memory_keys"] == ["secret"]
 
 
 class TestFailures:
@@ -256,28 +258,28 @@ class TestFailures:
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _fail_search(monkeypatch, StorageError("disk gone"), times=1)
-        recalled = await play(library, search(), hand_off("a1"))
-        assert results(recalled)[0]["error"] is None
+        recall = await run_recall(library, search(), hand_off("a1"))
+        assert tool_results(recall)[0]["error"] is None
 
     async def test_storage_failure_is_not_an_empty_result(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _fail_search(monkeypatch, StorageError("disk gone"), times=99)
-        recalled = await play(library, search(), search("dinner"))
-        assert results(recalled)[0]["error"] == "storage"
-        assert recalled.stop_reason is StopReason.STORAGE_FAILED
-        assert not recalled.abstained
-        assert not recalled.handoff.success
-        assert "does not mean that there is nothing" in recalled.handoff.search_summary
+        recall = await run_recall(library, search(), search("dinner"))
+        assert tool_results(recall)[0]["error"] == "storage"
+        assert recall.stop_reason is StopReason.STORAGE_FAILED
+        assert not recall.abstained
+        assert not recall.handoff.success
+        assert "does not mean that there is nothing" in recall.handoff.search_summary
 
     async def test_unexpected_error_becomes_an_internal_failure(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _fail_search(monkeypatch, ZeroDivisionError("oops"), times=1)
-        recalled = await play(library, search(), search("database"), hand_off("a1"))
-        assert results(recalled)[0]["error"] == "internal"
-        assert "ZeroDivisionError" in results(recalled)[0]["text"]
-        assert recalled.handoff.relevant_memory_keys == ["a1"]
+        recall = await run_recall(library, search(), search("database"), hand_off("a1"))
+        assert tool_results(recall)[0]["error"] == "internal"
+        assert "ZeroDivisionError" in tool_results(recall)[0]["text"]
+        assert recall.handoff.relevant_memory_keys == ["a1"]
 
     @pytest.mark.concurrent
     async def test_hanging_tool_times_out(
@@ -289,9 +291,9 @@ class TestFailures:
             await asyncio.Event().wait()
 
         monkeypatch.setattr(Library, "search", hang)
-        recalled = await play(library, search(), hand_off(), tool_seconds=0.1)
-        assert results(recalled)[0]["error"] == "timeout"
-        assert "keyword" in results(recalled)[0]["text"]
+        recall = await run_recall(library, search(), hand_off(), tool_seconds=0.1)
+        assert tool_results(recall)[0]["error"] == "timeout"
+        assert "keyword" in tool_results(recall)[0]["text"]
 
     async def test_search_without_embedder_falls_back_to_keywords(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
@@ -300,25 +302,25 @@ class TestFailures:
             raise EmbedderFailed("the model file is gone")
 
         monkeypatch.setattr(type(library.embedder), "embed", broken)
-        recalled = await play(
+        recall = await run_recall(
             library,
             search("database", search_mode="semantic"),
             search("database", search_mode="hybrid"),
             hand_off("a1"),
         )
-        assert results(recalled)[0]["error"] == "embedder"
-        assert "search_mode keyword" in results(recalled)[0]["text"]
-        assert recalled.handoff.relevant_memory_keys == ["a1"]
-        assert any("keywords only" in note for note in recalled.degraded)
+        assert tool_results(recall)[0]["error"] == "embedder"
+        assert "search_mode keyword" in tool_results(recall)[0]["text"]
+        assert recall.handoff.relevant_memory_keys == ["a1"]
+        assert any("keywords only" in note for note in recall.degraded)
 
 
 def _fail_search(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) -> None:
     real = Library.search
-    left = [times]
+    remaining = [times]
 
     async def search_or_fail(self: Library, *arguments: Any) -> Any:
-        if left[0]:
-            left[0] -= 1
+        if remaining[0]:
+            remaining[0] -= 1
             raise error
         return await real(self, *arguments)
 
@@ -328,20 +330,20 @@ def _fail_search(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) 
 class TestDetail:
     @on_both_engines
     async def test_detail_shows_neighbors_that_can_be_handed_off(self, library: Library) -> None:
-        recalled = await play(library, search("garden", limit=1), detail("a4"), hand_off("a5"))
-        result = results(recalled)[1]["output"]
-        assert [near["memory_key"] for near in result["after"]] == ["a5", "a6"]
-        assert recalled.handoff.relevant_memory_keys == ["a5"]
-        assert recalled.memories[0].relevance_score is None
+        recall = await run_recall(library, search("garden", limit=1), detail("a4"), hand_off("a5"))
+        result = tool_results(recall)[1]["output"]
+        assert [neighbor["memory_key"] for neighbor in result["after"]] == ["a5", "a6"]
+        assert recall.handoff.relevant_memory_keys == ["a5"]
+        assert recall.memories[0].relevance_score is None
 
     async def test_long_content_is_truncated_with_a_note(self, library: Library) -> None:
         memory = NewMemory(memory_key="long", content="database " * 5_000)
         await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
-        recalled = await play(library, detail("long"), hand_off("long"))
-        result = results(recalled)[0]
+        recall = await run_recall(library, detail("long"), hand_off("long"))
+        result = tool_results(recall)[0]
         assert len(result["text"]) < 5_000
         assert "4000 of 45000 characters" in result["text"]
-        assert len(recalled.memories[0].content) == 45_000
+        assert len(recall.memories[0].content) == 45_000
 
 
 class TestKeywords:
@@ -353,40 +355,40 @@ class TestKeywords:
         client = ScriptedClient(
             [call("extract_search_keywords", query="database config"), say(answer), hand_off()]
         )
-        recalled = await play(library, client=client)
-        result = results(recalled)[0]["output"]
+        recall = await run_recall(library, client=client)
+        result = tool_results(recall)[0]["output"]
         assert [word["type"] for word in result["keywords"]] == ["entity", "concept"]
         assert result["expanded_query"] == "db"
-        assert recalled.usage["model_calls"] == 3
+        assert recall.usage["model_calls"] == 3
         question = client.requests[1].messages[-1]
         assert isinstance(question, UserMessage)
         assert '"query":"database config"' in str(question.content)
 
     async def test_invalid_json_is_requested_again(self, library: Library) -> None:
-        recalled = await play(
+        recall = await run_recall(
             library,
             call("extract_search_keywords", query="database config"),
             say("Sure! The keywords are many."),
             say('{"keywords": [{"keyword": "database", "weight": 1, "type": "entity"}]}'),
             hand_off(),
         )
-        assert results(recalled)[0]["output"]["keywords"][0]["keyword"] == "database"
+        assert tool_results(recall)[0]["output"]["keywords"][0]["keyword"] == "database"
 
     async def test_repeated_invalid_json_falls_back_to_rules(self, library: Library) -> None:
-        recalled = await play(
+        recall = await run_recall(
             library,
             call("extract_search_keywords", query="database config"),
             say("Sure!"),
             say("Really sure!"),
             hand_off(),
         )
-        result = results(recalled)[0]["output"]
+        result = tool_results(recall)[0]["output"]
         assert {word["keyword"] for word in result["keywords"]} == {"database", "config"}
         assert "made by rules" in result["message"]
 
     async def test_model_expands_queries_once_if_enabled(self, library: Library) -> None:
         answer = say('{"keywords": [{"keyword": "trout", "weight": 1, "type": "entity"}]}')
-        recalled = await play(
+        recall = await run_recall(
             library,
             search("that fish place"),
             answer,
@@ -394,9 +396,9 @@ class TestKeywords:
             hand_off("a3"),
             expand_with_model=True,
         )
-        assert results(recalled)[0]["output"]["search_query_expanded"] == "trout"
-        assert results(recalled)[1]["output"]["search_query_expanded"] == "trout"
-        assert recalled.handoff.relevant_memory_keys == ["a3"]
+        assert tool_results(recall)[0]["output"]["search_query_expanded"] == "trout"
+        assert tool_results(recall)[1]["output"]["search_query_expanded"] == "trout"
+        assert recall.handoff.relevant_memory_keys == ["a3"]
 
 
 async def test_chinese_recall_answers_in_chinese(library: Library) -> None:
@@ -412,9 +414,9 @@ async def test_chinese_recall_answers_in_chinese(library: Library) -> None:
             ),
         ]
     )
-    recalled = await play(library, client=client, messages=REQUEST_ZH, scope=LIN)
+    recall = await run_recall(library, client=client, messages=REQUEST_ZH, scope=LIN)
     assert "查找用户所指的内容" in str(client.requests[0].messages[0].content)
     assert "搜索该用户的记忆" in str(client.requests[0].tools)
-    assert "没有工具" in results(recalled)[1]["text"]
+    assert "没有工具" in tool_results(recall)[1]["text"]
     for section in ("信心度: 90%", "搜索总结", "相关性分析", "相关记忆标识", "需要进一步澄清"):
-        assert section in recalled.handoff.message
+        assert section in recall.handoff.message

@@ -24,8 +24,8 @@ WINDOW_EXPANSION = next(path for path in TRACES if path.name == "window_expansio
 
 
 def read_stored(path: Path) -> list[dict[str, Any]]:
-    stored: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["events"]
-    return stored
+    events: list[dict[str, Any]] = json.loads(path.read_text("utf-8"))["events"]
+    return events
 
 
 def read_events(path: Path) -> list[TraceEvent]:
@@ -89,21 +89,23 @@ def test_calls_become_finished_steps() -> None:
     def check(path: Path) -> None:
         events = read_events(path)
         iterations = build_timeline(events)
-        tools = [step for each in iterations for step in each.steps if step.kind == "tool"]
+        tools = [
+            step for iteration in iterations for step in iteration.steps if step.kind == "tool"
+        ]
         assert [step.name for step in tools] == [
             event.tool for event in events if isinstance(event, CallEvent)
         ]
         assert all(isinstance(step.event, ResultEvent) for step in tools)
         assert not any(step.is_running for step in tools)
         assert len(iterations) == max(event.iteration for event in events)
-        assert all(each.window for each in iterations)
+        assert all(iteration.window for iteration in iterations)
 
     check_each(TRACES, check, lambda path: path.name)
 
 
 def test_timeline_shows_growing_windows() -> None:
     iterations = build_timeline(read_events(WINDOW_EXPANSION))
-    assert [(each.iteration, each.window, each.shown) for each in iterations] == [
+    assert [(item.iteration, item.window, item.shown) for item in iterations] == [
         (1, 5, 5),
         (2, 10, 10),
     ]

@@ -33,9 +33,9 @@ def briefing(
     *,
     older: bool = False,
     iteration: int = 1,
-    more: Sequence[dict[str, Any]] = (),
+    extra_lines: Sequence[dict[str, Any]] = (),
 ) -> str:
-    """A briefing as the loop writes it."""
+    """Return a briefing as the loop writes it."""
     head = {
         "now": "2026-04-21T09:00:00+00:00",
         "weekday": "Tuesday",
@@ -45,8 +45,8 @@ def briefing(
         "window": len(messages),
         "older_messages": older,
     }
-    numbered = [{"n": n, **message} for n, message in enumerate(messages, 1)]
-    return "\n".join(json.dumps(line, ensure_ascii=False) for line in (head, *numbered, *more))
+    lines = [{"n": n, **message} for n, message in enumerate(messages, 1)]
+    return "\n".join(json.dumps(line, ensure_ascii=False) for line in (head, *lines, *extra_lines))
 
 
 def user(text: str) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def assistant(text: str) -> dict[str, Any]:
     return {"role": "assistant", "text": text}
 
 
-def hit(key: str, text: str, score: float = 0.9, **more: Any) -> dict[str, Any]:
+def hit(key: str, text: str, score: float = 0.9, **fields: Any) -> dict[str, Any]:
     return {
         "memory_key": key,
         "content_preview": text,
@@ -65,12 +65,12 @@ def hit(key: str, text: str, score: float = 0.9, **more: Any) -> dict[str, Any]:
         "created_at": "2026-04-01T10:00:00+00:00",
         "memory_type": "message",
         "role": "user",
-        **more,
+        **fields,
     }
 
 
-def search_answer(*hits: dict[str, Any], **more: Any) -> str:
-    answer = {"total_found": len(hits), "returned": len(hits), "results": list(hits), **more}
+def search_answer(*hits: dict[str, Any], **fields: Any) -> str:
+    answer = {"total_found": len(hits), "returned": len(hits), "results": list(hits), **fields}
     return json.dumps(answer, ensure_ascii=False)
 
 
@@ -82,7 +82,7 @@ def failed_search(code: str) -> str:
 
 @dataclass
 class SimulatedRecall:
-    """What the rule did: its calls in order, and the arguments of its handoff."""
+    """The result of a simulation: the rule's calls in order and its handoff arguments."""
 
     calls: list[RuleCall] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
@@ -98,10 +98,10 @@ class SimulatedRecall:
 
 
 def simulate(text: str, tool: Tool, *, tools: tuple[str, ...] = TOOLS) -> SimulatedRecall:
-    """Simulate one iteration; every breach of the loop's rules is an AssertionError."""
+    """Simulate one iteration; raise AssertionError if the rule breaks a limit of the loop."""
     messages: list[LLMMessage] = [UserMessage(content=text, source="memrecall")]
     recall = SimulatedRecall()
-    in_a_row = 0
+    consecutive = 0
     for turn in range(MOST_TURNS):
         forced = "handoff" if turn == MOST_TURNS - 1 else None
         request = RuleRequest("recall", "en", tuple(messages), tools, forced, True)
@@ -116,10 +116,10 @@ def simulate(text: str, tool: Tool, *, tools: tuple[str, ...] = TOOLS) -> Simula
             name = f"call_{len(recall.calls)}"
             if call.name == "search_memories":
                 assert call.arguments not in recall.accepted_searches, "a search was repeated"
-                in_a_row += 1
-                assert in_a_row <= 3, "four searches in a row"
+                consecutive += 1
+                assert consecutive <= 3, "four searches in a row"
             else:
-                in_a_row = 0
+                consecutive = 0
             recall.calls.append(call)
             if call.name == "handoff":
                 recall.handoff = call.arguments

@@ -1,4 +1,4 @@
-"""When a message needs a recall, and when it does not."""
+"""Which messages need a recall and which do not."""
 
 from memrecall.agent.offline.needs import needs_recall
 from tests.agent.offline import needs_examples as examples

@@ -1,4 +1,4 @@
-"""The recall prompt recall by rules: which step comes when, and how it ends."""
+"""The offline recall policy: the order of its steps and its handoffs."""
 
 import json
 
@@ -20,13 +20,13 @@ from tests.agent.offline.simulation import (
 DETAIL = json.dumps({"success": True})
 
 
-def tool(*searches: str, detail: str = DETAIL) -> Tool:
-    """Searches answer in order, the last one for ever."""
-    left = list(searches)
+def scripted_tools(*searches: str, detail: str = DETAIL) -> Tool:
+    """Return a tool that answers searches in order and repeats the last answer."""
+    remaining = list(searches)
 
     def answer(call: RuleCall) -> str:
         if call.name == "search_memories":
-            return left.pop(0) if len(left) > 1 else left[0]
+            return remaining.pop(0) if len(remaining) > 1 else remaining[0]
         if call.name == "expand_context_window":
             return json.dumps({"approved": True, "new_size": 10})
         return detail
@@ -41,7 +41,7 @@ TEN = search_answer(
 
 def test_first_search_is_the_question_without_politeness() -> None:
     recall = simulate(
-        briefing([user("please tell me what tiles I chose for the kitchen")]), tool(TEN)
+        briefing([user("please tell me what tiles I chose for the kitchen")]), scripted_tools(TEN)
     )
     first = recall.searches[0]
     assert first["query"] == "what tiles I chose for the kitchen"
@@ -67,7 +67,7 @@ def test_first_search_is_the_question_without_politeness() -> None:
     ],
 )
 def test_only_times_of_speech_filter_the_search(text: str, filters: dict[str, str]) -> None:
-    first = simulate(briefing([user(text)]), tool(TEN)).searches[0]
+    first = simulate(briefing([user(text)]), scripted_tools(TEN)).searches[0]
     assert {k: v for k, v in first.items() if k in ("since", "until", "role")}.items() >= (
         filters.items()
     )
@@ -76,7 +76,8 @@ def test_only_times_of_speech_filter_the_search(text: str, filters: dict[str, st
 
 def test_search_widens_step_by_step_until_a_follow_up_question() -> None:
     recall = simulate(
-        briefing([user("what did I say last Wednesday about zebras")]), tool(search_answer())
+        briefing([user("what did I say last Wednesday about zebras")]),
+        scripted_tools(search_answer()),
     )
     steps = [
         ("since" in search, search["min_relevance_score"], search.get("role"))
@@ -91,24 +92,29 @@ def test_search_widens_step_by_step_until_a_follow_up_question() -> None:
 
 
 def test_searches_of_earlier_iterations_are_not_repeated() -> None:
-    asked = [user("the zebras again")]
-    first = simulate(briefing(asked), tool(search_answer())).searches[0]
-    more = [{**first, "total_found": 0}]
-    second = simulate(briefing(asked, iteration=2, more=more), tool(search_answer())).searches
+    messages = [user("the zebras again")]
+    first = simulate(briefing(messages), scripted_tools(search_answer())).searches[0]
+    earlier_searches = [{**first, "total_found": 0}]
+    second = simulate(
+        briefing(messages, iteration=2, extra_lines=earlier_searches),
+        scripted_tools(search_answer()),
+    ).searches
     assert first not in second
 
 
 def test_hits_of_earlier_iterations_are_candidates() -> None:
-    known = hit("old", "the zebra enclosure is at the north gate")
-    text = briefing([user("where was the zebra enclosure?")], iteration=2, more=[known])
-    recall = simulate(text, tool(search_answer()))
+    earlier_hit = hit("old", "the zebra enclosure is at the north gate")
+    text = briefing(
+        [user("where was the zebra enclosure?")], iteration=2, extra_lines=[earlier_hit]
+    )
+    recall = simulate(text, scripted_tools(search_answer()))
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"] == ["old"]
 
 
 @pytest.mark.parametrize("text", ["那个东西", "do it like last time", "之前那个呢"])
 def test_bare_reference_expands_the_window(text: str) -> None:
-    recall = simulate(briefing([user(text)], older=True), tool(search_answer()))
+    recall = simulate(briefing([user(text)], older=True), scripted_tools(search_answer()))
     assert recall.expansion == {
         "reason": recall.thoughts[0],
         "current_size": 1,
@@ -117,17 +123,17 @@ def test_bare_reference_expands_the_window(text: str) -> None:
 
 
 def test_window_is_not_expanded_without_older_messages() -> None:
-    recall = simulate(briefing([user("那个东西")]), tool(search_answer()))
+    recall = simulate(briefing([user("那个东西")]), scripted_tools(search_answer()))
     assert recall.expansion is None
     assert recall.handoff is not None
     assert "那个" in recall.handoff["follow_up_question"]
 
 
 def test_refused_expansion_is_not_repeated() -> None:
-    refused = json.dumps({"approved": False, "new_size": 1})
+    refusal = json.dumps({"approved": False, "new_size": 1})
 
     def refuse(call: RuleCall) -> str:
-        return refused if call.name == "expand_context_window" else search_answer()
+        return refusal if call.name == "expand_context_window" else search_answer()
 
     recall = simulate(briefing([user("那个东西")], older=True), refuse)
     assert [call.name for call in recall.calls].count("expand_context_window") == 1
@@ -135,7 +141,7 @@ def test_refused_expansion_is_not_repeated() -> None:
 
 def test_reference_to_the_window_needs_no_keys() -> None:
     window = [user("Write a poem about a lighthouse"), assistant("The lamp turns…"), user("go on")]
-    recall = simulate(briefing(window), tool(TEN))
+    recall = simulate(briefing(window), scripted_tools(TEN))
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"] == []
     assert recall.handoff["needs_more_info"] is False
@@ -143,31 +149,39 @@ def test_reference_to_the_window_needs_no_keys() -> None:
 
 
 def test_greeting_is_handed_off_at_once() -> None:
-    recall = simulate(briefing([user("你好")]), tool(TEN))
+    recall = simulate(briefing([user("你好")]), scripted_tools(TEN))
     assert [call.name for call in recall.calls] == ["handoff"]
 
 
 def test_bare_reference_is_searched_by_earlier_words() -> None:
     window = [user("我们聊聊厨房瓷砖"), assistant("好的"), user("就按之前那个来")]
-    assert "厨房瓷砖" in simulate(briefing(window), tool(search_answer())).searches[0]["query"]
+    assert (
+        "厨房瓷砖"
+        in simulate(briefing(window), scripted_tools(search_answer())).searches[0]["query"]
+    )
 
 
 def test_question_about_the_user_ignores_earlier_small_talk() -> None:
     window = [user("今天下雨了"), assistant("记得带伞"), user("我的护照号是多少")]
     assert (
-        simulate(briefing(window), tool(search_answer())).searches[0]["query"] == "我的护照号是多少"
+        simulate(briefing(window), scripted_tools(search_answer())).searches[0]["query"]
+        == "我的护照号是多少"
     )
 
 
 def test_thanks_are_handed_off_at_once() -> None:
     window = [user("帮我写一首关于灯塔的诗"), assistant("灯塔……"), user("谢谢")]
-    assert [call.name for call in simulate(briefing(window), tool(TEN)).calls] == ["handoff"]
+    assert [call.name for call in simulate(briefing(window), scripted_tools(TEN)).calls] == [
+        "handoff"
+    ]
 
 
 def test_expired_memory_ranks_below_a_valid_one() -> None:
-    ended = hit("old", "the bicycle is in the shed", 0.92, valid_to="2026-04-02T00:00:00+00:00")
-    holds = hit("new", "the bicycle is in the cellar", 0.9)
-    recall = simulate(briefing([user("where is my bicycle?")]), tool(search_answer(ended, holds)))
+    expired = hit("old", "the bicycle is in the shed", 0.92, valid_to="2026-04-02T00:00:00+00:00")
+    valid = hit("new", "the bicycle is in the cellar", 0.9)
+    recall = simulate(
+        briefing([user("where is my bicycle?")]), scripted_tools(search_answer(expired, valid))
+    )
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"][0] == "new"
 
@@ -175,7 +189,8 @@ def test_expired_memory_ranks_below_a_valid_one() -> None:
 def test_clear_request_takes_three_calls() -> None:
     hits = [hit(f"k{n}", f"pottery {n}", 0.9 - n / 10, speaker="Ada") for n in range(3)]
     recall = simulate(
-        briefing([user("What did Ada make in Ada's pottery class?")]), tool(search_answer(*hits))
+        briefing([user("What did Ada make in Ada's pottery class?")]),
+        scripted_tools(search_answer(*hits)),
     )
     names = [call.name for call in recall.calls]
     assert names == ["search_memories", "get_memory_detail", "handoff"]
@@ -183,29 +198,33 @@ def test_clear_request_takes_three_calls() -> None:
 
 def test_unsupported_request_is_not_handed_off() -> None:
     hits = [hit(f"k{n}", f"nice weather {n}", 0.7 - n / 50) for n in range(4)]
-    recall = simulate(briefing([user("Where is my bicycle?")]), tool(search_answer(*hits)))
+    recall = simulate(
+        briefing([user("Where is my bicycle?")]), scripted_tools(search_answer(*hits))
+    )
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"] == []
-    stands_out = [hit("a", "I left it by the church", 0.85), *hits]
-    recall = simulate(briefing([user("Where is my bicycle?")]), tool(search_answer(*stands_out)))
+    with_outlier = [hit("a", "I left it by the church", 0.85), *hits]
+    recall = simulate(
+        briefing([user("Where is my bicycle?")]), scripted_tools(search_answer(*with_outlier))
+    )
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"][0] == "a"
 
 
 def test_unknown_number_is_not_handed_off() -> None:
     hits = [hit("k", "my sister moved to Porto", 0.89)]
-    for text, handed in (("What is my sister's phone number?", []), ("my sister's home?", ["k"])):
-        recall = simulate(briefing([user(text)]), tool(search_answer(*hits)))
+    for text, expected in (("What is my sister's phone number?", []), ("my sister's home?", ["k"])):
+        recall = simulate(briefing([user(text)]), scripted_tools(search_answer(*hits)))
         assert recall.handoff is not None
-        assert recall.handoff["relevant_memory_keys"] == handed
+        assert recall.handoff["relevant_memory_keys"] == expected
 
 
 def test_later_search_does_not_raise_a_score() -> None:
-    nothing = [hit(f"k{n}", "nice weather", 0.56 - n / 100) for n in range(4)]
-    narrow = [hit("k3", "nice weather", 0.99), *nothing[:3]]
+    low_hits = [hit(f"k{n}", "nice weather", 0.56 - n / 100) for n in range(4)]
+    narrow = [hit("k3", "nice weather", 0.99), *low_hits[:3]]
     recall = simulate(
         briefing([user("what did I say about zebras")]),
-        tool(search_answer(*nothing), search_answer(*narrow)),
+        scripted_tools(search_answer(*low_hits), search_answer(*narrow)),
     )
     assert len(recall.searches) > 1
     assert recall.handoff is not None
@@ -217,13 +236,15 @@ def test_statements_of_another_person_are_not_handed_off() -> None:
         hit("a", "I won the chess tournament in Oslo", 0.9, speaker="Ben", role="assistant"),
         *(hit(f"k{n}", f"nice weather {n}", 0.6, speaker="Ada") for n in range(5)),
     ]
-    told = {"Ben": 0.9, "Ada": 0.0}
-    asked = [user("Which chess tournament did Ada win?")]
-    recall = simulate(briefing(asked), tool(search_answer(*hits, told_of=told)))
+    scores = {"Ben": 0.9, "Ada": 0.0}
+    messages = [user("Which chess tournament did Ada win?")]
+    recall = simulate(briefing(messages), scripted_tools(search_answer(*hits, told_of=scores)))
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"] == []
     assert "Ben" in recall.handoff["search_summary"]
-    recall = simulate(briefing(asked), tool(search_answer(*hits, told_of={"Ben": 0.5, "Ada": 0.9})))
+    recall = simulate(
+        briefing(messages), scripted_tools(search_answer(*hits, told_of={"Ben": 0.5, "Ada": 0.9}))
+    )
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"][0] == "a"
 
@@ -244,10 +265,10 @@ def test_reply_to_the_users_question_is_handed_off() -> None:
             ],
         }
     )
-    searched = search_answer(hit("q", "How do I keep basil alive on the balcony?"))
+    answer = search_answer(hit("q", "How do I keep basil alive on the balcony?"))
     recall = simulate(
         briefing([user("what did you suggest for the basil on the balcony?")]),
-        tool(searched, detail=detail),
+        scripted_tools(answer, detail=detail),
     )
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"] == ["q", "r"]
@@ -258,7 +279,7 @@ def test_latest_user_statement_ranks_first() -> None:
         hit("old", "备份每天凌晨三点跑", 0.8, created_at="2026-03-01T10:00:00+00:00"),
         hit("new", "备份改到凌晨五点跑", 0.78, created_at="2026-03-09T10:00:00+00:00"),
     ]
-    recall = simulate(briefing([user("备份是几点跑来着")]), tool(search_answer(*hits)))
+    recall = simulate(briefing([user("备份是几点跑来着")]), scripted_tools(search_answer(*hits)))
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"] == ["new", "old"]
     assert "2026-03-09" in recall.handoff["search_summary"].splitlines()[-1]
@@ -266,7 +287,7 @@ def test_latest_user_statement_ranks_first() -> None:
 
 @pytest.mark.parametrize("code", ["storage", "timeout", "internal", "no_permission"])
 def test_search_failure_is_reported_as_a_failure(code: str) -> None:
-    recall = simulate(briefing([user("where is my bicycle?")]), tool(failed_search(code)))
+    recall = simulate(briefing([user("where is my bicycle?")]), scripted_tools(failed_search(code)))
     assert recall.handoff is not None
     assert code in recall.handoff["search_summary"]
     assert recall.handoff["needs_more_info"] is False
@@ -275,7 +296,8 @@ def test_search_failure_is_reported_as_a_failure(code: str) -> None:
 
 def test_refused_search_is_repeated_after_another_call() -> None:
     recall = simulate(
-        briefing([user("where is my bicycle?")]), tool(failed_search("too_many_searches"), TEN)
+        briefing([user("where is my bicycle?")]),
+        scripted_tools(failed_search("too_many_searches"), TEN),
     )
     names = [call.name for call in recall.calls]
     assert names[:3] == ["search_memories", "extract_search_keywords", "search_memories"]
@@ -283,14 +305,14 @@ def test_refused_search_is_repeated_after_another_call() -> None:
 
 
 def test_forced_handoff_before_any_search_reports_no_search() -> None:
-    recall = simulate(briefing([user("我的自行车在哪里")]), tool(TEN), tools=("handoff",))
+    recall = simulate(briefing([user("我的自行车在哪里")]), scripted_tools(TEN), tools=("handoff",))
     assert recall.handoff is not None
     assert "没有能够搜索" in recall.handoff["search_summary"]
 
 
 def test_embedder_failure_falls_back_to_keyword_search() -> None:
     recall = simulate(
-        briefing([user("where is my bicycle?")]), tool(failed_search("embedder"), TEN)
+        briefing([user("where is my bicycle?")]), scripted_tools(failed_search("embedder"), TEN)
     )
     assert recall.searches[1]["search_mode"] == "keyword"
     assert recall.handoff is not None
@@ -299,63 +321,67 @@ def test_embedder_failure_falls_back_to_keyword_search() -> None:
 
 def test_handoff_counts_withheld_memories() -> None:
     bicycle = hit("k", "the bicycle is in the shed")
-    searched = search_answer(bicycle, message="The query was shortened.", withheld=2)
-    recall = simulate(briefing([user("where is my bicycle?")]), tool(searched))
+    answer = search_answer(bicycle, message="The query was shortened.", withheld=2)
+    recall = simulate(briefing([user("where is my bicycle?")]), scripted_tools(answer))
     assert recall.handoff is not None
     assert "without permission: 2." in recall.handoff["search_summary"]
     assert "The query was shortened." not in recall.handoff["search_summary"]
 
 
 def test_handoff_ignores_search_messages_without_withheld_memories() -> None:
-    searched = search_answer(hit("k", "自行车放在车棚里"), message="2 sensitive memories withheld")
-    recall = simulate(briefing([user("我的自行车在哪里？")]), tool(searched))
+    answer = search_answer(hit("k", "自行车放在车棚里"), message="2 sensitive memories withheld")
+    recall = simulate(briefing([user("我的自行车在哪里？")]), scripted_tools(answer))
     assert recall.handoff is not None
     assert "权限" not in recall.handoff["search_summary"]
     assert "withheld" not in recall.handoff["search_summary"]
 
 
 def test_summaries_quote_with_speaker_and_date_in_the_users_language() -> None:
-    searched = search_answer(hit("k", "自行车放在车棚里"))
-    recall = simulate(briefing([user("我的自行车放在哪里")]), tool(searched))
+    answer = search_answer(hit("k", "自行车放在车棚里"))
+    recall = simulate(briefing([user("我的自行车放在哪里")]), scripted_tools(answer))
     assert recall.handoff is not None
     assert "2026-04-01，用户：“自行车放在车棚里”" in recall.handoff["search_summary"]
     assert all("\u4e00" <= thought[0] <= "\u9fff" for thought in recall.thoughts)
 
 
 def test_forced_handoff_is_made() -> None:
-    recall = simulate(briefing([user("where is my bicycle?")]), tool(TEN), tools=("handoff",))
+    recall = simulate(
+        briefing([user("where is my bicycle?")]), scripted_tools(TEN), tools=("handoff",)
+    )
     assert [call.name for call in recall.calls] == ["handoff"]
 
 
 def test_steering_messages_are_ignored() -> None:
     text = briefing([user("where is my bicycle?")])
-    assert simulate(text, tool(TEN), tools=TOOLS[:2] + TOOLS[-1:]).handoff is not None
+    assert simulate(text, scripted_tools(TEN), tools=TOOLS[:2] + TOOLS[-1:]).handoff is not None
 
 
 def test_fruitless_searches_are_limited() -> None:
-    one = search_answer(hit("k", "nice weather", 0.6))
-    recall = simulate(briefing([user("what did I say about the bicycle chain?")]), tool(one))
-    assert len(recall.searches) == 3  # the first, and two that found the same
-    nothing = simulate(
-        briefing([user("where is my bicycle chain?")], iteration=2), tool(search_answer())
+    single_hit = search_answer(hit("k", "nice weather", 0.6))
+    recall = simulate(
+        briefing([user("what did I say about the bicycle chain?")]), scripted_tools(single_hit)
     )
-    assert len(nothing.searches) == 2
+    assert len(recall.searches) == 3  # the first search and two with the same hits
+    empty = simulate(
+        briefing([user("where is my bicycle chain?")], iteration=2), scripted_tools(search_answer())
+    )
+    assert len(empty.searches) == 2
 
 
 def test_request_by_time_alone_keeps_its_time_filter() -> None:
     for text in ("What did I say last Tuesday?", "上周三我说了什么"):
-        recall = simulate(briefing([user(text)]), tool(search_answer(message="no match")))
+        recall = simulate(briefing([user(text)]), scripted_tools(search_answer(message="no match")))
         assert len(recall.searches) == 1
         assert recall.handoff is not None
         assert recall.handoff["relevant_memory_keys"] == []
 
 
 def test_question_of_unknown_words_is_searched() -> None:
-    asked = briefing([user("打八八折是每个月的哪天？")])
-    recall = simulate(asked, tool(search_answer(hit("k", "每月八号打八八折", 0.9))))
+    question = briefing([user("打八八折是每个月的哪天？")])
+    recall = simulate(question, scripted_tools(search_answer(hit("k", "每月八号打八八折", 0.9))))
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"] == ["k"]
     for text in ("你好吗？", "How are you?"):
         assert not simulate(
-            briefing([user(text)]), tool(search_answer(hit("k", "hi", 0.9)))
+            briefing([user(text)]), scripted_tools(search_answer(hit("k", "hi", 0.9)))
         ).searches

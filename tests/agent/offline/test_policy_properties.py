@@ -1,4 +1,4 @@
-"""Properties of the recall rule: whatever tools answer, it ends in a valid handoff."""
+"""Properties of the recall policy: it ends in a valid handoff for any tool answers."""
 
 import json
 from typing import Any
@@ -55,19 +55,22 @@ def test_every_recall_ends_in_a_valid_handoff(
     messages: list[dict[str, Any]], outputs: list[str], older: bool
 ) -> None:
     answers = iter(outputs)
-    asked: list[RuleCall] = []
+    calls: list[RuleCall] = []
 
     def tool(call: RuleCall) -> str:
-        asked.append(call)
+        calls.append(call)
         output = next(answers)
         refusal = json.dumps({"approved": False})
         return refusal if call.name == "expand_context_window" else output
 
     recall = simulate(briefing(messages, older=older), tool)
     assert recall.handoff is not None
-    handed = HandoffInput.model_validate(recall.handoff)
-    seen = json.dumps(outputs)
-    assert all(f'"{key}' in seen or f'\\"{key}' in seen for key in handed.relevant_memory_keys)
-    assert handed.relevant_memory_keys or handed.confidence <= 0.8
+    handoff = HandoffInput.model_validate(recall.handoff)
+    output_text = json.dumps(outputs)
+    assert all(
+        f'"{key}' in output_text or f'\\"{key}' in output_text
+        for key in handoff.relevant_memory_keys
+    )
+    assert handoff.relevant_memory_keys or handoff.confidence <= 0.8
     for arguments in recall.searches:
         SearchMemoriesInput.model_validate(arguments)

@@ -1,4 +1,4 @@
-"""The prompts that are answered with JSON, through the offline client."""
+"""The offline client's JSON answers to the agent's prompts."""
 
 import json
 
@@ -9,7 +9,7 @@ from memrecall.model.prompts import load_prompt
 from memrecall.types import Language
 
 
-async def ask(prompt: str, language: Language, content: str) -> dict[str, object]:
+async def answer_offline(prompt: str, language: Language, content: str) -> dict[str, object]:
     client = offline_client()
     result = await client.create(
         [
@@ -25,7 +25,7 @@ async def ask(prompt: str, language: Language, content: str) -> dict[str, object
 
 async def test_keywords_have_weights_and_types() -> None:
     content = json.dumps({"query": "上周配置的 db_pool_01 连接池", "max_keywords": 4})
-    answer = await ask("keywords", "zh", content)
+    answer = await answer_offline("keywords", "zh", content)
     words = answer["keywords"]
     assert isinstance(words, list)
     kinds = {word["keyword"]: word["type"] for word in words}
@@ -36,17 +36,17 @@ async def test_keywords_have_weights_and_types() -> None:
 
 
 async def test_empty_query_has_no_keywords() -> None:
-    assert (await ask("keywords", "en", "not json"))["keywords"] == []
+    assert (await answer_offline("keywords", "en", "not json"))["keywords"] == []
 
 
 async def test_needs_recall_reads_the_last_user_line() -> None:
     lines = [{"role": "user", "text": "do it like last time"}]
     content = "\n".join(json.dumps(line) for line in lines)
-    assert await ask("needs_recall", "en", content) == {"needed": True}
-    assert await ask("needs_recall", "en", '{"role": "user", "text": "2 + 2?"}') == {
+    assert await answer_offline("needs_recall", "en", content) == {"needed": True}
+    assert await answer_offline("needs_recall", "en", '{"role": "user", "text": "2 + 2?"}') == {
         "needed": False
     }
-    assert await ask("needs_recall", "zh", "") == {"needed": False}
+    assert await answer_offline("needs_recall", "zh", "") == {"needed": False}
 
 
 def test_every_prompt_of_the_agent_has_a_rule() -> None:

@@ -1,4 +1,4 @@
-"""Whole recalls by rules, through the driver, over a small bilingual history."""
+"""Complete offline recalls through the driver over a small bilingual history."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -37,10 +37,10 @@ HISTORY = (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def history() -> AsyncIterator[Library]:
-    """A library with that history and the embedder, which takes its time to load."""
-    async with open_library(embedder="local") as opened:
+    """A library with that history and the local embedder, shared because it loads slowly."""
+    async with open_library(embedder="local") as library:
         for day, session, texts in HISTORY:
-            said = [
+            messages = [
                 NewMessage(
                     role=Role.USER if at % 2 == 0 else Role.ASSISTANT,
                     content=text,
@@ -48,8 +48,8 @@ async def history() -> AsyncIterator[Library]:
                 )
                 for at, text in enumerate(texts)
             ]
-            await opened.add_messages(Scope("user", session_id=session), said)
-        yield opened
+            await library.add_messages(Scope("user", session_id=session), messages)
+        yield library
 
 
 async def recall(history: Library, text: str, session: str | None = None) -> RecallResult:

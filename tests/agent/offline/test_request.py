@@ -1,4 +1,4 @@
-"""Reading a request: references, content words, times, whose words, what is asked."""
+"""Request parsing: references, content words, times, speaker roles, question kinds."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -14,14 +14,14 @@ NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)  # a Tuesday
 ZONE = ZoneInfo("Asia/Shanghai")
 
 
-def read(*texts: str) -> ParsedRequest:
-    """Read a window whose speakers take turns; the last one is the user."""
+def parse(*texts: str) -> ParsedRequest:
+    """Parse a window of alternating speakers that ends with the user."""
     roles = ("user", "assistant")
-    said = [
+    messages = [
         {"n": n, "role": roles[(len(texts) - n) % 2], "text": text}
         for n, text in enumerate(texts, 1)
     ]
-    return parse_request(said, NOW, ZONE)
+    return parse_request(messages, NOW, ZONE)
 
 
 REFERENCES: tuple[tuple[str, list[str]], ...] = (
@@ -46,7 +46,7 @@ REFERENCES: tuple[tuple[str, list[str]], ...] = (
 def test_references() -> None:
     def check(case: tuple[str, list[str]]) -> None:
         text, kinds = case
-        assert [reference.kind for reference in read(text).references] == kinds
+        assert [reference.kind for reference in parse(text).references] == kinds
 
     check_each(REFERENCES, check)
 
@@ -65,9 +65,9 @@ CONTENT_WORDS: tuple[tuple[str, set[str]], ...] = (
 def test_content_words() -> None:
     def check(case: tuple[str, set[str]]) -> None:
         text, words = case
-        reading = read(text)
-        assert set(reading.words) == words
-        assert reading.is_bare == (not words)
+        request = parse(text)
+        assert set(request.words) == words
+        assert request.is_bare == (not words)
 
     check_each(CONTENT_WORDS, check)
 
@@ -88,12 +88,12 @@ EXACT_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 def test_exact_terms() -> None:
     def check(case: tuple[str, tuple[str, ...]]) -> None:
         text, exact = case
-        assert read(text).exact_terms == exact
+        assert parse(text).exact_terms == exact
 
     check_each(EXACT_WORDS, check)
 
 
-TIMES_OF_SAYING: tuple[tuple[str, str | None], ...] = (
+TIMES_OF_SPEECH: tuple[tuple[str, str | None], ...] = (
     ("上周三说的方案", "上周三"),
     ("我昨天跟你说的事", "昨天"),
     ("上周三我们讨论了什么", "上周三"),
@@ -109,11 +109,11 @@ TIMES_OF_SAYING: tuple[tuple[str, str | None], ...] = (
 
 def test_times_of_speech_and_of_events_are_distinguished() -> None:
     def check(case: tuple[str, str | None]) -> None:
-        text, said = case
-        span = read(text).times.message_span
-        assert (span and span.text) == said
+        text, expected = case
+        span = parse(text).times.message_span
+        assert (span and span.text) == expected
 
-    check_each(TIMES_OF_SAYING, check)
+    check_each(TIMES_OF_SPEECH, check)
 
 
 ROUGH_TIMES: tuple[tuple[str, int | None], ...] = (
@@ -130,12 +130,12 @@ ROUGH_TIMES: tuple[tuple[str, int | None], ...] = (
 def test_vague_times_set_the_recency() -> None:
     def check(case: tuple[str, int | None]) -> None:
         text, days = case
-        assert read(text).times.recency_days == days
+        assert parse(text).times.recency_days == days
 
     check_each(ROUGH_TIMES, check)
 
 
-WHOSE: tuple[tuple[str, str | None], ...] = (
+SPEAKER_ROLES: tuple[tuple[str, str | None], ...] = (
     ("我说过几次要换工作", "user"),
     ("我喜欢喝什么", "user"),
     ("你给我的清单呢", "assistant"),
@@ -153,13 +153,13 @@ WHOSE: tuple[tuple[str, str | None], ...] = (
 
 def test_speaker_role() -> None:
     def check(case: tuple[str, str | None]) -> None:
-        text, whose = case
-        assert read(text).speaker_role == whose
+        text, role = case
+        assert parse(text).speaker_role == role
 
-    check_each(WHOSE, check)
+    check_each(SPEAKER_ROLES, check)
 
 
-KINDS: tuple[tuple[str, str], ...] = (
+QUESTION_KINDS: tuple[tuple[str, str], ...] = (
     ("我去过几次海边", "count"),
     ("list all the books I read", "count"),
     ("什么时候搬的家", "when"),
@@ -172,30 +172,30 @@ KINDS: tuple[tuple[str, str], ...] = (
 
 def test_question_kinds() -> None:
     def check(case: tuple[str, str]) -> None:
-        text, asks = case
-        assert read(text).question_kind == asks
+        text, kind = case
+        assert parse(text).question_kind == kind
 
-    check_each(KINDS, check)
+    check_each(QUESTION_KINDS, check)
 
 
 def test_exact_terms_alone_use_keyword_search() -> None:
-    assert read("/etc/hub/hub.yaml").mode == "keyword"
-    assert read("why did we change /etc/hub/hub.yaml in production").mode == "hybrid"
+    assert parse("/etc/hub/hub.yaml").mode == "keyword"
+    assert parse("why did we change /etc/hub/hub.yaml in production").mode == "hybrid"
 
 
 def test_earlier_messages_are_latest_first() -> None:
-    reading = read("我想养一只鹦鹉", "好的", "或者金鱼", "都可以", "那个呢")
-    assert reading.is_bare
-    assert reading.context_words[0] == "金鱼"
-    assert "鹦鹉" in reading.context_words
+    request = parse("我想养一只鹦鹉", "好的", "或者金鱼", "都可以", "那个呢")
+    assert request.is_bare
+    assert request.context_words[0] == "金鱼"
+    assert "鹦鹉" in request.context_words
 
 
 def test_last_user_message_is_the_request() -> None:
-    said = [
+    messages = [
         {"n": 1, "role": "user", "text": "上次的鹦鹉"},
         {"n": 2, "role": "assistant", "text": "请稍等"},
     ]
-    assert parse_request(said, NOW, ZONE).text == "上次的鹦鹉"
+    assert parse_request(messages, NOW, ZONE).text == "上次的鹦鹉"
 
 
 _ANY = st.text(max_size=200) | st.text(
@@ -206,10 +206,10 @@ _ANY = st.text(max_size=200) | st.text(
 
 
 @given(_ANY, _ANY)
-def test_any_text_can_be_parsed(asked: str, earlier: str) -> None:
-    reading = read(earlier, asked)
-    assert not reading.is_bare or reading.references
-    assert needs_recall(asked, [earlier]).reason
+def test_any_text_can_be_parsed(text: str, earlier: str) -> None:
+    request = parse(earlier, text)
+    assert not request.is_bare or request.references
+    assert needs_recall(text, [earlier]).reason
 
 
 def test_empty_conversation_can_be_parsed() -> None:
