@@ -1,4 +1,4 @@
-"""A library on each database, with a little of what a user and a team said."""
+"""Libraries with a few messages of a user and of a team."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from memrecall.settings import Settings
 
 from ..conftest import Populate
 from ..model.openai_server import ModelServer, serve
-from .stage import fill
+from .chat_helpers import fill
 
 
 @pytest.fixture
@@ -19,25 +19,25 @@ def populate() -> Populate:
 
 
 @pytest.fixture
-async def sensible(location: str) -> AsyncIterator[Library]:
-    """With the embedder that everybody has: what is found means something."""
+async def semantic_library(location: str) -> AsyncIterator[Library]:
+    """A library with the local embedder, so that search ranks by meaning."""
     settings = Settings(db=location, embedder="local", snapshots=False)
-    async with await Library.open(settings) as opened:
-        await fill(opened)
-        yield opened
+    async with await Library.open(settings) as library:
+        await fill(library)
+        yield library
 
 
 @pytest.fixture
-async def lite(tmp_path: Path) -> AsyncIterator[Library]:
-    """On SQLite alone, for what the engine has no part in."""
+async def sqlite_library(tmp_path: Path) -> AsyncIterator[Library]:
+    """A library on SQLite, for tests that do not depend on the engine."""
     settings = Settings(db=str(tmp_path / "lite.db"), embedder="hash", snapshots=False)
-    async with await Library.open(settings) as opened:
-        await fill(opened)
-        yield opened
+    async with await Library.open(settings) as library:
+        await fill(library)
+        yield library
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with serve() as running:
-        yield running
+    with serve() as model_server:
+        yield model_server

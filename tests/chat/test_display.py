@@ -1,4 +1,4 @@
-"""The end of a chat turn in a notebook."""
+"""The notebook view of a finished chat turn."""
 
 from memrecall.chat import Final, LeakReport
 

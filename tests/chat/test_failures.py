@@ -1,4 +1,4 @@
-"""What fails in a turn: recalls, models, listeners."""
+"""Chat turns with failing recalls, models and listeners."""
 
 import asyncio
 from contextlib import aclosing
@@ -19,31 +19,31 @@ from memrecall.testing import (
 from tests.cases import check_each
 from tests.waiting import LIMIT, wait_until
 
-from .stage import (
-    ASKED_EN,
+from .chat_helpers import (
     LIN,
-    play,
-    single,
-    stored,
+    QUESTION_EN,
+    collect_turn,
+    single_chat,
+    stored_messages,
 )
 
 
 class TestFailures:
     @pytest.mark.parametrize("problem", [StorageError("down"), RuntimeError("boom"), OSError()])
     async def test_failed_recall_does_not_fail_the_turn(
-        self, lite: Library, monkeypatch: pytest.MonkeyPatch, problem: Exception
+        self, sqlite_library: Library, monkeypatch: pytest.MonkeyPatch, problem: Exception
     ) -> None:
         async def broken(*_: Any, **__: Any) -> None:
             raise problem
 
         monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", broken)
         client = ScriptedClient([call("recall_memory", query="x"), say("Hello.")])
-        played = await play(single(lite, client=client).stream(ASKED_EN))
-        assert (played.final.text, played.final.degraded) == ("Hello.", False)
-        for result in played.recalled(forged=True) + played.recalled(forged=False):
+        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION_EN))
+        assert (turn.final.text, turn.final.degraded) == ("Hello.", False)
+        for result in turn.recall_answers(forged=True) + turn.recall_answers(forged=False):
             assert result["events"] == []
             assert "not the same as nothing found" in result["note"]
-        assert len(await stored(lite, LIN)) == 2
+        assert len(await stored_messages(sqlite_library, LIN)) == 2
 
     async def test_failed_search_does_not_fail_the_turn(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
@@ -52,13 +52,13 @@ class TestFailures:
             raise StorageError("down")
 
         monkeypatch.setattr(library, "search", broken)
-        played = await play(single(library, say("Hello.")).stream(ASKED_EN))
-        assert played.final.text == "Hello."
-        assert played.results("recall_memory", forged=True)[0].is_error
+        turn = await collect_turn(single_chat(library, say("Hello.")).stream(QUESTION_EN))
+        assert turn.final.text == "Hello."
+        assert turn.results("recall_memory", forged=True)[0].is_error
 
     @pytest.mark.concurrent
     async def test_hanging_recall_times_out(
-        self, lite: Library, monkeypatch: pytest.MonkeyPatch
+        self, sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def hang(*_: Any, **__: Any) -> None:
             await asyncio.Event().wait()
@@ -66,77 +66,93 @@ class TestFailures:
         monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", hang)
         monkeypatch.setattr("memrecall.chat.tools._GRACE", 0.0)
         async with asyncio.timeout(LIMIT):
-            played = await play(single(lite, say("Hi."), recall_seconds=0.05).stream(ASKED_EN))
-        assert played.final.text == "Hi."
-        assert played.results("recall_memory", forged=True)[0].is_error
+            turn = await collect_turn(
+                single_chat(sqlite_library, say("Hi."), recall_seconds=0.05).stream(QUESTION_EN)
+            )
+        assert turn.final.text == "Hi."
+        assert turn.results("recall_memory", forged=True)[0].is_error
 
-    async def test_failed_model_is_an_error_and_the_message_is_stored(self, lite: Library) -> None:
-        played = await play(single(lite, fail("unreachable", "no route")).stream(ASKED_EN))
-        assert isinstance(played.end, Failed)
-        assert played.kinds == ["tool_call", "tool_result", "error"]
-        assert played.end.as_dict() == {
+    async def test_failed_model_is_an_error_and_the_message_is_stored(
+        self, sqlite_library: Library
+    ) -> None:
+        turn = await collect_turn(
+            single_chat(sqlite_library, fail("unreachable", "no route")).stream(QUESTION_EN)
+        )
+        assert isinstance(turn.end, Failed)
+        assert turn.kinds == ["tool_call", "tool_result", "error"]
+        assert turn.end.as_dict() == {
             "type": "error", "code": "UNAVAILABLE", "message": "no route"
         }  # fmt: skip
-        assert [m.content for m in await stored(lite, LIN)] == [ASKED_EN]
+        assert [m.content for m in await stored_messages(sqlite_library, LIN)] == [QUESTION_EN]
         with pytest.raises(ModelFailed):
-            await single(lite, fail("unreachable")).answer(ASKED_EN)
+            await single_chat(sqlite_library, fail("unreachable")).answer(QUESTION_EN)
 
-    async def test_any_client_error_becomes_model_failed(self, lite: Library) -> None:
-        class Odd(ScriptedClient):
+    async def test_any_client_error_becomes_model_failed(self, sqlite_library: Library) -> None:
+        class RaisingClient(ScriptedClient):
             async def _answer(self, request: Any) -> Any:
                 raise ZeroDivisionError("the user's words")
 
-        played = await play(single(lite, client=Odd([])).stream(ASKED_EN))
-        assert played.end.as_dict()["message"] == "the model's client failed: ZeroDivisionError"
+        turn = await collect_turn(
+            single_chat(sqlite_library, client=RaisingClient([])).stream(QUESTION_EN)
+        )
+        assert turn.end.as_dict()["message"] == "the model's client failed: ZeroDivisionError"
 
-    async def test_server_without_tools_gets_request_without_tools(self, lite: Library) -> None:
+    async def test_server_without_tools_gets_request_without_tools(
+        self, sqlite_library: Library
+    ) -> None:
         client = ScriptedClient([fail("no_tools"), say("Lisbon.")])
-        played = await play(single(lite, client=client).stream(ASKED_EN))
-        assert (played.final.text, played.final.degraded) == ("Lisbon.", False)
+        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION_EN))
+        assert (turn.final.text, turn.final.degraded) == ("Lisbon.", False)
         assert client.requests[1].tool_names == ()
 
-    async def test_model_without_tools_gets_request_without_tools(self, lite: Library) -> None:
+    async def test_model_without_tools_gets_request_without_tools(
+        self, sqlite_library: Library
+    ) -> None:
         client = ScriptedClient([say("Lisbon.")], function_calling=False)
-        played = await play(single(lite, client=client).stream(ASKED_EN))
-        assert (played.final.text, client.requests[0].tool_names) == ("Lisbon.", ())
+        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION_EN))
+        assert (turn.final.text, client.requests[0].tool_names) == ("Lisbon.", ())
 
     @pytest.mark.concurrent
-    async def test_slow_model_times_out(self, lite: Library) -> None:
-        played = await play(single(lite, wait(600, say("x")), seconds=0.1).stream(ASKED_EN))
-        assert "did not answer in 0.1 seconds" in played.end.as_dict()["message"]
+    async def test_slow_model_times_out(self, sqlite_library: Library) -> None:
+        turn = await collect_turn(
+            single_chat(sqlite_library, wait(600, say("x")), seconds=0.1).stream(QUESTION_EN)
+        )
+        assert "did not answer in 0.1 seconds" in turn.end.as_dict()["message"]
 
     @pytest.mark.concurrent
-    async def test_closing_the_stream_ends_the_turn(self, lite: Library) -> None:
-        async with aclosing(single(lite, say("one two three")).stream("go")) as events:
+    async def test_closing_the_stream_ends_the_turn(self, sqlite_library: Library) -> None:
+        async with aclosing(
+            single_chat(sqlite_library, say("one two three")).stream("go")
+        ) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
                     break
-        assert [m.content for m in await stored(lite, LIN)] == ["go"]
+        assert [m.content for m in await stored_messages(sqlite_library, LIN)] == ["go"]
 
     @pytest.mark.concurrent
-    async def test_cancelled_turn_raises_cancelled_error(self, lite: Library) -> None:
+    async def test_cancelled_turn_raises_cancelled_error(self, sqlite_library: Library) -> None:
         client = ScriptedClient([wait(600, say("x"))])
-        turn = asyncio.ensure_future(single(lite, client=client).answer("go"))
+        turn = asyncio.ensure_future(single_chat(sqlite_library, client=client).answer("go"))
         await wait_until(lambda: client.requests)
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
-        assert [m.content for m in await stored(lite, LIN)] == ["go"]
+        assert [m.content for m in await stored_messages(sqlite_library, LIN)] == ["go"]
 
     @pytest.mark.concurrent
-    async def test_turns_run_concurrently(self, lite: Library) -> None:
+    async def test_turns_run_concurrently(self, sqlite_library: Library) -> None:
         client = ScriptedClient([wait(0.05, say("ok"))] * 5)
-        chat = single(lite, client=client)
+        chat = single_chat(sqlite_library, client=client)
         ends = await asyncio.gather(*(chat.answer(f"q{n}") for n in range(5)))
         assert [end.text for end in ends] == ["ok"] * 5
-        assert len(await stored(lite, LIN)) == 10
+        assert len(await stored_messages(sqlite_library, LIN)) == 10
 
 
 def test_options_have_bounds() -> None:
     cases: list[dict[str, Any]] = [{"recalls": -1}, {"model_calls": 0}, {"seconds": 0}, {"view": 0}]
 
-    def check(bad: dict[str, Any]) -> None:
+    def check(fields: dict[str, Any]) -> None:
         with pytest.raises(InvalidArgument):
-            ChatOptions(**bad)
+            ChatOptions(**fields)
 
     check_each(cases, check)

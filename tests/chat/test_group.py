@@ -1,4 +1,4 @@
-"""Group chat: who said what, one member's view, mentions, silence, and what a turn costs."""
+"""Group chat: speakers, one member's view, mentions, silence, and the cost of a turn."""
 
 import json
 from datetime import timedelta
@@ -15,43 +15,43 @@ from memrecall.store import Timeline
 from memrecall.testing import ScriptedClient, call, fail, say
 from memrecall.types import NewMessage, Role
 
-from .stage import (
+from .chat_helpers import (
     ANN,
-    ASKED,
     BOT,
     MEMBERS,
     NOW,
+    QUESTION,
     TEAM,
-    context,
-    group,
-    patient,
-    play,
-    stored,
+    collect_turn,
+    group_chat,
+    make_options,
+    message_kinds,
+    stored_messages,
     system_text,
 )
 
 
 class TestView:
     async def test_member_sees_messages_since_it_last_spoke(self, library: Library) -> None:
-        chat = group(library, say("收到。"), call("get_other_members_messages"), say("好。"))
+        chat = group_chat(library, say("收到。"), call("get_other_members_messages"), say("好。"))
         await chat.post("ann", "大家早")
         await chat.answer("bot")
         await chat.post("bo", "@小助手 会议几点？")
         await chat.post("ann", "我也想知道")
-        played = await play(chat.stream("bot"))
-        (forged,) = played.results("get_other_members_messages", forged=True)
-        (real,) = played.results("get_other_members_messages", forged=False)
+        turn = await collect_turn(chat.stream("bot"))
+        (forged,) = turn.results("get_other_members_messages", forged=True)
+        (real,) = turn.results("get_other_members_messages", forged=False)
         assert forged.content == real.content
-        told = json.loads(real.content)["messages"]
-        assert [(line["speaker"], line["text"]) for line in told] == [
+        view = json.loads(real.content)["messages"]
+        assert [(line["speaker"], line["text"]) for line in view] == [
             ("小波", "@小助手 会议几点？"),
             ("Ann", "我也想知道"),
         ]
-        assert all(line["time"].endswith("Z") for line in told)
+        assert all(line["time"].endswith("Z") for line in view)
 
     async def test_context_separates_own_and_other_messages(self, library: Library) -> None:
         client = ScriptedClient([say("收到。"), say("三点。")])
-        chat = group(library, client=client)
+        chat = group_chat(library, client=client)
         await chat.post("ann", "大家早")
         await chat.answer("bot")
         await chat.post("bo", "@小助手 会议几点？")
@@ -62,8 +62,8 @@ class TestView:
             *("call:is_mentioned", "result:is_mentioned"),
             *("call:recall_memory", "result:recall_memory"),
         ]
-        assert context(first) == ["system", "system", "user", *forged]
-        assert context(second) == ["system", "system", "user", "assistant", "user", *forged]
+        assert message_kinds(first) == ["system", "system", "user", *forged]
+        assert message_kinds(second) == ["system", "system", "user", "assistant", "user", *forged]
         assert [str(m.content) for m in second.messages[2:4]] == ["Ann: 大家早", "收到。"]
         assert "你是小助手" in system_text(second)
         assert "小波（也叫波波）" in system_text(second)
@@ -71,103 +71,110 @@ class TestView:
     async def test_answers_are_stored_with_speaker_and_without_calls(
         self, library: Library
     ) -> None:
-        chat = group(library, call("recall_memory", query="x"), say("@Ann 花生。"))
-        posted = await chat.post("ann", f"@小助手 {ASKED}")
+        chat = group_chat(library, call("recall_memory", query="x"), say("@Ann 花生。"))
+        posted = await chat.post("ann", f"@小助手 {QUESTION}")
         assert posted.mentions == ("bot",)
-        played = await play(chat.stream("bot"))
-        said = await stored(library, TEAM)
-        assert [(m.speaker, m.role, m.content) for m in said] == [
-            ("Ann", Role.USER, f"@小助手 {ASKED}"),
+        turn = await collect_turn(chat.stream("bot"))
+        messages = await stored_messages(library, TEAM)
+        assert [(m.speaker, m.role, m.content) for m in messages] == [
+            ("Ann", Role.USER, f"@小助手 {QUESTION}"),
             ("小助手", Role.ASSISTANT, "@Ann 花生。"),
         ]
-        assert said[1].metadata == {
+        assert messages[1].metadata == {
             "member_id": "bot",
             "mentions": ["ann"],
             "recalled": ["team-1", "team-0"],
         }
-        assert said[1].message_id == played.final.message_id
+        assert messages[1].message_id == turn.final.message_id
 
-    async def test_assistants_see_each_other(self, lite: Library) -> None:
+    async def test_assistants_see_each_other(self, sqlite_library: Library) -> None:
         other = Member(member_id="bot2", name="Deep", ai=True)
         client = ScriptedClient([say("@Deep your turn."), say("Thanks.")])
         chat = GroupChat(
-            lite, TEAM, (*MEMBERS, other), client, options=patient(), clock=lambda: NOW
+            sqlite_library,
+            TEAM,
+            (*MEMBERS, other),
+            client,
+            options=make_options(),
+            clock=lambda: NOW,
         )
         await chat.post("ann", "@Helper begin please")
         await chat.answer("bot")
-        played = await play(chat.stream("bot2"))
-        (told,) = played.results("get_other_members_messages", forged=True)
-        assert [line["speaker"] for line in json.loads(told.content)["messages"]] == [
+        turn = await collect_turn(chat.stream("bot2"))
+        (view,) = turn.results("get_other_members_messages", forged=True)
+        assert [line["speaker"] for line in json.loads(view.content)["messages"]] == [
             *("Ann", "小助手")
         ]
-        assert "are mentioned" in played.results("is_mentioned", forged=True)[0].content
-        assert not played.final.silent
+        assert "are mentioned" in turn.results("is_mentioned", forged=True)[0].content
+        assert not turn.final.silent
 
     async def test_turn_recalls_for_the_message_that_mentions_the_member(
-        self, lite: Library
+        self, sqlite_library: Library
     ) -> None:
-        chat = group(lite, say("里斯本。"))
+        chat = group_chat(sqlite_library, say("里斯本。"))
         await chat.post("ann", "@小助手 团建在哪里？")
         await chat.post("bo", "我先吃饭了")
-        played = await play(chat.stream("bot"))
-        (recall,) = [e for e in played.events if e.kind == "tool_call"][2:]
+        turn = await collect_turn(chat.stream("bot"))
+        (recall,) = [e for e in turn.events if e.kind == "tool_call"][2:]
         assert json.loads(recall.arguments) == {"query": "团建在哪里？"}  # type: ignore[union-attr]
 
-    async def test_long_view_is_cut_with_a_note(self, lite: Library) -> None:
-        chat = group(lite, say("好。"), view=10)
+    async def test_long_view_is_cut_with_a_note(self, sqlite_library: Library) -> None:
+        chat = group_chat(sqlite_library, say("好。"), view=10)
         for number in range(15):
             await chat.post("ann", f"第 {number} 条：" + "长" * 3_000)
-        played = await play(chat.stream("bot", mentions=["bot"]))
-        (told,) = played.results("get_other_members_messages", forged=True)
-        lines = json.loads(told.content)
+        turn = await collect_turn(chat.stream("bot", mentions=["bot"]))
+        (view,) = turn.results("get_other_members_messages", forged=True)
+        lines = json.loads(view.content)
         assert [line["text"][:4] for line in lines["messages"]] == [
             f"第 {number} 条"[:4] for number in range(5, 15)
         ]
         assert "10" in lines["note"]
-        assert len(told.content) < 14_000
+        assert len(view.content) < 14_000
 
-    async def test_message_that_mentions_the_member_gets_most_space(self, lite: Library) -> None:
-        chat = group(lite, say("ok"))
+    async def test_message_that_mentions_the_member_gets_most_space(
+        self, sqlite_library: Library
+    ) -> None:
+        chat = group_chat(sqlite_library, say("ok"))
         for number in range(40):
             await chat.post("bo", f"short message {number}")
-        asking = "@Helper please check: " + "word " * 2_600
-        await chat.post("ann", asking)
-        played = await play(chat.stream("bot"))
-        told = json.loads(played.results("get_other_members_messages", forged=True)[0].content)
-        assert told["messages"][-1]["text"] == asking
-        assert [line["text"] for line in told["messages"][:2]] == [
+        question = "@Helper please check: " + "word " * 2_600
+        await chat.post("ann", question)
+        turn = await collect_turn(chat.stream("bot"))
+        view = json.loads(turn.results("get_other_members_messages", forged=True)[0].content)
+        assert view["messages"][-1]["text"] == question
+        assert [line["text"] for line in view["messages"][:2]] == [
             *("short message 0", "short message 1")
         ]
-        assert "note" not in told
+        assert "note" not in view
 
-    async def test_truncated_messages_are_noted(self, lite: Library) -> None:
-        chat = group(lite, say("ok"))
+    async def test_truncated_messages_are_noted(self, sqlite_library: Library) -> None:
+        chat = group_chat(sqlite_library, say("ok"))
         for text in ("a" * 20_000, "b" * 500, "@Helper look at this", "c" * 300):
             await chat.post("ann", text)
-        played = await play(chat.stream("bot"))
-        told = json.loads(played.results("get_other_members_messages", forged=True)[0].content)
-        lengths = [len(line["text"]) for line in told["messages"]]
+        turn = await collect_turn(chat.stream("bot"))
+        view = json.loads(turn.results("get_other_members_messages", forged=True)[0].content)
+        lengths = [len(line["text"]) for line in view["messages"]]
         assert lengths[1:] == [500, 20, 300]
         assert 11_000 < lengths[0] < 12_000
-        assert told["messages"][0]["text"].endswith("a…")
-        assert told["note"] == "Long messages are cut and end in “…”: 1."
+        assert view["messages"][0]["text"].endswith("a…")
+        assert view["note"] == "Long messages are cut and end in “…”: 1."
 
-    async def test_truncated_message_can_be_recalled(self, sensible: Library) -> None:
+    async def test_truncated_message_can_be_recalled(self, semantic_library: Library) -> None:
         filler = "We talked about trains. " * 700
-        chat = group(sensible, say("ok"), recalls=3)
+        chat = group_chat(semantic_library, say("ok"), recalls=3)
         await chat.post("ann", f"The code of the garage door is 4711-QX. {filler}")
         await chat.post("bo", f"Another long note. {filler}")
         await chat.post("ann", "@Helper what is the code of the garage door?")
-        played = await play(chat.stream("bot"))
-        events = played.recalled(forged=True)[0]["events"]
+        turn = await collect_turn(chat.stream("bot"))
+        events = turn.recall_answers(forged=True)[0]["events"]
         assert any("4711-QX" in event["text"] for event in events)
 
-    async def test_turn_without_new_messages_fails(self, lite: Library) -> None:
+    async def test_turn_without_new_messages_fails(self, sqlite_library: Library) -> None:
         with pytest.raises(InvalidArgument, match="no other member has posted"):
-            await group(lite).answer("bot")
+            await group_chat(sqlite_library).answer("bot")
 
-    async def test_unknown_members_are_refused(self, lite: Library) -> None:
-        chat = group(lite)
+    async def test_unknown_members_are_refused(self, sqlite_library: Library) -> None:
+        chat = group_chat(sqlite_library)
         with pytest.raises(NotFound, match="no member 'eve'"):
             await chat.post("eve", "hi")
         with pytest.raises(NotFound):
@@ -178,40 +185,40 @@ class TestView:
         with pytest.raises(NotFound, match="no member 'eve'"):
             await chat.answer("bot", mentions=["bot", "eve"])
         with pytest.raises(InvalidArgument, match="same id"):
-            GroupChat(lite, TEAM, [ANN, ANN])
+            GroupChat(sqlite_library, TEAM, [ANN, ANN])
 
 
 class TestSilence:
     async def test_unmentioned_member_may_stay_silent(self, library: Library) -> None:
-        chat = group(library, say(" [pass]\n"))
+        chat = group_chat(library, say(" [pass]\n"))
         await chat.post("ann", "我去吃饭了")
-        played = await play(chat.stream("bot"))
-        assert played.final.silent
-        assert (played.final.text, played.final.message_id) == ("", None)
-        assert "text_delta" not in played.kinds
-        assert [m.speaker for m in await stored(library, TEAM)] == ["Ann"]
+        turn = await collect_turn(chat.stream("bot"))
+        assert turn.final.silent
+        assert (turn.final.text, turn.final.message_id) == ("", None)
+        assert "text_delta" not in turn.kinds
+        assert [m.speaker for m in await stored_messages(library, TEAM)] == ["Ann"]
 
-    async def test_mentioned_member_must_speak(self, lite: Library) -> None:
+    async def test_mentioned_member_must_speak(self, sqlite_library: Library) -> None:
         client = ScriptedClient([say("[pass]"), say("在。")])
-        chat = group(lite, client=client)
+        chat = group_chat(sqlite_library, client=client)
         await chat.post("ann", "@小助手 在吗？")
-        played = await play(chat.stream("bot"))
-        assert (played.final.text, played.final.silent) == ("在。", False)
+        turn = await collect_turn(chat.stream("bot"))
+        assert (turn.final.text, turn.final.silent) == ("在。", False)
 
-    async def test_text_that_begins_like_silence_is_shown(self, lite: Library) -> None:
-        chat = group(lite, say("[passport] is the word"))
+    async def test_text_that_begins_like_silence_is_shown(self, sqlite_library: Library) -> None:
+        chat = group_chat(sqlite_library, say("[passport] is the word"))
         await chat.post("ann", "Which word is it?")
         assert (await chat.answer("bot")).text == "[passport] is the word"
 
-    async def test_explicit_mentions_override_the_text(self, lite: Library) -> None:
-        chat = group(lite, say("[pass]"), say("[pass]"), say("ok"))
+    async def test_explicit_mentions_override_the_text(self, sqlite_library: Library) -> None:
+        chat = group_chat(sqlite_library, say("[pass]"), say("[pass]"), say("ok"))
         await chat.post("ann", "@Helper hello", mentions=[])
         assert (await chat.answer("bot")).silent
         await chat.post("ann", "hello again")
         assert not (await chat.answer("bot", mentions=["bot"])).silent
 
-    async def test_mention_is_answered_by_speaking(self, lite: Library) -> None:
-        chat = group(lite, say("在。"), say("[pass]"))
+    async def test_mention_is_answered_by_speaking(self, sqlite_library: Library) -> None:
+        chat = group_chat(sqlite_library, say("在。"), say("[pass]"))
         await chat.post("ann", "@小助手 在吗？")
         await chat.answer("bot")
         await chat.post("ann", "好的，没事了")
@@ -219,11 +226,11 @@ class TestSilence:
 
 
 class TestOlderMentions:
-    """A mention is not lost because much was said since."""
+    """A mention is found even if many messages follow it."""
 
-    async def chatted(self, library: Library, before: int, after: int) -> GroupChat:
-        """A group in which ann asked the bot long ago; then `after` others spoke."""
-        chat = group(library, say("ok"), view=10, history=4)
+    async def make_chat(self, library: Library, before: int, after: int) -> GroupChat:
+        """Return a group chat in which `after` messages follow ann's question to the bot."""
+        chat = group_chat(library, say("ok"), view=10, history=4)
         batch = [
             NewMessage(
                 role=Role.USER,
@@ -238,75 +245,87 @@ class TestOlderMentions:
         return chat
 
     async def test_older_mention_is_shown_and_recalled_for(self, library: Library) -> None:
-        chat = await self.chatted(library, 5, 60)
-        played = await play(chat.stream("bot"))
-        assert played.results("is_mentioned", forged=True)[0].content == "被提及，需要发言"
-        told = json.loads(played.results("get_other_members_messages", forged=True)[0].content)
-        assert [line["text"] for line in told["messages"]] == [
+        chat = await self.make_chat(library, 5, 60)
+        turn = await collect_turn(chat.stream("bot"))
+        assert turn.results("is_mentioned", forged=True)[0].content == "被提及，需要发言"
+        view = json.loads(turn.results("get_other_members_messages", forged=True)[0].content)
+        assert [line["text"] for line in view["messages"]] == [
             "@小助手 团建在哪里？",
             *(f"第 {number} 条" for number in range(56, 66)),
         ]
-        assert "第一条消息提及你" in told["note"]
-        recall = [e for e in played.events if e.kind == "tool_call"][2]
+        assert "第一条消息提及你" in view["note"]
+        recall = [e for e in turn.events if e.kind == "tool_call"][2]
         assert json.loads(recall.arguments) == {"query": "团建在哪里？"}  # type: ignore[union-attr]
 
-    async def test_answered_older_mention_is_ignored(self, lite: Library) -> None:
-        chat = await self.chatted(lite, 0, 0)
+    async def test_answered_older_mention_is_ignored(self, sqlite_library: Library) -> None:
+        chat = await self.make_chat(sqlite_library, 0, 0)
         await chat.answer("bot")
-        chat = group(lite, say("[pass]"), view=10, history=4)
+        chat = group_chat(sqlite_library, say("[pass]"), view=10, history=4)
         for number in range(30):
             await chat.post("ann", f"and {number}")
         assert (await chat.answer("bot")).silent
 
-    async def test_mention_just_before_the_view_is_shown_once(self, lite: Library) -> None:
-        chat = await self.chatted(lite, 5, 11)
-        played = await play(chat.stream("bot"))
-        told = played.results("get_other_members_messages", forged=True)[0].content
-        assert told.count("团建") == 1
+    async def test_mention_just_before_the_view_is_shown_once(
+        self, sqlite_library: Library
+    ) -> None:
+        chat = await self.make_chat(sqlite_library, 5, 11)
+        turn = await collect_turn(chat.stream("bot"))
+        view = turn.results("get_other_members_messages", forged=True)[0].content
+        assert view.count("团建") == 1
 
     async def test_search_for_older_mentions_is_bounded(
-        self, lite: Library, monkeypatch: pytest.MonkeyPatch
+        self, sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("memrecall.chat.history.MENTION_DEPTH", 50)
-        chat = await self.chatted(lite, 5, 60)
-        played = await play(chat.stream("bot"))
-        assert played.results("is_mentioned", forged=True)[0].content == "未被提及，可自行判断"
+        chat = await self.make_chat(sqlite_library, 5, 60)
+        turn = await collect_turn(chat.stream("bot"))
+        assert turn.results("is_mentioned", forged=True)[0].content == "未被提及，可自行判断"
 
 
 class TestRepeatedRequest:
-    """A turn that is asked for again with the same message gives the same answer."""
+    """A repeated request for a turn with the same message returns the stored answer."""
 
     async def test_stored_answer_is_returned_again(self, library: Library) -> None:
         client = ScriptedClient([say("三点。")])
-        chat = group(library, client=client)
+        chat = group_chat(library, client=client)
         posted = await chat.post("ann", "@小助手 几点？", message_id="g1")
-        first = await play(chat.stream("bot", answers=posted.message_id))
+        first = await collect_turn(chat.stream("bot", answers=posted.message_id))
         await chat.post("bo", "谢谢")
-        again = await play(chat.stream("bot", answers=posted.message_id))
-        assert again.kinds == ["text_delta", "final"]
-        assert (again.final.text, again.final.message_id) == ("三点。", first.final.message_id)
-        assert again.final.model_calls == 0
-        assert [m.content for m in await stored(library, TEAM)] == [
+        repeated = await collect_turn(chat.stream("bot", answers=posted.message_id))
+        assert repeated.kinds == ["text_delta", "final"]
+        assert (repeated.final.text, repeated.final.message_id) == (
+            "三点。",
+            first.final.message_id,
+        )
+        assert repeated.final.model_calls == 0
+        assert [m.content for m in await stored_messages(library, TEAM)] == [
             *("@小助手 几点？", "三点。", "谢谢")
         ]
 
-    async def test_earlier_message_is_answered_with_its_own_view(self, lite: Library) -> None:
-        chat = group(lite, fail("unreachable"), say("都是三点。"), say("三点。"))
+    async def test_earlier_message_is_answered_with_its_own_view(
+        self, sqlite_library: Library
+    ) -> None:
+        chat = group_chat(sqlite_library, fail("unreachable"), say("都是三点。"), say("三点。"))
         await chat.post("ann", "@小助手 几点？", message_id="g1")
         with pytest.raises(ModelFailed):
             await chat.answer("bot", answers="g1")
         await chat.post("bo", "@小助手 那饭呢？", message_id="g2")
         await chat.answer("bot", answers="g2")
-        played = await play(chat.stream("bot", answers="g1"))
-        assert played.final.text == "三点。"
-        told = json.loads(played.results("get_other_members_messages", forged=True)[0].content)
-        assert [line["text"] for line in told["messages"]] == ["@小助手 几点？"]
+        turn = await collect_turn(chat.stream("bot", answers="g1"))
+        assert turn.final.text == "三点。"
+        view = json.loads(turn.results("get_other_members_messages", forged=True)[0].content)
+        assert [line["text"] for line in view["messages"]] == ["@小助手 几点？"]
 
-    async def test_several_members_can_answer_one_message(self, lite: Library) -> None:
+    async def test_several_members_can_answer_one_message(self, sqlite_library: Library) -> None:
         other = Member(member_id="bot2", name="Deep", ai=True)
         client = ScriptedClient([say("one"), say("two")])
         chat = GroupChat(
-            lite, TEAM, (*MEMBERS, other), client, options=patient(), clock=lambda: NOW
+            sqlite_library,
+            TEAM,
+            (*MEMBERS, other),
+            client,
+            options=make_options(),
+            clock=lambda: NOW,
         )
         await chat.post("ann", "@Helper @Deep hello there", message_id="g1")
         ends = [await chat.answer(member_id, answers="g1") for member_id in ("bot", "bot2")]
@@ -315,38 +334,38 @@ class TestRepeatedRequest:
 
 
 class TestOffline:
-    async def test_rules_answer_only_for_mentioned_members(self, sensible: Library) -> None:
-        chat = GroupChat(sensible, TEAM, MEMBERS, options=patient(), clock=lambda: NOW)
+    async def test_rules_answer_only_for_mentioned_members(self, semantic_library: Library) -> None:
+        chat = GroupChat(semantic_library, TEAM, MEMBERS, options=make_options(), clock=lambda: NOW)
         await chat.post("bo", "@小助手 团建在哪里？The offsite, where will it be?")
         end = await chat.answer("bot")
         assert "Ann，2026-03-04：“The offsite will be in Lisbon, from 4 to 6 May.”" in end.text
         await chat.post("bo", "谢谢")
         assert (await chat.answer("bot")).silent
 
-    async def test_group_recalls_its_own_messages(self, lite: Library) -> None:
-        other = GroupChat(lite, Scope("others"), MEMBERS)
+    async def test_group_recalls_its_own_messages(self, sqlite_library: Library) -> None:
+        other = GroupChat(sqlite_library, Scope("others"), MEMBERS)
         await other.post("ann", "@Helper where will the offsite be?")
         assert "Lisbon" not in (await other.answer("bot")).text
 
 
 class TestCost:
-    """Ten members and a thousand messages cost what the view costs."""
+    """The cost of a turn depends on the view, not on the length of the chat."""
 
     @pytest.fixture
-    def read(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """How many messages each read asked for."""
+    def read_sizes(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """The number of messages requested by each read."""
         sizes: list[int] = []
         genuine = Timeline.get_many
 
-        async def counted(self: Timeline, message_ids: Any) -> Any:
+        async def count_messages(self: Timeline, message_ids: Any) -> Any:
             sizes.append(len(message_ids))
             return await genuine(self, message_ids)
 
-        monkeypatch.setattr(Timeline, "get_many", counted)
+        monkeypatch.setattr(Timeline, "get_many", count_messages)
         return sizes
 
-    async def grown(self, library: Library, count: int, after: int) -> Timeline:
-        """A group of ten in which `count` messages were said, the last `after` since m3 spoke."""
+    async def fill_group(self, library: Library, count: int, after: int) -> Timeline:
+        """Store `count` messages of a group of ten, the last `after` of them after m3's."""
         batch = [
             NewMessage(
                 role=Role.USER,
@@ -365,14 +384,14 @@ class TestCost:
 
     @pytest.mark.parametrize("after", [3, 40, 90])
     async def test_view_cost_does_not_depend_on_history(
-        self, library: Library, read: list[int], after: int
+        self, library: Library, read_sizes: list[int], after: int
     ) -> None:
         costs = []
         for count in (150, 1_000):
-            timeline = await self.grown(library, count, after)
-            read.clear()
+            timeline = await self.fill_group(library, count, after)
+            read_sizes.clear()
             view = await load_view(timeline, "s", "m3", most=100, before=10)
-            costs.append(sum(read))
+            costs.append(sum(read_sizes))
             assert [m.content for m in view.others] == [
                 f"message {number}" for number in range(count - after, count)
             ]
@@ -381,18 +400,18 @@ class TestCost:
             assert not view.is_cut
         assert costs[0] == costs[1] <= 4 * (after + 10 + 16)
 
-    async def test_turn_of_a_long_chat_sends_only_the_view(self, lite: Library) -> None:
-        await self.grown(lite, 1_000, 5)
+    async def test_turn_of_a_long_chat_sends_only_the_view(self, sqlite_library: Library) -> None:
+        await self.fill_group(sqlite_library, 1_000, 5)
         members = [
             Member(member_id=f"m{number}", name=f"Member {number}", ai=number == 3)
             for number in range(10)
         ]
         client = ScriptedClient([say("ok")])
         scope = Scope("group 1000", session_id="s")
-        chat = GroupChat(lite, scope, members, client, options=patient(history=6))
-        played = await play(chat.stream("m3"))
-        (told,) = played.results("get_other_members_messages", forged=True)
-        assert len(json.loads(told.content)["messages"]) == 5
+        chat = GroupChat(sqlite_library, scope, members, client, options=make_options(history=6))
+        turn = await collect_turn(chat.stream("m3"))
+        (view,) = turn.results("get_other_members_messages", forged=True)
+        assert len(json.loads(view.content)["messages"]) == 5
         assert len(client.requests[0].messages) == 2 + 6 + 1 + 6
 
 

@@ -1,11 +1,11 @@
-"""The language of a chat is that of what was said, not of the names in it."""
+"""Detection of a chat's language, which ignores the names in it."""
 
 from memrecall.chat.phrases import chat_language, detect_language
 from memrecall.memory import Library
 from memrecall.testing import say
 from tests.cases import check_each
 
-from .stage import group, play, single
+from .chat_helpers import collect_turn, group_chat, single_chat
 
 
 def test_detect_language() -> None:
@@ -44,17 +44,17 @@ def test_half_chinese_messages_make_the_chat_chinese() -> None:
     assert chat_language(["好的，我来", "I am here", "so am I"], []) == "en"
 
 
-async def test_chinese_name_does_not_make_a_group_chinese(lite: Library) -> None:
-    chat = group(lite, say("Nothing."), say("ok"))
+async def test_chinese_name_does_not_make_a_group_chinese(sqlite_library: Library) -> None:
+    chat = group_chat(sqlite_library, say("Nothing."), say("ok"))
     await chat.post("ann", "@Helper what did 王小明 say?")
-    played = await play(chat.stream("bot"))
-    assert played.final.language == "en"
-    assert "You are mentioned" in played.results("is_mentioned", forged=True)[0].content
-    await chat.post("ann", "@小助手 小波？")  # names of members alone
+    turn = await collect_turn(chat.stream("bot"))
+    assert turn.final.language == "en"
+    assert "You are mentioned" in turn.results("is_mentioned", forged=True)[0].content
+    await chat.post("ann", "@小助手 小波？")  # only names of members
     assert (await chat.answer("bot")).language == "en"
 
 
-async def test_name_does_not_make_a_single_chat_chinese(lite: Library) -> None:
-    chat = single(lite, say("Nothing."), say("ok"))
+async def test_name_does_not_make_a_single_chat_chinese(sqlite_library: Library) -> None:
+    chat = single_chat(sqlite_library, say("Nothing."), say("ok"))
     assert (await chat.answer("What did 王小明 say?")).language == "en"
     assert (await chat.answer("王小明?")).language == "en"

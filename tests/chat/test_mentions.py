@@ -1,4 +1,4 @@
-"""Who is mentioned: names, ids and nicknames, in Chinese and English."""
+"""Mentions of members by name, id and nickname, in Chinese and English."""
 
 import time
 
@@ -80,8 +80,8 @@ def test_find_mentions() -> None:
     ]
 
     def check(case: tuple[str, list[str]]) -> None:
-        text, meant = case
-        assert list(find_mentions(text, GROUP)) == meant
+        text, expected = case
+        assert list(find_mentions(text, GROUP)) == expected
 
     check_each(cases, check)
 
@@ -95,8 +95,8 @@ def test_mentions_are_always_members(text: str) -> None:
     st.sampled_from([(m.member_id, name) for m in GROUP for name in m.names]),
     st.text("abc 你好，。!\n", max_size=10),
 )
-def test_name_after_at_is_always_found(named: tuple[str, str], before: str) -> None:
-    member_id, name = named
+def test_name_after_at_is_always_found(member: tuple[str, str], before: str) -> None:
+    member_id, name = member
     text = f"{before} @{name} ok"
     assert member_id in find_mentions(text, GROUP)
     assert f"@{name}" not in remove_mentions(text, GROUP)
@@ -113,8 +113,8 @@ def test_remove_mentions() -> None:
     ]
 
     def check(case: tuple[str, str]) -> None:
-        text, rest = case
-        assert remove_mentions(text, GROUP) == rest
+        text, expected = case
+        assert remove_mentions(text, GROUP) == expected
 
     check_each(cases, check)
 
@@ -125,16 +125,16 @@ PIECES = ("\n", " ", "a.", "a", "` ", ", ", "@", "@ann ", "2026-11-15：“ ", "
 @pytest.mark.long
 def test_find_mentions_takes_linear_time() -> None:
     def seconds(text: str) -> float:
-        def once() -> float:
+        def measure() -> float:
             started = time.process_time()
             find_mentions(text, GROUP)
             remove_mentions(text, GROUP)
             return time.process_time() - started
 
-        return min(once() for _ in range(5))
+        return min(measure() for _ in range(5))
 
     def check(piece: str) -> None:
         short, long = (seconds(piece * (size // len(piece))) for size in (25_000, 100_000))
-        assert long < 10 * max(short, 0.001)  # 16 times, if the work grew as the square
+        assert long < 10 * max(short, 0.001)  # quadratic work would take 16 times as long
 
     check_each(PIECES, check)

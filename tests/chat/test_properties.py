@@ -1,4 +1,4 @@
-"""What holds of every turn, whatever a model does."""
+"""Properties of every chat turn, for any behaviour of the model."""
 
 import asyncio
 from typing import Any
@@ -17,15 +17,15 @@ from memrecall.testing import (
     say,
 )
 
-from .stage import (
-    ASKED_EN,
+from .chat_helpers import (
     DSML,
     LIN,
     LISBON,
-    Played,
-    patient,
-    play,
-    stored,
+    QUESTION_EN,
+    TurnEvents,
+    collect_turn,
+    make_options,
+    stored_messages,
 )
 
 PIECES = st.sampled_from(["clean words. ", DSML, "\n", " ", "<think>x</think>", "`code`", "好"])
@@ -42,32 +42,32 @@ STEPS = st.one_of(
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=8, max_size=8), st.integers(0, 3))
 def test_turn_ends_well_for_any_model_output(steps: list[Any], cap: int) -> None:
-    """One end, each call one result, no leaked text, the cap kept, the pieces are the text."""
+    """Check one end, one result per call, no leaked text, the cap, and the streamed text."""
 
-    async def run() -> tuple[Played, int]:
+    async def run() -> tuple[TurnEvents, int]:
         async with open_library(scope="lin", messages=[LISBON]) as library:
             client = ScriptedClient(steps)
-            chat = SingleChat(library, LIN, client, options=patient(recalls=cap))
-            played = await play(chat.stream(ASKED_EN))
-            return played, len(await stored(library, LIN))
+            chat = SingleChat(library, LIN, client, options=make_options(recalls=cap))
+            turn = await collect_turn(chat.stream(QUESTION_EN))
+            return turn, len(await stored_messages(library, LIN))
 
-    played, kept = asyncio.run(run())
-    assert "DSML" not in "".join(played.deltas)
-    run_by_model = [r for r in played.events if isinstance(r, ToolResult) and not r.is_error]
+    turn, stored = asyncio.run(run())
+    assert "DSML" not in "".join(turn.deltas)
+    run_by_model = [r for r in turn.events if isinstance(r, ToolResult) and not r.is_error]
     assert len(run_by_model) <= max(cap, 1)
-    assert kept == (2 if isinstance(played.end, Final) else 1)
-    if isinstance(played.end, Final):
-        assert played.end.text.strip() == played.end.text != ""
+    assert stored == (2 if isinstance(turn.end, Final) else 1)
+    if isinstance(turn.end, Final):
+        assert turn.end.text.strip() == turn.end.text != ""
 
 
 @given(st.lists(PIECES, max_size=6), st.data())
 def test_visible_text_is_independent_of_chunks(parts: list[str], data: st.DataObject) -> None:
     text = "".join(parts)
     whole = VisibleText(["recall_memory"], "m")
-    shown = whole.feed(text) + whole.end()
+    expected = whole.feed(text) + whole.end()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     pieces = VisibleText(["recall_memory"], "m")
     bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
     streamed = "".join(pieces.feed(text[start:end]) for start, end in bounds) + pieces.end()
-    assert streamed == shown == whole.text == pieces.text
+    assert streamed == expected == whole.text == pieces.text
     assert whole.leaks == pieces.leaks

@@ -1,7 +1,7 @@
-"""Turns through a real HTTP server on loopback: our client and AutoGen's own, as DeepSeek behaves.
+"""Turns over HTTP on loopback with both clients, as DeepSeek behaves.
 
 Calls written as text, reasoning beside or inside the answer, calls at the cap: the recipe of
-docs/chat.md, played.
+docs/chat.md as tests.
 """
 
 import json
@@ -17,7 +17,17 @@ from memrecall.model import load_prompt, make_client
 from memrecall.settings import Settings
 
 from ..model.openai_server import ModelServer, Reply, refusal, stream, text
-from .stage import ASKED, DSML, LIN, NOW, Played, group, patient, play, stored
+from .chat_helpers import (
+    DSML,
+    LIN,
+    NOW,
+    QUESTION,
+    TurnEvents,
+    collect_turn,
+    group_chat,
+    make_options,
+    stored_messages,
+)
 
 pytestmark = pytest.mark.concurrent
 
@@ -32,65 +42,71 @@ INFO = ModelInfo(
 ANSWER = "你对花生过敏。"
 
 
-def ours(server: ModelServer) -> ChatCompletionClient:
+def memrecall_client(server: ModelServer) -> ChatCompletionClient:
     client = make_client(Settings(model="deepseek-chat", base_url=server.url, api_key="k"))
     assert client is not None
     return client
 
 
-def autogens(server: ModelServer) -> ChatCompletionClient:
+def autogen_client(server: ModelServer) -> ChatCompletionClient:
     return OpenAIChatCompletionClient(
         model="tiny",
         base_url=server.url,
         api_key="k",
         model_info=INFO,
-        extra_body={"thinking": {"type": "disabled"}},  # type: ignore[call-arg]  # it takes it
+        extra_body={"thinking": {"type": "disabled"}},  # type: ignore[call-arg]  # passed through to the server
     )
 
 
-CLIENTS = pytest.mark.parametrize("make", [ours, autogens], ids=["ours", "autogen"])
+CLIENTS = pytest.mark.parametrize(
+    "make", [memrecall_client, autogen_client], ids=["memrecall", "autogen"]
+)
 
 
-def pieces(words: str, size: int = 3, **first: Any) -> Reply:
-    """An answer in words, some characters at a time."""
+def streamed_text(words: str, size: int = 3, **first: Any) -> Reply:
+    """Return an answer that is streamed some characters at a time."""
     deltas = [{"content": words[at : at + size]} for at in range(0, len(words), size)]
     return stream([*([first] if first else []), *deltas])
 
 
-def calling(query: str, number: int, **first: Any) -> Reply:
-    """A structured call whose arguments come in two pieces."""
-    written = json.dumps({"query": query}, ensure_ascii=False)
+def streamed_call(query: str, number: int, **first: Any) -> Reply:
+    """Return a structured call with its arguments in two chunks."""
+    arguments = json.dumps({"query": query}, ensure_ascii=False)
     head = {"index": 0, "id": f"srv_{number}", "type": "function"}
     deltas = [
-        {"tool_calls": [{**head, "function": {"name": "recall_memory", "arguments": written[:5]}}]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": written[5:]}}]},
+        {
+            "tool_calls": [
+                {**head, "function": {"name": "recall_memory", "arguments": arguments[:5]}}
+            ]
+        },
+        {"tool_calls": [{"index": 0, "function": {"arguments": arguments[5:]}}]},
     ]
     return stream([*([first] if first else []), *deltas], "tool_calls")
 
 
-async def ask(library: Library, client: ChatCompletionClient, **options: Any) -> Played:
-    chat = SingleChat(library, LIN, client, options=patient(**options), clock=lambda: NOW)
+async def run_turn(library: Library, client: ChatCompletionClient, **options: Any) -> TurnEvents:
+    chat = SingleChat(library, LIN, client, options=make_options(**options), clock=lambda: NOW)
     try:
-        return await play(chat.stream(ASKED))
+        return await collect_turn(chat.stream(QUESTION))
     finally:
         await client.close()
 
 
 @CLIENTS
 async def test_forged_and_real_calls_over_the_wire(
-    lite: Library, server: ModelServer, make: Any
+    sqlite_library: Library, server: ModelServer, make: Any
 ) -> None:
-    server.play(calling("花生", 1), pieces(ANSWER))
-    played = await ask(lite, make(server))
-    assert (played.final.text, played.final.degraded) == (ANSWER, False)
-    assert len(played.deltas) > 1
+    server.play(streamed_call("花生", 1), streamed_text(ANSWER))
+    turn = await run_turn(sqlite_library, make(server))
+    assert (turn.final.text, turn.final.degraded) == (ANSWER, False)
+    assert len(turn.deltas) > 1
     first, second = server.requests
     assert [m["role"] for m in first["messages"]] == ["system", "user", "assistant", "tool"]
     assert first["messages"][0]["content"].startswith(load_prompt("chat_single", "zh"))
     (forged,) = first["messages"][2]["tool_calls"]
     assert forged["type"] == "function"
     assert forged["function"]["name"] == "recall_memory"
-    assert json.loads(forged["function"]["arguments"]) == {"query": ASKED}
+    assert json.loads(forged["function"]["arguments"]) == {"query": QUESTION}
     assert first["messages"][3]["tool_call_id"] == forged["id"]
     assert json.loads(first["messages"][3]["content"])["events"]
     assert [tool["function"]["name"] for tool in first["tools"]] == list(SINGLE_TOOLS)
@@ -98,142 +114,154 @@ async def test_forged_and_real_calls_over_the_wire(
     assert second["messages"][4]["tool_calls"][0]["id"] == "srv_1"
     assert second["messages"][5]["tool_call_id"] == "srv_1"
     assert first["stream"] is True
-    if make is autogens:
+    if make is autogen_client:
         assert [body["thinking"] for body in (first, second)] == [{"type": "disabled"}] * 2
 
 
 @CLIENTS
 @pytest.mark.parametrize("size", [1, 4, 200])
 async def test_leaked_calls_are_hidden_and_retried_without_tools(
-    lite: Library, server: ModelServer, make: Any, size: int
+    sqlite_library: Library, server: ModelServer, make: Any, size: int
 ) -> None:
-    server.play(pieces(f"我看看。\n\n{DSML}", size), pieces(ANSWER))
-    played = await ask(lite, make(server))
-    assert (played.final.text, played.final.degraded) == (f"我看看。\n\n{ANSWER}", False)
-    assert [leak.name for leak in played.final.leaks] == ["recall_memory"]
-    again = server.requests[1]
-    assert "tools" not in again
-    assert {m["role"] for m in again["messages"]} == {"system", "user", "assistant"}
-    assert not any("tool_calls" in m for m in again["messages"])
-    assert not any("DSML" in m.content for m in await stored(lite, LIN))
+    server.play(streamed_text(f"我看看。\n\n{DSML}", size), streamed_text(ANSWER))
+    turn = await run_turn(sqlite_library, make(server))
+    assert (turn.final.text, turn.final.degraded) == (f"我看看。\n\n{ANSWER}", False)
+    assert [leak.name for leak in turn.final.leaks] == ["recall_memory"]
+    retry = server.requests[1]
+    assert "tools" not in retry
+    assert {m["role"] for m in retry["messages"]} == {"system", "user", "assistant"}
+    assert not any("tool_calls" in m for m in retry["messages"])
+    assert not any("DSML" in m.content for m in await stored_messages(sqlite_library, LIN))
 
 
 @CLIENTS
-async def test_two_leaked_calls_end_degraded(lite: Library, server: ModelServer, make: Any) -> None:
-    server.play(pieces(DSML), pieces(DSML))
-    played = await ask(lite, make(server))
-    assert played.final.degraded
-    assert played.final.text == "这个问题我答不上来。"
+async def test_two_leaked_calls_end_degraded(
+    sqlite_library: Library, server: ModelServer, make: Any
+) -> None:
+    server.play(streamed_text(DSML), streamed_text(DSML))
+    turn = await run_turn(sqlite_library, make(server))
+    assert turn.final.degraded
+    assert turn.final.text == "这个问题我答不上来。"
 
 
 @CLIENTS
 async def test_calls_beyond_the_cap_are_refused(
-    lite: Library, server: ModelServer, make: Any
+    sqlite_library: Library, server: ModelServer, make: Any
 ) -> None:
-    server.play(*(calling("花生", number) for number in range(1, 4)), pieces(ANSWER))
-    played = await ask(lite, make(server), recalls=2, model_calls=4)
-    assert [r.is_error for r in played.results("recall_memory", forged=False)] == [
+    server.play(*(streamed_call("花生", number) for number in range(1, 4)), streamed_text(ANSWER))
+    turn = await run_turn(sqlite_library, make(server), recalls=2, model_calls=4)
+    assert [r.is_error for r in turn.results("recall_memory", forged=False)] == [
         *(False, True, True)
     ]
-    assert (played.final.text, played.final.recalls) == (ANSWER, 2)
-    refused = server.requests[2]["messages"][-1]["content"]
-    assert json.loads(refused)["events"] == []
+    assert (turn.final.text, turn.final.recalls) == (ANSWER, 2)
+    refusal = server.requests[2]["messages"][-1]["content"]
+    assert json.loads(refusal)["events"] == []
     assert "tools" not in server.requests[3]
 
 
-async def test_reasoning_is_sent_back_and_not_shown(lite: Library, server: ModelServer) -> None:
+async def test_reasoning_is_sent_back_and_not_shown(
+    sqlite_library: Library, server: ModelServer
+) -> None:
     server.play(
-        calling("花生", 1, reasoning_content="先找过敏"),
-        pieces(ANSWER, reasoning_content="找到了：<｜DSML｜"),
+        streamed_call("花生", 1, reasoning_content="先找过敏"),
+        streamed_text(ANSWER, reasoning_content="找到了：<｜DSML｜"),
     )
-    played = await ask(lite, ours(server))
-    assert (played.final.text, played.final.leaks) == (ANSWER, ())
+    turn = await run_turn(sqlite_library, memrecall_client(server))
+    assert (turn.final.text, turn.final.leaks) == (ANSWER, ())
     forged, real = [m for m in server.requests[1]["messages"] if m["role"] == "assistant"]
-    # In thinking mode a call without the field is answered with status 400.
+    # In thinking mode the server answers a call without the field with status 400.
     assert forged["reasoning_content"] == ""
     assert real["reasoning_content"] == "先找过敏"
 
 
 @CLIENTS
 async def test_reasoning_inside_the_answer_is_stripped(
-    lite: Library, server: ModelServer, make: Any
+    sqlite_library: Library, server: ModelServer, make: Any
 ) -> None:
-    server.play(pieces(f"<think>用户问\n\n过敏</think>\n\n{ANSWER}"))
-    played = await ask(lite, make(server))
-    assert played.final.text == ANSWER
+    server.play(streamed_text(f"<think>用户问\n\n过敏</think>\n\n{ANSWER}"))
+    turn = await run_turn(sqlite_library, make(server))
+    assert turn.final.text == ANSWER
 
 
 async def test_reasoning_text_of_autogen_client_is_stripped(
-    lite: Library, server: ModelServer
+    sqlite_library: Library, server: ModelServer
 ) -> None:
-    server.play(pieces(ANSWER, reasoning_content="先想想"))
-    played = await ask(lite, autogens(server))
-    assert played.final.text == ANSWER
+    server.play(streamed_text(ANSWER, reasoning_content="先想想"))
+    turn = await run_turn(sqlite_library, autogen_client(server))
+    assert turn.final.text == ANSWER
 
 
-async def test_earlier_answers_have_the_reasoning_field(lite: Library, server: ModelServer) -> None:
-    server.play(pieces("你好。"), pieces(ANSWER))
-    client = ours(server)
-    chat = SingleChat(lite, LIN, client, options=patient(), clock=lambda: NOW)
+async def test_earlier_answers_have_the_reasoning_field(
+    sqlite_library: Library, server: ModelServer
+) -> None:
+    server.play(streamed_text("你好。"), streamed_text(ANSWER))
+    client = memrecall_client(server)
+    chat = SingleChat(sqlite_library, LIN, client, options=make_options(), clock=lambda: NOW)
     await chat.answer("你好")
-    await chat.answer(ASKED)
+    await chat.answer(QUESTION)
     await client.close()
-    said = [m for m in server.requests[1]["messages"] if m["role"] == "assistant"]
-    assert [m["reasoning_content"] for m in said] == ["", ""]
+    answers = [m for m in server.requests[1]["messages"] if m["role"] == "assistant"]
+    assert [m["reasoning_content"] for m in answers] == ["", ""]
 
 
 @CLIENTS
 async def test_request_without_tools_if_server_refuses_tools(
-    lite: Library, server: ModelServer, make: Any
+    sqlite_library: Library, server: ModelServer, make: Any
 ) -> None:
-    server.play(refusal(400, "this model does not support tools"), pieces(ANSWER))
-    played = await ask(lite, make(server))
-    assert (played.final.text, played.final.degraded) == (ANSWER, False)
+    server.play(refusal(400, "this model does not support tools"), streamed_text(ANSWER))
+    turn = await run_turn(sqlite_library, make(server))
+    assert (turn.final.text, turn.final.degraded) == (ANSWER, False)
     assert "tools" not in server.requests[1]
 
 
 @pytest.mark.parametrize("finish", [None, "insufficient_system_resource"])
 async def test_interrupted_answer_is_an_error(
-    lite: Library, server: ModelServer, finish: str | None
+    sqlite_library: Library, server: ModelServer, finish: str | None
 ) -> None:
-    """The connection ends in good order, but nothing said that the answer was complete."""
-    whole = pieces(ANSWER)
-    said = [json.loads(chunk) for chunk in whole.chunks[:-3]]
+    """The connection closes normally, but without a sign that the answer is complete."""
+    whole = streamed_text(ANSWER)
+    chunks = [json.loads(chunk) for chunk in whole.chunks[:-3]]
     if finish:
-        said[-1]["choices"][0]["finish_reason"] = finish
-    server.play(Reply(chunks=tuple(json.dumps(chunk) for chunk in said)))
-    played = await ask(lite, ours(server))
-    assert played.end.as_dict()["code"] == "UNAVAILABLE"
-    assert "interrupted its answer" in played.end.as_dict()["message"]
-    assert [m.content for m in await stored(lite, LIN)] == [ASKED]
+        chunks[-1]["choices"][0]["finish_reason"] = finish
+    server.play(Reply(chunks=tuple(json.dumps(chunk) for chunk in chunks)))
+    turn = await run_turn(sqlite_library, memrecall_client(server))
+    assert turn.end.as_dict()["code"] == "UNAVAILABLE"
+    assert "interrupted its answer" in turn.end.as_dict()["message"]
+    assert [m.content for m in await stored_messages(sqlite_library, LIN)] == [QUESTION]
 
 
-async def test_usage_without_finish_reason_is_finished(lite: Library, server: ModelServer) -> None:
-    *said, finish, usage, done = pieces(ANSWER).chunks
-    server.play(Reply(chunks=(*said, usage, done)))
-    played = await ask(lite, ours(server))
-    assert (played.final.text, played.final.degraded) == (ANSWER, False)
+async def test_usage_without_finish_reason_is_finished(
+    sqlite_library: Library, server: ModelServer
+) -> None:
+    *chunks, finish, usage, end = streamed_text(ANSWER).chunks
+    server.play(Reply(chunks=(*chunks, usage, end)))
+    turn = await run_turn(sqlite_library, memrecall_client(server))
+    assert (turn.final.text, turn.final.degraded) == (ANSWER, False)
     assert "finish_reason" in finish
 
 
-async def test_tool_calls_by_json_schema(lite: Library, server: ModelServer) -> None:
-    called = {"tool": "recall_memory", "arguments": {"query": "花生"}}
-    server.play(text(json.dumps(called)), text(json.dumps({"answer": ANSWER})))
+async def test_tool_calls_by_json_schema(sqlite_library: Library, server: ModelServer) -> None:
+    tool_call = {"tool": "recall_memory", "arguments": {"query": "花生"}}
+    server.play(text(json.dumps(tool_call)), text(json.dumps({"answer": ANSWER})))
     client = make_client(Settings(model="tiny", base_url=server.url, tool_calls="json"))
     assert client is not None
-    played = await ask(lite, client)
-    assert played.calls(forged=False) == ["recall_memory"]
-    assert played.final.text == ANSWER
+    turn = await run_turn(sqlite_library, client)
+    assert turn.calls(forged=False) == ["recall_memory"]
+    assert turn.final.text == ANSWER
 
 
 @CLIENTS
-async def test_group_turn_over_the_wire(lite: Library, server: ModelServer, make: Any) -> None:
-    server.play(pieces("[pass]"), pieces(f"{ANSWER}{DSML}"), pieces("就是花生。"))
+async def test_group_turn_over_the_wire(
+    sqlite_library: Library, server: ModelServer, make: Any
+) -> None:
+    server.play(
+        streamed_text("[pass]"), streamed_text(f"{ANSWER}{DSML}"), streamed_text("就是花生。")
+    )
     client = make(server)
-    chat = group(lite, client=client)
+    chat = group_chat(sqlite_library, client=client)
     await chat.post("bo", "我先走了")
     assert (await chat.answer("bot")).silent
-    await chat.post("ann", f"@小助手 {ASKED}")
+    await chat.post("ann", f"@小助手 {QUESTION}")
     end = await chat.answer("bot")
     await client.close()
     assert end.text == f"{ANSWER}\n\n就是花生。"

@@ -1,4 +1,4 @@
-"""The five tests and the four acceptance points of the specification of chat turns, by name.
+"""The five tests and four acceptance points of the chat turn specification, by name.
 
 Each in single and in group chat, with forged and real calls together.
 """
@@ -16,18 +16,18 @@ from memrecall.testing import ScriptedClient, call, say
 from tests.cases import check_each_async
 
 from ..model.openai_server import ModelServer, stream
-from .stage import (
-    ASKED,
+from .chat_helpers import (
     DSML,
     LIN,
     PEANUTS,
+    QUESTION,
     TEAM,
-    Played,
-    context,
-    group,
-    play,
-    single,
-    stored,
+    TurnEvents,
+    collect_turn,
+    group_chat,
+    message_kinds,
+    single_chat,
+    stored_messages,
     system_text,
 )
 
@@ -36,30 +36,34 @@ ANSWER = "你对花生过敏。"
 MARK = "DSML"
 
 
-async def group_turn(library: Library, client: Any, asked: str = ASKED, **options: Any) -> Played:
-    """Ann asks the assistant, who answers."""
-    chat = group(library, client=client, **options)
-    await chat.post("ann", f"@小助手 {asked}")
-    return await play(chat.stream("bot"))
+async def group_turn(
+    library: Library, client: Any, question: str = QUESTION, **options: Any
+) -> TurnEvents:
+    """Run a turn in which the assistant answers Ann."""
+    chat = group_chat(library, client=client, **options)
+    await chat.post("ann", f"@小助手 {question}")
+    return await collect_turn(chat.stream("bot"))
 
 
-async def single_turn(library: Library, client: Any, asked: str = ASKED, **options: Any) -> Played:
-    return await play(single(library, client=client, **options).stream(asked))
+async def single_turn(
+    library: Library, client: Any, question: str = QUESTION, **options: Any
+) -> TurnEvents:
+    return await collect_turn(single_chat(library, client=client, **options).stream(question))
 
 
-TURNS = pytest.mark.parametrize("turn", [single_turn, group_turn], ids=["single", "group"])
+TURNS = pytest.mark.parametrize("run_turn", [single_turn, group_turn], ids=["single", "group"])
 
 
 class TestSuggestedTests:
     async def test_1_group_chat_leaks_no_tool_call_text(self, library: Library) -> None:
         client = ScriptedClient([call("recall_memory", query="过敏"), say(ANSWER)])
-        played = await group_turn(library, client)
-        assert played.final.text == ANSWER
-        assert played.final.leaks == ()
-        assert played.calls(forged=True) == ALL_FORGED
-        assert played.calls(forged=False) == ["recall_memory"]
+        turn = await group_turn(library, client)
+        assert turn.final.text == ANSWER
+        assert turn.final.leaks == ()
+        assert turn.calls(forged=True) == ALL_FORGED
+        assert turn.calls(forged=False) == ["recall_memory"]
 
-    async def test_2_at_sign_sets_is_mentioned(self, lite: Library) -> None:
+    async def test_2_at_sign_sets_is_mentioned(self, sqlite_library: Library) -> None:
         cases: list[tuple[str, str]] = [
             ("@小助手 在吗？", "被提及，需要发言"),
             ("@bot 在吗？", "被提及，需要发言"),
@@ -72,11 +76,11 @@ class TestSuggestedTests:
         async def check(case: tuple[str, str]) -> None:
             text, answer = case
             language = "en" if answer.isascii() else "zh"
-            chat = group(lite, call("is_mentioned"), say("在。"), language=language)
+            chat = group_chat(sqlite_library, call("is_mentioned"), say("在。"), language=language)
             await chat.post("ann", text)
-            played = await play(chat.stream("bot"))
-            (forged,) = played.results("is_mentioned", forged=True)
-            (real,) = played.results("is_mentioned", forged=False)
+            turn = await collect_turn(chat.stream("bot"))
+            (forged,) = turn.results("is_mentioned", forged=True)
+            (real,) = turn.results("is_mentioned", forged=False)
             assert forged.content == real.content == answer
 
         await check_each_async(cases, check)
@@ -85,31 +89,33 @@ class TestSuggestedTests:
         self, library: Library
     ) -> None:
         client = ScriptedClient([call("recall_memory", query="花生过敏"), say(ANSWER)])
-        played = await single_turn(library, client)
-        assert played.final.text == ANSWER
-        assert played.final.leaks == ()
-        (recalled,) = played.recalled(forged=False)
-        events = {event["key"]: event for event in recalled["events"]}
+        turn = await single_turn(library, client)
+        assert turn.final.text == ANSWER
+        assert turn.final.leaks == ()
+        (answer,) = turn.recall_answers(forged=False)
+        events = {event["key"]: event for event in answer["events"]}
         assert events["lin-0"]["text"] == PEANUTS
         assert set(events["lin-0"]) == {"time", "speaker", "text", "key", "score"}
 
     @TURNS
     async def test_4_forced_and_own_recalls_respect_the_limit(
-        self, library: Library, turn: Any
+        self, library: Library, run_turn: Any
     ) -> None:
         client = ScriptedClient([*[call("recall_memory", query="过敏")] * 3, say(ANSWER)])
-        played = await turn(library, client, recalls=2)
-        forced, own, *refused = played.recalled(forged=True) + played.recalled(forged=False)
+        turn = await run_turn(library, client, recalls=2)
+        forced, own, *refusals = turn.recall_answers(forged=True) + turn.recall_answers(
+            forged=False
+        )
         assert forced["events"]
         assert own["events"]
-        assert [answer["events"] for answer in refused] == [[], []]
-        assert all("2" in answer["note"] for answer in refused)
-        assert played.final.recalls == 2
-        assert played.final.text == ANSWER
+        assert [answer["events"] for answer in refusals] == [[], []]
+        assert all("2" in answer["note"] for answer in refusals)
+        assert turn.final.recalls == 2
+        assert turn.final.text == ANSWER
 
     @TURNS
     async def test_5_deepseek_calls_tools_by_structure(
-        self, library: Library, server: ModelServer, turn: Any
+        self, library: Library, server: ModelServer, run_turn: Any
     ) -> None:
         arguments = json.dumps({"query": "过敏"}, ensure_ascii=False)
         server.play(
@@ -133,64 +139,64 @@ class TestSuggestedTests:
         )
         client = make_client(Settings(model="deepseek-chat", base_url=server.url, api_key="k"))
         assert client is not None
-        played = await turn(library, client)
+        turn = await run_turn(library, client)
         await client.close()
-        assert played.final.text == ANSWER
-        assert (played.final.degraded, played.final.leaks) == (False, ())
+        assert turn.final.text == ANSWER
+        assert (turn.final.degraded, turn.final.leaks) == (False, ())
         names = [tool["function"]["name"] for tool in server.requests[0]["tools"]]
-        assert names == list(GROUP_TOOLS if turn is group_turn else SINGLE_TOOLS)
-        said = [m for m in server.requests[1]["messages"] if m["role"] == "assistant"]
-        assert said[-1]["reasoning_content"] == "先回忆"
-        assert all("reasoning_content" in message for message in said)
+        assert names == list(GROUP_TOOLS if run_turn is group_turn else SINGLE_TOOLS)
+        answers = [m for m in server.requests[1]["messages"] if m["role"] == "assistant"]
+        assert answers[-1]["reasoning_content"] == "先回忆"
+        assert all("reasoning_content" in message for message in answers)
 
 
 class TestAcceptance:
     @TURNS
     @pytest.mark.parametrize("before", ["", "我想想。"])
     async def test_answers_contain_no_dsml_text(
-        self, library: Library, turn: Any, before: str
+        self, library: Library, run_turn: Any, before: str
     ) -> None:
         client = ScriptedClient([say(before + DSML), say(ANSWER)])
-        played = await turn(library, client)
-        assert played.final.text.endswith(ANSWER)
-        assert not any(MARK in delta for delta in played.deltas)
-        scope = TEAM if turn is group_turn else LIN
-        assert not any(MARK in message.content for message in await stored(library, scope))
-        assert [leak.name for leak in played.final.leaks] == ["recall_memory"]
+        turn = await run_turn(library, client)
+        assert turn.final.text.endswith(ANSWER)
+        assert not any(MARK in delta for delta in turn.deltas)
+        scope = TEAM if run_turn is group_turn else LIN
+        assert not any(MARK in message.content for message in await stored_messages(library, scope))
+        assert [leak.name for leak in turn.final.leaks] == ["recall_memory"]
         assert client.requests[0].tool_names == (
-            GROUP_TOOLS if turn is group_turn else SINGLE_TOOLS
+            GROUP_TOOLS if run_turn is group_turn else SINGLE_TOOLS
         )
         assert client.requests[1].tool_names == ()
 
     @TURNS
-    async def test_tool_events_are_shown(self, library: Library, turn: Any) -> None:
+    async def test_tool_events_are_shown(self, library: Library, run_turn: Any) -> None:
         client = ScriptedClient([call("recall_memory", query="过敏"), say(ANSWER)])
-        played = await turn(library, client)
-        tools = played.calls(forged=True) + played.calls(forged=False)
-        wanted = ALL_FORGED if turn is group_turn else ["recall_memory"]
-        assert tools == [*wanted, "recall_memory"]
-        assert played.kinds == [*["tool_call", "tool_result"] * len(tools), "text_delta", "final"]
+        turn = await run_turn(library, client)
+        tools = turn.calls(forged=True) + turn.calls(forged=False)
+        forged = ALL_FORGED if run_turn is group_turn else ["recall_memory"]
+        assert tools == [*forged, "recall_memory"]
+        assert turn.kinds == [*["tool_call", "tool_result"] * len(tools), "text_delta", "final"]
 
     @TURNS
-    @pytest.mark.parametrize(("counted", "left"), [(True, 1), (False, 2)])
+    @pytest.mark.parametrize(("count_forced", "remaining"), [(True, 1), (False, 2)])
     async def test_every_turn_recalls_and_the_limit_is_stated_and_enforced(
-        self, library: Library, turn: Any, counted: bool, left: int
+        self, library: Library, run_turn: Any, count_forced: bool, remaining: int
     ) -> None:
         client = ScriptedClient([*[call("recall_memory", query="过敏")] * 3, say(ANSWER)])
-        played = await turn(library, client, recalls=2, count_forced=counted)
-        assert len(played.recalled(forged=True)) == 1
-        run = [answer for answer in played.recalled(forged=False) if answer["events"]]
-        assert len(run) == left
-        assert played.final.recalls == 1 + left
-        assert str(left) in system_text(client.requests[0]).splitlines()[-1]
+        turn = await run_turn(library, client, recalls=2, count_forced=count_forced)
+        assert len(turn.recall_answers(forged=True)) == 1
+        run = [answer for answer in turn.recall_answers(forged=False) if answer["events"]]
+        assert len(run) == remaining
+        assert turn.final.recalls == 1 + remaining
+        assert str(remaining) in system_text(client.requests[0]).splitlines()[-1]
 
     async def test_single_chat_registers_only_recall_memory(self, library: Library) -> None:
         client = ScriptedClient([call("is_mentioned"), say(ANSWER)])
-        played = await single_turn(library, client)
+        turn = await single_turn(library, client)
         assert client.requests[0].tool_names == ("recall_memory",)
-        (refused,) = played.results("is_mentioned", forged=False)
-        assert refused.is_error
-        assert "recall_memory" in refused.content
-        assert context(client.requests[0]) == [
+        (refusal,) = turn.results("is_mentioned", forged=False)
+        assert refusal.is_error
+        assert "recall_memory" in refusal.content
+        assert message_kinds(client.requests[0]) == [
             *("system", "system", "user", "call:recall_memory", "result:recall_memory")
         ]

@@ -1,4 +1,4 @@
-"""How answers in a group begin: own names are taken off, silence is known, however it is cut."""
+"""The visible text of group answers: name prefixes and silence, for any chunking."""
 
 import pytest
 from hypothesis import given
@@ -9,21 +9,21 @@ from memrecall.memory import Library
 from memrecall.testing import say
 from tests.cases import check_each
 
-from .stage import TEAM, group, play, stored
+from .chat_helpers import TEAM, collect_turn, group_chat, stored_messages
 
 NAMES = ("bot", "小助手", "Helper", "[B]")
 
 
-def heard(text: str, cuts: list[int], *, may_pass: bool) -> tuple[str, bool]:
-    """What is shown of an answer that comes in pieces, and whether it is silence."""
-    speech = VisibleText(
+def visible_text(text: str, cuts: list[int], *, may_pass: bool) -> tuple[str, bool]:
+    """Return the visible text of a chunked answer and whether it is silence."""
+    visible = VisibleText(
         ["recall_memory"], "m", prefix_filter=PrefixFilter(NAMES, may_pass=may_pass)
     )
-    speech.begin()
+    visible.begin()
     bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
-    shown = "".join(speech.feed(text[start:end]) for start, end in bounds) + speech.end()
-    assert shown == speech.text
-    return shown, speech.is_silent
+    text_shown = "".join(visible.feed(text[start:end]) for start, end in bounds) + visible.end()
+    assert text_shown == visible.text
+    return text_shown, visible.is_silent
 
 
 def test_variants_of_pass_are_silence_if_allowed() -> None:
@@ -41,7 +41,7 @@ def test_variants_of_pass_are_silence_if_allowed() -> None:
     ]
 
     def check(text: str) -> None:
-        assert heard(text, [], may_pass=True) == ("", True)
+        assert visible_text(text, [], may_pass=True) == ("", True)
 
     check_each(cases, check)
 
@@ -55,8 +55,8 @@ def test_pass_variants_are_text_if_silence_is_not_allowed() -> None:
     ]
 
     def check(case: tuple[str, str, bool]) -> None:
-        text, shown, passed = case
-        assert heard(text, [], may_pass=False) == (shown, passed)
+        text, expected, passed = case
+        assert visible_text(text, [], may_pass=False) == (expected, passed)
 
     check_each(cases, check)
 
@@ -79,8 +79,8 @@ def test_only_the_own_name_is_removed(may_pass: bool) -> None:
     ]
 
     def check(case: tuple[str, str]) -> None:
-        text, shown = case
-        assert heard(text, [], may_pass=may_pass) == (shown, False)
+        text, expected = case
+        assert visible_text(text, [], may_pass=may_pass) == (expected, False)
 
     check_each(cases, check)
 
@@ -112,23 +112,23 @@ def test_prefix_filter_is_independent_of_chunks(
 ) -> None:
     text = "".join(parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    every = list(range(1, len(text)))
-    whole = heard(text, [], may_pass=may_pass)
-    assert heard(text, cuts, may_pass=may_pass) == whole
-    assert heard(text, every, may_pass=may_pass) == whole
+    positions = list(range(1, len(text)))
+    whole = visible_text(text, [], may_pass=may_pass)
+    assert visible_text(text, cuts, may_pass=may_pass) == whole
+    assert visible_text(text, positions, may_pass=may_pass) == whole
 
 
-async def test_answer_is_stored_without_the_speakers_name(lite: Library) -> None:
-    chat = group(lite, say("小助手: 在罗索。"))
+async def test_answer_is_stored_without_the_speakers_name(sqlite_library: Library) -> None:
+    chat = group_chat(sqlite_library, say("小助手: 在罗索。"))
     await chat.post("ann", "@小助手 在哪里？")
-    played = await play(chat.stream("bot"))
-    assert played.final.text == "在罗索。"
-    assert (await stored(lite, TEAM))[-1].content == "在罗索。"
+    turn = await collect_turn(chat.stream("bot"))
+    assert turn.final.text == "在罗索。"
+    assert (await stored_messages(sqlite_library, TEAM))[-1].content == "在罗索。"
 
 
-async def test_silence_with_extra_text_stores_nothing(lite: Library) -> None:
-    chat = group(lite, say("[pass] 我没什么说的"))
+async def test_silence_with_extra_text_stores_nothing(sqlite_library: Library) -> None:
+    chat = group_chat(sqlite_library, say("[pass] 我没什么说的"))
     await chat.post("ann", "我去吃饭了")
-    played = await play(chat.stream("bot"))
-    assert (played.final.silent, played.final.text, played.deltas) == (True, "", [])
-    assert len(await stored(lite, TEAM)) == 1
+    turn = await collect_turn(chat.stream("bot"))
+    assert (turn.final.silent, turn.final.text, turn.deltas) == (True, "", [])
+    assert len(await stored_messages(sqlite_library, TEAM)) == 1

@@ -1,4 +1,4 @@
-"""What the tests of chat turns have in common."""
+"""Sample data, scripted chats and event checks for the tests of chat turns."""
 
 import json
 from collections.abc import AsyncGenerator, Sequence
@@ -36,8 +36,8 @@ LIN = Scope("lin", session_id="now")
 TEAM = Scope("team", session_id="now")
 PEANUTS = "我对花生过敏，千万别放。"
 LISBON = "The offsite will be in Lisbon, from 4 to 6 May."
-ASKED = "我对什么过敏？"
-ASKED_EN = "Where will the offsite be?"
+QUESTION = "我对什么过敏？"
+QUESTION_EN = "Where will the offsite be?"
 DSML = (
     '<｜DSML｜function_calls>\n<｜DSML｜invoke name="recall_memory">\n'
     '<｜DSML｜parameter name="query" string="true">过敏</｜DSML｜parameter>\n'
@@ -51,7 +51,7 @@ TERMINAL = (Final, Failed)
 
 
 async def fill(library: Library) -> None:
-    """Store what lin, and the team, said some days ago."""
+    """Store messages of lin and of the team that are some days old."""
     for scope, speaker in ((LIN, None), (TEAM, "Ann")):
         batch = [
             NewMessage(
@@ -68,31 +68,33 @@ async def fill(library: Library) -> None:
             await library.add_messages(day, [message])
 
 
-def patient(**options: Any) -> ChatOptions:
-    """Options with time for a recall on a busy machine."""
+def make_options(**options: Any) -> ChatOptions:
+    """Return options with a recall timeout that suits a busy machine."""
     return ChatOptions(**{"recall_seconds": LIMIT, **options})
 
 
-def single(
+def single_chat(
     library: Library, *script: Any, client: ChatCompletionClient | None = None, **options: Any
 ) -> SingleChat:
-    """A single chat whose model follows a script."""
+    """Return a single chat with a scripted model."""
     steps: Script = script
-    chosen = client or ScriptedClient(steps)
-    return SingleChat(library, LIN, chosen, options=patient(**options), clock=lambda: NOW)
+    model = client or ScriptedClient(steps)
+    return SingleChat(library, LIN, model, options=make_options(**options), clock=lambda: NOW)
 
 
-def group(
+def group_chat(
     library: Library, *script: Any, client: ChatCompletionClient | None = None, **options: Any
 ) -> GroupChat:
-    """A group chat whose model follows a script."""
+    """Return a group chat with a scripted model."""
     steps: Script = script
-    chosen = client or ScriptedClient(steps)
-    return GroupChat(library, TEAM, MEMBERS, chosen, options=patient(**options), clock=lambda: NOW)
+    model = client or ScriptedClient(steps)
+    return GroupChat(
+        library, TEAM, MEMBERS, model, options=make_options(**options), clock=lambda: NOW
+    )
 
 
-class Played:
-    """The events of one turn, and what is asserted of all of them."""
+class TurnEvents:
+    """The events of one turn, checked for what every turn guarantees."""
 
     def __init__(self, events: Sequence[ChatEvent]) -> None:
         self.events = list(events)
@@ -104,13 +106,13 @@ class Played:
             assert self.end.text == "".join(self.deltas)
 
     def _check_calls(self) -> None:
-        """Each call has exactly one result, right behind it."""
+        """Check that each call is followed by exactly one result."""
         tools = [event for event in self.events if isinstance(event, ToolCall | ToolResult)]
         calls, results = tools[::2], tools[1::2]
         assert all(isinstance(event, ToolCall) for event in calls)
         assert all(isinstance(event, ToolResult) for event in results)
-        told = [(event.id, event.name, event.forged) for event in calls]
-        assert told == [(event.id, event.name, event.forged) for event in results]
+        expected = [(event.id, event.name, event.forged) for event in calls]
+        assert expected == [(event.id, event.name, event.forged) for event in results]
         assert len({event.id for event in calls}) == len(calls)
 
     @property
@@ -124,7 +126,7 @@ class Played:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds in order; neighbours of the same kind once."""
+        """The kinds in order, without consecutive repeats."""
         kinds: list[str] = []
         for event in self.events:
             if not kinds or kinds[-1] != event.kind:
@@ -141,32 +143,32 @@ class Played:
             if isinstance(event, ToolResult) and (event.name, event.forged) == (name, forged)
         ]
 
-    def recalled(self, *, forged: bool) -> list[dict[str, Any]]:
-        found = self.results("recall_memory", forged=forged)
-        return [json.loads(result.content) for result in found]
+    def recall_answers(self, *, forged: bool) -> list[dict[str, Any]]:
+        results = self.results("recall_memory", forged=forged)
+        return [json.loads(result.content) for result in results]
 
 
-async def play(events: AsyncGenerator[ChatEvent, None]) -> Played:
-    return Played([event async for event in events])
+async def collect_turn(events: AsyncGenerator[ChatEvent, None]) -> TurnEvents:
+    return TurnEvents([event async for event in events])
 
 
-def context(request: Request) -> list[str]:
-    """A request's messages by their kind: who speaks, or `call:` and `result:` of which tools."""
-    told = []
+def message_kinds(request: Request) -> list[str]:
+    """Return each message's role, or `call:` and `result:` with the names of the tools."""
+    kinds = []
     for message in request.messages:
         if isinstance(message, FunctionExecutionResultMessage):
-            told.append("result:" + ",".join(result.name for result in message.content))
+            kinds.append("result:" + ",".join(result.name for result in message.content))
         elif isinstance(message, AssistantMessage) and not isinstance(message.content, str):
-            told.append("call:" + ",".join(call.name for call in message.content))
+            kinds.append("call:" + ",".join(call.name for call in message.content))
         else:
-            told.append(type(message).__name__.removesuffix("Message").lower())
-    return told
+            kinds.append(type(message).__name__.removesuffix("Message").lower())
+    return kinds
 
 
 def system_text(request: Request) -> str:
     return "\n".join(m.content for m in request.messages if isinstance(m, SystemMessage))
 
 
-async def stored(library: Library, scope: Scope) -> list[Message]:
-    """What the session holds, in order."""
+async def stored_messages(library: Library, scope: Scope) -> list[Message]:
+    """Return the messages of the scope's session, oldest first."""
     return await library.store.timeline(scope).thread(session_id=str(scope.session_id), limit=1_000)

@@ -1,4 +1,4 @@
-"""Texts that share a room."""
+"""Truncation of texts that share a character budget."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +8,8 @@ from memrecall.text_length import ELLIPSIS
 
 
 def test_long_texts_share_what_short_ones_leave() -> None:
-    fitted = fit_texts(["short", "x" * 500, "y" * 80], 200, 10)
-    assert fitted == ["short", "x" * 115 + ELLIPSIS, "y" * 80]
+    fitted_texts = fit_texts(["short", "x" * 500, "y" * 80], 200, 10)
+    assert fitted_texts == ["short", "x" * 115 + ELLIPSIS, "y" * 80]
 
 
 def test_long_texts_are_truncated_equally() -> None:
@@ -21,13 +21,13 @@ def test_no_text_is_truncated_below_the_minimum() -> None:
 
 
 @given(st.lists(st.integers(0, 300), max_size=12), st.integers(0, 1_000))
-def test_budget_is_kept_and_used(lengths: list[int], room: int) -> None:
+def test_budget_is_kept_and_used(lengths: list[int], budget: int) -> None:
     texts = ["x" * length for length in lengths]
-    fitted = fit_texts(texts, room, 0)
-    used = sum(len(text.removesuffix(ELLIPSIS)) for text in fitted)
-    assert used <= room or used == sum(lengths)
+    fitted_texts = fit_texts(texts, budget, 0)
+    used = sum(len(text.removesuffix(ELLIPSIS)) for text in fitted_texts)
+    assert used <= budget or used == sum(lengths)
     if used < sum(lengths):
-        assert used > room - len(texts)  # nothing but what cannot be shared is left
-        longest = max(len(text.removesuffix(ELLIPSIS)) for text in fitted)
-        cut = [text for text in fitted if text.endswith(ELLIPSIS)]
+        assert used > budget - len(texts)  # only the remainder of the division is unused
+        longest = max(len(text.removesuffix(ELLIPSIS)) for text in fitted_texts)
+        cut = [text for text in fitted_texts if text.endswith(ELLIPSIS)]
         assert all(len(text) == longest + 1 for text in cut)
