@@ -50,14 +50,18 @@ def measure(package: Path) -> Shape:
     modules = [name for name in trees if not name.endswith(".__init__")]
     counted = [name for name in modules if not _is_one_per_format(name)]
     known = set(trees)
-    imports = {
-        name: _imports(name, _runtime_nodes(tree), known) | _imports_by_name(name, tree, known)
-        for name, tree in trees.items()
-    }
+    nodes = {name: list(ast.walk(tree)) for name, tree in trees.items()}
     importers = Counter(
-        target for name, tree in trees.items() for target in _imports(name, ast.walk(tree), known)
+        target for name, all_nodes in nodes.items() for target in _imports(name, all_nodes, known)
     )
-    lengths = sorted(length for tree in trees.values() for length in _function_lengths(tree))
+    lengths = sorted(
+        length for all_nodes in nodes.values() for length in _function_lengths(all_nodes)
+    )
+    runtime_nodes = {name: list(_runtime_nodes(tree)) for name, tree in trees.items()}
+    imports = {
+        name: _imports(name, running, known) | _imports_by_name(name, running, known)
+        for name, running in runtime_nodes.items()
+    }
     cuts = quantiles(lengths, n=20) if len(lengths) > 1 else (lengths or [0]) * 19
     return Shape(
         modules=len(counted),
@@ -100,10 +104,10 @@ def _imports(module: str, nodes: Iterable[ast.AST], known: set[str]) -> set[str]
     return targets - {module}
 
 
-def _imports_by_name(module: str, tree: ast.Module, known: set[str]) -> set[str]:
+def _imports_by_name(module: str, nodes: Iterable[ast.AST], known: set[str]) -> set[str]:
     """Return the modules that strings name, and all whose names an f-string can make."""
     targets: set[str] = set()
-    for node in _runtime_nodes(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             targets |= {node.value} & known
         elif isinstance(node, ast.JoinedStr) and isinstance(node.values[0], ast.Constant):
@@ -115,11 +119,12 @@ def _imports_by_name(module: str, tree: ast.Module, known: set[str]) -> set[str]
 
 def _runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Walk a tree without what only a type checker sees."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
-            continue
-        yield child
-        yield from _runtime_nodes(child)
+    pending = [node]
+    while pending:
+        for child in ast.iter_child_nodes(pending.pop()):
+            if not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test)):
+                yield child
+                pending.append(child)
 
 
 def _resolve(name: str, known: set[str]) -> str | None:
@@ -141,8 +146,8 @@ def _duplicate_classes(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
     return {name: modules for name, modules in sorted(homes.items()) if len(modules) > 1}
 
 
-def _function_lengths(tree: ast.Module) -> Iterator[int]:
-    for node in ast.walk(tree):
+def _function_lengths(nodes: Iterable[ast.AST]) -> Iterator[int]:
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno:
             yield node.end_lineno - node.lineno + 1
 

@@ -137,6 +137,12 @@ def loaded_model() -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(trylast=True)  # after the folders have added their groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the groups first: one worker runs a whole group, and none should wait for the last."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say in one line that there was no browser to test the dashboard with."""
     skipped = terminalreporter.stats.get("skipped", [])

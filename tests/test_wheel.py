@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.concurrent
+# One worker prepares what the tests of this module share.
+pytestmark = [pytest.mark.concurrent, pytest.mark.xdist_group("wheel")]
 
 ROOT = Path(__file__).parent.parent
 
