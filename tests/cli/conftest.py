@@ -1,4 +1,4 @@
-"""The command line, called in process as a shell would call it."""
+"""A fixture that runs the command line in this process."""
 
 import json
 from collections.abc import Callable
@@ -40,8 +40,8 @@ def shell(
         monkeypatch.setattr("sys.argv", ["memrecall", *map(str, arguments)])
         with pytest.raises(SystemExit) as exit_info:
             run()
-        printed = capsys.readouterr()
-        return Outcome(int(exit_info.value.code or 0), printed.out, printed.err)
+        captured = capsys.readouterr()
+        return Outcome(int(exit_info.value.code or 0), captured.out, captured.err)
 
     return call
 

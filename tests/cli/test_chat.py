@@ -1,4 +1,4 @@
-"""`memrecall chat`, as a person or a program calls it."""
+"""`memrecall chat`: single messages, conversations, groups and terminals."""
 
 import fcntl
 import io
@@ -67,7 +67,7 @@ def group_file(folder: Path, **changes: Any) -> Path:
     return file
 
 
-def stored(shell: Shell, db: Path, user: str) -> list[str]:
+def list_messages(shell: Shell, db: Path, user: str) -> list[str]:
     page = shell("messages", "--user", user, "--db", db, "--json").json
     return [item["content"] for item in reversed(page["items"])]
 
@@ -83,7 +83,7 @@ def test_single_message_prints_tool_events_and_answer(
     assert f"    2026-03-02 user: {PEANUTS}" in lines
     assert "  ▸ recall_memory “花生过敏”" in lines
     assert lines[-1] == "你对花生过敏。"
-    assert stored(shell, chat, "lin") == [PEANUTS, "我对什么过敏？", "你对花生过敏。"]
+    assert list_messages(shell, chat, "lin") == [PEANUTS, "我对什么过敏？", "你对花生过敏。"]
 
 
 def test_json_has_answer_and_events(shell: Shell, chat: Path) -> None:
@@ -108,8 +108,8 @@ def test_chat_reads_lines_until_end_of_input(
     assert "All right." in outcome.out
     assert "you said: “My cat is called Momo.”" in outcome.out
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    again = shell("chat", "--user", "lin", "--db", db, "--json")
-    assert ["answer" in json.loads(line) for line in again.out.splitlines()] == [True, True]
+    as_json = shell("chat", "--user", "lin", "--db", db, "--json")
+    assert ["answer" in json.loads(line) for line in as_json.out.splitlines()] == [True, True]
 
 
 def test_chat_continues_after_failed_turn(
@@ -154,7 +154,7 @@ def test_group_file_runs_members_in_order(shell: Shell, db: Path, tmp_path: Path
     assert any(line.startswith("小助手: Ann，") and PEANUTS in line for line in lines)
     assert "    未被提及，可自行判断" in lines
     assert lines[-1] == "  no answer"
-    messages = stored(shell, db, "team")
+    messages = list_messages(shell, db, "team")
     assert messages[:2] == [PEANUTS, "@小助手 Ann 对什么过敏？"]
     assert len(messages) == 3
 
@@ -209,7 +209,7 @@ def test_contradictory_options_are_rejected(shell: Shell, db: Path, tmp_path: Pa
 
 
 class Terminal:
-    """`memrecall chat` on a pseudo-terminal, and its input."""
+    """A `memrecall chat` process on a pseudo-terminal."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         self._start(
@@ -217,14 +217,14 @@ class Terminal:
         )
 
     @classmethod
-    def of(cls, program: str) -> "Terminal":
-        """Run a Python program on such a terminal."""
+    def run_program(cls, program: str) -> "Terminal":
+        """Run a Python program on a pseudo-terminal."""
         terminal = cls.__new__(cls)
         terminal._start(["-c", program], {})
         return terminal
 
     def _start(self, arguments: list[str], environment: dict[str, str]) -> None:
-        self._shown = b""
+        self._output = b""
         self._main, side = pty.openpty()
         self.process = subprocess.Popen(
             [sys.executable, *arguments],
@@ -257,10 +257,10 @@ class Terminal:
         os.write(self._main, words.encode())
 
     def wait_for(self, words: str) -> str:
-        """Return the output from here on, up to and including `words`."""
-        while words.encode() not in self._shown:
-            self._shown += os.read(self._main, 1024)  # pytest ends what takes too long
-        before, match, self._shown = self._shown.partition(words.encode())
+        """Return the new output up to and including `words`."""
+        while words.encode() not in self._output:
+            self._output += os.read(self._main, 1024)  # bounded by pytest's timeout
+        before, match, self._output = self._output.partition(words.encode())
         return (before + match).decode("utf-8", "replace")
 
     def ends_with(self, code: int) -> bool:
@@ -268,7 +268,7 @@ class Terminal:
 
 
 def _take_terminal() -> None:
-    """Make the standard input the terminal of this process, so that Ctrl-C reaches it."""
+    """Make standard input the controlling terminal, so that Ctrl-C reaches the process."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
@@ -285,23 +285,23 @@ def test_terminal_prompts_until_end_of_input(tmp_path: Path) -> None:
 
 @pytest.mark.concurrent
 def test_terminal_edits_lines_and_offers_history(tmp_path: Path, shell: Shell) -> None:
-    """Lines in any script can be edited; the session's messages are offered again."""
-    left, up, back = "\x1b[D", "\x1b[A", "\x7f"
+    """Lines in any script can be edited, and the history offers the session's messages."""
+    arrow_left, arrow_up, backspace = "\x1b[D", "\x1b[A", "\x7f"
     with Terminal(tmp_path, "--user", "lin") as person:
         person.wait_for("you: ")
-        person.type(f"我叫林小{back}晓{left}{left}阿{back}\n")
+        person.type(f"我叫林小{backspace}晓{arrow_left}{arrow_left}阿{backspace}\n")
         person.wait_for("好的。")
         person.wait_for("you: ")
         person.type("\x04")
         assert person.ends_with(0)
     with Terminal(tmp_path, "--user", "lin") as person:
         person.wait_for("you: ")
-        person.type(f"{up}。\n")
+        person.type(f"{arrow_up}。\n")
         person.wait_for("好的。")
         person.wait_for("you: ")
         person.type("\x04")
         assert person.ends_with(0)
-    messages = stored(shell, tmp_path / "a.db", "lin")
+    messages = list_messages(shell, tmp_path / "a.db", "lin")
     assert [messages[0], messages[2]] == ["我叫林晓", "我叫林晓。"]
 
 
@@ -371,7 +371,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.concurrent
 def test_ctrl_c_interrupts_prompt_before_first_key() -> None:
-    with Terminal.of(INTERRUPTED) as person:
+    with Terminal.run_program(INTERRUPTED) as person:
         person.wait_for("you: ")
         person.wait_for("stopped")
         assert person.ends_with(0)
@@ -380,9 +380,9 @@ def test_ctrl_c_interrupts_prompt_before_first_key() -> None:
 def test_repeated_group_file_skips_answered_members(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = group_file(tmp_path, answers=["bot", "deep"])
     assert shell("chat", "--group", file, "--db", db).code == 0
-    again = shell("chat", "--group", file, "--db", db)
-    assert (again.code, again.err) == (0, "")
-    assert "小助手 has nothing to answer" in again.out
+    repeated = shell("chat", "--group", file, "--db", db)
+    assert (repeated.code, repeated.err) == (0, "")
+    assert "小助手 has nothing to answer" in repeated.out
     outcome = shell("chat", "--group", file, "--db", db, "--json").json
     assert [turn["member_id"] for turn in outcome["turns"]] == ["bot", "deep"]
     assert outcome["turns"][0]["answer"] is None
@@ -400,7 +400,7 @@ def test_group_continues_as_member(
     assert reply["posted"][0]["mentions"] == ["bot"]
     assert PEANUTS in reply["turns"][0]["answer"]["text"]
     assert dropped["posted"][0]["mentions"] == []
-    messages = stored(shell, db, "team")
+    messages = list_messages(shell, db, "team")
     assert messages[0] == PEANUTS
     assert "好的，那换别的菜" in messages
 

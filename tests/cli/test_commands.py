@@ -1,4 +1,4 @@
-"""The other commands, as a person or a program calls them."""
+"""The commands without a test file of their own, and rules that hold for all."""
 
 import json
 import subprocess
@@ -110,13 +110,17 @@ def test_messages_are_newest_first_with_api_fields(shell: Shell, chat: Path) -> 
     assert [item["message_id"] for item in outcome["items"]] == ["m11", "m10", "m09", "m08", "m07"]
     assert outcome["items"][0].keys() >= CHAT_MESSAGE
     cursor = outcome["next_cursor"]
-    rest = shell("messages", "--user", "lin", "--db", chat, "--cursor", cursor, "--json").json
-    assert [item["message_id"] for item in rest["items"]] == [f"m{n:02}" for n in range(6, -1, -1)]
-    assert rest["next_cursor"] is None
-    some = shell(
+    second_page = shell(
+        "messages", "--user", "lin", "--db", chat, "--cursor", cursor, "--json"
+    ).json
+    assert [item["message_id"] for item in second_page["items"]] == [
+        f"m{n:02}" for n in range(6, -1, -1)
+    ]
+    assert second_page["next_cursor"] is None
+    selected = shell(
         "messages", "--user", "lin", "--db", chat, "--role", "user", "--session", "early", "--json"
     )
-    assert [item["message_id"] for item in some.json["items"]] == ["m05", "m03", "m01"]
+    assert [item["message_id"] for item in selected.json["items"]] == ["m05", "m03", "m01"]
 
 
 def test_neighbors_are_oldest_first_around_message(shell: Shell, chat: Path) -> None:
@@ -124,10 +128,10 @@ def test_neighbors_are_oldest_first_around_message(shell: Shell, chat: Path) -> 
     assert [i["message_id"] for i in shell(*base).json["items"]] == [f"m{n:02}" for n in range(7)]
     around = shell(*base, "--before", "1", "--after", "2").json["items"]
     assert [item["message_id"] for item in around] == ["m05", "m06", "m07", "m08"]
-    foreign = shell("neighbors", "m05", "--user", "maya", "--db", chat)
+    other_user = shell("neighbors", "m05", "--user", "maya", "--db", chat)
     missing = shell("neighbors", "m99", "--user", "maya", "--db", chat)
-    assert foreign.code == missing.code == 2
-    assert foreign.err.replace("m05", "m99") == missing.err
+    assert other_user.code == missing.code == 2
+    assert other_user.err.replace("m05", "m99") == missing.err
 
 
 def test_added_memory_is_searchable(shell: Shell, chat: Path) -> None:
@@ -162,16 +166,16 @@ def test_changed_embedder_error_names_reindex(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memrecall.embedding.local.HashEmbedder.model", "hash-new", raising=True)
-    refused = shell("search", "数据库", "--user", "lin", "--db", chat)
-    assert refused.code == 2
-    assert "memrecall reindex" in refused.err
+    search = shell("search", "数据库", "--user", "lin", "--db", chat)
+    assert search.code == 2
+    assert "memrecall reindex" in search.err
     before = shell("stats", "--db", chat, "--json").json["memories"]
     assert shell("add", "new", "--user", "lin", "--db", chat).code == 2
     assert shell("stats", "--db", chat, "--json").json["memories"] == before
     by_words = shell("search", "数据库", "--user", "lin", "--db", chat, "--mode", "keyword")
     assert by_words.code == 0
-    sick = shell("doctor", "--db", chat, "--json")
-    assert (sick.code, sick.json["well"]) == (1, False)
+    doctor = shell("doctor", "--db", chat, "--json")
+    assert (doctor.code, doctor.json["well"]) == (1, False)
     outcome = shell("reindex", "--db", chat, "--json").json
     assert (outcome["embedded"], outcome["model"]) == (13, "hash-new")
     assert shell("reindex", "--db", chat, "--json").json["embedded"] == 0
@@ -191,7 +195,7 @@ def test_reindex_resumes_after_interruption(
     async def stopped(self: HashEmbedder, texts: Any) -> Any:
         nonlocal calls
         calls += 1
-        if calls == 4:  # the first call embeds nothing, to see that the embedder works
+        if calls == 4:  # the first call embeds no text; it checks that the embedder works
             raise KeyboardInterrupt
         return await embed(self, texts)
 
@@ -221,10 +225,12 @@ def test_doctor_shows_settings_in_effect(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMRECALL_API_KEY", "sk-very-secret")
-    well = shell("doctor", "--db", chat)
-    assert well.code == 0
-    assert "hash-64" in well.out
-    assert "very-secret" not in well.out + json.dumps(shell("doctor", "--db", chat, "--json").json)
+    outcome = shell("doctor", "--db", chat)
+    assert outcome.code == 0
+    assert "hash-64" in outcome.out
+    assert "very-secret" not in outcome.out + json.dumps(
+        shell("doctor", "--db", chat, "--json").json
+    )
     chat.chmod(0o644)
     assert "chmod 600" in shell("doctor", "--db", chat).out
     lost = shell("doctor", "--db", chat.with_name("nowhere.db"))
@@ -232,8 +238,8 @@ def test_doctor_shows_settings_in_effect(
     assert "there is no database" in lost.out
 
 
-class _Refusing(BaseHTTPRequestHandler):
-    """A server that knows no key."""
+class _UnauthorizedHandler(BaseHTTPRequestHandler):
+    """A handler that answers every request with status 401."""
 
     def do_GET(self) -> None:
         self.send_response(401)
@@ -247,23 +253,23 @@ class _Refusing(BaseHTTPRequestHandler):
 def test_doctor_checks_model_endpoint(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = HTTPServer(("127.0.0.1", 0), _Refusing)
+    server = HTTPServer(("127.0.0.1", 0), _UnauthorizedHandler)
     address = f"http://127.0.0.1:{server.server_port}/v1"
     monkeypatch.setenv("MEMRECALL_MODEL", "m")
     monkeypatch.setenv("MEMRECALL_BASE_URL", address)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        refused = shell("doctor", "--db", chat, "--quick")
+        unauthorized = shell("doctor", "--db", chat, "--quick")
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
-    assert refused.code == 1
-    assert "the key is refused (401)" in " ".join(refused.out.split())
-    dead = shell("doctor", "--db", chat, "--quick")
-    assert dead.code == 1
-    assert f"m at {address}: no answer" in " ".join(dead.out.split())
+    assert unauthorized.code == 1
+    assert "the key is refused (401)" in " ".join(unauthorized.out.split())
+    unreachable = shell("doctor", "--db", chat, "--quick")
+    assert unreachable.code == 1
+    assert f"m at {address}: no answer" in " ".join(unreachable.out.split())
 
 
 def test_only_resumable_commands_offer_to_continue(
@@ -283,19 +289,19 @@ def test_owners_are_listed_disabled_ended_and_erased(shell: Shell, chat: Path) -
         item["user_id"] for item in shell("users", "list", "--db", chat, "--json").json["items"]
     ]
     assert names == ["lin", "maya"]
-    ended = shell("sessions", "end", "early", "--user", "lin", "--db", chat, "--json")
-    assert ended.json["ended"]
+    outcome = shell("sessions", "end", "early", "--user", "lin", "--db", chat, "--json")
+    assert outcome.json["ended"]
     states = shell("sessions", "list", "--user", "lin", "--db", chat, "--json").json["items"]
     assert {item["session_id"]: item["status"] for item in states} == {"early": 0, "late": 1}
     assert shell("agents", "disable", "default", "--db", chat).code == 0
-    refused = shell("add", "x", "--user", "lin", "--db", chat)
-    assert refused.code == 2
-    assert "memrecall agents enable default" in refused.err
+    rejected = shell("add", "x", "--user", "lin", "--db", chat)
+    assert rejected.code == 2
+    assert "memrecall agents enable default" in rejected.err
     assert shell("agents", "enable", "default", "--db", chat).code == 0
-    erased = shell("sessions", "erase", "late", "--user", "lin", "--db", chat, "--yes", "--json")
-    assert erased.json["messages"] == 6
-    erased = shell("users", "erase", "lin", "--db", chat, "--yes", "--json")
-    assert erased.json["messages"] == 6
+    erasure = shell("sessions", "erase", "late", "--user", "lin", "--db", chat, "--yes", "--json")
+    assert erasure.json["messages"] == 6
+    erasure = shell("users", "erase", "lin", "--db", chat, "--yes", "--json")
+    assert erasure.json["messages"] == 6
     assert "is not known" in shell("search", "数据库", "--user", "lin", "--db", chat).out
     assert shell("users", "zone", "maya", "Asia/Shanghai", "--db", chat).code == 0
     assert shell("users", "zone", "maya", "Mars/Base", "--db", chat).code == 2
@@ -333,14 +339,14 @@ def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> Non
     before = shell("stats", "--db", chat, "--json").json
 
     def check(arguments: list[str]) -> None:
-        place = [] if arguments == ["dance"] else ["--db", chat]
-        outcome = shell(*arguments, *place)
+        db_option = [] if arguments == ["dance"] else ["--db", chat]
+        outcome = shell(*arguments, *db_option)
         assert outcome.code == 2
         assert outcome.out == ""
         assert outcome.err.startswith("error: ")
         assert outcome.err.endswith("]\n")  # the code
         assert outcome.err.count("\n") == 1
-        as_json = shell(*arguments, *place, "--json") if arguments != ["dance"] else None
+        as_json = shell(*arguments, *db_option, "--json") if arguments != ["dance"] else None
         if as_json is not None:
             assert json.loads(as_json.err)["error"]["code"] == outcome.err.rpartition("[")[2][:-2]
 
@@ -361,8 +367,8 @@ def test_unusable_database_error_names_reason(shell: Shell, tmp_path: Path) -> N
 
     def check(case: tuple[str, str]) -> None:
         location, message = case
-        place = location.format(folder=tmp_path)
-        outcome = shell("add", "x", "--user", "lin", "--db", place)
+        db = location.format(folder=tmp_path)
+        outcome = shell("add", "x", "--user", "lin", "--db", db)
         assert outcome.code == 2
         assert message in outcome.err
         assert "hunter2" not in outcome.err
@@ -383,9 +389,9 @@ def test_newer_schema_is_rejected_unchanged(shell: Shell, chat: Path) -> None:
 
 
 def test_default_database_is_in_user_data_folder(shell: Shell, tmp_path: Path) -> None:
-    nothing = shell("search", "x", "--user", "lin")
-    assert nothing.code == 2
-    assert "there is no database" in nothing.err
+    outcome = shell("search", "x", "--user", "lin")
+    assert outcome.code == 2
+    assert "there is no database" in outcome.err
     assert shell("add", "tea", "--user", "lin").code == 0
     assert (tmp_path / "xdg_data_home" / "memrecall" / "memrecall.db").exists()
 

@@ -34,8 +34,8 @@ def test_import_of_valid_lines_exits_0(shell: Shell, db: Path, tmp_path: Path) -
     outcome = shell("import", file, "--db", db, "--json")
     assert outcome.code == 0
     assert outcome.json["stored"] == 2_500
-    again = shell("import", file, "--db", db, "--json")
-    assert (again.json["stored"], again.json["repeated"]) == (0, 2_500)
+    repeated = shell("import", file, "--db", db, "--json")
+    assert (repeated.json["stored"], repeated.json["repeated"]) == (0, 2_500)
 
 
 BAD = [
@@ -70,8 +70,8 @@ def test_import_reports_invalid_line_and_stores_others(
     numbers = itertools.count(10)
 
     def check(case: tuple[str, str]) -> None:
-        bad, reason = case
-        file = write(tmp_path, line(next(numbers)), bad, "", line(next(numbers)))
+        invalid_line, reason = case
+        file = write(tmp_path, line(next(numbers)), invalid_line, "", line(next(numbers)))
         outcome = shell("import", file, "--db", db, "--json")
         assert outcome.code == 1
         assert outcome.json["stored"] == 2
@@ -128,7 +128,7 @@ def test_user_option_is_default_for_lines(shell: Shell, db: Path, tmp_path: Path
 
 
 def test_every_accepted_field_is_stored(shell: Shell, db: Path, tmp_path: Path) -> None:
-    more = {
+    fields = {
         "speaker": "林晓",
         "session_id": "s1",
         "agent_id": "a1",
@@ -137,10 +137,10 @@ def test_every_accepted_field_is_stored(shell: Shell, db: Path, tmp_path: Path) 
         "metadata": {"tokens": 5, "模型": ["x"]},
         "source": "an unknown field does not matter",
     }
-    shell("import", write(tmp_path, line(1, **more)), "--db", db)
+    shell("import", write(tmp_path, line(1, **fields)), "--db", db)
     (item,) = shell("messages", "--user", "lin", "--db", db, "--json").json["items"]
-    del more["source"]
-    assert {name: item[name] for name in more} == more
+    del fields["source"]
+    assert {name: item[name] for name in fields} == fields
 
 
 def test_import_ignores_byte_order_mark_and_blank_lines(
@@ -165,8 +165,8 @@ def test_repeated_import_into_ended_session_succeeds(
     shell("import", file, "--db", db)
     shell("sessions", "end", "s", "--user", "lin", "--db", db)
     assert shell("import", file, "--db", db, "--json").json["repeated"] == 2
-    more = write(tmp_path, line(1, session_id="s"), line(3, session_id="s"), line(4))
-    outcome = shell("import", more, "--db", db, "--json")
+    second_file = write(tmp_path, line(1, session_id="s"), line(3, session_id="s"), line(4))
+    outcome = shell("import", second_file, "--db", db, "--json")
     assert [fault["line"] for fault in outcome.json["bad"]] == [2]
     assert "has ended" in outcome.json["bad"][0]["reason"]
 
@@ -203,6 +203,6 @@ def test_interrupted_import_prints_how_to_continue(
     outcome = shell("import", file, "--db", db)
     assert (outcome.code, outcome.err) == (130, "stopped; run it again to continue\n")
     monkeypatch.setattr(Library, "add_entries", add)
-    again = shell("import", file, "--db", db, "--json").json
-    assert (again["stored"], again["repeated"]) == (1_500, 1_000)
+    repeated = shell("import", file, "--db", db, "--json").json
+    assert (repeated["stored"], repeated["repeated"]) == (1_500, 1_000)
     assert shell("stats", "--db", db, "--json").json["not_embedded"] == 0

@@ -1,4 +1,4 @@
-"""`memrecall keys`: a key is printed once, listed without its secret, and revoked for good."""
+"""`memrecall keys`: a key is printed once, listed without its secret, and can be revoked."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,10 +19,10 @@ def test_new_key_is_printed_once(shell: Shell, db: Path) -> None:
     assert key.startswith("mr_")
     assert "\n" not in key
     assert "not shown again" in created.err
-    listed = shell("keys", "list", "--db", db)
-    assert key.split("_")[1] in listed.out
-    assert "phone: u_12345; read and write" in listed.out
-    assert key.split("_", 2)[2] not in listed.out
+    listing = shell("keys", "list", "--db", db)
+    assert key.split("_")[1] in listing.out
+    assert "phone: u_12345; read and write" in listing.out
+    assert key.split("_", 2)[2] not in listing.out
 
 
 def test_key_json_has_all_fields(shell: Shell, db: Path) -> None:
@@ -38,8 +38,8 @@ def test_key_json_has_all_fields(shell: Shell, db: Path) -> None:
     remaining = datetime.fromisoformat(created["expires_at"]) - datetime.now(UTC)
     assert timedelta(days=29, hours=23) < remaining <= timedelta(days=30)
     del created["key"]
-    listed = shell("keys", "list", "--db", db, "--json").json
-    assert listed == {"items": [created], "next_after": None}
+    listing = shell("keys", "list", "--db", db, "--json").json
+    assert listing == {"items": [created], "next_after": None}
 
 
 def test_revoked_key_is_listed_as_revoked(shell: Shell, db: Path) -> None:
@@ -50,8 +50,8 @@ def test_revoked_key_is_listed_as_revoked(shell: Shell, db: Path) -> None:
         in shell("keys", "revoke", created["key_id"], "--db", db).out
     )
     assert "all users; read and write; revoked" in shell("keys", "list", "--db", db).out
-    again = shell("keys", "revoke", created["key_id"], "--db", db, "--json").json
-    assert again["revoked_at"] is not None
+    repeated = shell("keys", "revoke", created["key_id"], "--db", db, "--json").json
+    assert repeated["revoked_at"] is not None
     unknown = shell("keys", "revoke", "0123456789abcdef", "--db", db)
     assert unknown.code == 2
     assert "there is no key 0123456789abcdef" in unknown.err
@@ -60,10 +60,10 @@ def test_revoked_key_is_listed_as_revoked(shell: Shell, db: Path) -> None:
 def test_revoke_accepts_whole_key_without_printing_it(shell: Shell, db: Path) -> None:
     created = shell("keys", "create", "--all-users", "--db", db, "--json").json
     secret = created["key"].split("_", 2)[2]
-    for wrong in (f"mr_0123456789abcdef_{secret}", f"x{secret}"):
-        refused = shell("keys", "revoke", wrong, "--db", db)
-        assert refused.code == 2
-        assert secret[1:] not in refused.err + refused.out
+    for unknown_key in (f"mr_0123456789abcdef_{secret}", f"x{secret}"):
+        rejected = shell("keys", "revoke", unknown_key, "--db", db)
+        assert rejected.code == 2
+        assert secret[1:] not in rejected.err + rejected.out
     outcome = shell("keys", "revoke", created["key"], "--db", db)
     assert f"key {created['key_id']} is revoked" in outcome.out
 
@@ -139,7 +139,7 @@ def test_keys_are_paged(shell: Shell, db: Path) -> None:
     for _ in range(3):
         shell("keys", "create", "--user", "a", "--db", db)
     first = shell("keys", "list", "--limit", 2, "--db", db, "--json").json
-    rest = shell("keys", "list", "--after", first["next_after"], "--db", db, "--json").json
+    second = shell("keys", "list", "--after", first["next_after"], "--db", db, "--json").json
     assert len(first["items"]) == 2
-    assert len(rest["items"]) == 1
+    assert len(second["items"]) == 1
     assert "more: --after" in shell("keys", "list", "--limit", 2, "--db", db).out

@@ -1,4 +1,4 @@
-"""Lines that fit a terminal."""
+"""Folding and truncation of lines to the width of a terminal."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""`memories`, `graph`, `sweep` and `export`, as a person or a program calls them."""
+"""The commands `memories`, `graph`, `sweep` and `export`."""
 
 import io
 import json
@@ -11,34 +11,36 @@ from tests.cli.conftest import Shell
 
 
 @pytest.fixture
-def ann(shell: Shell, db: Path) -> Path:
+def db_of_ann(shell: Shell, db: Path) -> Path:
     """A database in which Ann lives in Paris and likes tea."""
     for text in ("I live in Paris.", "I like green tea."):
         assert shell("memories", "add", text, "--user", "ann", "--db", db).code == 0
     return db
 
 
-def listed(shell: Shell, db: Path, *options: object) -> list[str]:
+def list_memories(shell: Shell, db: Path, *options: object) -> list[str]:
     outcome = shell("memories", "list", "--user", "ann", "--db", db, "--json", *options)
     assert outcome.code == 0, outcome.err
     return [item["memory"] for item in outcome.json["results"]]
 
 
-def key_of(shell: Shell, db: Path, text: str) -> str:
+def find_key(shell: Shell, db: Path, text: str) -> str:
     outcome = shell("memories", "list", "--user", "ann", "--db", db, "--json", "--superseded")
     (key,) = [item["id"] for item in outcome.json["results"] if item["memory"] == text]
     return str(key)
 
 
 class TestMemories:
-    def test_add_extracts_facts_and_shows_replaced_memory(self, shell: Shell, ann: Path) -> None:
-        outcome = shell("memories", "add", "I moved to Rome.", "--user", "ann", "--db", ann)
+    def test_add_extracts_facts_and_shows_replaced_memory(
+        self, shell: Shell, db_of_ann: Path
+    ) -> None:
+        outcome = shell("memories", "add", "I moved to Rome.", "--user", "ann", "--db", db_of_ann)
         assert outcome.code == 0
         assert outcome.out.startswith("UPDATE User moved to Rome. replaces User lives in Paris.")
-        assert listed(shell, ann) == ["User moved to Rome.", "User likes green tea."]
-        assert len(listed(shell, ann, "--superseded")) == 3
-        nothing = shell("memories", "add", "Hello!", "--user", "ann", "--db", ann)
-        assert nothing.out == "stored; no new facts in it\n"
+        assert list_memories(shell, db_of_ann) == ["User moved to Rome.", "User likes green tea."]
+        assert len(list_memories(shell, db_of_ann, "--superseded")) == 3
+        greeting = shell("memories", "add", "Hello!", "--user", "ann", "--db", db_of_ann)
+        assert greeting.out == "stored; no new facts in it\n"
 
     def test_add_as_is_and_from_standard_input(
         self, shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch
@@ -47,25 +49,25 @@ class TestMemories:
         options = ("--as-is", "--metadata", '{"a": 1}', "--session", "s1", "--agent", "helper")
         outcome = shell("memories", "add", "-", "--user", "ann", *options, "--db", db, "--json")
         assert outcome.json["results"][0]["memory"] == "喝茶"
-        assert listed(shell, db, "--filter", '{"a": 1}', "--session", "s1") == ["喝茶"]
-        assert listed(shell, db, "--agent", "other") == []
+        assert list_memories(shell, db, "--filter", '{"a": 1}', "--session", "s1") == ["喝茶"]
+        assert list_memories(shell, db, "--agent", "other") == []
 
-    def test_search_prints_json_and_text(self, shell: Shell, ann: Path) -> None:
-        base = ("memories", "search", "tea", "--user", "ann", "--db", ann)
+    def test_search_prints_json_and_text(self, shell: Shell, db_of_ann: Path) -> None:
+        base = ("memories", "search", "tea", "--user", "ann", "--db", db_of_ann)
         result = shell(*base, "--limit", 1, "--json").json
         assert result["results"][0]["memory"] == "User likes green tea."
         assert "User likes green tea." in shell(*base).out
         assert "no memories" not in shell(*base, "--no-rerank").out
         assert shell(*base, "--min-score", "1").out.strip()
 
-    def test_update_delete_undo_and_history(self, shell: Shell, ann: Path) -> None:
-        key = key_of(shell, ann, "User likes green tea.")
-        at = ("--user", "ann", "--db", ann)
+    def test_update_delete_undo_and_history(self, shell: Shell, db_of_ann: Path) -> None:
+        key = find_key(shell, db_of_ann, "User likes green tea.")
+        at = ("--user", "ann", "--db", db_of_ann)
         outcome = shell("memories", "update", key, "--text", "likes coffee", "--pin", *at, "--json")
         assert (outcome.json["memory"], outcome.json["pinned"]) == ("likes coffee", True)
         assert shell("memories", "delete", key, *at).out == f"{key} deleted\n"
-        assert listed(shell, ann) == ["User lives in Paris."]
-        assert listed(shell, ann, "--deleted") == ["likes coffee"]
+        assert list_memories(shell, db_of_ann) == ["User lives in Paris."]
+        assert list_memories(shell, db_of_ann, "--deleted") == ["likes coffee"]
         assert shell("memories", "undo", key, *at).code == 0
         outcome = shell("memories", "show", key, *at)
         assert "likes coffee" in outcome.out
@@ -79,17 +81,17 @@ class TestMemories:
         assert (deleted.code, "NOT_FOUND" in deleted.err) == (2, True)
 
     def test_delete_all_counts_and_confirms(
-        self, shell: Shell, ann: Path, monkeypatch: pytest.MonkeyPatch
+        self, shell: Shell, db_of_ann: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        base = ("memories", "delete-all", "--user", "ann", "--db", ann)
+        base = ("memories", "delete-all", "--user", "ann", "--db", db_of_ann)
         assert shell(*base, "--dry-run").out == "2 would be deleted\n"
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert shell(*base).code == 2
-        assert len(listed(shell, ann)) == 2
+        assert len(list_memories(shell, db_of_ann)) == 2
         assert shell(*base, "--yes", "--json").json["deleted"] == 2
-        assert listed(shell, ann) == []
+        assert list_memories(shell, db_of_ann) == []
 
-    def test_invalid_input_prints_one_error_line(self, shell: Shell, ann: Path) -> None:
+    def test_invalid_input_prints_one_error_line(self, shell: Shell, db_of_ann: Path) -> None:
         cases: list[tuple[str, ...]] = [
             ("list", "--filter", "[1]"),
             ("list", "--filter", '{"a": {"like": 1}}'),
@@ -104,8 +106,8 @@ class TestMemories:
             ("add", "x", "--metadata", "{"),
         ]
 
-        def check(wrong: tuple[str, ...]) -> None:
-            outcome = shell("memories", *wrong, "--user", "ann", "--db", ann)
+        def check(arguments: tuple[str, ...]) -> None:
+            outcome = shell("memories", *arguments, "--user", "ann", "--db", db_of_ann)
             assert (outcome.code, outcome.out) == (2, "")
             assert outcome.err.startswith("error: ")
             assert outcome.err.count("\n") == 1
@@ -113,93 +115,95 @@ class TestMemories:
         check_each(cases, check)
 
 
-def test_graph_prints_relations_and_paths(shell: Shell, ann: Path) -> None:
-    at = ("--user", "ann", "--db", ann)
+def test_graph_prints_relations_and_paths(shell: Shell, db_of_ann: Path) -> None:
+    at = ("--user", "ann", "--db", db_of_ann)
     assert "user —lives_in→ Paris" in shell("graph", "user", *at).out
     assert "Paris" in shell("graph", *at).out
-    ways = shell("graph", "Paris", "--to", "green tea", *at, "--json").json["paths"]
-    assert len(ways[0]) == 2
+    paths = shell("graph", "Paris", "--to", "green tea", *at, "--json").json["paths"]
+    assert len(paths[0]) == 2
     assert shell("graph", "nobody", *at).out == "nothing found\n"
     assert shell("graph", "--to", "x", *at).code == 2
 
 
 class TestSweep:
     def test_sweep_previews_and_confirms(
-        self, shell: Shell, ann: Path, monkeypatch: pytest.MonkeyPatch
+        self, shell: Shell, db_of_ann: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for _ in range(2):
-            shell("memories", "add", "the same", "--as-is", "--user", "ann", "--db", ann)
-        base = ("sweep", "--user", "ann", "--db", ann)
+            shell("memories", "add", "the same", "--as-is", "--user", "ann", "--db", db_of_ann)
+        base = ("sweep", "--user", "ann", "--db", db_of_ann)
         text = shell(*base, "--dry-run").out
         assert "duplicate        1" in text
         assert text.endswith("1 memory would be deleted\n")
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert shell(*base).code == 2
-        assert len(listed(shell, ann)) == 4
+        assert len(list_memories(shell, db_of_ann)) == 4
         monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
         assert shell(*base).out.endswith("1 memory deleted\n")
-        assert len(listed(shell, ann)) == 3
+        assert len(list_memories(shell, db_of_ann)) == 3
 
-    def test_sweep_json_deletes_only_with_yes(self, shell: Shell, ann: Path) -> None:
-        base = ("sweep", "--user", "ann", "--most", 1, "--db", ann, "--json")
+    def test_sweep_json_deletes_only_with_yes(self, shell: Shell, db_of_ann: Path) -> None:
+        base = ("sweep", "--user", "ann", "--most", 1, "--db", db_of_ann, "--json")
         outcome = shell(*base).json
         assert (outcome["dry_run"], outcome["found"], outcome["removed"]) == (True, 1, 0)
         assert outcome["results"][0]["reason"] == "over the budget"
         outcome = shell(*base, "--yes", "--purge").json
         assert (outcome["dry_run"], outcome["removed"]) == (False, 1)
-        assert len(listed(shell, ann)) == 1
+        assert len(list_memories(shell, db_of_ann)) == 1
 
-    def test_sweep_all_users(self, shell: Shell, ann: Path) -> None:
-        shell("memories", "add", "of ben", "--as-is", "--user", "ben", "--db", ann)
-        outcome = shell("sweep", "--all-users", "--most", 0, "--db", ann, "--json", "--yes").json
+    def test_sweep_all_users(self, shell: Shell, db_of_ann: Path) -> None:
+        shell("memories", "add", "of ben", "--as-is", "--user", "ben", "--db", db_of_ann)
+        outcome = shell(
+            "sweep", "--all-users", "--most", 0, "--db", db_of_ann, "--json", "--yes"
+        ).json
         assert (outcome["users"], outcome["removed"]) == (2, 3)
         assert outcome["reasons"] == {"over the budget": 3}
-        for wrong in ((), ("--user", "ann", "--all-users"), ("--all-users", "--older-than", -1)):
-            assert shell("sweep", *wrong, "--db", ann).code == 2
+        for options in ((), ("--user", "ann", "--all-users"), ("--all-users", "--older-than", -1)):
+            assert shell("sweep", *options, "--db", db_of_ann).code == 2
 
 
 class TestMoving:
     def test_export_can_be_imported_into_another_database(
-        self, shell: Shell, ann: Path, tmp_path: Path
+        self, shell: Shell, db_of_ann: Path, tmp_path: Path
     ) -> None:
         file, other = tmp_path / "ann.jsonl", tmp_path / "other.db"
-        outcome = shell("export", "--user", "ann", "--out", file, "--db", ann, "--json").json
+        outcome = shell("export", "--user", "ann", "--out", file, "--db", db_of_ann, "--json").json
         assert outcome["lines"] == len(file.read_text("utf-8").splitlines())
         assert file.stat().st_mode & 0o777 == 0o600
 
         imported = shell("import", file, "--db", other, "--json")
 
         assert imported.json["rows"]["memories"] == 2
-        assert listed(shell, other) == listed(shell, ann)
-        again = shell("import", file, "--db", other)
-        assert again.out.startswith("export of 1 user imported: ")
-        assert listed(shell, other) == listed(shell, ann)
+        assert list_memories(shell, other) == list_memories(shell, db_of_ann)
+        repeated = shell("import", file, "--db", other)
+        assert repeated.out.startswith("export of 1 user imported: ")
+        assert list_memories(shell, other) == list_memories(shell, db_of_ann)
         renamed = shell("import", file, "--user", "anna", "--db", other, "--json")
         assert renamed.code == 0
         result = shell("memories", "list", "--user", "anna", "--db", other, "--json").json
         assert {item["user_id"] for item in result["results"]} == {"anna"}
 
     def test_import_of_export_with_several_users(
-        self, shell: Shell, ann: Path, tmp_path: Path
+        self, shell: Shell, db_of_ann: Path, tmp_path: Path
     ) -> None:
-        shell("memories", "add", "of ben", "--as-is", "--user", "ben", "--db", ann)
-        lines = [shell("export", "--user", user, "--db", ann).out for user in ("ann", "ben")]
+        shell("memories", "add", "of ben", "--as-is", "--user", "ben", "--db", db_of_ann)
+        lines = [shell("export", "--user", user, "--db", db_of_ann).out for user in ("ann", "ben")]
         file, other = tmp_path / "all.jsonl", tmp_path / "other.db"
         file.write_text("".join(lines), "utf-8")
         assert shell("import", file, "--db", other, "--json").json["users"] == 2
         assert shell("import", file, "--user", "ann", "--db", other).code == 2
 
     def test_invalid_export_and_import_are_rejected(
-        self, shell: Shell, ann: Path, tmp_path: Path
+        self, shell: Shell, db_of_ann: Path, tmp_path: Path
     ) -> None:
         file = tmp_path / "ann.jsonl"
-        assert shell("export", "--user", "nobody", "--out", file, "--db", ann).code == 2
+        assert shell("export", "--user", "nobody", "--out", file, "--db", db_of_ann).code == 2
         assert not file.exists()
         file.write_text("mine")
-        assert shell("export", "--user", "ann", "--out", file, "--db", ann).code == 2
+        assert shell("export", "--user", "ann", "--out", file, "--db", db_of_ann).code == 2
         assert file.read_text() == "mine"
-        assert shell("export", "--user", "ann", "--db", ann, "--json").code == 2
-        broken = shell("export", "--user", "ann", "--db", ann).out + '{"role": "user"}\n'
+        assert shell("export", "--user", "ann", "--db", db_of_ann, "--json").code == 2
+        broken = shell("export", "--user", "ann", "--db", db_of_ann).out + '{"role": "user"}\n'
         file.write_text(broken, "utf-8")
         outcome = shell("import", file, "--db", tmp_path / "new.db", "--json")
         assert outcome.code == 2

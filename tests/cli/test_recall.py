@@ -1,4 +1,4 @@
-"""`memrecall recall`, as a person or a program calls it."""
+"""`memrecall recall`: output, conversations, cassettes, limits and failures."""
 
 import io
 import json
@@ -65,13 +65,18 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return play
 
 
-def look_for(query: str, **more: Any) -> Any:
+def search(query: str, **arguments: Any) -> Any:
     """Return a search that finds its hits even among few messages."""
-    return call("search_memories", query=query, min_relevance_score=0.0, **more)
+    return call("search_memories", query=query, min_relevance_score=0.0, **arguments)
 
 
-def finish(*keys: str, confidence: float = 0.8, **more: Any) -> Any:
-    arguments = {"reason": "done", "search_summary": "what it is", "confidence": confidence, **more}
+def hand_off(*keys: str, confidence: float = 0.8, **extra: Any) -> Any:
+    arguments = {
+        "reason": "done",
+        "search_summary": "what it is",
+        "confidence": confidence,
+        **extra,
+    }
     return call("handoff", relevant_memory_keys=list(keys), **arguments)
 
 
@@ -85,7 +90,7 @@ def finish(*keys: str, confidence: float = 0.8, **more: Any) -> Any:
 def test_recall_prints_query_calls_and_evidence(
     shell: Shell, chat: Path, script: Any, user: str, query: str, key: str, words: str
 ) -> None:
-    script(look_for(query), finish(key))
+    script(search(query), hand_off(key))
     outcome = shell("recall", query, "--user", user, "--db", chat, "--now", NOW)
     assert (outcome.code, outcome.err) == (0, "")
     opening = [f"?  {query}", "iteration 1, 1 message shown", "▸ search_memories “", "hybrid"]
@@ -99,7 +104,7 @@ def test_recall_prints_query_calls_and_evidence(
 
 
 def test_json_prints_recall_result(shell: Shell, chat: Path, script: Any) -> None:
-    script(look_for("花生"), finish("lin-1"))
+    script(search("花生"), hand_off("lin-1"))
     outcome = shell("recall", "花生过敏", "--user", "lin", "--db", chat, "--now", NOW, "--json")
     assert (outcome.code, outcome.err, outcome.out.count("\n")) == (0, "", 1)
     assert outcome.json.keys() >= RESULT
@@ -113,8 +118,8 @@ def test_json_prints_recall_result(shell: Shell, chat: Path, script: Any) -> Non
 def test_now_hides_later_messages(shell: Shell, chat: Path) -> None:
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat, "--json"]
     assert "lin-1" in shell(*base, "--now", "2026-03-02T10:00:00Z").json["keys_seen"]
-    early = shell(*base, "--now", "2026-03-01T10:00:00Z").json
-    assert "lin-1" not in early["keys_seen"]
+    result = shell(*base, "--now", "2026-03-01T10:00:00Z").json
+    assert "lin-1" not in result["keys_seen"]
 
 
 def test_unanswerable_request_ends_in_question(shell: Shell, chat: Path) -> None:
@@ -156,7 +161,7 @@ def test_sensitive_memories_require_permission(shell: Shell, chat: Path, script:
     assert hidden["withheld"] == 1
     assert "heron-quill" not in json.dumps(hidden)
     assert "1 sensitive memory withheld" in shell(*base).out
-    script(look_for("garage code"), finish("code"))
+    script(search("garage code"), hand_off("code"))
     allowed = shell(*base, "--allow-sensitive", "--json").json
     assert (allowed["withheld"], allowed["memories"][0]["memory_key"]) == (0, "code")
 
@@ -167,7 +172,7 @@ def test_agent_option_restricts_recall(shell: Shell, chat: Path) -> None:
     assert shell(*base, "--agent", "other").json["keys_seen"] == []
 
 
-SAID = [
+MESSAGES = [
     {"role": "user", "content": "晚上做宫保鸡丁", "name": "林晓", "ts": "2026-04-20T10:00:00Z"},
     {"role": "assistant", "content": None},
     {"role": "assistant", "content": "要放花生吗？"},
@@ -183,15 +188,18 @@ def test_messages_are_read_from_file_or_standard_input(
 ) -> None:
     file = tmp_path / "said.json"
     base = ["recall", "--user", "lin", "--db", chat, "--now", NOW, "--json", "--messages"]
-    asks = {"role": "user", "content": "我花生过敏的事你还记得吗"}
-    for text in (as_lines([*SAID, asks]), "\ufeff" + json.dumps([*SAID, asks], indent=1)):
+    question = {"role": "user", "content": "我花生过敏的事你还记得吗"}
+    for text in (
+        as_lines([*MESSAGES, question]),
+        "\ufeff" + json.dumps([*MESSAGES, question], indent=1),
+    ):
         file.write_text(text, "utf-8")
         start = shell(*base, file).json["trace"]["events"][0]
-        assert (start["asked"], start["given"]) == (asks["content"], 3)
-    file.write_text(as_lines(SAID), "utf-8")
+        assert (start["asked"], start["given"]) == (question["content"], 3)
+    file.write_text(as_lines(MESSAGES), "utf-8")
     start = shell(*base, file, "花生").json["trace"]["events"][0]
     assert (start["asked"], start["given"]) == ("花生", 3)
-    stdin = io.TextIOWrapper(io.BytesIO(as_lines([*SAID, asks]).encode()))
+    stdin = io.TextIOWrapper(io.BytesIO(as_lines([*MESSAGES, question]).encode()))
     monkeypatch.setattr("sys.stdin", stdin)
     assert shell(*base, "-").json["trace"]["events"][0]["given"] == 3
 
@@ -278,14 +286,14 @@ def test_replay_reproduces_recorded_trace(
 ) -> None:
     cassette = tmp_path / "cassette.jsonl"
     base = ["recall", query, "--user", user, "--db", chat, "--json"]
-    recorded = shell(*base, *arguments, "--record", cassette).json
+    recording = shell(*base, *arguments, "--record", cassette).json
     calls_made = [json.loads(line) for line in cassette.read_text("utf-8").splitlines()]
-    assert len(calls_made) == recorded["usage"]["model_calls"]
-    replayed = shell(*base, "--replay", cassette).json
-    traces = [Trace.from_dict(result["trace"]).fixed() for result in (recorded, replayed)]
+    assert len(calls_made) == recording["usage"]["model_calls"]
+    replay = shell(*base, "--replay", cassette).json
+    traces = [Trace.from_dict(result["trace"]).fixed() for result in (recording, replay)]
     assert traces[0] == traces[1]
-    assert recorded["now"] == replayed["now"]
-    assert recorded["memories"] == replayed["memories"]
+    assert recording["now"] == replay["now"]
+    assert recording["memories"] == replay["memories"]
 
 
 def test_replay_needs_no_model(
@@ -293,7 +301,7 @@ def test_replay_needs_no_model(
 ) -> None:
     cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "花生", "--user", "lin", "--db", chat]
-    script(look_for("花生"), finish("lin-1"))
+    script(search("花生"), hand_off("lin-1"))
     assert shell(*base, "--record", cassette).code == 0
 
     def unreachable(settings: object) -> None:
@@ -349,9 +357,9 @@ def test_record_does_not_overwrite_cassette(shell: Shell, chat: Path, tmp_path: 
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat, "--record", cassette]
     assert shell(*base).code == 0
     before = cassette.read_bytes()
-    refused = shell(*base)
-    assert refused.code == 2
-    assert "--overwrite" in refused.err
+    outcome = shell(*base)
+    assert outcome.code == 2
+    assert "--overwrite" in outcome.err
     assert cassette.read_bytes() == before
     assert shell(*base, "--overwrite").code == 0
 
@@ -360,7 +368,7 @@ def test_recall_prints_thoughts_steering_errors_and_dropped_keys(
     shell: Shell, chat: Path, script: Any
 ) -> None:
     script(
-        think("Let me [bold]look\x1b[31m.", look_for("garage", limit=3)),
+        think("Let me [bold]look\x1b[31m.", search("garage", limit=3)),
         say("It is with Joyce."),
         calls(
             call("get_memory_detail", memory_key="nope"),
@@ -369,7 +377,7 @@ def test_recall_prints_thoughts_steering_errors_and_dropped_keys(
             call("expand_context_window", reason="more", current_size=5, requested_size=10),
         ),
         say('{"keywords": [{"keyword": "garage", "weight": 1, "type": "entity"}]}'),
-        finish("maya-1", "made-up", reasoning="why"),
+        hand_off("maya-1", "made-up", reasoning="why"),
         tokens=(812, 96),
     )
     outcome = shell("recall", "the garage", "--user", "maya", "--db", chat, "--max-iterations", 1)
@@ -406,8 +414,8 @@ def test_larger_window_starts_new_iteration(
     file.write_text(as_lines(messages), "utf-8")
     script(
         call("expand_context_window", reason="more", current_size=5, requested_size=8),
-        look_for("garage"),
-        finish("maya-1"),
+        search("garage"),
+        hand_off("maya-1"),
     )
     outcome = shell("recall", "go on", "--messages", file, "--user", "maya", "--db", chat)
     assert "10 messages passed" in outcome.out
@@ -428,7 +436,7 @@ def test_failed_model_falls_back_to_rules(shell: Shell, chat: Path, script: Any)
 
 
 def test_limit_hands_off_unjudged_results(shell: Shell, chat: Path, script: Any) -> None:
-    script(look_for(GARAGE), say("a"), say("b"))
+    script(search(GARAGE), say("a"), say("b"))
     outcome = shell("recall", "garage", "--user", "maya", "--db", chat)
     assert outcome.code == 0
     assert "stopped (text_answer)" in outcome.out
@@ -450,7 +458,7 @@ def test_failed_search_exits_1(shell: Shell, chat: Path, monkeypatch: pytest.Mon
 
 def test_long_memory_is_truncated_in_output(shell: Shell, chat: Path, script: Any) -> None:
     shell("add", "garage " + "长" * 3_000, "--user", "maya", "--db", chat, "--key", "long")
-    script(look_for("garage"), finish("long"))
+    script(search("garage"), hand_off("long"))
     outcome = shell("recall", "garage", "--user", "maya", "--db", chat)
     assert "… 3,007 characters in all; --json shows them" in outcome.out
     assert len(outcome.out.splitlines()) < 60
@@ -458,7 +466,7 @@ def test_long_memory_is_truncated_in_output(shell: Shell, chat: Path, script: An
 
 
 def test_times_are_in_user_time_zone(shell: Shell, chat: Path, script: Any) -> None:
-    script(look_for("花生"), finish("lin-1"))
+    script(search("花生"), hand_off("lin-1"))
     shell("users", "zone", "lin", "Asia/Shanghai", "--db", chat)
     outcome = shell("recall", "花生过敏", "--user", "lin", "--db", chat, "--now", NOW)
     assert "2026-04-21 17:00" in outcome.out
@@ -469,7 +477,7 @@ def test_ctrl_c_prints_one_line(shell: Shell, chat: Path, script: Any) -> None:
     def interrupt(request: object) -> Any:
         raise KeyboardInterrupt
 
-    script(look_for("garage"), interrupt)
+    script(search("garage"), interrupt)
     outcome = shell("recall", "garage", "--user", "maya", "--db", chat)
     assert outcome.code == 130
     assert outcome.err == "stopped\n"
@@ -488,19 +496,19 @@ def test_terminal_output_is_coloured(chat: Path, tmp_path: Path) -> None:
         stdout=child, stderr=subprocess.DEVNULL, env=environment, cwd=ROOT,
     )  # fmt: skip
     os.close(child)
-    printed = b""
+    output = b""
     while True:
         try:
-            read = os.read(parent, 65536)
+            chunk = os.read(parent, 65536)
         except OSError:
             break
-        if not read:
+        if not chunk:
             break
-        printed += read
+        output += chunk
     os.close(parent)
     assert running.wait() == 0
-    assert b"\x1b[" in printed
-    assert PEANUTS in printed.decode()
+    assert b"\x1b[" in output
+    assert PEANUTS in output.decode()
 
 
 @pytest.mark.concurrent

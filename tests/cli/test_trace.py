@@ -42,16 +42,16 @@ def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the configured model by a scripted one that finds the peanuts."""
-    look = call("search_memories", query="花生", min_relevance_score=0.0)
+    search = call("search_memories", query="花生", min_relevance_score=0.0)
     arguments = {"reason": "done", "search_summary": "found", "confidence": 0.8}
     finish = call("handoff", relevant_memory_keys=["lin-0"], **arguments)
-    read = call("get_memory_detail", memory_key="lin-0")
-    client = ScriptedClient([think("look", look), read, finish])
+    detail = call("get_memory_detail", memory_key="lin-0")
+    client = ScriptedClient([think("look", search), detail, finish])
     monkeypatch.setattr("memrecall.memory.client_of", lambda settings: client)
 
 
-def recall(shell: Shell, chat: Path, user: str, query: str, *more: str) -> Any:
-    outcome = shell("recall", query, "--user", user, "--db", chat, "--now", NOW, *more)
+def recall(shell: Shell, chat: Path, user: str, query: str, *options: str) -> Any:
+    outcome = shell("recall", query, "--user", user, "--db", chat, "--now", NOW, *options)
     assert outcome.code == 0, outcome.err
     return outcome
 
@@ -63,33 +63,33 @@ def test_stored_trace_prints_like_live_recall(
     shell: Shell, chat: Path, tmp_path: Path, user: str, query: str
 ) -> None:
     live = recall(shell, chat, user, query).out
-    at_last = shell("trace", "show", "--last", "--user", user, "--db", chat)
-    assert at_last.out == live
+    last = shell("trace", "show", "--last", "--user", user, "--db", chat)
+    assert last.out == live
     trace_id = live.split()[-1]
     assert shell("trace", "show", trace_id, "--user", user, "--db", chat).out == live
-    stored = shell("trace", "show", trace_id, "--user", user, "--db", chat, "--json")
+    trace = shell("trace", "show", trace_id, "--user", user, "--db", chat, "--json")
     file = tmp_path / "result.json"
-    file.write_text(stored.out, "utf-8")
+    file.write_text(trace.out, "utf-8")
     assert shell("trace", "show", "--file", file).out == live
-    assert json.loads(shell("trace", "show", "--file", file, "--json").out) == stored.json
+    assert json.loads(shell("trace", "show", "--file", file, "--json").out) == trace.json
 
 
 def test_recall_json_equals_stored_trace(shell: Shell, chat: Path) -> None:
-    printed = recall(shell, chat, "lin", "花生过敏", "--json").json
-    stored = shell("trace", "show", "--last", "--user", "lin", "--db", chat, "--json").json
-    assert stored == printed
+    result = recall(shell, chat, "lin", "花生过敏", "--json").json
+    trace = shell("trace", "show", "--last", "--user", "lin", "--db", chat, "--json").json
+    assert trace == result
 
 
 @pytest.mark.usefixtures("script")
 def test_truncated_large_trace_can_be_shown(shell: Shell, chat: Path, tmp_path: Path) -> None:
-    stored = recall(shell, chat, "lin", "我对花生过敏吗？", "--json").json
-    stored["trace"]["events"] = stored["trace"]["events"][4:]
-    for event in stored["trace"]["events"]:
+    result = recall(shell, chat, "lin", "我对花生过敏吗？", "--json").json
+    result["trace"]["events"] = result["trace"]["events"][4:]
+    for event in result["trace"]["events"]:
         event.pop("output", None)
     file = tmp_path / "cut.json"
-    file.write_text(json.dumps(stored), "utf-8")
-    for more in ([], ["--brief"]):
-        outcome = shell("trace", "show", "--file", file, *more)
+    file.write_text(json.dumps(result), "utf-8")
+    for options in ([], ["--brief"]):
+        outcome = shell("trace", "show", "--file", file, *options)
         assert (outcome.code, outcome.err) == (0, "")
         assert "│ 我对花生过敏。" in outcome.out
 
@@ -101,7 +101,9 @@ def test_brief_prints_call_in_one_line(shell: Shell, chat: Path) -> None:
     assert "│ 我对花生过敏。" in brief
     assert "iteration" not in brief
     calls = [line for line in brief.splitlines() if line.startswith("    ▸ ")]
-    assert len(calls) == full.count("▸") - 1  # all but the handoff, which is printed below
+    assert (
+        len(calls) == full.count("▸") - 1
+    )  # every call except the handoff, which is printed below
     assert len(brief.splitlines()) < len(full.splitlines())
 
 
@@ -109,17 +111,17 @@ def test_list_is_newest_first_and_paged(shell: Shell, chat: Path) -> None:
     for query in ("花生一", "花生二", "花生三"):
         recall(shell, chat, "lin", query)
     base = ["trace", "list", "--user", "lin", "--db", chat, "--json"]
-    listed = shell(*base).json
-    assert [item["query"] for item in listed["items"]] == ["花生三", "花生二", "花生一"]
-    assert listed["next_cursor"] is None
-    assert listed["items"][0].keys() == {field.name for field in fields(TraceSummary)}
+    listing = shell(*base).json
+    assert [item["query"] for item in listing["items"]] == ["花生三", "花生二", "花生一"]
+    assert listing["next_cursor"] is None
+    assert listing["items"][0].keys() == {field.name for field in fields(TraceSummary)}
     first = shell(*base, "--limit", "2").json
-    rest = shell(*base, "--cursor", first["next_cursor"]).json
-    assert [item["query"] for item in rest["items"]] == ["花生一"]
+    second = shell(*base, "--cursor", first["next_cursor"]).json
+    assert [item["query"] for item in second["items"]] == ["花生一"]
     lines = shell("trace", "list", "--user", "lin", "--db", chat, "--limit", "2").out.splitlines()
     assert len(lines) == 3
     assert "花生三" in lines[0]
-    assert listed["items"][0]["trace_id"] in lines[0]
+    assert listing["items"][0]["trace_id"] in lines[0]
     assert "--cursor" in lines[2]
 
 
@@ -134,10 +136,10 @@ def test_traces_of_other_users_are_hidden(shell: Shell, chat: Path) -> None:
     recall(shell, chat, "lin", "花生过敏")
     trace_id = shell("trace", "list", "--user", "lin", "--db", chat, "--json").json["items"][0]
     name = trace_id["trace_id"]
-    foreign = shell("trace", "show", name, "--user", "maya", "--db", chat)
+    other_user = shell("trace", "show", name, "--user", "maya", "--db", chat)
     missing = shell("trace", "show", "tr_0", "--user", "maya", "--db", chat)
-    assert foreign.code == missing.code == 2
-    assert foreign.err.replace(name, "tr_0") == missing.err
+    assert other_user.code == missing.code == 2
+    assert other_user.err.replace(name, "tr_0") == missing.err
     assert shell("trace", "list", "--user", "maya", "--db", chat, "--json").json["items"] == []
 
 
@@ -164,9 +166,7 @@ def test_purge_removes_old_traces_of_all_users(shell: Shell, chat: Path) -> None
     recall(shell, chat, "maya", "the spare key", "--agent", "default")
     base = ["trace", "purge", "--db", chat, "--older-than"]
     assert shell(*base, "36500", "--json").json["purged"] == 0
-    assert (
-        shell(*base, "7").out == "1 trace purged\n"
-    )  # maya's was removed when a new one was stored
+    assert shell(*base, "7").out == "1 trace purged\n"  # storing a new trace removed maya's
     remaining = shell("trace", "list", "--user", "maya", "--db", chat, "--json").json["items"]
     assert [item["query"] for item in remaining] == ["the spare key"]
     assert shell(*base, "0", "--json").json["purged"] == 1
