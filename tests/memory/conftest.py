@@ -1,4 +1,4 @@
-"""A memory on a database of its own, without an embedder or a model."""
+"""A memory on its own database, without an embedder or a model."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,12 +11,14 @@ from memrecall.settings import Settings
 from .word_extractor import WordExtractor
 
 
-def settings_for(location: str, **values: Any) -> Settings:
-    """Settings that depend on nobody's machine."""
+def make_settings(location: str, **values: Any) -> Settings:
+    """Return settings that do not depend on the machine."""
     return Settings(db=location, embedder="hash", snapshots=False, **values)
 
 
 @pytest.fixture
 async def memory(location: str) -> AsyncIterator[AsyncMemory]:
-    async with AsyncMemory(settings=settings_for(location), extractor=WordExtractor()) as opened:
-        yield opened
+    async with AsyncMemory(
+        settings=make_settings(location), extractor=WordExtractor()
+    ) as async_memory:
+        yield async_memory

@@ -1,4 +1,4 @@
-"""Adding: messages first, then what they tell; nothing is lost, nothing is made up twice."""
+"""`add`: messages are stored first, then their facts, each once and none lost."""
 
 import asyncio
 from typing import Any
@@ -9,16 +9,16 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import AsyncMemory
 from tests.cases import check_each_async
 
-from .conftest import settings_for
+from .conftest import make_settings
 from .word_extractor import WordExtractor
 
 
-async def texts(memory: AsyncMemory, user: str = "ann", **options: Any) -> list[str]:
+async def list_memories(memory: AsyncMemory, user: str = "ann", **options: Any) -> list[str]:
     page = await memory.get_all(user, **options)
     return sorted(item["memory"] for item in page["results"])
 
 
-async def said(memory: AsyncMemory, user: str = "ann") -> list[str]:
+async def list_messages(memory: AsyncMemory, user: str = "ann") -> list[str]:
     page = await memory.get_all(user, messages=True)
     return [item["memory"] for item in reversed(page["results"])]
 
@@ -28,15 +28,15 @@ class TestForms:
         await memory.add("喜欢喝茶", "ann", infer=False)
         await memory.add({"role": "user", "content": "two"}, "ann", infer=False)
         turn = [{"role": "user", "content": "three"}, {"role": "assistant", "content": "four"}]
-        added = await memory.add(turn, "ann", infer=False)
+        result = await memory.add(turn, "ann", infer=False)
 
-        assert [r["event"] for r in added["results"]] == ["ADD", "ADD"]
-        assert [r["memory"] for r in added["results"]] == ["three", "four"]
-        assert await texts(memory) == ["four", "three", "two", "喜欢喝茶"]
-        item = await memory.get(added["results"][1]["id"])
+        assert [r["event"] for r in result["results"]] == ["ADD", "ADD"]
+        assert [r["memory"] for r in result["results"]] == ["three", "four"]
+        assert await list_memories(memory) == ["four", "three", "two", "喜欢喝茶"]
+        item = await memory.get(result["results"][1]["id"])
         assert item is not None
         assert item["origin"] == "assistant"
-        assert item["source_message_ids"] == [added["messages"][1]]
+        assert item["source_message_ids"] == [result["messages"][1]]
 
     async def test_add_accepts_parts_tool_messages_and_null(self, memory: AsyncMemory) -> None:
         parts = [
@@ -51,14 +51,14 @@ class TestForms:
             {"role": "tool", "content": "42", "tool_call_id": "c1"},
         ]
 
-        added = await memory.add(turn, "ann", infer=False)
+        result = await memory.add(turn, "ann", infer=False)
 
-        assert await said(memory) == ["be kind", "look at\n[image]", "42"]
-        assert [r["memory"] for r in added["results"]] == ["look at\n[image]", "42"]
-        tool = await memory.get(added["results"][1]["id"])
+        assert await list_messages(memory) == ["be kind", "look at\n[image]", "42"]
+        assert [r["memory"] for r in result["results"]] == ["look at\n[image]", "42"]
+        tool = await memory.get(result["results"][1]["id"])
         assert tool is not None
         assert (tool["origin"], tool["metadata"]["tool_call_id"]) == ("tool", "c1")
-        image = await memory.get(added["results"][0]["id"])
+        image = await memory.get(result["results"][0]["id"])
         assert image is not None
         assert image["speaker"] == "Ann"
 
@@ -84,14 +84,14 @@ class TestForms:
         ]
         await memory.add("before", "ann", infer=False)
 
-        async def check(wrong: Any) -> None:
-            good = {"role": "user", "content": "good"}
-            batch = [good, *wrong] if isinstance(wrong, list) and wrong else wrong
+        async def check(invalid: Any) -> None:
+            valid = {"role": "user", "content": "good"}
+            batch = [valid, *invalid] if isinstance(invalid, list) and invalid else invalid
 
             with pytest.raises(InvalidArgument):
                 await memory.add(batch, "ann")
 
-            assert await said(memory) == ["before"]
+            assert await list_messages(memory) == ["before"]
 
         await check_each_async(cases, check)
 
@@ -114,17 +114,17 @@ class TestInference:
         second = await memory.add("home: Rome.", "ann")
         third = await memory.add("forget home", "ann")
 
-        (added,), (updated,), (ended,) = first["results"], second["results"], third["results"]
-        assert (added["event"], added["memory"]) == ("ADD", "user's home is Paris")
-        assert (updated["event"], updated["previous_id"]) == ("UPDATE", added["id"])
-        assert updated["previous_memory"] == "user's home is Paris"
-        assert (ended["event"], ended["id"]) == ("DELETE", updated["id"])
-        assert await texts(memory) == []
-        assert await texts(memory, superseded=True) == [
+        (addition,), (update,), (deletion,) = first["results"], second["results"], third["results"]
+        assert (addition["event"], addition["memory"]) == ("ADD", "user's home is Paris")
+        assert (update["event"], update["previous_id"]) == ("UPDATE", addition["id"])
+        assert update["previous_memory"] == "user's home is Paris"
+        assert (deletion["event"], deletion["id"]) == ("DELETE", update["id"])
+        assert await list_memories(memory) == []
+        assert await list_memories(memory, superseded=True) == [
             "user's home is Paris",
             "user's home is Rome",
         ]
-        assert await said(memory) == ["home: Paris.", "home: Rome.", "forget home"]
+        assert await list_messages(memory) == ["home: Paris.", "home: Rome.", "forget home"]
 
     async def test_superseded_memory_is_visible_only_as_of_then(self, memory: AsyncMemory) -> None:
         old = {"role": "user", "content": "home: Paris.", "ts": "2024-01-01T00:00:00Z"}
@@ -133,53 +133,53 @@ class TestInference:
         await memory.add([new], "ann")
 
         async def home(as_of: str | None = None) -> list[str]:
-            found = await memory.search("where is home", "ann", as_of=as_of)
-            return [item["memory"] for item in found["results"]]
+            page = await memory.search("where is home", "ann", as_of=as_of)
+            return [item["memory"] for item in page["results"]]
 
         assert await home() == ["user's home is Rome"]
         assert await home("2024-06-01T00:00:00Z") == ["user's home is Paris"]
         assert await home("2023-06-01T00:00:00Z") == []
-        assert await texts(memory, as_of="2024-06-01T00:00:00Z") == ["user's home is Paris"]
+        assert await list_memories(memory, as_of="2024-06-01T00:00:00Z") == ["user's home is Paris"]
 
     async def test_undo_works_on_both_memories_of_a_supersession(self, memory: AsyncMemory) -> None:
-        for which in ("id", "previous_id"):
-            user = f"user-{which}"
+        for id_field in ("id", "previous_id"):
+            user = f"user-{id_field}"
             await memory.add("home: Paris.", user)
-            (updated,) = (await memory.add("home: Rome.", user))["results"]
+            (update,) = (await memory.add("home: Rome.", user))["results"]
 
-            await memory.undo(updated[which])
+            await memory.undo(update[id_field])
 
-            assert await texts(memory, user) == ["user's home is Paris"]
-            found = await memory.search("home", user)
-            assert [item["memory"] for item in found["results"]] == ["user's home is Paris"]
+            assert await list_memories(memory, user) == ["user's home is Paris"]
+            page = await memory.search("home", user)
+            assert [item["memory"] for item in page["results"]] == ["user's home is Paris"]
 
     async def test_repeated_fact_changes_nothing(self, memory: AsyncMemory) -> None:
         await memory.add("home: Paris.", "ann")
-        again = await memory.add("home: Paris. home: Paris.", "ann")
+        repeated = await memory.add("home: Paris. home: Paris.", "ann")
 
-        assert again["results"] == []
-        assert await texts(memory) == ["user's home is Paris"]
+        assert repeated["results"] == []
+        assert await list_memories(memory) == ["user's home is Paris"]
 
     async def test_concurrent_adds_store_one_memory(self, memory: AsyncMemory) -> None:
         await asyncio.gather(*(memory.add("home: Paris.", "ann") for _ in range(8)))
         await asyncio.gather(*(memory.add(f"k{n}: v.", "ann") for n in range(8)))
 
         expected = ["user's home is Paris", *(f"user's k{n} is v" for n in range(8))]
-        assert await texts(memory) == sorted(expected)
-        assert len(await said(memory)) == 16
+        assert await list_memories(memory) == sorted(expected)
+        assert len(await list_messages(memory)) == 16
 
     async def test_two_processes_do_not_store_the_same_fact_twice(self, location: str) -> None:
-        """Two memories on one database know nothing of each other's locks."""
-        settings = settings_for(location)
+        """Two memories on one database do not share in-process locks."""
+        settings = make_settings(location)
         async with (
-            AsyncMemory(settings=settings, extractor=WordExtractor()) as one,
-            AsyncMemory(settings=settings, extractor=WordExtractor()) as other,
+            AsyncMemory(settings=settings, extractor=WordExtractor()) as first,
+            AsyncMemory(settings=settings, extractor=WordExtractor()) as second,
         ):
             await asyncio.gather(
-                *(memory.add("home: Paris.", "ann") for memory in (one, other) for _ in range(4))
+                *(memory.add("home: Paris.", "ann") for memory in (first, second) for _ in range(4))
             )
 
-            assert await texts(one) == ["user's home is Paris"]
+            assert await list_memories(first) == ["user's home is Paris"]
 
     async def test_facts_have_the_speaker_as_subject(self, memory: AsyncMemory) -> None:
         turn = [
@@ -192,11 +192,11 @@ class TestInference:
         assert [(i["subject"], i["memory"]) for i in page["results"]] == [
             ("Bob", "Bob's home is Oslo")
         ]
-        assert len(await texts(memory, "group")) == 2
+        assert len(await list_memories(memory, "group")) == 2
 
     async def test_earlier_messages_are_context_for_extraction(self, location: str) -> None:
         extractor = WordExtractor()
-        async with AsyncMemory(settings=settings_for(location), extractor=extractor) as memory:
+        async with AsyncMemory(settings=make_settings(location), extractor=extractor) as memory:
             await memory.add(["one", "two"], "ann", session_id="s")
             await memory.add("three", "ann", session_id="s", prompt="be brief")
             await memory.add("elsewhere", "ann", session_id="t")
@@ -209,20 +209,20 @@ class TestFailure:
     async def test_failed_extraction_is_reported_and_messages_are_stored(
         self, memory: AsyncMemory
     ) -> None:
-        added = await memory.add("boom", "ann")
+        result = await memory.add("boom", "ann")
 
-        assert added["results"] == []
-        assert any("boom" in problem for problem in added["problems"])
-        assert await said(memory) == ["boom"]
+        assert result["results"] == []
+        assert any("boom" in problem for problem in result["problems"])
+        assert await list_messages(memory) == ["boom"]
 
     async def test_background_add_reports_failure_in_job(self, memory: AsyncMemory) -> None:
         job = await memory.add("home: Paris. boom_x", "ann", background=True)
-        assert await said(memory) == ["home: Paris. boom_x"]
+        assert await list_messages(memory) == ["home: Paris. boom_x"]
 
-        ended = await memory.job(job["job_id"], wait=True)
+        finished = await memory.job(job["job_id"], wait=True)
 
-        assert ended["state"] == "done"
-        assert any("boom" in problem for problem in ended["result"]["problems"])
+        assert finished["state"] == "done"
+        assert any("boom" in problem for problem in finished["result"]["problems"])
 
 
 async def test_add_sets_metadata_layer_and_flags(memory: AsyncMemory) -> None:
@@ -233,11 +233,13 @@ async def test_add_sets_metadata_layer_and_flags(memory: AsyncMemory) -> None:
     (item,) = (await memory.get_all("ann"))["results"]
     assert (item["layer"], item["memory_type"]) == ("short", "general")
     assert item["metadata"] == {"topic": "home"}
-    (gone,) = (await memory.get_all("ann", superseded=True, filters={"field": "job"}))["results"]
-    assert (gone["layer"], gone["memory_type"]) == ("long", "profile")
+    (superseded,) = (await memory.get_all("ann", superseded=True, filters={"field": "job"}))[
+        "results"
+    ]
+    assert (superseded["layer"], superseded["memory_type"]) == ("long", "profile")
     assert (await memory.search("job cook", "ann", filters={"field": "job"}))["results"] == []
-    found = await memory.search("cook", "ann")
-    assert [item["field"] for item in found["results"]] != ["job"]
+    page = await memory.search("cook", "ann")
+    assert [item["field"] for item in page["results"]] != ["job"]
 
 
 async def test_redact_runs_before_anything_is_stored(location: str) -> None:
@@ -245,7 +247,7 @@ async def test_redact_runs_before_anything_is_stored(location: str) -> None:
         return text.replace("hunter2", "***")
 
     extractor = WordExtractor()
-    settings = settings_for(location)
+    settings = make_settings(location)
     async with AsyncMemory(settings=settings, extractor=extractor, redact=redact) as memory:
         await memory.add("password: hunter2.", "ann", metadata={"raw": ["hunter2"]})
         (item,) = (await memory.get_all("ann"))["results"]

@@ -1,4 +1,4 @@
-"""What `Memory` answers: plain dicts, and tables in a notebook."""
+"""Results of `Memory`: plain dicts that notebooks show as tables."""
 
 import json
 import pickle
@@ -18,28 +18,28 @@ from memrecall.memory.display import (
 )
 
 from ..inert import EVIL, assert_harmless
-from .conftest import settings_for
+from .conftest import make_settings
 
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Iterator[Memory]:
-    with Memory(settings=settings_for(str(tmp_path / "m.db")), user_id="ann") as opened:
-        yield opened
+    with Memory(settings=make_settings(str(tmp_path / "m.db")), user_id="ann") as sync_memory:
+        yield sync_memory
 
 
-def shown(answer: Any) -> str:
+def html_text(answer: Any) -> str:
     return assert_harmless(answer._repr_html_()).text
 
 
-def say(memory: Memory, text: str, day: int = 1) -> Any:
-    said = {"role": "user", "content": text, "ts": f"2026-01-{day:02}T09:00:00Z"}
-    return memory.add(said)
+def add_message(memory: Memory, text: str, day: int = 1) -> Any:
+    message = {"role": "user", "content": text, "ts": f"2026-01-{day:02}T09:00:00Z"}
+    return memory.add(message)
 
 
 def test_results_equal_plain_dicts_and_lists(memory: Memory) -> None:
-    added = say(memory, "I am allergic to peanuts.")
-    key = added["results"][0]["id"]
-    answers = [added, memory.search("peanuts"), memory.get_all(), memory.get(key)]
+    result = add_message(memory, "I am allergic to peanuts.")
+    key = result["results"][0]["id"]
+    answers = [result, memory.search("peanuts"), memory.get_all(), memory.get(key)]
     answers += [memory.update(key, "Ann is allergic."), memory.history(key), memory.graph()]
     for answer in answers:
         plain = json.loads(json.dumps(answer))
@@ -47,71 +47,73 @@ def test_results_equal_plain_dicts_and_lists(memory: Memory) -> None:
         assert answer == plain
         assert repr(answer) == repr(plain)
         assert pickle.loads(pickle.dumps(answer)) == plain  # noqa: S301
-        assert shown(answer)
+        assert html_text(answer)
 
 
 def test_html_of_add_and_update_in_english(memory: Memory) -> None:
-    assert shown(say(memory, "I live in Hamburg.")) == (
+    assert html_text(add_message(memory, "I live in Hamburg.")) == (
         "messages stored: 1addedUser lives in Hamburg.user — lives_in → Hamburg"
     )
-    moved = say(memory, "I no longer live in Hamburg, I moved to Berlin.", 2)
-    assert "updatedUser moved to Berlin.instead of: User lives in Hamburg." in shown(moved)
-    assert "<s " in moved._repr_html_()  # what holds no longer is struck out
-    every = memory.get_all(superseded=True)
-    assert "2026-01-01 09:00user_profileUser lives in Hamburg.replaced on 2026-01-02" in shown(
-        every
+    update = add_message(memory, "I no longer live in Hamburg, I moved to Berlin.", 2)
+    assert "updatedUser moved to Berlin.instead of: User lives in Hamburg." in html_text(update)
+    assert "<s " in update._repr_html_()  # superseded text is struck out
+    listing = memory.get_all(superseded=True)
+    assert "2026-01-01 09:00user_profileUser lives in Hamburg.replaced on 2026-01-02" in html_text(
+        listing
     )
-    old = next(item for item in every["results"] if "Hamburg" in item["memory"])
-    assert shown(memory.history(old["id"])).count("User lives in Hamburg.") == 3
+    old = next(item for item in listing["results"] if "Hamburg" in item["memory"])
+    assert html_text(memory.history(old["id"])).count("User lives in Hamburg.") == 3
 
 
 def test_html_of_add_and_search_in_chinese(memory: Memory) -> None:
-    assert shown(say(memory, "我对花生过敏。")).startswith("已保存的消息: 1新增用户对花生过敏。")
-    found = shown(memory.search("花生"))
-    assert found.startswith("1 条结果得分起始类型记忆")
-    assert "2026-01-01 09:00user_profile用户对花生过敏。" in found
+    assert html_text(add_message(memory, "我对花生过敏。")).startswith(
+        "已保存的消息: 1新增用户对花生过敏。"
+    )
+    text = html_text(memory.search("花生"))
+    assert text.startswith("1 条结果得分起始类型记忆")
+    assert "2026-01-01 09:00user_profile用户对花生过敏。" in text
 
 
 def test_html_of_graph(memory: Memory) -> None:
-    say(memory, "My sister Joyce lives in Lisbon.")
-    assert "user — sibling_of → JoyceJoyce — lives_in → Lisbon" in shown(memory.graph("Joyce"))
-    way = "user — sibling_of → Joyce · Joyce — lives_in → Lisbon"
-    assert shown(memory.graph("user", to="Lisbon")) == way
-    assert shown(memory.graph("user", to="Nobody")) == "no path"
-    assert shown(memory.graph()).startswith("nametypealso called")
+    add_message(memory, "My sister Joyce lives in Lisbon.")
+    assert "user — sibling_of → JoyceJoyce — lives_in → Lisbon" in html_text(memory.graph("Joyce"))
+    path = "user — sibling_of → Joyce · Joyce — lives_in → Lisbon"
+    assert html_text(memory.graph("user", to="Lisbon")) == path
+    assert html_text(memory.graph("user", to="Nobody")) == "no path"
+    assert html_text(memory.graph()).startswith("nametypealso called")
 
 
 def test_html_of_history_marks_undone_changes(memory: Memory) -> None:
-    key = say(memory, "I live in Hamburg.")["results"][0]["id"]
+    key = add_message(memory, "I live in Hamburg.")["results"][0]["id"]
     memory.delete(key)
     memory.undo(key)
-    assert "undone" in shown(memory.history(key))
+    assert "undone" in html_text(memory.history(key))
 
 
 def test_html_of_empty_results_jobs_and_problems() -> None:
     assert (
-        shown(SearchResults(results=[], total_found=0, message="no match"))
+        html_text(SearchResults(results=[], total_found=0, message="no match"))
         == "nothing hereno match"
     )
     job = AddResult(job_id="job_1", state="running", messages=["m1"])
-    assert shown(job) == "messages stored: 1 · job_1 · running"
-    assert "could not" in shown(
+    assert html_text(job) == "messages stored: 1 · job_1 · running"
+    assert "could not" in html_text(
         AddResult(results=[], messages=[], relations=[], problems=["could not"])
     )
-    assert shown(GraphResult(relations=[])) == "nothing here"
+    assert html_text(GraphResult(relations=[])) == "nothing here"
 
 
 def test_html_escapes_user_text(memory: Memory) -> None:
     item = memory.add(EVIL, infer=False, metadata={"said": EVIL})["results"][0]
-    evil = dict.fromkeys(("name", "type", "source", "relationship", "destination"), EVIL)
+    row = dict.fromkeys(("name", "type", "source", "relationship", "destination"), EVIL)
     step = dict.fromkeys(("old_memory", "reason", "event", "created_at", "actor_id"), EVIL)
     answers = [
         memory.get(item["id"]),
         memory.get_all(),
         AddResult(results=[{**item, "previous_memory": EVIL, "event": EVIL}], problems=[EVIL]),
         HistoryResult([{**step, "new_memory": "x", "undone": False}]),
-        GraphResult(entities=[{**evil, "aliases": [EVIL]}], relations=[evil], paths=[[evil]]),
+        GraphResult(entities=[{**row, "aliases": [EVIL]}], relations=[row], paths=[[row]]),
     ]
     for answer in answers:
-        assert EVIL in shown(answer)
+        assert EVIL in html_text(answer)
     assert isinstance(answers[0], MemoryResult)

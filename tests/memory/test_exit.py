@@ -1,4 +1,4 @@
-"""A program that never closes its memory ends quietly, with everything stored."""
+"""A program that does not close its memory exits cleanly and stores everything."""
 
 import os
 import subprocess
@@ -22,10 +22,10 @@ def test_script_without_close_exits_and_stores_everything(tmp_path: Path) -> Non
     file = str(tmp_path / "memory.db")
     script = SCRIPT.replace("DB", repr(file))
     environment = {**os.environ, "MEMRECALL_EMBEDDER": "local"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=100
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
     with Memory(db=file) as memory:
-        told = memory.get_all(user_id="ann")["results"]
-    assert [item["memory"] for item in told] == ["User lives in Milan."]
+        memories = memory.get_all(user_id="ann")["results"]
+    assert [item["memory"] for item in memories] == ["User lives in Milan."]

@@ -1,4 +1,4 @@
-"""The knowledge graph: what was told, by all its names, as of any time."""
+"""The knowledge graph: relations, aliases, validity and isolation."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -10,10 +10,10 @@ from memrecall.memory import AsyncMemory
 from memrecall.scope import Scope
 from memrecall.store import NewRelation, Store
 
-from .conftest import settings_for
+from .conftest import make_settings
 from .word_extractor import WordExtractor
 
-TOLD = (
+RELATIONS_TEXT = (
     "李明 studies_at 北京大学 李明 studies_in 计算机科学"
     " 李明 advised_by 张教授 张教授 expert_in 人工智能"
 )
@@ -24,7 +24,7 @@ def triples(relations: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
 
 
 async def test_add_writes_relations_to_the_graph(memory: AsyncMemory) -> None:
-    added = await memory.add(TOLD, "ann")
+    result = await memory.add(RELATIONS_TEXT, "ann")
 
     around = (await memory.graph("李明", "ann"))["relations"]
     assert triples(around) == {
@@ -32,7 +32,7 @@ async def test_add_writes_relations_to_the_graph(memory: AsyncMemory) -> None:
         ("李明", "studies_in", "计算机科学"),
         ("李明", "advised_by", "张教授"),
     }
-    assert around[0]["source_message_ids"] == added["messages"]
+    assert around[0]["source_message_ids"] == result["messages"]
     assert len((await memory.graph("李明", "ann", depth=2))["relations"]) == 4
     entities = (await memory.graph(user_id="ann"))["entities"]
     assert len(entities) == 5
@@ -40,11 +40,11 @@ async def test_add_writes_relations_to_the_graph(memory: AsyncMemory) -> None:
 
 
 async def test_paths_are_shortest(memory: AsyncMemory) -> None:
-    await memory.extract(TOLD, "ann")
+    await memory.extract(RELATIONS_TEXT, "ann")
 
-    (way,) = (await memory.graph("北京大学", "ann", to="人工智能"))["paths"]
+    (path,) = (await memory.graph("北京大学", "ann", to="人工智能"))["paths"]
 
-    assert [r["relationship"] for r in way] == ["studies_at", "advised_by", "expert_in"]
+    assert [r["relationship"] for r in path] == ["studies_at", "advised_by", "expert_in"]
     assert (await memory.graph("北京大学", "ann", to="人工智能", depth=2))["paths"] == []
     assert (await memory.graph("北京大学", "ann", to="nobody"))["paths"] == []
     for depth in (-1, 7):
@@ -76,8 +76,8 @@ async def test_merged_names_share_an_entity(memory: AsyncMemory) -> None:
 
 async def test_relations_have_validity(store: Store) -> None:
     graph = store.graph(Scope("ann"))
-    then, later = datetime(2020, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC)
-    await graph.add({}, [NewRelation("Ann", "works_at", "ACME", valid_from=then)])
+    earlier, later = datetime(2020, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC)
+    await graph.add({}, [NewRelation("Ann", "works_at", "ACME", valid_from=earlier)])
     await graph.add({}, [NewRelation("Ann", "works_at", "ACME", valid_from=later, ended=True)])
     await graph.add({}, [NewRelation("Ann", "works_at", "Initech", valid_from=later)])
     (ann,) = await graph.entities(["ann"])
@@ -97,8 +97,8 @@ async def test_agents_do_not_share_a_graph(memory: AsyncMemory) -> None:
 
 
 async def test_graph_expands_a_two_hop_query(location: str) -> None:
-    """The second memory names nobody that the question names."""
-    settings = settings_for(location, trace_days=0)
+    """The second memory shares no name with the question."""
+    settings = make_settings(location, trace_days=0)
     options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
     async with AsyncMemory(**options) as memory:
         for number in range(30):
@@ -110,8 +110,8 @@ async def test_graph_expands_a_two_hop_query(location: str) -> None:
 
         after = await memory.search(query, "ann", limit=3)
 
-    told = "Okonkwo teaches in Lagos"
-    assert after["results"][0]["memory"] == told
-    assert [i["score"] for i in before["results"] if i["memory"] == told] < [
+    expected = "Okonkwo teaches in Lagos"
+    assert after["results"][0]["memory"] == expected
+    assert [i["score"] for i in before["results"] if i["memory"] == expected] < [
         after["results"][0]["score"]
     ]

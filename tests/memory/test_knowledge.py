@@ -1,4 +1,4 @@
-"""The knowledge base: kept for an agent, found by words and by meaning, or not at all."""
+"""The knowledge base of an agent: entries, search, replacement and vectors."""
 
 from pathlib import Path
 
@@ -12,10 +12,13 @@ from memrecall.settings import Settings
 from memrecall.store import NewKnowledge, Store
 from tests.cases import check_each_async
 
-from .conftest import settings_for
+from .conftest import make_settings
 
-MAY = frozenset({Permission.KNOWLEDGE})
-DOCTOR, COOK = Scope("ann", "doctor", permissions=MAY), Scope("ann", "cook", permissions=MAY)
+KNOWLEDGE_PERMISSIONS = frozenset({Permission.KNOWLEDGE})
+DOCTOR, COOK = (
+    Scope("ann", "doctor", permissions=KNOWLEDGE_PERMISSIONS),
+    Scope("ann", "cook", permissions=KNOWLEDGE_PERMISSIONS),
+)
 
 ENTRIES = (
     NewKnowledge(
@@ -38,7 +41,7 @@ ENTRIES = (
 )
 
 
-async def found(base: KnowledgeBase, query: str, limit: int = 3) -> list[str]:
+async def search_titles(base: KnowledgeBase, query: str, limit: int = 3) -> list[str]:
     return [entry.summary for entry, _ in await base.search(query, limit)]
 
 
@@ -85,29 +88,31 @@ class TestEntries:
         await check_each_async(cases, check)
 
     async def test_entry_survives_restart(self, location: str) -> None:
-        async with await Library.open(settings_for(location)) as library:
+        async with await Library.open(make_settings(location)) as library:
             await fill(KnowledgeBase(library, DOCTOR))
-        async with await Library.open(settings_for(location)) as library:
-            assert await found(KnowledgeBase(library, DOCTOR), "fastapi") == ["Python Web 框架"]
+        async with await Library.open(make_settings(location)) as library:
+            assert await search_titles(KnowledgeBase(library, DOCTOR), "fastapi") == [
+                "Python Web 框架"
+            ]
 
     async def test_write_requires_permission(self, library: Library) -> None:
         base = KnowledgeBase(library, Scope("ann", "doctor"))
-        for refused in (
+        for operation in (
             base.add(NewKnowledge("x")),
             base.delete("x"),
             library.store.knowledge(Scope("ann", "doctor")).replace([NewKnowledge("x")], "r1"),
         ):
             with pytest.raises(Disabled):
-                await refused
+                await operation
 
     async def test_delete_of_unknown_entry_fails(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)
         key = await base.add(NewKnowledge("x y z"))
         await base.delete(key)
-        for gone in (key, "kb-none"):
+        for missing_key in (key, "kb-none"):
             with pytest.raises(NotFound):
-                await base.delete(gone)
-        assert await found(base, "x y z") == []
+                await base.delete(missing_key)
+        assert await search_titles(base, "x y z") == []
 
 
 class TestSearch:
@@ -115,11 +120,11 @@ class TestSearch:
         base = KnowledgeBase(library, DOCTOR)
         await fill(base)
 
-        assert (await found(base, "python http"))[0] == "Python HTTP 请求库"
-        assert await found(base, "python http", 1) == ["Python HTTP 请求库"]
-        assert await found(base, "devops") == ["Docker 容器化技术"]
-        assert await found(base, "退货") == ["退货政策"]
-        assert await found(base, "容器引擎") == ["Docker 容器化技术"]
+        assert (await search_titles(base, "python http"))[0] == "Python HTTP 请求库"
+        assert await search_titles(base, "python http", 1) == ["Python HTTP 请求库"]
+        assert await search_titles(base, "devops") == ["Docker 容器化技术"]
+        assert await search_titles(base, "退货") == ["退货政策"]
+        assert await search_titles(base, "容器引擎") == ["Docker 容器化技术"]
 
     async def test_search_refuses_limit_out_of_range(self, library: Library) -> None:
         cases: list[int] = [0, -1, 201]
@@ -133,26 +138,26 @@ class TestSearch:
     async def test_edit_reindexes_entry_at_once(self, library: Library, location: str) -> None:
         base = KnowledgeBase(library, DOCTOR)
         key = await base.add(NewKnowledge("umbrella", "Rain"))
-        assert await found(base, "umbrella") == ["Rain"]
-        async with await Library.open(settings_for(location)) as elsewhere:
-            other = KnowledgeBase(elsewhere, DOCTOR)
+        assert await search_titles(base, "umbrella") == ["Rain"]
+        async with await Library.open(make_settings(location)) as other_library:
+            other = KnowledgeBase(other_library, DOCTOR)
             await other.add(NewKnowledge("parasol", "Sun", key=key))
 
-        assert await found(base, "parasol") == ["Sun"]
-        assert await found(base, "umbrella") == []
+        assert await search_titles(base, "parasol") == ["Sun"]
+        assert await search_titles(base, "umbrella") == []
 
     async def test_knowledge_is_isolated_per_agent(self, library: Library) -> None:
         doctor, cook = KnowledgeBase(library, DOCTOR), KnowledgeBase(library, COOK)
         await fill(doctor)
 
-        assert await found(cook, "fastapi") == []
+        assert await search_titles(cook, "fastapi") == []
         before = await library.store.knowledge_feed("cook").version()
         await cook.add(NewKnowledge("fastapi is no dish", "Not food"))
         assert before is None
-        assert await found(cook, "fastapi") == ["Not food"]
-        mark = await library.store.knowledge_feed("cook").version()
-        assert mark is not None
-        assert mark.version == 1  # numbered by its own entries alone
+        assert await search_titles(cook, "fastapi") == ["Not food"]
+        version = await library.store.knowledge_feed("cook").version()
+        assert version is not None
+        assert version.version == 1  # the version counts only the agent's own entries
 
     async def test_user_named_like_the_agent_is_separate(self, library: Library) -> None:
         await fill(KnowledgeBase(library, DOCTOR))
@@ -169,7 +174,7 @@ class TestSearch:
         base = KnowledgeBase(library, DOCTOR)
         await fill(base)
         await library.store.owners.erase_agent("doctor")
-        assert await found(base, "python") == []
+        assert await search_titles(base, "python") == []
 
 
 class TestReplace:
@@ -178,39 +183,39 @@ class TestReplace:
         await fill(base)
         other = KnowledgeBase(library, COOK)
         await other.add(NewKnowledge("salt", "Salt"))
-        room = library.store.knowledge(DOCTOR)
-        assert not await room.was_restored("r1")
+        knowledge = library.store.knowledge(DOCTOR)
+        assert not await knowledge.was_restored("r1")
 
-        await room.replace([NewKnowledge("umbrella", "Rain", key="kb-1")], "r1")
+        await knowledge.replace([NewKnowledge("umbrella", "Rain", key="kb-1")], "r1")
 
         assert [entry.knowledge_key async for entry in base.all()] == ["kb-1"]
-        assert await found(base, "python") == []
-        assert await found(base, "umbrella") == ["Rain"]
-        assert await found(other, "salt") == ["Salt"]
-        assert await room.was_restored("r1")
-        await room.close_restore("r1")
-        assert not await room.was_restored("r1")
+        assert await search_titles(base, "python") == []
+        assert await search_titles(base, "umbrella") == ["Rain"]
+        assert await search_titles(other, "salt") == ["Salt"]
+        assert await knowledge.was_restored("r1")
+        await knowledge.close_restore("r1")
+        assert not await knowledge.was_restored("r1")
 
     async def test_refused_replace_changes_nothing(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)
         keys = await fill(base)
-        room = library.store.knowledge(DOCTOR)
+        knowledge = library.store.knowledge(DOCTOR)
         with pytest.raises(InvalidArgument):
-            await room.replace([NewKnowledge("a"), NewKnowledge("")], "r1")
+            await knowledge.replace([NewKnowledge("a"), NewKnowledge("")], "r1")
         assert [entry.knowledge_key async for entry in base.all()] == keys
-        assert not await room.was_restored("r1")
+        assert not await knowledge.was_restored("r1")
 
     async def test_concurrent_write_survives_replace(self, library: Library) -> None:
-        base, room = KnowledgeBase(library, DOCTOR), library.store.knowledge(DOCTOR)
-        before = await room.snapshot()
+        base, knowledge = KnowledgeBase(library, DOCTOR), library.store.knowledge(DOCTOR)
+        before = await knowledge.snapshot()
         key = await base.add(NewKnowledge("late"))
         with pytest.raises(StorageBusy):
-            await room.replace([], "r1", version=before.version)
+            await knowledge.replace([], "r1", version=before.version)
         assert (await base.get(key)).content == "late"
-        now = await room.snapshot()
+        now = await knowledge.snapshot()
         assert [entry.knowledge_key for entry in now.entries] == [key]
-        await room.replace([], "r1", version=now.version)
-        assert (await room.snapshot()).entries == []
+        await knowledge.replace([], "r1", version=now.version)
+        assert (await knowledge.snapshot()).entries == []
 
 
 class TestVectors:
@@ -227,10 +232,10 @@ class TestVectors:
         with monkeypatch.context() as broken:
             broken.setattr(library.embedder, "embed", fail)
             await fill(base)
-            assert await found(base, "fastapi") == ["Python Web 框架"]
+            assert await search_titles(base, "fastapi") == ["Python Web 框架"]
         assert len(await vectors.pending(100)) == len(ENTRIES)
 
-        assert await found(base, "fastapi") == ["Python Web 框架"]
+        assert await search_titles(base, "fastapi") == ["Python Web 框架"]
         assert await vectors.pending(100) == []
 
     async def test_new_embedding_model_recomputes_vectors(self, library: Library) -> None:
@@ -240,17 +245,17 @@ class TestVectors:
         assert library.embedder is not None
         assert await store.knowledge_vectors("other").pending(100, "cook") != []
 
-        told: list[int] = []
-        done = await embed_knowledge(store, library.embedder, told.append)
-        assert (done, told) == (0, [])
+        progress: list[int] = []
+        count = await embed_knowledge(store, library.embedder, progress.append)
+        assert (count, progress) == (0, [])
 
     async def test_stale_vector_is_not_used(self, library: Library) -> None:
         assert library.embedder is not None
-        room = library.store.knowledge(DOCTOR)
-        await room.replace([NewKnowledge("umbrella", key="kb-1")], "r1")
+        knowledge = library.store.knowledge(DOCTOR)
+        await knowledge.replace([NewKnowledge("umbrella", key="kb-1")], "r1")
         vectors = library.store.knowledge_vectors(library.embedder.model)
         pending = await vectors.pending(10)
-        await room.replace([NewKnowledge("parasol", key="kb-1")], "r2")
+        await knowledge.replace([NewKnowledge("parasol", key="kb-1")], "r2")
 
         await vectors.write(pending, await library.embedder.embed(["umbrella"]))
 
@@ -280,6 +285,6 @@ async def test_semantic_search_returns_only_relevant_entries(tmp_path: Path) -> 
 
         async def check(case: tuple[str, str | None]) -> None:
             query, best = case
-            assert next(iter(await found(base, query)), None) == best
+            assert next(iter(await search_titles(base, query)), None) == best
 
         await check_each_async(MEANT, check)

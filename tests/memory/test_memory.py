@@ -1,4 +1,4 @@
-"""Reading, correcting, deleting, bringing back: on both databases, and with bad input."""
+"""Update, delete, undo, list and search, on both engines and with invalid input."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,37 +11,39 @@ from memrecall.memory import AsyncMemory
 from memrecall.scope import Permission
 from tests.cases import check_each_async
 
-from .conftest import settings_for
+from .conftest import make_settings
 from .word_extractor import WordExtractor
 
 
-async def remember(memory: AsyncMemory, text: str, user: str = "ann", **options: Any) -> str:
-    added = await memory.add(text, user, infer=False, **options)
-    return str(added["results"][0]["id"])
+async def add_memory(memory: AsyncMemory, text: str, user: str = "ann", **options: Any) -> str:
+    result = await memory.add(text, user, infer=False, **options)
+    return str(result["results"][0]["id"])
 
 
-async def found(memory: AsyncMemory, query: str, user: str = "ann", **options: Any) -> list[str]:
+async def search_texts(
+    memory: AsyncMemory, query: str, user: str = "ann", **options: Any
+) -> list[str]:
     page = await memory.search(query, user, **options)
     return [item["memory"] for item in page["results"]]
 
 
 class TestUpdate:
     async def test_update_keeps_id_and_reindexes_text(self, memory: AsyncMemory) -> None:
-        key = await remember(memory, "likes coffee")
-        assert await found(memory, "coffee") == ["likes coffee"]
+        key = await add_memory(memory, "likes coffee")
+        assert await search_texts(memory, "coffee") == ["likes coffee"]
 
-        updated = await memory.update(key, "likes tea", metadata={"sure": True}, pinned=True)
+        update = await memory.update(key, "likes tea", metadata={"sure": True}, pinned=True)
 
-        assert (updated["id"], updated["memory"], updated["event"]) == (key, "likes tea", "UPDATE")
+        assert (update["id"], update["memory"], update["event"]) == (key, "likes tea", "UPDATE")
         item = await memory.get(key)
         assert item is not None
         assert (item["metadata"], item["pinned"]) == ({"sure": True}, True)
-        assert (await found(memory, "tea"))[0] == "likes tea"
+        assert (await search_texts(memory, "tea"))[0] == "likes tea"
         page = await memory.search("coffee", "ann", rerank=False)
         assert all(item["memory"] != "likes coffee" for item in page["results"])
 
     async def test_history_lists_updates_and_undo_reverts_them(self, memory: AsyncMemory) -> None:
-        key = await remember(memory, "one")
+        key = await add_memory(memory, "one")
         await memory.update(key, "two")
         await memory.update(key, "three")
         await memory.delete(key)
@@ -75,19 +77,19 @@ class TestUpdate:
             {"pinned": "perhaps"},
             {"expires_at": "soon"},
         ]
-        key = await remember(memory, "likes tea")
+        key = await add_memory(memory, "likes tea")
         before = await memory.get(key)
 
-        async def check(wrong: dict[str, Any]) -> None:
+        async def check(fields: dict[str, Any]) -> None:
             with pytest.raises(InvalidArgument):
-                await memory.update(key, **wrong)
+                await memory.update(key, **fields)
 
             assert await memory.get(key) == before
 
         await check_each_async(cases, check)
 
     async def test_unknown_ids(self, memory: AsyncMemory) -> None:
-        await remember(memory, "x")
+        await add_memory(memory, "x")
         assert await memory.get("nothing") is None
         assert await memory.get("nothing", user_id="ann") is None
         for verb in (memory.delete, memory.history, memory.undo):
@@ -99,25 +101,25 @@ class TestUpdate:
 
 class TestDelete:
     async def test_delete_hides_at_once_and_undo_restores(self, memory: AsyncMemory) -> None:
-        key = await remember(memory, "likes tea")
-        other = await remember(memory, "likes tea too")
-        assert len(await found(memory, "tea")) == 2
+        key = await add_memory(memory, "likes tea")
+        other = await add_memory(memory, "likes tea too")
+        assert len(await search_texts(memory, "tea")) == 2
 
         await memory.delete(key)
 
         assert await memory.get(key) is None
-        assert await found(memory, "tea") == ["likes tea too"]
+        assert await search_texts(memory, "tea") == ["likes tea too"]
         (hidden,) = (await memory.get_all("ann", deleted=True))["results"]
         assert hidden["id"] == key
         with pytest.raises(NotFound):
             await memory.delete(key)
         await memory.undo(key)
-        assert sorted(await found(memory, "tea")) == ["likes tea", "likes tea too"]
+        assert sorted(await search_texts(memory, "tea")) == ["likes tea", "likes tea too"]
         assert await memory.get(other) is not None
 
     async def test_purge_erases_permanently(self, memory: AsyncMemory) -> None:
-        key = await remember(memory, "likes tea")
-        await found(memory, "tea")
+        key = await add_memory(memory, "likes tea")
+        await search_texts(memory, "tea")
         await memory.delete(key)
 
         assert (await memory.purge(key, user_id="ann"))["purged"] == 1
@@ -126,19 +128,19 @@ class TestDelete:
             await memory.history(key, user_id="ann")
         with pytest.raises(NotFound):
             await memory.undo(key, user_id="ann")
-        assert await found(memory, "tea") == []
+        assert await search_texts(memory, "tea") == []
 
     async def test_delete_all_dry_run_and_required_scope(self, memory: AsyncMemory) -> None:
         for number in range(3):
-            await remember(memory, f"n{number}", metadata={"n": number}, session_id="s")
-        await remember(memory, "elsewhere", session_id="t")
-        await remember(memory, "theirs", "ben")
+            await add_memory(memory, f"n{number}", metadata={"n": number}, session_id="s")
+        await add_memory(memory, "elsewhere", session_id="t")
+        await add_memory(memory, "theirs", "ben")
 
         with pytest.raises(InvalidArgument):
             await memory.delete_all()
         filters = {"n": {"gte": 1}}
-        counted = await memory.delete_all("ann", filters=filters, dry_run=True)
-        assert (counted["found"], counted["deleted"]) == (2, 0)
+        result = await memory.delete_all("ann", filters=filters, dry_run=True)
+        assert (result["found"], result["deleted"]) == (2, 0)
         assert (await memory.delete_all("ann", filters=filters))["deleted"] == 2
         assert (await memory.delete_all("ann", session_id="s"))["deleted"] == 1
         assert (await memory.delete_all("ann"))["deleted"] == 1
@@ -149,28 +151,28 @@ class TestDelete:
 
 class TestList:
     async def test_get_all_pages(self, memory: AsyncMemory) -> None:
-        keys = [await remember(memory, f"n{n}") for n in range(7)]
-        listed: list[str] = []
+        keys = [await add_memory(memory, f"n{n}") for n in range(7)]
+        ids: list[str] = []
         cursor = None
         while True:
             page = await memory.get_all("ann", limit=3, cursor=cursor)
-            listed += [item["id"] for item in page["results"]]
+            ids += [item["id"] for item in page["results"]]
             cursor = page["next_cursor"]
             if cursor is None:
                 break
-        assert listed == keys[::-1]
+        assert ids == keys[::-1]
 
     async def test_get_all_messages(self, memory: AsyncMemory) -> None:
         await memory.add([f"n{n}" for n in range(9)], "ann", session_id="s")
         page = await memory.get_all("ann", session_id="s", limit=3, messages=True)
         assert [item["memory"] for item in page["results"]] == ["n8", "n7", "n6"]
-        more = await memory.get_all(
+        second_page = await memory.get_all(
             "ann", session_id="s", limit=3, messages=True, cursor=page["next_cursor"]
         )
-        assert [item["memory"] for item in more["results"]] == ["n5", "n4", "n3"]
+        assert [item["memory"] for item in second_page["results"]] == ["n5", "n4", "n3"]
 
     async def test_get_all_refuses_invalid_arguments(self, memory: AsyncMemory) -> None:
-        wrong: tuple[dict[str, Any], ...] = (
+        invalid: tuple[dict[str, Any], ...] = (
             {},
             {"user_id": "ann", "limit": 0},
             {"user_id": "ann", "limit": 1001},
@@ -179,22 +181,22 @@ class TestList:
             {"user_id": "ann", "filters": {"a": 1}, "messages": True},
             {"user_id": "ann", "as_of": "then"},
         )
-        for options in wrong:
+        for options in invalid:
             with pytest.raises(InvalidArgument):
                 await memory.get_all(**options)
 
 
 class TestSearch:
     async def test_filters_threshold_session_and_kinds(self, memory: AsyncMemory) -> None:
-        await remember(memory, "green tea", metadata={"year": 2020}, session_id="s")
-        await remember(memory, "black tea", metadata={"year": 2024}, session_id="t")
+        await add_memory(memory, "green tea", metadata={"year": 2020}, session_id="s")
+        await add_memory(memory, "black tea", metadata={"year": 2024}, session_id="t")
 
-        assert await found(memory, "tea", filters={"year": {"gt": 2021}}) == ["black tea"]
-        assert await found(memory, "tea", session_id="s") == ["green tea"]
-        assert await found(memory, "tea", run_id="s") == ["green tea"]
-        assert await found(memory, "tea", threshold=1.0) == []
-        assert len(await found(memory, "tea", kinds="all")) == 4
-        assert len(await found(memory, "tea", limit=1)) == 1
+        assert await search_texts(memory, "tea", filters={"year": {"gt": 2021}}) == ["black tea"]
+        assert await search_texts(memory, "tea", session_id="s") == ["green tea"]
+        assert await search_texts(memory, "tea", run_id="s") == ["green tea"]
+        assert await search_texts(memory, "tea", threshold=1.0) == []
+        assert len(await search_texts(memory, "tea", kinds="all")) == 4
+        assert len(await search_texts(memory, "tea", limit=1)) == 1
         for rerank in (True, False):
             page = await memory.search("black tea", "ann", rerank=rerank)
             scores = [item["score"] for item in page["results"]]
@@ -207,18 +209,18 @@ class TestSearch:
             async def score(self, query: str, texts: Any) -> list[float]:
                 return [n / len(texts) for n in range(len(texts))]
 
-        settings = settings_for(location)
+        settings = make_settings(location)
         options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
         async with AsyncMemory(**options, reranker=Backwards()) as memory:
             for text in ("green tea", "tea", "tea with milk"):
-                await remember(memory, text)
-            plain = await found(memory, "green tea", rerank=False)
-            judged = await found(memory, "green tea")
+                await add_memory(memory, text)
+            plain = await search_texts(memory, "green tea", rerank=False)
+            reranked = await search_texts(memory, "green tea")
             assert plain[0] == "green tea"
-            assert judged[-1] == "green tea"
+            assert reranked[-1] == "green tea"
 
     async def test_search_refuses_invalid_arguments(self, memory: AsyncMemory) -> None:
-        wrong: tuple[dict[str, Any], ...] = (
+        invalid: tuple[dict[str, Any], ...] = (
             {"query": "", "user_id": "ann"},
             {"query": "x"},
             {"query": "x", "user_id": "ann", "limit": 0},
@@ -228,7 +230,7 @@ class TestSearch:
             {"query": "x", "user_id": "ann", "kinds": "dreams"},
             {"query": "x", "user_id": "ann", "kinds": "all", "filters": {"a": 1}},
         )
-        for options in wrong:
+        for options in invalid:
             with pytest.raises(InvalidArgument):
                 await memory.search(**options)
 
@@ -240,43 +242,43 @@ class TestSearch:
 
 class TestBinding:
     async def test_bound_memory_refuses_other_users(self, location: str) -> None:
-        settings = settings_for(location)
+        settings = make_settings(location)
         options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
         async with (
-            AsyncMemory(**options) as anybody,
+            AsyncMemory(**options) as unbound,
             AsyncMemory(**options, user_id="ann", agent_id="helper") as bound,
         ):
-            theirs = await remember(anybody, "ben's tea", "ben")
-            added = await bound.add("ann's tea", infer=False)
-            key = added["results"][0]["id"]
+            other_key = await add_memory(unbound, "ben's tea", "ben")
+            result = await bound.add("ann's tea", infer=False)
+            key = result["results"][0]["id"]
 
-            assert await bound.get(theirs) is None
+            assert await bound.get(other_key) is None
             for verb in (bound.delete, bound.history, bound.undo):
                 with pytest.raises(NotFound):
-                    await verb(theirs)
+                    await verb(other_key)
             with pytest.raises(InvalidArgument, match="bound"):
                 await bound.search("tea", "ben")
             with pytest.raises(InvalidArgument, match="bound"):
                 await bound.get_all(agent_id="other")
-            item = await anybody.get(key)
+            item = await unbound.get(key)
             assert item is not None
             assert (item["user_id"], item["agent_id"]) == ("ann", "helper")
 
     async def test_sensitive_memories_require_permission(self, location: str) -> None:
-        settings = settings_for(location)
+        settings = make_settings(location)
         options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
         trusted = frozenset({Permission.SENSITIVE})
         async with (
             AsyncMemory(**options) as plain,
-            AsyncMemory(**options, permissions=trusted) as seeing,
+            AsyncMemory(**options, permissions=trusted) as permitted,
         ):
-            key = await remember(plain, "door code 4711", sensitive=True)
+            key = await add_memory(plain, "door code 4711", sensitive=True)
 
             assert await plain.get(key) is None
-            assert await found(plain, "door code") == []
-            assert await found(seeing, "door code") == ["door code 4711"]
+            assert await search_texts(plain, "door code") == []
+            assert await search_texts(permitted, "door code") == ["door code 4711"]
             assert (await plain.delete_all("ann"))["deleted"] == 0
-            assert (await seeing.delete_all("ann"))["deleted"] == 1
+            assert (await permitted.delete_all("ann"))["deleted"] == 1
 
     async def test_ambiguous_id_requires_user(self, memory: AsyncMemory) -> None:
         from memrecall.scope import Scope
@@ -310,72 +312,74 @@ class TestProcess:
         memory.register("slow", slow, when="add", timeout=0.05)
         memory.register("words", lambda items: [item["memory"] for item in items], when="add")
 
-        added = await memory.add("likes tea", "ann", infer=False)
+        result = await memory.add("likes tea", "ann", infer=False)
 
-        told = {process["name"]: process for process in added["processes"]}
-        assert told["words"]["result"] == ["likes tea"]
-        assert told["fails"] == {"name": "fails", "ok": False, "error": "ValueError: no"}
-        assert "0.05" in told["slow"]["error"]
+        processes = {process["name"]: process for process in result["processes"]}
+        assert processes["words"]["result"] == ["likes tea"]
+        assert processes["fails"] == {"name": "fails", "ok": False, "error": "ValueError: no"}
+        assert "0.05" in processes["slow"]["error"]
         assert (await memory.process("count", "ann"))["result"] == 1
         with pytest.raises(NotFound):
             await memory.process("unknown", "ann")
-        for wrong in ({"name": "count"}, {"name": ""}, {"name": "n", "timeout": 0}):
+        for options in ({"name": "count"}, {"name": ""}, {"name": "n", "timeout": 0}):
             with pytest.raises(InvalidArgument):
-                memory.register(**{"function": len, **wrong})  # type: ignore[arg-type]
+                memory.register(**{"function": len, **options})  # type: ignore[arg-type]
 
 
 @pytest.mark.concurrent
 async def test_undo_embeds_row_while_another_job_runs(location: str) -> None:
-    async with AsyncMemory(settings=settings_for(location)) as memory:
-        key = await remember(memory, "black tea from Assam")
-        other = await remember(memory, "plays the oboe")
+    async with AsyncMemory(settings=make_settings(location)) as memory:
+        key = await add_memory(memory, "black tea from Assam")
+        other = await add_memory(memory, "plays the oboe")
         library = (await memory._open()).library
         assert library.embedder is not None
-        begun, go_on = asyncio.Event(), asyncio.Event()
+        started, released = asyncio.Event(), asyncio.Event()
         embed = library.embedder.embed
 
-        async def held(texts: Sequence[str]) -> Any:
-            begun.set()
-            await go_on.wait()
+        async def blocking_embed(texts: Sequence[str]) -> Any:
+            started.set()
+            await released.wait()
             return await embed(texts)
 
         await memory.update(key, "coffee from Kenya")
         await library.vectors.settle()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(library.embedder, "embed", held)
+            patch.setattr(library.embedder, "embed", blocking_embed)
             await memory.update(other, "plays the cello")
             await library.vectors.top_up("ann")
-            await begun.wait()
+            await started.wait()
             await memory.undo(key)
-            go_on.set()
+            released.set()
             await library.vectors.settle()
 
         assert await library.store.vectors(library.embedder.model).pending(9) == []
 
 
 async def test_incremental_index_matches_rebuilt_index(location: str) -> None:
-    """Corrections, deletions and undos reach a search that was there before them."""
-    options: dict[str, Any] = {"settings": settings_for(location), "extractor": WordExtractor()}
+    """Updates, deletions and undos reach an index that was built before them."""
+    options: dict[str, Any] = {"settings": make_settings(location), "extractor": WordExtractor()}
     async with AsyncMemory(**options) as memory:
-        keys = [await remember(memory, f"{name} tea from {name}") for name in "abcdefgh"]
-        await found(memory, "tea")
+        keys = [await add_memory(memory, f"{name} tea from {name}") for name in "abcdefgh"]
+        await search_texts(memory, "tea")
         await memory.add("home: Paris.", "ann")
-        await found(memory, "tea")
+        await search_texts(memory, "tea")
         await memory.add("home: Rome.", "ann")
         await memory.update(keys[0], "black coffee from Kenya")
         await memory.update(keys[1], metadata={"n": 1})
         await memory.delete(keys[2])
-        await found(memory, "tea")
+        await search_texts(memory, "tea")
         await memory.delete(keys[3])
         await memory.undo(keys[3])
         await memory.undo(keys[0])
-        grown = {q: (await memory.search(q, "ann"))["results"] for q in ("tea", "Rome", "coffee")}
+        incremental = {
+            q: (await memory.search(q, "ann"))["results"] for q in ("tea", "Rome", "coffee")
+        }
 
         async with AsyncMemory(**options) as other:
-            anew = {q: (await other.search(q, "ann"))["results"] for q in grown}
+            rebuilt = {q: (await other.search(q, "ann"))["results"] for q in incremental}
 
-    for query, results in grown.items():
+    for query, results in incremental.items():
         assert [(r["id"], round(r["score"], 5)) for r in results] == [
-            (r["id"], round(r["score"], 5)) for r in anew[query]
+            (r["id"], round(r["score"], 5)) for r in rebuilt[query]
         ]
-    assert len(grown["tea"]) >= 7
+    assert len(incremental["tea"]) >= 7

@@ -1,4 +1,4 @@
-"""Rerankers: an endpoint on loopback, a cross-encoder, and what happens when they fail."""
+"""Rerankers: an endpoint on loopback, a cross-encoder, and their failures."""
 
 import json
 import socket
@@ -18,16 +18,16 @@ from memrecall.settings import Settings
 from tests.cases import check_each, check_each_async
 from tests.waiting import LIMIT
 
-from .conftest import settings_for
+from .conftest import make_settings
 from .word_extractor import WordExtractor
 
 
 class RerankServer(HTTPServer):
-    """Answers as it is told."""
+    """A rerank endpoint with a configurable answer."""
 
     answer: Any = None
     status = 200
-    asked: list[Any]
+    requests: list[Any]
 
     @property
     def url(self) -> str:
@@ -39,18 +39,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.asked.append((self.path, self.headers.get("Authorization"), body))
+        self.server.requests.append((self.path, self.headers.get("Authorization"), body))
         scores = [float(len(text)) for text in body["documents"]]
-        told = self.server.answer or {
+        answer = self.server.answer or {
             "results": [{"index": n, "relevance_score": score} for n, score in enumerate(scores)][
                 ::-1
             ]
         }
-        sent = told if isinstance(told, bytes) else json.dumps(told).encode()
+        content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(self.server.status)
-        self.send_header("Content-Length", str(len(sent)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(sent)
+        self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -58,14 +58,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server() -> Iterator[RerankServer]:
-    made = RerankServer(("127.0.0.1", 0), _Handler)
-    made.asked = []
-    running = threading.Thread(target=made.serve_forever, args=(0.01,))
-    running.start()
-    yield made
-    made.shutdown()
-    running.join()
-    made.server_close()
+    rerank_server = RerankServer(("127.0.0.1", 0), _Handler)
+    rerank_server.requests = []
+    thread = threading.Thread(target=rerank_server.serve_forever, args=(0.01,))
+    thread.start()
+    yield rerank_server
+    rerank_server.shutdown()
+    thread.join()
+    rerank_server.server_close()
 
 
 @pytest.mark.concurrent
@@ -79,8 +79,8 @@ class TestEndpoint:
         }
         reranker = EndpointReranker(server.url, "bge", api_key="sk-1")
         assert await reranker.score("tea?", ["coffee", "tea"]) == [0.2, 0.9]
-        asked = {"model": "bge", "query": "tea?", "documents": ["coffee", "tea"]}
-        assert server.asked == [("/v1/rerank", "Bearer sk-1", asked)]
+        body = {"model": "bge", "query": "tea?", "documents": ["coffee", "tea"]}
+        assert server.requests == [("/v1/rerank", "Bearer sk-1", body)]
 
     async def test_logits_are_normalized(self, server: RerankServer) -> None:
         low, high = await EndpointReranker(server.url, "m").score("q", ["a", "longer text"])
@@ -100,23 +100,23 @@ class TestEndpoint:
         async def check(case: tuple[int, Any]) -> None:
             status, answer = case
             server.status, server.answer = status, answer or {"x": 1}
-            with pytest.raises(ModelFailed) as caught:
+            with pytest.raises(ModelFailed) as error_info:
                 await EndpointReranker(server.url, "m", api_key="sk-1").score("secret", ["text"])
-            assert "secret" not in str(caught.value)
-            assert "sk-1" not in str(caught.value)
+            assert "secret" not in str(error_info.value)
+            assert "sk-1" not in str(error_info.value)
 
         await check_each_async(cases, check)
 
     async def test_unreachable_endpoint_fails(self) -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))  # and nobody listens
-            url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        with socket.socket() as unused_socket:
+            unused_socket.bind(("127.0.0.1", 0))  # bound, but not listening
+            url = f"http://127.0.0.1:{unused_socket.getsockname()[1]}/v1"
             with pytest.raises(ModelFailed, match="did not answer"):
                 await EndpointReranker(url, "m", timeout=LIMIT).score("q", ["t"])
 
 
 class FakeCrossEncoder:
-    """Stands in for the library's."""
+    """A fake of the library's cross-encoder."""
 
     def __init__(self, name: str) -> None:
         if name == "missing":
@@ -145,48 +145,50 @@ class TestCrossEncoder:
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-        with pytest.raises(ModelFailed) as caught:
+        with pytest.raises(ModelFailed) as error_info:
             await CrossEncoderReranker("m").score("tea", ["tea"])
-        assert "memrecall[sentence-transformers]" in caught.value.hint
+        assert "memrecall[sentence-transformers]" in error_info.value.hint
 
 
 @pytest.mark.concurrent
 class TestSearchWithReranker:
     @pytest.fixture
     async def memory(self, location: str, server: RerankServer) -> AsyncIterator[AsyncMemory]:
-        """By the settings alone: longer texts are better."""
-        settings = settings_for(
+        """A memory with a reranker from the settings that prefers longer texts."""
+        settings = make_settings(
             location, reranker="endpoint:long", reranker_base_url=server.url, api_key="sk-1"
         )
-        async with AsyncMemory(settings=settings, extractor=WordExtractor()) as opened:
+        async with AsyncMemory(settings=settings, extractor=WordExtractor()) as async_memory:
             for text in ("tea", "tea with milk", "tea with milk and sugar"):
-                await opened.add(text, "ann", infer=False)
-            yield opened
+                await async_memory.add(text, "ann", infer=False)
+            yield async_memory
 
     async def test_results_follow_reranker_order(
         self, memory: AsyncMemory, server: RerankServer
     ) -> None:
-        found = await memory.search("tea", "ann")
-        assert [item["memory"] for item in found["results"]] == [
+        page = await memory.search("tea", "ann")
+        assert [item["memory"] for item in page["results"]] == [
             "tea with milk and sugar", "tea with milk", "tea",
         ]  # fmt: skip
-        few = await memory.search("tea", "ann", threshold=0.9999)
-        assert [item["memory"] for item in few["results"]] == [
+        filtered_page = await memory.search("tea", "ann", threshold=0.9999)
+        assert [item["memory"] for item in filtered_page["results"]] == [
             "tea with milk and sugar", "tea with milk",
         ]  # fmt: skip
         (best,) = (await memory.search("tea", "ann", limit=1))["results"]
-        assert best["memory"] == "tea with milk and sugar"  # all were judged, one was asked for
-        plain = len(server.asked)
+        assert (
+            best["memory"] == "tea with milk and sugar"
+        )  # all results were reranked, one was requested
+        plain = len(server.requests)
         await memory.search("tea", "ann", rerank=False)
-        assert len(server.asked) == plain  # the plain order asks nobody
+        assert len(server.requests) == plain  # the plain order needs no reranker
 
     async def test_failing_reranker_falls_back_to_engine_order(
         self, memory: AsyncMemory, server: RerankServer
     ) -> None:
         server.status = 503
-        found = await memory.search("tea", "ann")
-        assert len(found["results"]) == 3
-        assert "not reranked" in found["message"]
+        page = await memory.search("tea", "ann")
+        assert len(page["results"]) == 3
+        assert "not reranked" in page["message"]
 
 
 def test_invalid_reranker_setting_is_refused() -> None:

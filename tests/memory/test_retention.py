@@ -1,4 +1,4 @@
-"""Policies say what they would forget, and keep what is pinned."""
+"""Retention policies: previews, sweeps, schedules and pinned memories."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -9,70 +9,73 @@ import pytest
 from memrecall.errors import InvalidArgument, StorageBusy
 from memrecall.memory import AsyncMemory, Policy
 
-from .conftest import settings_for
+from .conftest import make_settings
 from .word_extractor import WordExtractor
 
 NOTHING = {"expired": False, "duplicates": False}
 
 
-async def remember(memory: AsyncMemory, text: str, **options: Any) -> str:
-    added = await memory.add(text, "ann", infer=False, **options)
-    return str(added["results"][0]["id"])
+async def add_memory(memory: AsyncMemory, text: str, **options: Any) -> str:
+    result = await memory.add(text, "ann", infer=False, **options)
+    return str(result["results"][0]["id"])
 
 
-async def would_go(memory: AsyncMemory, days: float = 0, **policy: Any) -> dict[str, str]:
+async def preview_sweep(memory: AsyncMemory, days: float = 0, **policy: Any) -> dict[str, str]:
     now = datetime.now(UTC) + timedelta(days=days)
-    chosen = Policy(**{**NOTHING, **policy})
-    told = await memory.sweep(chosen, user_id="ann", now=now)
-    assert told["removed"] == 0
-    return {item["id"]: item["reason"] for item in told["results"]}
+    full_policy = Policy(**{**NOTHING, **policy})
+    result = await memory.sweep(full_policy, user_id="ann", now=now)
+    assert result["removed"] == 0
+    return {item["id"]: item["reason"] for item in result["results"]}
 
 
 async def test_each_policy_rule_selects_its_memories(memory: AsyncMemory) -> None:
-    plain = await remember(memory, "plain")
-    twin = await remember(memory, "Plain ")
-    expired = await remember(memory, "expired", expires_at="2020-01-01T00:00:00Z")
+    plain = await add_memory(memory, "plain")
+    duplicate = await add_memory(memory, "Plain ")
+    expired = await add_memory(memory, "expired", expires_at="2020-01-01T00:00:00Z")
     (old,) = (await memory.add("home: Paris.", "ann"))["results"]
     (new,) = (await memory.add("home: Rome.", "ann"))["results"]
-    pinned = await remember(memory, "plain")
+    pinned = await add_memory(memory, "plain")
     await memory.update(pinned, pinned=True)
 
-    assert await would_go(memory) == {}
-    assert await would_go(memory, expired=True) == {expired: "expired"}
-    assert await would_go(memory, duplicates=True) == {plain: "duplicate", twin: "duplicate"}
-    assert await would_go(memory, superseded_days=0) == {old["id"]: "superseded"}
-    assert await would_go(memory, superseded_days=1) == {}
-    rest = {plain, twin, expired, old["id"], new["id"]}
-    assert set(await would_go(memory, days=31, older_than_days=30)) == rest
-    assert set(await would_go(memory, days=29, older_than_days=30)) == set()
+    assert await preview_sweep(memory) == {}
+    assert await preview_sweep(memory, expired=True) == {expired: "expired"}
+    assert await preview_sweep(memory, duplicates=True) == {
+        plain: "duplicate",
+        duplicate: "duplicate",
+    }
+    assert await preview_sweep(memory, superseded_days=0) == {old["id"]: "superseded"}
+    assert await preview_sweep(memory, superseded_days=1) == {}
+    others = {plain, duplicate, expired, old["id"], new["id"]}
+    assert set(await preview_sweep(memory, days=31, older_than_days=30)) == others
+    assert set(await preview_sweep(memory, days=29, older_than_days=30)) == set()
 
 
 async def test_recalled_memory_is_kept(memory: AsyncMemory) -> None:
-    tea = await remember(memory, "likes green tea")
-    dog = await remember(memory, "has a dog called Rex")
+    tea = await add_memory(memory, "likes green tea")
+    dog = await add_memory(memory, "has a dog called Rex")
     assert (await memory.search("Rex", "ann", limit=1))["results"][0]["id"] == dog
 
     later = datetime.now(UTC) + timedelta(days=10)
-    assert set(await would_go(memory, days=10.0, not_recalled_days=9)) == {tea, dog}
-    told = await memory.sweep(Policy(most_memories=1, **NOTHING), user_id="ann", now=later)
-    assert [item["id"] for item in told["results"]] == [tea]
+    assert set(await preview_sweep(memory, days=10.0, not_recalled_days=9)) == {tea, dog}
+    result = await memory.sweep(Policy(most_memories=1, **NOTHING), user_id="ann", now=later)
+    assert [item["id"] for item in result["results"]] == [tea]
 
 
 async def test_budget_keeps_pinned_and_latest(memory: AsyncMemory) -> None:
-    keys = [await remember(memory, f"n{n}") for n in range(5)]
+    keys = [await add_memory(memory, f"n{n}") for n in range(5)]
     await memory.update(keys[0], pinned=True)
 
-    assert set(await would_go(memory, most_memories=2)) == {keys[1], keys[2], keys[3]}
-    assert set(await would_go(memory, most_memories=0)) == set(keys[1:])
+    assert set(await preview_sweep(memory, most_memories=2)) == {keys[1], keys[2], keys[3]}
+    assert set(await preview_sweep(memory, most_memories=0)) == set(keys[1:])
 
 
 @pytest.mark.parametrize("purge", [True, False])
 async def test_sweep_removes_what_the_dry_run_reported(memory: AsyncMemory, purge: bool) -> None:
-    keys = [await remember(memory, "same") for _ in range(3)]
+    keys = [await add_memory(memory, "same") for _ in range(3)]
 
-    told = await memory.sweep(user_id="ann", dry_run=False, purge=purge)
+    result = await memory.sweep(user_id="ann", dry_run=False, purge=purge)
 
-    assert (told["found"], told["removed"]) == (2, 2)
+    assert (result["found"], result["removed"]) == (2, 2)
     assert [item["id"] for item in (await memory.get_all("ann"))["results"]] == keys[:1]
     hidden = (await memory.get_all("ann", deleted=True))["results"]
     assert len(hidden) == (0 if purge else 2)
@@ -84,37 +87,39 @@ class TestAllUsers:
         for user in ("ann", "ben"):
             for _ in range(2):
                 await memory.add("the same", user, infer=False)
-        told = await memory.sweep(all_users=True)
-        assert told == {**told, "dry_run": True, "users": 2, "found": 2, "removed": 0}
-        done = await memory.sweep(all_users=True, dry_run=False)
-        assert done["reasons"] == {"duplicate": 2}
+        preview = await memory.sweep(all_users=True)
+        assert preview == {**preview, "dry_run": True, "users": 2, "found": 2, "removed": 0}
+        result = await memory.sweep(all_users=True, dry_run=False)
+        assert result["reasons"] == {"duplicate": 2}
         assert len((await memory.get_all("ben"))["results"]) == 1
-        for wrong in (memory, memory.bind(user_id="ann")):
+        for scoped_memory in (memory, memory.bind(user_id="ann")):
             with pytest.raises(InvalidArgument):
-                await wrong.sweep(all_users=True, user_id="ann")
+                await scoped_memory.sweep(all_users=True, user_id="ann")
         with pytest.raises(InvalidArgument):
             await memory.bind(user_id="ann").sweep(all_users=True)
 
 
 class TestScheduled:
     async def test_schedule_repeats_until_stopped(self, memory: AsyncMemory) -> None:
-        told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        schedule = await memory.schedule_sweeps(0.01, report=told.put_nowait)
+        reports: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        schedule = await memory.schedule_sweeps(0.01, report=reports.put_nowait)
         for _ in range(2):
-            await remember(memory, "the same")
-        while not (await asyncio.wait_for(told.get(), 20))["removed"]:
+            await add_memory(memory, "the same")
+        while not (await asyncio.wait_for(reports.get(), 20))["removed"]:
             pass
         assert len((await memory.get_all("ann"))["results"]) == 1
-        await asyncio.wait_for(told.get(), 20)  # and once more
+        await asyncio.wait_for(reports.get(), 20)  # the schedule repeats
         await schedule.stop()
         assert not schedule.running
 
     async def test_dry_run_schedule_only_reports(self, memory: AsyncMemory) -> None:
-        told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        reports: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         for _ in range(2):
-            await remember(memory, "the same")
-        await memory.bind(user_id="ann").schedule_sweeps(0.01, dry_run=True, report=told.put_nowait)
-        assert (await asyncio.wait_for(told.get(), 20))["found"] == 1
+            await add_memory(memory, "the same")
+        await memory.bind(user_id="ann").schedule_sweeps(
+            0.01, dry_run=True, report=reports.put_nowait
+        )
+        assert (await asyncio.wait_for(reports.get(), 20))["found"] == 1
         assert len((await memory.get_all("ann"))["results"]) == 2
 
     async def test_failed_sweep_is_retried(
@@ -135,7 +140,7 @@ class TestScheduled:
             await memory.schedule_sweeps(0)
 
     async def test_close_stops_schedule(self, location: str) -> None:
-        memory = AsyncMemory(settings=settings_for(location), extractor=WordExtractor())
+        memory = AsyncMemory(settings=make_settings(location), extractor=WordExtractor())
         schedule = await memory.schedule_sweeps(3600)
         assert schedule.running
         await memory.close()

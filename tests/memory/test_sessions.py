@@ -1,4 +1,4 @@
-"""Sessions: what they have in mind, their summaries, checkpoints and end."""
+"""Sessions: short-term memory, summaries, checkpoints and their end."""
 
 import signal
 import subprocess
@@ -16,29 +16,29 @@ from memrecall.store import Store
 from memrecall.text_length import estimate_tokens
 from tests.cases import check_each_async
 
-from .conftest import settings_for
+from .conftest import make_settings
 from .word_extractor import WordExtractor
 
 
-async def talk(memory: AsyncMemory, count: int, first: int = 0, session: str = "s") -> None:
+async def add_messages(memory: AsyncMemory, count: int, first: int = 0, session: str = "s") -> None:
     for number in range(first, first + count):
         await memory.add(f"m{number}", "ann", session_id=session)
 
 
 class TestSummaries:
     async def test_summary_levels_grow_with_the_session(self, memory: AsyncMemory) -> None:
-        await talk(memory, 5)
+        await add_messages(memory, 5)
         assert (await memory.summarize("ann", session_id="s", whole=False))["results"] == []
-        await talk(memory, 26, first=5)
+        await add_messages(memory, 26, first=5)
 
-        kept = (await memory.summarize("ann", session_id="s", whole=False))["results"]
+        summaries = (await memory.summarize("ann", session_id="s", whole=False))["results"]
 
-        spans = [(s["level"], s["first_sequence_no"], s["last_sequence_no"]) for s in kept]
+        spans = [(s["level"], s["first_sequence_no"], s["last_sequence_no"]) for s in summaries]
         turns = [("turns", n, n + 5) for n in range(1, 30, 6)]
         assert spans == [*turns, ("chunk", 1, 30), ("session", 1, 30)]
-        assert kept[0]["text"] == "sum(m0+m1+m2+m3+m4+m5)"
+        assert summaries[0]["text"] == "sum(m0+m1+m2+m3+m4+m5)"
 
-        await talk(memory, 30, first=31)
+        await add_messages(memory, 30, first=31)
         later = (await memory.summarize("ann", session_id="s", whole=False))["results"]
         by_level = [s["level"] for s in later]
         assert {level: by_level.count(level) for level in by_level} == {
@@ -46,16 +46,16 @@ class TestSummaries:
             "chunk": 2,
             "session": 2,
         }
-        assert [s for s in later if s in kept] == kept
+        assert [s for s in later if s in summaries] == summaries
 
     async def test_summarize_twice_adds_nothing(self, memory: AsyncMemory) -> None:
-        await talk(memory, 8)
+        await add_messages(memory, 8)
         assert (await memory.summarize("ann", session_id="s"))["new"] == 2
         assert (await memory.summarize("ann", session_id="s"))["new"] == 0
 
     async def test_state_fits_tokens_and_ends_with_last_messages(self, memory: AsyncMemory) -> None:
         cases: list[int] = [1, 5, 20, 60, 100_000]
-        await talk(memory, 40)
+        await add_messages(memory, 40)
 
         async def check(budget: int) -> None:
             state = await memory.state(budget, "ann", session_id="s")
@@ -76,8 +76,8 @@ class TestSummaries:
             await memory.state(0, "ann")
 
     async def test_sessions_are_summarized_separately(self, memory: AsyncMemory) -> None:
-        await talk(memory, 6, session="s")
-        await talk(memory, 6, first=50, session="t")
+        await add_messages(memory, 6, session="s")
+        await add_messages(memory, 6, first=50, session="t")
 
         state = await memory.state(1000, "ann", session_id="t")
 
@@ -87,14 +87,16 @@ class TestSummaries:
 
 class TestShortTerm:
     async def test_short_term_search_by_words(self, memory: AsyncMemory) -> None:
-        mind = await memory.short_term("ann", session_id="s")
-        await mind.add(["the deploy failed", Item("use the blue cluster", "assistant")])
+        short_term = await memory.short_term("ann", session_id="s")
+        await short_term.add(["the deploy failed", Item("use the blue cluster", "assistant")])
         await memory.add("喝绿茶", "ann", session_id="s", infer=False)
         await memory.add("elsewhere", "ann", session_id="t", infer=False)
 
-        assert [item.text for item in mind.search("which cluster")] == ["use the blue cluster"]
-        assert [item.text for item in mind.search("绿茶")] == ["喝绿茶"]
-        assert len(mind.items) == 3
+        assert [item.text for item in short_term.search("which cluster")] == [
+            "use the blue cluster"
+        ]
+        assert [item.text for item in short_term.search("绿茶")] == ["喝绿茶"]
+        assert len(short_term.items) == 3
 
     async def test_checkpoints_after_messages_and_seconds(self, store: Store) -> None:
         now = 0.0
@@ -103,29 +105,29 @@ class TestShortTerm:
         from ..store.samples import new_message
 
         await store.timeline(scope).add([new_message("m")])
-        mind = ShortTermMemory(
+        short_term = ShortTermMemory(
             store, scope, every_messages=3, every_seconds=60.0, clock=lambda: now
         )
 
-        assert await mind.add(["one", "two"]) is None
-        saved = await mind.add(["three"])
-        assert saved is not None
-        assert saved.number == 1
-        assert await mind.add(["four"]) is None
+        assert await short_term.add(["one", "two"]) is None
+        checkpoint = await short_term.add(["three"])
+        assert checkpoint is not None
+        assert checkpoint.number == 1
+        assert await short_term.add(["four"]) is None
         now = 61.0
-        saved = await mind.add(["five"])
-        assert saved is not None
-        assert [item["text"] for item in saved.state["items"]][-1] == "five"
+        checkpoint = await short_term.add(["five"])
+        assert checkpoint is not None
+        assert [item["text"] for item in checkpoint.state["items"]][-1] == "five"
 
-        mind.scratch = {"step": 7}
-        await mind.checkpoint()
+        short_term.scratch = {"step": 7}
+        await short_term.checkpoint()
         other = ShortTermMemory(store, scope)
         assert await other.restore()
-        assert (other.items, other.scratch) == (mind.items, {"step": 7})
+        assert (other.items, other.scratch) == (short_term.items, {"step": 7})
         assert not await ShortTermMemory(store, Scope("ann", session_id="t")).restore()
-        mind.scratch = {"bad": object()}
+        short_term.scratch = {"bad": object()}
         with pytest.raises(InvalidArgument):
-            await mind.checkpoint()
+            await short_term.checkpoint()
 
     async def test_old_checkpoints_are_deleted(self, memory: AsyncMemory) -> None:
         await memory.add("x", "ann", session_id="s")
@@ -137,21 +139,21 @@ class TestEndSession:
     async def test_end_session_stores_experience_and_clears_short_term(
         self, memory: AsyncMemory
     ) -> None:
-        mind = await memory.short_term("ann", session_id="s")
-        await talk(memory, 7)
+        short_term = await memory.short_term("ann", session_id="s")
+        await add_messages(memory, 7)
         await memory.checkpoint("ann", session_id="s")
 
-        ended = await memory.end_session("ann", session_id="s", success=True)
+        result = await memory.end_session("ann", session_id="s", success=True)
 
         long = await memory.long_term("ann")
-        (kept,) = await long.experience.get_all(success=True)
-        assert kept["id"] == ended["experience"]
-        assert kept["metadata"] == {"success": True}
-        assert len(kept["source_message_ids"]) == 7
+        (experience,) = await long.experience.get_all(success=True)
+        assert experience["id"] == result["experience"]
+        assert experience["metadata"] == {"success": True}
+        assert len(experience["source_message_ids"]) == 7
         assert await long.experience.get_all(success=False) == []
         assert not await memory.restore("ann", session_id="s")
         with pytest.raises(InvalidArgument):
-            await mind.add(["late"])
+            await short_term.add(["late"])
         with pytest.raises(Disabled):
             await memory.add("late", "ann", session_id="s")
 
@@ -159,7 +161,7 @@ class TestEndSession:
 class TestLongTerm:
     async def test_profile_fields_have_evidence(self, memory: AsyncMemory) -> None:
         await memory.add("home: Paris. job: cook.", "ann")
-        added = await memory.add("home: Rome.", "ann")
+        result = await memory.add("home: Rome.", "ann")
 
         profile = await (await memory.long_term("ann")).user_info.profile()
 
@@ -167,10 +169,10 @@ class TestLongTerm:
             "home": ["user's home is Rome"],
             "job": ["user's job is cook"],
         }
-        assert profile["home"][0]["evidence"] == added["messages"]
+        assert profile["home"][0]["evidence"] == result["messages"]
 
     async def test_knowledge_is_shared_and_requires_permission(self, location: str) -> None:
-        settings = settings_for(location)
+        settings = make_settings(location)
         options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
         may = frozenset({Permission.KNOWLEDGE})
         async with (
@@ -197,11 +199,11 @@ ROOT = Path(__file__).parents[2]
 CHILD = """
 import asyncio, sys
 from memrecall.memory import AsyncMemory
-from tests.memory.conftest import settings_for
+from tests.memory.conftest import make_settings
 from tests.memory.word_extractor import WordExtractor
 
 async def main():
-    memory = AsyncMemory(settings=settings_for(sys.argv[1]), extractor=WordExtractor())
+    memory = AsyncMemory(settings=make_settings(sys.argv[1]), extractor=WordExtractor())
     mind = await memory.short_term("ann", session_id="s", every_messages=5)
     number = 0
     while True:
@@ -221,21 +223,21 @@ async def test_restore_after_kill_9(tmp_path: Path) -> None:
         [sys.executable, "-c", CHILD, location], stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as child:
         assert child.stdout is not None
-        done = -1
+        last_step = -1
         for line in child.stdout:
-            done = int(line)
-            if done >= 22:
+            last_step = int(line)
+            if last_step >= 22:
                 break
         child.send_signal(signal.SIGKILL)
 
-    async with AsyncMemory(settings=settings_for(location), extractor=WordExtractor()) as memory:
+    async with AsyncMemory(settings=make_settings(location), extractor=WordExtractor()) as memory:
         assert await memory.restore("ann", session_id="s")
-        mind = await memory.short_term("ann", session_id="s")
-        kept = [item.text for item in mind.items]
-        stored = await memory.get_all("ann", messages=True, limit=1000)
+        short_term = await memory.short_term("ann", session_id="s")
+        restored = [item.text for item in short_term.items]
+        messages = await memory.get_all("ann", messages=True, limit=1000)
         await memory.add("and on", "ann", session_id="s", infer=False)
 
-    assert kept == [f"step {n}" for n in range(len(kept))]
-    assert len(kept) >= 20
-    assert mind.scratch["step"] == len(kept) - 1
-    assert len(stored["results"]) >= done + 1
+    assert restored == [f"step {n}" for n in range(len(restored))]
+    assert len(restored) >= 20
+    assert short_term.scratch["step"] == len(restored) - 1
+    assert len(messages["results"]) >= last_step + 1

@@ -1,4 +1,4 @@
-"""`Memory` for plain code: in mem0's style, in a notebook, in the demo of the specification."""
+"""The synchronous `Memory`: mem0's interface, notebooks, the demo of the specification."""
 
 import asyncio
 import inspect
@@ -14,17 +14,17 @@ from memrecall import AsyncMemory, Memory
 from memrecall.errors import InvalidArgument
 
 from ..model.openai_server import serve, text
-from .conftest import settings_for
+from .conftest import make_settings
 
-pytestmark = pytest.mark.concurrent  # plain code has a thread for its event loop
+pytestmark = pytest.mark.concurrent  # the synchronous Memory runs its event loop in a thread
 
 ROOT = Path(__file__).parents[2]
-NOT_IN_PLAIN_CODE = {"short_term", "long_term"}  # they are async objects themselves
+ASYNC_ONLY = {"short_term", "long_term"}  # they return async objects
 
 
 @pytest.fixture
 def m(tmp_path: Path) -> Iterator[Memory]:
-    with Memory(settings=settings_for(str(tmp_path / "memrecall.db"))) as memory:
+    with Memory(settings=make_settings(str(tmp_path / "memrecall.db"))) as memory:
         yield memory
 
 
@@ -36,16 +36,16 @@ class TestMem0Interface:
             {"role": "user", "content": "I'm allergic to peanuts and I live in Paris."},
             {"role": "assistant", "content": "Thanks, I will keep that in mind."},
         ]
-        added = m.add(messages, user_id="alice", metadata={"category": "profile"})
-        assert {r["event"] for r in added["results"]} == {"ADD"}
-        assert all({"id", "memory", "event"} <= r.keys() for r in added["results"])
+        addition = m.add(messages, user_id="alice", metadata={"category": "profile"})
+        assert {r["event"] for r in addition["results"]} == {"ADD"}
+        assert all({"id", "memory", "event"} <= r.keys() for r in addition["results"])
 
-        found = m.search("What is Alice allergic to?", user_id="alice", limit=3)
-        assert "peanuts" in found["results"][0]["memory"]
-        assert {"id", "memory", "score", "metadata", "created_at"} <= found["results"][0].keys()
+        page = m.search("What is Alice allergic to?", user_id="alice", limit=3)
+        assert "peanuts" in page["results"][0]["memory"]
+        assert {"id", "memory", "score", "metadata", "created_at"} <= page["results"][0].keys()
 
-        everything = m.get_all(user_id="alice")
-        assert {r["id"] for r in everything["results"]} == {r["id"] for r in added["results"]}
+        listing = m.get_all(user_id="alice")
+        assert {r["id"] for r in listing["results"]} == {r["id"] for r in addition["results"]}
         filtered = m.get_all(user_id="alice", filters={"category": "profile"}, limit=1)
         assert len(filtered["results"]) == 1
 
@@ -65,8 +65,8 @@ class TestMem0Interface:
         assert "confidence" in result._repr_html_()
 
     def test_get_update_history_delete(self, m: Memory) -> None:
-        added = m.add("likes to play cricket", user_id="alice", infer=False)
-        key = added["results"][0]["id"]
+        addition = m.add("likes to play cricket", user_id="alice", infer=False)
+        key = addition["results"][0]["id"]
         item = m.get(key)
         assert item is not None
         assert item["memory"] == "likes to play cricket"
@@ -91,11 +91,11 @@ class TestMem0Interface:
 
 
 def test_aliases_of_the_specification() -> None:
-    for face in (Memory, AsyncMemory):
-        assert face.write is face.add
-        assert face.retrieve is face.search
-        assert face.forget is face.delete
-    begins = {
+    for memory_class in (Memory, AsyncMemory):
+        assert memory_class.write is memory_class.add
+        assert memory_class.retrieve is memory_class.search
+        assert memory_class.forget is memory_class.delete
+    first_parameters = {
         "add": "messages user_id agent_id session_id metadata infer memory_type prompt",
         "get": "memory_id",
         "get_all": "user_id agent_id session_id filters limit",
@@ -103,10 +103,10 @@ def test_aliases_of_the_specification() -> None:
         "delete": "memory_id",
         "delete_all": "user_id agent_id session_id filters",
     }
-    for face in (Memory, AsyncMemory):
-        for name, wanted in begins.items():
-            names = list(inspect.signature(getattr(face, name)).parameters)[1:]
-            assert names[: len(wanted.split())] == wanted.split()
+    for memory_class in (Memory, AsyncMemory):
+        for name, expected in first_parameters.items():
+            names = list(inspect.signature(getattr(memory_class, name)).parameters)[1:]
+            assert names[: len(expected.split())] == expected.split()
 
 
 def test_sync_memory_has_every_method() -> None:
@@ -114,7 +114,7 @@ def test_sync_memory_has_every_method() -> None:
         name
         for home in AsyncMemory.__mro__[:-1]
         for name in vars(home)
-        if not name.startswith("_") and name not in NOT_IN_PLAIN_CODE
+        if not name.startswith("_") and name not in ASYNC_ONLY
     }
     assert verbs <= set(vars(Memory))
     for name in verbs:
@@ -122,8 +122,8 @@ def test_sync_memory_has_every_method() -> None:
 
 
 async def test_sync_memory_works_inside_a_running_loop(tmp_path: Path) -> None:
-    """As in the cell of a notebook."""
-    with Memory(settings=settings_for(str(tmp_path / "m.db")), user_id="ann") as memory:
+    """A notebook cell runs inside a loop."""
+    with Memory(settings=make_settings(str(tmp_path / "m.db")), user_id="ann") as memory:
         memory.add("likes tea", infer=False)
         assert memory.search("tea")["results"][0]["memory"] == "likes tea"
         lines = list(memory.export())
@@ -171,7 +171,7 @@ print(chat("推荐一个零食？"))
 
 
 def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
-    """The second prompt knows what was said before; the process ends by itself."""
+    """The second prompt contains the first message, and the process exits by itself."""
     with serve() as server:
         server.play(text("你好，李明！"), text("试试水果。"))
         environment = {
@@ -183,7 +183,7 @@ def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
             "MEMRECALL_DB": str(tmp_path / "memrecall.db"),
             "MEMRECALL_EMBEDDER": "hash",
         }
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", DEMO],
             env=environment,
             cwd=tmp_path,
@@ -193,11 +193,11 @@ def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
             check=False,
         )
 
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split() == ["你好，李明！", "试试水果。"]
-    assert "花生" not in _system(server.requests[0])
-    assert "花生" in _system(server.requests[1])
+    assert (process.returncode, process.stderr) == (0, "")
+    assert process.stdout.split() == ["你好，李明！", "试试水果。"]
+    assert "花生" not in _system_prompt(server.requests[0])
+    assert "花生" in _system_prompt(server.requests[1])
 
 
-def _system(request: Any) -> str:
+def _system_prompt(request: Any) -> str:
     return str(request["messages"][0]["content"])

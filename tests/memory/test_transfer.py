@@ -1,4 +1,4 @@
-"""A user's data goes out whole, comes in whole, and can be erased to the last byte."""
+"""Export, import and complete erasure of a user's data."""
 
 import json
 from pathlib import Path
@@ -10,28 +10,28 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory
 
 from ..databases import Databases
-from .conftest import settings_for
+from .conftest import make_settings
 from .word_extractor import WordExtractor
 
 CANARY = "zqcanaryzq"
 
 
 async def fill(memory: AsyncMemory, user: str = "ann", word: str = "Paris") -> None:
-    """Something in every table."""
+    """Store rows in every table."""
     await memory.add(f"home: {word}.", user, session_id="s", metadata={"k": word})
-    (updated,) = (await memory.add(f"home: {word}2.", user, session_id="s"))["results"]
-    await memory.update(updated["id"], f"corrected {word}")
+    (update,) = (await memory.add(f"home: {word}2.", user, session_id="s"))["results"]
+    await memory.update(update["id"], f"corrected {word}")
     await memory.add(f"{word} works_at {word}ACME", user, session_id="s")
-    kept = await memory.add([f"{word} note {n}" for n in range(9)], user, "a2", infer=False)
-    await memory.delete(kept["results"][0]["id"])
+    notes = await memory.add([f"{word} note {n}" for n in range(9)], user, "a2", infer=False)
+    await memory.delete(notes["results"][0]["id"])
     await memory.summarize(user, session_id="s")
-    mind = await memory.short_term(user, session_id="s")
-    mind.scratch = {"w": word}
+    short_term = await memory.short_term(user, session_id="s")
+    short_term.scratch = {"w": word}
     await memory.checkpoint(user, session_id="s")
     await memory.search(word, user)
 
 
-async def everything(memory: AsyncMemory, user: str = "ann") -> list[dict[str, Any]]:
+async def export_rows(memory: AsyncMemory, user: str = "ann") -> list[dict[str, Any]]:
     lines = [json.loads(line) async for line in memory.export(user)]
     for line in lines:
         for name in ("change_no", "user_id", "update_time", "create_time", "last_active_time"):
@@ -45,27 +45,27 @@ async def test_export_import_round_trip_between_databases(
     await fill(memory)
     await fill(memory, "ben", "Rome")
     lines = [line async for line in memory.export("ann")]
-    settings = settings_for(databases.fresh())
+    settings = make_settings(databases.fresh())
 
     async with AsyncMemory(settings=settings, extractor=WordExtractor()) as other:
         counts = await other.import_(lines, "ann")
         assert counts["messages"] == 12
-        assert await everything(other) == await everything(memory)
-        found = await other.search("corrected", "ann")
-        assert found["results"][0]["memory"] == "corrected Paris"
+        assert await export_rows(other) == await export_rows(memory)
+        page = await other.search("corrected", "ann")
+        assert page["results"][0]["memory"] == "corrected Paris"
         assert await other.restore("ann", session_id="s")
         assert (await other.graph("paris", "ann"))["relations"]
 
-        before = await everything(other)
+        before = await export_rows(other)
         await other.import_(lines, "ann")
-        assert await everything(other) == before
+        assert await export_rows(other) == before
         await other.add("and on", "ann", session_id="s", infer=False)
 
 
 async def test_import_refuses_other_data_completely(memory: AsyncMemory) -> None:
     await fill(memory)
     lines = [line async for line in memory.export("ann")]
-    wrong = [
+    invalid_lines = [
         "no json",
         "[1]",
         "{}",
@@ -74,7 +74,7 @@ async def test_import_refuses_other_data_completely(memory: AsyncMemory) -> None
         '{"format": 1, "table": "messages", "row": {"message_id": "m"}}',
         '{"format": 1, "table": "messages", "row": {"surprise": 1}}',
     ]
-    for line in wrong:
+    for line in invalid_lines:
         with pytest.raises(InvalidArgument):
             await memory.import_([*lines, line], "new")
     with pytest.raises(NotFound):
@@ -83,15 +83,15 @@ async def test_import_refuses_other_data_completely(memory: AsyncMemory) -> None
 
 async def test_erase_leaves_no_bytes_on_disk(tmp_path: Path) -> None:
     file = tmp_path / "memrecall.db"
-    settings = settings_for(str(file), index_memory_mb=16)
+    settings = make_settings(str(file), index_memory_mb=16)
     async with AsyncMemory(settings=settings, extractor=WordExtractor()) as memory:
         await fill(memory, "ann", CANARY)
         await fill(memory, "ben", "Rome")
         assert files_with_canary(tmp_path)
 
-        erased = await memory.erase("ann")
+        counts = await memory.erase("ann")
 
-        assert erased["messages"] == 12
+        assert counts["messages"] == 12
         assert files_with_canary(tmp_path) == []
         assert (await memory.get_all("ben"))["results"]
         assert (await memory.search(CANARY, "ann"))["results"] == []

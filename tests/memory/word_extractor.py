@@ -1,4 +1,4 @@
-"""An extractor that does exactly what a test writes down: simple, and without any luck."""
+"""A deterministic extractor for tests."""
 
 import re
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ _RELATION = re.compile(r"(?P<source>\S+) (?P<how>\w+_\w+) (?P<destination>[^\s.]
 
 
 class WordExtractor:
-    """Reads "home: Paris." as a fact that fills a field, "forget home" as its end.
+    """Extracts a fact from "home: Paris." and its retraction from "forget home".
 
-    "A works_at B" is a relation. Whoever says "boom" makes it fail.
+    "A works_at B" is a relation. A text that contains "boom" makes the extraction fail.
     """
 
     def __init__(self) -> None:
@@ -45,19 +45,19 @@ class WordExtractor:
         self.prompts.append(prompt)
         if any("boom" in utterance.text for utterance in utterances):
             raise RuntimeError("boom")
-        return Extracted(tuple(fact for said in utterances for fact in _read(said)))
+        return Extracted(tuple(fact for said in utterances for fact in _read_facts(said)))
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
         return Decided(tuple(_decide(fact, known) for fact in facts))
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
-        found = [
-            Relation(m["source"], m["how"], m["destination"], (said.message_id,), said.ts)
-            for said in utterances
-            for m in _RELATION.finditer(said.text)
+        matches = [
+            Relation(m["source"], m["how"], m["destination"], (utterance.message_id,), utterance.ts)
+            for utterance in utterances
+            for m in _RELATION.finditer(utterance.text)
         ]
-        names = {name for r in found for name in (r.source, r.destination)}
-        return Related(tuple(Entity(name, "person") for name in sorted(names)), tuple(found))
+        names = {name for r in matches for name in (r.source, r.destination)}
+        return Related(tuple(Entity(name, "person") for name in sorted(names)), tuple(matches))
 
     async def summarise(
         self,
@@ -69,29 +69,31 @@ class WordExtractor:
         return Summary("sum(" + "+".join(text[:12] for text in texts) + ")")
 
 
-def _read(said: Utterance) -> list[Fact]:
-    if said.role is not Role.USER:
+def _read_facts(utterance: Utterance) -> list[Fact]:
+    if utterance.role is not Role.USER:
         return []
-    subject = said.speaker or "user"
-    ended = [
-        Fact(f"{name} forgotten", subject, "retraction", name, (said.message_id,), negated=True)
-        for name in re.findall(r"forget (\w+)", said.text)
+    subject = utterance.speaker or "user"
+    retractions = [
+        Fact(
+            f"{name} forgotten", subject, "retraction", name, (utterance.message_id,), negated=True
+        )
+        for name in re.findall(r"forget (\w+)", utterance.text)
     ]
-    return ended + [
+    return retractions + [
         Fact(f"{subject}'s {m['field']} is {m['value']}", subject, "general", m["field"],
-             (said.message_id,), said.ts)
-        for m in _FACT.finditer(said.text)
+             (utterance.message_id,), utterance.ts)
+        for m in _FACT.finditer(utterance.text)
     ]  # fmt: skip
 
 
 def _decide(fact: Fact, known: Sequence[Known]) -> Decision:
-    same = [k for k in known if (k.subject, k.field) == (fact.subject, fact.field)]
+    matching = [k for k in known if (k.subject, k.field) == (fact.subject, fact.field)]
     if fact.negated:
-        return Decision("DELETE", fact, same[0].memory_key, reason="taken back") if same else (
-            Decision("NONE", fact)
-        )  # fmt: skip
-    if any(k.text == fact.text for k in same):
-        return Decision("NONE", fact, same[0].memory_key)
-    if same:
-        return Decision("UPDATE", fact, same[0].memory_key, fact.text, "changed")
+        if not matching:
+            return Decision("NONE", fact)
+        return Decision("DELETE", fact, matching[0].memory_key, reason="taken back")
+    if any(k.text == fact.text for k in matching):
+        return Decision("NONE", fact, matching[0].memory_key)
+    if matching:
+        return Decision("UPDATE", fact, matching[0].memory_key, fact.text, "changed")
     return Decision("ADD", fact, None, fact.text)
