@@ -1,4 +1,4 @@
-"""A server on loopback that speaks /chat/completions, and says and does what its script tells."""
+"""A loopback server for /chat/completions with scripted replies."""
 
 import json
 import threading
@@ -12,14 +12,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server says once: a body, or the pieces of a stream."""
+    """One scripted reply: a body, or the chunks of a stream."""
 
     status: int = 200
     body: str = ""
     chunks: tuple[str, ...] = ()
     headers: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
-    breaks_off: bool = False
+    is_interrupted: bool = False
 
 
 def completion(message: dict[str, Any], finish: str = "stop", model: str = "tiny") -> Reply:
@@ -32,21 +32,21 @@ def completion(message: dict[str, Any], finish: str = "stop", model: str = "tiny
     return Reply(body=json.dumps(answer))
 
 
-def text(content: str, **more: Any) -> Reply:
-    return completion({"content": content}, **more)
+def text(content: str, **fields: Any) -> Reply:
+    return completion({"content": content}, **fields)
 
 
-def tool_call(name: str, arguments: object, call_id: str | None = "srv_1", **more: Any) -> Reply:
-    written = arguments if isinstance(arguments, dict) else str(arguments)
+def tool_call(name: str, arguments: object, call_id: str | None = "srv_1", **fields: Any) -> Reply:
+    raw_arguments = arguments if isinstance(arguments, dict) else str(arguments)
     call = {
         "id": call_id,
         "type": "function",
-        "function": {"name": name, "arguments": written},
+        "function": {"name": name, "arguments": raw_arguments},
     }
-    return completion({"content": None, "tool_calls": [call], **more}, "tool_calls")
+    return completion({"content": None, "tool_calls": [call], **fields}, "tool_calls")
 
 
-def stream(deltas: Sequence[dict[str, Any]], finish: str = "stop", **more: Any) -> Reply:
+def stream(deltas: Sequence[dict[str, Any]], finish: str = "stop", **fields: Any) -> Reply:
     base = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "tiny"}
     chunks = [
         {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
@@ -55,16 +55,16 @@ def stream(deltas: Sequence[dict[str, Any]], finish: str = "stop", **more: Any) 
     chunks.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
     usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
     chunks.append({**base, "choices": [], "usage": usage})
-    return Reply(chunks=(*(json.dumps(chunk) for chunk in chunks), "[DONE]"), **more)
+    return Reply(chunks=(*(json.dumps(chunk) for chunk in chunks), "[DONE]"), **fields)
 
 
-def refusal(status: int, message: str, code: str = "", **more: Any) -> Reply:
+def refusal(status: int, message: str, code: str = "", **fields: Any) -> Reply:
     error = {"message": message, "type": "invalid_request_error", "code": code or None}
-    return Reply(status, json.dumps({"error": error}), **more)
+    return Reply(status, json.dumps({"error": error}), **fields)
 
 
 class ModelServer(ThreadingHTTPServer):
-    """Plays its `script` of replies, and remembers what it was asked."""
+    """A server that replays its `script` and records the requests."""
 
     daemon_threads = True
     request_queue_size = 64
@@ -100,8 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
         content = b"".join(f"data: {chunk}\n\n".encode() for chunk in reply.chunks)
         self.send_header("Content-Type", "text/event-stream" if content else "application/json")
         content = content or reply.body.encode()
-        # A promise of more than there is: to the client the connection breaks.
-        self.send_header("Content-Length", str(len(content) + 100 * reply.breaks_off))
+        # A length beyond the content makes the client see an interrupted connection.
+        self.send_header("Content-Length", str(len(content) + 100 * reply.is_interrupted))
         self.send_header("Connection", "close")
         with suppress(BrokenPipeError, ConnectionResetError):  # the client may have hung up
             self.end_headers()
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def serve() -> Iterator[ModelServer]:
-    """Run a server in a thread for as long as the block lasts."""
+    """Run a server in a thread during the block."""
     with ModelServer() as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

@@ -1,4 +1,4 @@
-"""Cassettes: what was recorded is replayed, and anything else is named."""
+"""Cassettes: recorded calls replay, and mismatches are named."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ Tools = tuple[FunctionTool, FunctionTool]
 SYSTEM = SystemMessage(content="Recall.")
 
 
-def user(text: str, source: str = "user") -> UserMessage:
+def user_message(text: str, source: str = "user") -> UserMessage:
     return UserMessage(content=text, source=source)
 
 
@@ -43,21 +43,21 @@ def path(tmp_path: Path) -> Path:
 
 
 async def record(path: Path, *steps: Step, **arguments: Any) -> list[CreateResult]:
-    """Record one call for each step, each with one message more."""
+    """Record one call for each step, each with one more message."""
     client = RecordingClient(ScriptedClient(steps, model="m1", tokens=(7, 3)), path)
     return [await client.create(history(i), **arguments) for i in range(len(steps))]
 
 
 def history(extra: int) -> list[LLMMessage]:
-    return [SYSTEM, *(user(f"问题 {i}") for i in range(extra + 1))]
+    return [SYSTEM, *(user_message(f"问题 {i}") for i in range(extra + 1))]
 
 
-def written(path: Path) -> str:
+def read_text(path: Path) -> str:
     return path.read_text("utf-8")
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in written(path).splitlines()]
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in read_text(path).splitlines()]
 
 
 async def test_conversation_replays(path: Path, tools: Tools) -> None:
@@ -70,8 +70,8 @@ async def test_conversation_replays(path: Path, tools: Tools) -> None:
     client = ReplayClient(path)
     options = {"temperature": 0}
     for i, result in enumerate(recorded):
-        played = await client.create(history(i), tools=tools, extra_create_args=options)
-        assert played == result
+        replayed = await client.create(history(i), tools=tools, extra_create_args=options)
+        assert replayed == result
     client.assert_exhausted()
     assert client.model == "m1"
     assert client.model_info["family"] == "scripted"
@@ -80,7 +80,7 @@ async def test_conversation_replays(path: Path, tools: Tools) -> None:
 
 async def test_cassette_is_readable_json_lines(path: Path, tools: Tools) -> None:
     await record(path, say("一"), say("二"), tools=tools)
-    first, second = lines(path)  # one line a call
+    first, second = read_lines(path)  # one line per call
     assert (first["header"]["cassette"], first["header"]["model"]) == (1, "m1")
     assert "header" not in second
     assert first["call"] == 1
@@ -89,45 +89,45 @@ async def test_cassette_is_readable_json_lines(path: Path, tools: Tools) -> None
         {"content": "问题 0", "type": "UserMessage"},
     ]
     assert first["tools"] == ["search", "handoff"]
-    # Only what is new is repeated.
+    # Each line has only the new messages.
     assert second["kept"] == 2
     assert second["messages"] == [{"content": "问题 1", "type": "UserMessage"}]
     assert second["response"]["content"] == "二"
-    assert "\\u" not in written(path)
+    assert "\\u" not in read_text(path)
 
 
 async def test_changed_histories_and_tool_results_replay(path: Path) -> None:
     def turns(hint: str) -> list[LLMMessage]:
-        made = FunctionCall("call_1", "{}", "search")
+        function_call = FunctionCall("call_1", "{}", "search")
         result = FunctionExecutionResult(content="无", name="search", call_id="call_1")
         return [
             SYSTEM,
-            AssistantMessage(content=[made], thought="t", source="a"),
+            AssistantMessage(content=[function_call], thought="t", source="a"),
             FunctionExecutionResultMessage(content=[result]),
-            user(hint),
+            user_message(hint),
         ]
 
     client = RecordingClient(ScriptedClient([say("1"), say("2"), say("3")]), path)
     for messages in (turns("2 left"), turns("1 left"), [SYSTEM]):
         await client.create(messages)
-    assert [line["kept"] for line in lines(path)] == [0, 3, 1]
-    replayed = ReplayClient(path)
+    assert [line["kept"] for line in read_lines(path)] == [0, 3, 1]
+    replay_client = ReplayClient(path)
     for messages in (turns("2 left"), turns("1 left"), [SYSTEM]):
-        await replayed.create(messages)
-    replayed.assert_exhausted()
+        await replay_client.create(messages)
+    replay_client.assert_exhausted()
 
 
-async def drain(client: RecordingClient | ReplayClient, **arguments: Any) -> list[object]:
+async def collect(client: RecordingClient | ReplayClient, **arguments: Any) -> list[object]:
     return [part async for part in client.create_stream(history(0), **arguments)]
 
 
 async def test_stream_replays_in_chunks(path: Path) -> None:
-    recorded = await drain(RecordingClient(ScriptedClient([think("t", say("你 好 吗"))]), path))
+    recorded = await collect(RecordingClient(ScriptedClient([think("t", say("你 好 吗"))]), path))
     assert len(recorded) == 4
     client = ReplayClient(path)
     with pytest.raises(CassetteMismatch, match="differs in stream: it was True, now False"):
         await client.create(history(0))
-    assert await drain(client) == recorded
+    assert await collect(client) == recorded
 
 
 async def test_failures_replay(path: Path) -> None:
@@ -159,11 +159,11 @@ async def test_cancelled_call_is_recorded_as_timeout(path: Path) -> None:
         await client.create(history(0))
     assert failure.value.kind == "timeout"
     with pytest.raises(ModelFailed, match="given up"):
-        await drain_messages(client, history(1))
+        await collect_messages(client, history(1))
     assert (await client.create(history(2))).content == "then"
 
 
-async def drain_messages(client: ReplayClient, messages: list[LLMMessage]) -> list[object]:
+async def collect_messages(client: ReplayClient, messages: list[LLMMessage]) -> list[object]:
     return [part async for part in client.create_stream(messages)]
 
 
@@ -178,9 +178,9 @@ async def recorded(path: Path, tools: Tools) -> Path:
 
 
 DIFFERENCES: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"messages": [SYSTEM, user("问题 9")]}, "differs in messages: message 2 was …"),
+    ({"messages": [SYSTEM, user_message("问题 9")]}, "differs in messages: message 2 was …"),
     ({"messages": [SYSTEM]}, 'message 2 was …{"content":"问题 0'),
-    ({"messages": [*history(0), user("more")]}, 'message 3 was …nothing…, now …{"content"'),
+    ({"messages": [*history(0), user_message("more")]}, 'message 3 was …nothing…, now …{"content"'),
     ({"tools": ()}, "differs in tools: it was ['search', 'handoff'], now []"),
     ({"tool_choice": "auto"}, "differs in tool_choice: it was required, now auto"),
     ({"json_output": None}, "differs in json_output: it was true, now none"),
@@ -191,14 +191,14 @@ DIFFERENCES: tuple[tuple[dict[str, Any], str], ...] = (
 
 async def test_mismatch_names_the_differing_part(recorded: Path, tools: Tools) -> None:
     async def check(case: tuple[dict[str, Any], str]) -> None:
-        change, told = case
+        change, expected = case
         request: dict[str, Any] = {"messages": history(0), "tools": tools, "json_output": True}
         request |= {"tool_choice": "required", **change}
         client = ReplayClient(recorded)
         with pytest.raises(CassetteMismatch) as failure:
             await client.create(**request)
         assert str(failure.value).startswith(f"call 1 of {recorded} ")
-        assert told in str(failure.value)
+        assert expected in str(failure.value)
         assert failure.value.code == "FAILED_PRECONDITION"
         with pytest.raises(CassetteMismatch, match="call 1 was never made"):
             client.assert_exhausted()
@@ -208,14 +208,14 @@ async def test_mismatch_names_the_differing_part(recorded: Path, tools: Tools) -
 
 async def test_tool_choice_is_recorded_by_name(path: Path, tools: Tools) -> None:
     await record(path, call("handoff"), tools=tools, tool_choice=tools[1])
-    assert lines(path)[0]["digests"]["tool_choice"] == "handoff"
+    assert read_lines(path)[0]["digests"]["tool_choice"] == "handoff"
     with pytest.raises(CassetteMismatch, match="was handoff, now search"):
         await ReplayClient(path).create(history(0), tools=tools, tool_choice=tools[0])
 
 
 async def test_message_source_is_ignored(path: Path) -> None:
     await record(path, say("一"))
-    messages: list[LLMMessage] = [SYSTEM, user("问题 0", source="another_agent")]
+    messages: list[LLMMessage] = [SYSTEM, user_message("问题 0", source="another_agent")]
     assert (await ReplayClient(path).create(messages)).content == "一"
 
 
@@ -249,8 +249,8 @@ async def test_secrets_are_not_recorded(path: Path) -> None:
         "response_format": Verdict,
     }
     await record(path, say("一"), extra_create_args=options)
-    assert "SECRET" not in written(path)
-    assert lines(path)[0]["options"] == {
+    assert "SECRET" not in read_text(path)
+    assert read_lines(path)[0]["options"] == {
         "extra_body": {"thinking": {"type": "off"}},
         "metadata": ["kept"],
         "max_tokens": 5,
@@ -261,10 +261,10 @@ async def test_secrets_are_not_recorded(path: Path) -> None:
 
 async def test_existing_cassette_needs_overwrite(path: Path) -> None:
     await record(path, say("一"))
-    before = written(path)
+    before = read_text(path)
     with pytest.raises(InvalidArgument, match="exists already"):
         RecordingClient(ScriptedClient([]), path)
-    assert written(path) == before
+    assert read_text(path) == before
     RecordingClient(ScriptedClient([]), path, overwrite=True)
     ReplayClient(path).assert_exhausted()
     with pytest.raises(InvalidArgument, match="cannot be written"):
@@ -299,11 +299,11 @@ BROKEN = (
 
 def test_invalid_cassette_error_names_the_line(path: Path) -> None:
     def check(case: tuple[str, str]) -> None:
-        text, told = case
+        text, expected = case
         path.write_text(text, "utf-8")
         with pytest.raises(InvalidArgument) as failure:
             ReplayClient(path)
-        assert told in str(failure.value)
+        assert expected in str(failure.value)
 
     check_each(BROKEN, check)
 
@@ -317,7 +317,7 @@ async def test_about_is_recorded(path: Path) -> None:
 
 def test_empty_cassette_replays(path: Path) -> None:
     RecordingClient(ScriptedClient([]), path)
-    assert written(path) == ""
+    assert read_text(path) == ""
     ReplayClient(path).assert_exhausted()
 
 
@@ -327,7 +327,7 @@ def test_missing_cassette_is_an_error(path: Path) -> None:
 
 
 class FirstWaitsForSecond(ScriptedClient):
-    """Answers its first call only after its second."""
+    """A client that answers its first call only after its second."""
 
     async def _answer(self, request: Request) -> CreateResult:
         result = await super()._answer(request)
@@ -340,10 +340,10 @@ class FirstWaitsForSecond(ScriptedClient):
 async def test_overlapping_calls_replay(path: Path) -> None:
     recorder = RecordingClient(FirstWaitsForSecond([say("slow"), say("fast")]), path)
     slow = asyncio.ensure_future(recorder.create(history(0)))
-    await asyncio.sleep(0)  # the first has been made
+    await asyncio.sleep(0)  # the first call is pending
     await recorder.create(history(1))
     await slow
-    assert [line["call"] for line in lines(path)] == [2, 1]
+    assert [line["call"] for line in read_lines(path)] == [2, 1]
     client = ReplayClient(path)
     assert (await client.create(history(0))).content == "slow"
     assert (await client.create(history(1))).content == "fast"
@@ -353,7 +353,7 @@ async def test_overlapping_calls_replay(path: Path) -> None:
 @given(st.lists(st.text(st.characters()), min_size=1, max_size=4), st.text(st.characters()))
 def test_any_text_round_trips(path: Path, texts: list[str], answer: str) -> None:
     async def run() -> None:
-        messages = [user(text) for text in texts]
+        messages = [user_message(text) for text in texts]
         recorder = RecordingClient(ScriptedClient([say(answer)]), path, overwrite=True)
         await recorder.create(messages)
         assert (await ReplayClient(path).create(messages)).content == answer
@@ -364,18 +364,18 @@ def test_any_text_round_trips(path: Path, texts: list[str], answer: str) -> None
 async def test_long_history_is_serialised_once(
     path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read: list[LLMMessage] = []
+    serialised: list[LLMMessage] = []
 
     def plain_message(message: LLMMessage) -> dict[str, Any]:
-        read.append(message)
+        serialised.append(message)
         return real(message)
 
     real = cassette.public_message
     monkeypatch.setattr(cassette, "public_message", plain_message)
     client = RecordingClient(ScriptedClient([repeat(say("ok"), 100)]), path)
-    messages: list[LLMMessage] = [user("长" * 2000)]
+    messages: list[LLMMessage] = [user_message("长" * 2000)]
     for i in range(100):
-        messages.append(user(f"{i} " + "长" * 2000))
+        messages.append(user_message(f"{i} " + "长" * 2000))
         await client.create(messages, tools=tools)
-    assert read == messages  # each of them once
-    assert len(written(path)) < 100 * 10_000
+    assert serialised == messages  # each once
+    assert len(read_text(path)) < 100 * 10_000

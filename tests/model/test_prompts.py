@@ -1,4 +1,4 @@
-"""Prompts are files, known by their name and by their exact text."""
+"""Prompt files, found by name and by their exact text."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ SHIPPED: list[tuple[str, Language]] = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of prompts that stands in for the real one."""
+    """A folder of prompts that replaces the real one."""
     files = {
         "recall.en.md": "\nRecall.\n",
         "recall.zh.md": "回忆。\n",
@@ -59,4 +59,4 @@ def test_shipped_prompts_are_distinct() -> None:
     languages: dict[str, set[str]] = {}
     for name, language in SHIPPED:
         languages.setdefault(name, set()).add(language)
-    assert all(spoken == {"en", "zh"} for spoken in languages.values())
+    assert all(codes == {"en", "zh"} for codes in languages.values())

@@ -1,4 +1,4 @@
-"""JSON as models write it."""
+"""Repair of malformed JSON from models."""
 
 import json
 from collections.abc import Callable
@@ -88,9 +88,9 @@ def test_truncated_json_keeps_complete_values(
 ) -> None:
     text = json.dumps(value)
     end = data.draw(st.integers(min_value=1, max_value=len(text)))
-    read = repair_json(text[:end])
-    assert isinstance(read, dict)
-    assert list(read) == list(value)[: len(read)]
+    repaired = repair_json(text[:end])
+    assert isinstance(repaired, dict)
+    assert list(repaired) == list(value)[: len(repaired)]
 
 
 @given(st.text() | st.text(alphabet="{}[]\"':,\\ntrue0.-` "))
@@ -99,7 +99,7 @@ def test_any_text_parses_or_raises_value_error(text: str) -> None:
         repair_json(text)
 
 
-HOSTILE: dict[str, Callable[[int], str]] = {
+ADVERSARIAL: dict[str, Callable[[int], str]] = {
     "lists": lambda size: "[" * size,
     "objects": lambda size: "{" * size,
     "objects in objects": lambda size: '{"a":' * size,
@@ -118,22 +118,23 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 def test_adversarial_input_takes_linear_steps() -> None:
     def check(name: str) -> None:
         small, large = (
-            count_calls(partial(read_anyway, HOSTILE[name](size))) for size in (1_000, 4_000)
+            count_calls(partial(repair_or_ignore, ADVERSARIAL[name](size)))
+            for size in (1_000, 4_000)
         )
         assert large < 5 * small + 500
 
-    check_each(HOSTILE, check)
+    check_each(ADVERSARIAL, check)
 
 
-def read_anyway(text: str) -> None:
+def repair_or_ignore(text: str) -> None:
     with suppress(ValueError):
         repair_json(text)
 
 
 def test_adversarial_input_terminates() -> None:
-    """What regular expressions do is not counted: going back again and again would take hours."""
+    """Work inside regular expressions is not counted; backtracking would take hours."""
 
     def check(name: str) -> None:
-        read_anyway(HOSTILE[name](100_000))
+        repair_or_ignore(ADVERSARIAL[name](100_000))
 
-    check_each(HOSTILE, check)
+    check_each(ADVERSARIAL, check)

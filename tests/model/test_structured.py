@@ -1,4 +1,4 @@
-"""Asking for data: read leniently, checked strictly, asked again once."""
+"""Structured answers: lenient parsing, strict validation, one retry."""
 
 import pytest
 from autogen_core.models import AssistantMessage, LLMMessage, UserMessage
@@ -10,7 +10,9 @@ from memrecall.testing import ScriptedClient, Step, call, fail, say, silence
 
 from ..cases import check_each_async
 
-ASK: list[LLMMessage] = [UserMessage(content="Is recall needed? Answer in JSON.", source="user")]
+MESSAGES: list[LLMMessage] = [
+    UserMessage(content="Is recall needed? Answer in JSON.", source="user")
+]
 
 
 class Verdict(BaseModel):
@@ -18,13 +20,13 @@ class Verdict(BaseModel):
     words: list[str] = []
 
 
-async def ask(*steps: Step) -> tuple[Structured[Verdict], ScriptedClient]:
+async def ask_for_verdict(*steps: Step) -> tuple[Structured[Verdict], ScriptedClient]:
     client = ScriptedClient(steps)
-    return await ask_json(client, ASK, Verdict), client
+    return await ask_json(client, MESSAGES, Verdict), client
 
 
 async def test_plain_json_is_validated() -> None:
-    answer, client = await ask(say('{"needed": true, "words": ["茶"]}'))
+    answer, client = await ask_for_verdict(say('{"needed": true, "words": ["茶"]}'))
     assert answer == Structured(Verdict(needed=True, words=["茶"]))
     assert client.requests[0].json_output is True
 
@@ -42,7 +44,7 @@ FORMS = (
 async def test_repairable_json_is_accepted() -> None:
     async def check(case: tuple[str, bool]) -> None:
         text, needed = case
-        answer, _ = await ask(say(text))
+        answer, _ = await ask_for_verdict(say(text))
         assert answer.value is not None
         assert answer.value.needed is needed
         assert answer.repaired is not text.startswith('{"')
@@ -52,7 +54,7 @@ async def test_repairable_json_is_accepted() -> None:
 
 @pytest.mark.parametrize("text", ['{"needed": "maybe"}', '{"needed": null}', "{}", "yes", "5"])
 async def test_invalid_values_are_rejected(text: str) -> None:
-    answer, client = await ask(say(text), say('{"needed": false}'))
+    answer, client = await ask_for_verdict(say(text), say('{"needed": false}'))
     assert answer.value == Verdict(needed=False)
     assert answer.asked == 2
     complaint = client.requests[1].messages[-2:]
@@ -62,7 +64,7 @@ async def test_invalid_values_are_rejected(text: str) -> None:
 
 @pytest.mark.parametrize("first", [silence(), call("search")])
 async def test_unusable_answers_end_with_a_problem(first: Step) -> None:
-    answer, client = await ask(first, say('{"needed": "perhaps"}'))
+    answer, client = await ask_for_verdict(first, say('{"needed": "perhaps"}'))
     assert answer.value is None
     assert answer.asked == 2
     assert answer.problem.startswith("needed: Input should be a valid boolean")
@@ -72,4 +74,4 @@ async def test_unusable_answers_end_with_a_problem(first: Step) -> None:
 
 async def test_model_failure_is_raised() -> None:
     with pytest.raises(ModelFailed):
-        await ask(fail("timeout"))
+        await ask_for_verdict(fail("timeout"))
