@@ -31,7 +31,7 @@ def prompt_lines(request: Request) -> list[dict[str, Any]]:
 
 
 def apply_decisions(decisions: Sequence[Decision], known: Sequence[Known]) -> list[Known]:
-    """Return the memories after the decisions, as a store that follows them has them."""
+    """Return the memories as a store has them after the decisions."""
     memories = {memory.memory_key: memory for memory in known}
     for number, decision in enumerate(decisions):
         fact = decision.fact

@@ -34,7 +34,7 @@ class Scenario:
     known: Sequence[Known] = ()
 
     def client(self) -> ModelClient:
-        """Return the model that is recorded."""
+        """Return the model to record."""
         return offline_client() if self.steps is None else ScriptedClient(self.steps)
 
 
@@ -93,7 +93,7 @@ MOVED_ZH = parse_turns(
     "挺好的。对了，我对海鲜过敏，今晚吃什么好？",
 )
 KNOWN_ZH = [Known("k1", "用户住在北京。", "user", "home", "user_profile", NOW)]
-# Words before it, a trailing comma and no end: what small models write.
+# Text before the JSON, a trailing comma and no end, as small models write it.
 BROKEN_ZH = """好的，以下是事实：
 ```json
 {"facts": [
@@ -215,15 +215,15 @@ SCENARIOS: dict[str, Scenario] = {
 
 
 async def run(scenario: Scenario, client: ModelClient) -> dict[str, Any]:
-    """Play a scenario with this client, at the time that all of them are played at."""
+    """Run a scenario with a client, at the fixed time of all scenarios."""
     extractor = ModelExtractor(client)
     result = await extractor.facts(scenario.messages, now=NOW, zone=UTC)
-    decided = await extractor.decide(result.facts, scenario.known)
+    decisions = await extractor.decide(result.facts, scenario.known)
     related = await extractor.relations(scenario.messages, now=NOW)
     summary = await extractor.summarise(scenario.messages, LIMIT)
     return {
         "facts": asdict(result),
-        "decisions": asdict(decided),
+        "decisions": asdict(decisions),
         "relations": asdict(related),
         "summary": asdict(summary),
     }
@@ -240,7 +240,7 @@ def _time(value: object) -> str:
 
 
 async def record() -> None:
-    """Write every cassette and its result anew, and remove those that no scenario names."""
+    """Rewrite every cassette and its result; delete those without a scenario."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for file in FOLDER.glob("*.json*"):
         file.unlink()

@@ -27,7 +27,7 @@ async def test_replay_gives_recorded_result() -> None:
 
 DECIDED_BY: list[tuple[str, list[str]]] = [
     ("standard.en", ["model", "model", "model", "model"]),
-    ("standard.zh", ["model", "rules", "model", "model"]),  # nothing known, nothing asked
+    ("standard.zh", ["model", "rules", "model", "model"]),  # without known memories, no model call
     ("mended.en", ["model", "model", "model", "model"]),
     ("mended.zh", ["model", "model", "model", "model"]),
     ("useless.en", ["rules", "rules", "rules", "rules"]),
@@ -39,9 +39,9 @@ DECIDED_BY: list[tuple[str, list[str]]] = [
 
 def test_recorded_results_name_their_source() -> None:
     def check(case: tuple[str, list[str]]) -> None:
-        name, by = case
+        name, sources = case
         results = json.loads((FOLDER / f"{name}.result.json").read_text("utf-8"))
-        assert [result["by"] for result in results.values()] == by
+        assert [result["by"] for result in results.values()] == sources
         problems = [result["problem"] for result in results.values()]
         expected = name.startswith("useless")
         assert [bool(problem) for problem in problems] == [expected] * 4, problems

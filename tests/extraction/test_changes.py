@@ -15,29 +15,33 @@ CHANGES = [*CHANGES_EN, *CHANGES_ZH]
 EXTRACTOR = RuleExtractor()
 
 
-async def add_message(messages: Sequence[Utterance], place: int, known: list[Known]) -> list[Known]:
+async def add_message(
+    messages: Sequence[Utterance], position: int, known: list[Known]
+) -> list[Known]:
     """Return the memories after one more message, with the earlier ones as its context."""
-    result = await EXTRACTOR.facts([messages[place]], now=NOW, zone=UTC, context=messages[:place])
-    decided = await EXTRACTOR.decide(result.facts, known)
-    again = apply_decisions(decided.decisions, known)
-    assert {item.event for item in (await EXTRACTOR.decide(result.facts, again)).decisions} <= {
-        "NONE"
-    }
+    result = await EXTRACTOR.facts(
+        [messages[position]], now=NOW, zone=UTC, context=messages[:position]
+    )
+    decisions = await EXTRACTOR.decide(result.facts, known)
+    updated_memories = apply_decisions(decisions.decisions, known)
+    assert {
+        item.event for item in (await EXTRACTOR.decide(result.facts, updated_memories)).decisions
+    } <= {"NONE"}
     return [
-        Known(f"{place}-{at}", item.text, item.subject, item.field, item.memory_type)
-        for at, item in enumerate(again)
+        Known(f"{position}-{at}", item.text, item.subject, item.field, item.memory_type)
+        for at, item in enumerate(updated_memories)
     ]
 
 
 def find_mismatches(known: Sequence[Known], expected: Sequence[str]) -> list[str]:
-    """Return the memories that fit no words, and the words that fit no memory."""
+    """Return the memories without a match in `expected`, and the unmatched words."""
     unmatched = [item.text for item in known]
     missing: list[str] = []
     for words in sorted(expected, key=lambda item: item.startswith("?")):
         parts = words.removeprefix("?").split("&")
-        fitting = [text for text in unmatched if all(word in text for word in parts)]
-        if fitting:
-            unmatched.remove(fitting[0])
+        matching = [text for text in unmatched if all(word in text for word in parts)]
+        if matching:
+            unmatched.remove(matching[0])
         elif not words.startswith("?"):
             missing.append(words)
     return unmatched + missing
@@ -48,14 +52,14 @@ async def test_memories_before_and_after_a_change() -> None:
         before, now, expected_before, expected_after = change
         messages = parse_turns(*before, now)
         known: list[Known] = []
-        for place in range(len(before)):
-            known = await add_message(messages, place, known)
+        for position in range(len(before)):
+            known = await add_message(messages, position, known)
         assert find_mismatches(known, expected_before) == []
         known = await add_message(messages, len(before), known)
         assert find_mismatches(known, expected_after) == []
         repeated = await EXTRACTOR.facts([messages[-1]], now=NOW, zone=UTC, context=messages[:-1])
-        decided = await EXTRACTOR.decide(repeated.facts, known)
-        assert {item.event for item in decided.decisions} <= {"NONE"}
+        decisions = await EXTRACTOR.decide(repeated.facts, known)
+        assert {item.event for item in decisions.decisions} <= {"NONE"}
 
     await check_each_async(CHANGES, check, lambda change: change[1])
 

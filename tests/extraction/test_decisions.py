@@ -16,7 +16,7 @@ from .helpers import apply_decisions
 from .transcripts import NOW, parse_turns
 
 
-def fact(
+def make_fact(
     text: str,
     field: str | None = None,
     kind: MemoryType = "user_profile",
@@ -27,7 +27,7 @@ def fact(
     return Fact(text, subject, kind, field, ("m0",), NOW, negated)
 
 
-def known(
+def make_memory(
     text: str, field: str | None = None, kind: str = "user_profile", *, subject: str = "user"
 ) -> Known:
     return Known("k1", text, subject, field, kind, NOW)
@@ -38,148 +38,168 @@ def events(decisions: list[Decision]) -> list[tuple[str, str | None]]:
 
 
 TABLE = {
-    "new": (fact("User lives in Rome.", "home"), known("User likes tea.", "likes"), "ADD"),
+    "new": (
+        make_fact("User lives in Rome.", "home"),
+        make_memory("User likes tea.", "likes"),
+        "ADD",
+    ),
     "the same again": (
-        fact("User lives in Rome.", "home"),
-        known("User lives in Rome.", "home"),
+        make_fact("User lives in Rome.", "home"),
+        make_memory("User lives in Rome.", "home"),
         "NONE",
     ),
     "the same in other words": (
-        fact("User moved to Rome.", "home"),
-        known("User lives in Rome.", "home"),
+        make_fact("User moved to Rome.", "home"),
+        make_memory("User lives in Rome.", "home"),
         "NONE",
     ),
     "the same with less detail": (
-        fact("User has a dog.", "pet", "relationship"),
-        known("User has a dog named Rex.", "pet", "relationship"),
+        make_fact("User has a dog.", "pet", "relationship"),
+        make_memory("User has a dog named Rex.", "pet", "relationship"),
         "NONE",
     ),
     "the same in another case and width": (
-        fact("user LIVES in Ｒｏｍｅ", "home"),
-        known("User lives in Rome.", "home"),
+        make_fact("user LIVES in Ｒｏｍｅ", "home"),
+        make_memory("User lives in Rome.", "home"),
         "NONE",
     ),
     "moved": (
-        fact("User moved to Berlin.", "home"),
-        known("User lives in Rome.", "home"),
+        make_fact("User moved to Berlin.", "home"),
+        make_memory("User lives in Rome.", "home"),
         "UPDATE",
     ),
-    "new name": (fact("User's name is Eve.", "name"), known("User is Eva.", "name"), "UPDATE"),
+    "new name": (
+        make_fact("User's name is Eve.", "name"),
+        make_memory("User is Eva.", "name"),
+        "UPDATE",
+    ),
     "older": (
-        fact("User is 35 years old.", "age"),
-        known("User is 34 years old.", "age"),
+        make_fact("User is 35 years old.", "age"),
+        make_memory("User is 34 years old.", "age"),
         "UPDATE",
     ),
     "no longer vegan": (
-        fact("User is no longer vegan.", "diet", negated=True),
-        known("User is vegan.", "diet"),
+        make_fact("User is no longer vegan.", "diet", negated=True),
+        make_memory("User is vegan.", "diet"),
         "UPDATE",
     ),
     "a taste lost": (
-        fact("User does not like sushi anymore.", "likes", "user_preference", negated=True),
-        known("User loves sushi.", "likes", "user_preference"),
+        make_fact("User does not like sushi anymore.", "likes", "user_preference", negated=True),
+        make_memory("User loves sushi.", "likes", "user_preference"),
         "UPDATE",
     ),
     "a taste gained": (
-        fact("User likes sushi.", "likes", "user_preference"),
-        known("User hates sushi.", "likes", "user_preference"),
+        make_fact("User likes sushi.", "likes", "user_preference"),
+        make_memory("User hates sushi.", "likes", "user_preference"),
         "UPDATE",
     ),
     "another taste": (
-        fact("User likes tea.", "likes", "user_preference"),
-        known("User loves sushi.", "likes", "user_preference"),
+        make_fact("User likes tea.", "likes", "user_preference"),
+        make_memory("User loves sushi.", "likes", "user_preference"),
         "ADD",
     ),
     "another favourite": (
-        fact("User's favourite colour is red.", "favourite_colour", "user_preference"),
-        known("User's favourite colour is green.", "favourite_colour", "user_preference"),
+        make_fact("User's favourite colour is red.", "favourite_colour", "user_preference"),
+        make_memory("User's favourite colour is green.", "favourite_colour", "user_preference"),
         "UPDATE",
     ),
     "a second allergy": (
-        fact("User is allergic to cats.", "allergy"),
-        known("User is allergic to nuts.", "allergy"),
+        make_fact("User is allergic to cats.", "allergy"),
+        make_memory("User is allergic to nuts.", "allergy"),
         "ADD",
     ),
     "a plan moved": (
-        fact("User's dentist appointment is on 2026-03-12.", None, "plan"),
-        known("User's dentist appointment is on 2026-03-13.", None, "plan"),
+        make_fact("User's dentist appointment is on 2026-03-12.", None, "plan"),
+        make_memory("User's dentist appointment is on 2026-03-13.", None, "plan"),
         "UPDATE",
     ),
     "a plan dropped": (
-        fact("User is not going to Japan anymore.", None, "plan", negated=True),
-        known("User is going to Japan in April 2026.", None, "plan"),
+        make_fact("User is not going to Japan anymore.", None, "plan", negated=True),
+        make_memory("User is going to Japan in April 2026.", None, "plan"),
         "UPDATE",
     ),
     "the same event on another day": (
-        fact("User went to the dentist on 2026-03-12.", None, "event"),
-        known("User went to the dentist on 2026-01-13.", None, "event"),
+        make_fact("User went to the dentist on 2026-03-12.", None, "event"),
+        make_memory("User went to the dentist on 2026-01-13.", None, "event"),
         "ADD",
     ),
     "a setting changed": (
-        fact("The staging port is 5434.", "staging_port", "configuration"),
-        known("The staging port is 5433.", "staging_port", "configuration"),
+        make_fact("The staging port is 5434.", "staging_port", "configuration"),
+        make_memory("The staging port is 5433.", "staging_port", "configuration"),
         "UPDATE",
     ),
     "another language of answers": (
-        fact(
+        make_fact(
             "User wants the assistant to always answer in French.", "reply_language", "instruction"
         ),
-        known(
+        make_memory(
             "User wants the assistant to always answer in Chinese.", "reply_language", "instruction"
         ),
         "UPDATE",
     ),
     "somebody else's": (
-        fact("Bob lives in Berlin.", "home", subject="Bob"),
-        known("Ann lives in Rome.", "home", subject="Ann"),
+        make_fact("Bob lives in Berlin.", "home", subject="Bob"),
+        make_memory("Ann lives in Rome.", "home", subject="Ann"),
         "ADD",
     ),
     "retracted": (
-        fact("User lives in Rome.", "home", RETRACTION),
-        known("User lives in Rome.", "home"),
+        make_fact("User lives in Rome.", "home", RETRACTION),
+        make_memory("User lives in Rome.", "home"),
         "DELETE",
     ),
     "a slot retracted": (
-        fact("User's address.", "address", RETRACTION, negated=True),
-        known("User's address is 5 Elm Street.", "address"),
+        make_fact("User's address.", "address", RETRACTION, negated=True),
+        make_memory("User's address is 5 Elm Street.", "address"),
         "DELETE",
     ),
     "retracted, but unknown": (
-        fact("User lives in Oslo.", "home", RETRACTION),
-        known("User lives in Rome.", "home"),
+        make_fact("User lives in Oslo.", "home", RETRACTION),
+        make_memory("User lives in Rome.", "home"),
         "NONE",
     ),
-    "搬家": (fact("用户搬到武汉了。", "home"), known("用户住在长沙。", "home"), "UPDATE"),
-    "再说一遍": (fact("用户住在长沙。", "home"), known("用户住在长沙。", "home"), "NONE"),
-    "换句话说": (fact("用户搬到长沙了。", "home"), known("用户住在长沙。", "home"), "NONE"),
+    "搬家": (
+        make_fact("用户搬到武汉了。", "home"),
+        make_memory("用户住在长沙。", "home"),
+        "UPDATE",
+    ),
+    "再说一遍": (
+        make_fact("用户住在长沙。", "home"),
+        make_memory("用户住在长沙。", "home"),
+        "NONE",
+    ),
+    "换句话说": (
+        make_fact("用户搬到长沙了。", "home"),
+        make_memory("用户住在长沙。", "home"),
+        "NONE",
+    ),
     "不再吃素": (
-        fact("用户不再吃素了。", "diet", negated=True),
-        known("用户吃素。", "diet"),
+        make_fact("用户不再吃素了。", "diet", negated=True),
+        make_memory("用户吃素。", "diet"),
         "UPDATE",
     ),
     "不养狗了": (
-        fact("用户不养狗了。", "pet", "relationship", negated=True),
-        known("用户养了一只叫豆豆的狗。", "pet", "relationship"),
+        make_fact("用户不养狗了。", "pet", "relationship", negated=True),
+        make_memory("用户养了一只叫豆豆的狗。", "pet", "relationship"),
         "UPDATE",
     ),
     "不爱吃了": (
-        fact("用户不喜欢吃辣了。", "likes", "user_preference", negated=True),
-        known("用户喜欢吃辣。", "likes", "user_preference"),
+        make_fact("用户不喜欢吃辣了。", "likes", "user_preference", negated=True),
+        make_memory("用户喜欢吃辣。", "likes", "user_preference"),
         "UPDATE",
     ),
     "另一个爱好": (
-        fact("用户喜欢钓鱼。", "likes", "user_preference"),
-        known("用户喜欢摄影。", "likes", "user_preference"),
+        make_fact("用户喜欢钓鱼。", "likes", "user_preference"),
+        make_memory("用户喜欢摄影。", "likes", "user_preference"),
         "ADD",
     ),
     "会议改期": (
-        fact("面试在2026年3月12日。", None, "plan"),
-        known("面试在2026年3月13日。", None, "plan"),
+        make_fact("面试在2026年3月12日。", None, "plan"),
+        make_memory("面试在2026年3月13日。", None, "plan"),
         "UPDATE",
     ),
     "忘掉": (
-        fact("用户养狗。", "pet", RETRACTION),
-        known("用户养了一只叫豆豆的狗。", "pet", "relationship"),
+        make_fact("用户养狗。", "pet", RETRACTION),
+        make_memory("用户养了一只叫豆豆的狗。", "pet", "relationship"),
         "DELETE",
     ),
 }
@@ -204,7 +224,7 @@ def test_decide_gives_expected_event() -> None:
 
 
 def test_decide_without_facts_returns_nothing() -> None:
-    assert decide([], [known("User lives in Rome.", "home")]) == []
+    assert decide([], [make_memory("User lives in Rome.", "home")]) == []
 
 
 def test_update_supersedes_most_similar_memory() -> None:
@@ -212,35 +232,38 @@ def test_update_supersedes_most_similar_memory() -> None:
         Known("k1", "User is going to Oslo in May 2026.", memory_type="plan"),
         Known("k2", "User is going to Rome in May 2026.", memory_type="plan"),
     ]
-    new_fact = fact("User is not going to Rome anymore.", None, "plan", negated=True)
+    new_fact = make_fact("User is not going to Rome anymore.", None, "plan", negated=True)
     assert events(decide([new_fact], memories)) == [("UPDATE", "k2")]
 
 
 def test_later_fact_replaces_earlier_fact_of_same_conversation() -> None:
-    new_facts = [fact("User lives in Rome.", "home"), fact("User moved to Berlin.", "home")]
+    new_facts = [
+        make_fact("User lives in Rome.", "home"),
+        make_fact("User moved to Berlin.", "home"),
+    ]
     assert events(decide(new_facts, [])) == [("NONE", None), ("ADD", None)]
-    assert events(decide(new_facts, [known("User lives in Oslo.", "home")])) == [
+    assert events(decide(new_facts, [make_memory("User lives in Oslo.", "home")])) == [
         ("NONE", None),
         ("UPDATE", "k1"),
     ]
 
 
 def test_retraction_keeps_memory_that_is_restated_later() -> None:
-    rome = fact("User lives in Rome.", "home")
-    forget = fact("User lives in Rome.", "home", RETRACTION)
-    memory = known("User lives in Rome.", "home")
-    assert events(decide([forget, rome], [memory])) == [("NONE", None), ("NONE", "k1")]
-    assert events(decide([rome, forget], [memory])) == [("NONE", None), ("DELETE", "k1")]
+    rome = make_fact("User lives in Rome.", "home")
+    retraction = make_fact("User lives in Rome.", "home", RETRACTION)
+    memory = make_memory("User lives in Rome.", "home")
+    assert events(decide([retraction, rome], [memory])) == [("NONE", None), ("NONE", "k1")]
+    assert events(decide([rome, retraction], [memory])) == [("NONE", None), ("DELETE", "k1")]
 
 
 def test_retraction_deletes_several_memories() -> None:
-    forget = fact("User has a dog.", "pet", RETRACTION)
+    retraction = make_fact("User has a dog.", "pet", RETRACTION)
     memories = [
         Known("k1", "User has a dog named Rex.", field="pet"),
         Known("k2", "User has a brown dog.", field="pet"),
         Known("k3", "User has a cat.", field="pet"),
     ]
-    assert events(decide([forget], memories)) == [("DELETE", "k1"), ("DELETE", "k2")]
+    assert events(decide([retraction], memories)) == [("DELETE", "k1"), ("DELETE", "k2")]
 
 
 async def test_decisions_on_extracted_facts() -> None:
@@ -255,9 +278,9 @@ async def test_decisions_on_extracted_facts() -> None:
         ("Hello!", []),
     ]:
         result = await extractor.facts(parse_turns(text), now=NOW, zone=UTC)
-        decided = await extractor.decide(result.facts, memories)
-        assert [item.event for item in decided.decisions] == expected, text
-        memories = apply_decisions(decided.decisions, memories)
+        decisions = await extractor.decide(result.facts, memories)
+        assert [item.event for item in decisions.decisions] == expected, text
+        memories = apply_decisions(decisions.decisions, memories)
     assert [item.text for item in memories] == ["User does not have a dog anymore."]
 
 
@@ -291,11 +314,13 @@ def facts(draw: st.DrawFn) -> Fact:
 
 @st.composite
 def memories(draw: st.DrawFn) -> list[Known]:
-    stored = draw(st.lists(facts(), max_size=5))
+    stored_facts = draw(st.lists(facts(), max_size=5))
     return [
-        Known(f"k{number}", fact.text, fact.subject, fact.field, fact.memory_type)
-        for number, fact in enumerate(stored)
-        if fact.memory_type != RETRACTION
+        Known(
+            f"k{number}", make_fact.text, make_fact.subject, make_fact.field, make_fact.memory_type
+        )
+        for number, make_fact in enumerate(stored_facts)
+        if make_fact.memory_type != RETRACTION
     ]
 
 
@@ -322,9 +347,9 @@ def test_decisions_refer_to_existing_memories(new_facts: list[Fact], memories: l
 
 @given(facts(), memories())
 def test_repeated_fact_changes_nothing(new_fact: Fact, memories: list[Known]) -> None:
-    stored = Known("same", new_fact.text, new_fact.subject, new_fact.field, new_fact.memory_type)
+    memory = Known("same", new_fact.text, new_fact.subject, new_fact.field, new_fact.memory_type)
     if new_fact.memory_type != RETRACTION:
-        assert [item.event for item in decide([new_fact], [*memories, stored])] == ["NONE"]
+        assert [item.event for item in decide([new_fact], [*memories, memory])] == ["NONE"]
 
 
 @given(facts(), memories())
@@ -338,10 +363,10 @@ def test_decisions_keep_memories_of_other_subjects(new_fact: Fact, memories: lis
 def test_contradiction_stores_new_value(new_fact: Fact, memories: list[Known]) -> None:
     after = apply_decisions(decide([new_fact], memories), memories)
     if new_fact.memory_type != RETRACTION:
-        again = decide([new_fact], after)[0].memory_key
-        assert any(item.memory_key == again and item.subject == new_fact.subject for item in after)
+        key = decide([new_fact], after)[0].memory_key
+        assert any(item.memory_key == key and item.subject == new_fact.subject for item in after)
         deleted = {item.memory_key for item in memories} - {item.memory_key for item in after}
-        for memory in memories:  # nothing ends but what the new fact says is over
+        for memory in memories:  # only what the new fact contradicts is ended
             assert memory.memory_key not in deleted or ends(new_fact, sign(memory))
         if new_fact.field in load_table("shared").words("single_value_slots"):
             assert decide([new_fact], after)[0].event == "NONE"

@@ -53,16 +53,16 @@ async def test_facts_of_single_messages() -> None:
 
 
 async def test_messages_without_facts() -> None:
-    async def check(why: str) -> None:
-        for message in NO_FACTS[why]:
+    async def check(reason: str) -> None:
+        for message in NO_FACTS[reason]:
             assert (await extract([message])).facts == (), message.text
-        assert (await extract(NO_FACTS[why])).facts == ()
+        assert (await extract(NO_FACTS[reason])).facts == ()
 
     await check_each_async(NO_FACTS, check)
 
 
 async def test_missed_facts_are_still_missed() -> None:
-    """A case that the rules find by now belongs to the conversations."""
+    """Move a case to the conversations once the rules find it."""
 
     async def check(case: tuple[str, str]) -> None:
         text, word = case
@@ -173,21 +173,21 @@ async def test_correction_has_both_messages_as_sources() -> None:
 
 
 async def test_valid_from_of_facts() -> None:
-    moved = await extract_one("I moved to Lisbon last week.")
-    assert moved.valid_from == datetime(2026, 3, 2, tzinfo=UTC)
+    fact = await extract_one("I moved to Lisbon last week.")
+    assert fact.valid_from == datetime(2026, 3, 2, tzinfo=UTC)
     assert (await extract_one("I live in Lisbon.")).valid_from == NOW
     plan = await extract_one("I'm flying to Tokyo next Friday.")
-    assert plan.valid_from == NOW  # it is planned now, whenever it will be
+    assert plan.valid_from == NOW  # the plan is valid now, whatever its date
     assert (await extract_one("我上个月搬到深圳了。")).valid_from == datetime(
         2026, 2, 1, tzinfo=UTC
     )
 
 
 async def test_dates_are_relative_to_message_time_and_zone() -> None:
-    late = datetime(2026, 3, 10, 23, 30, tzinfo=UTC)
-    messages = [Utterance("m", None, Role.USER, "I bought a bike today.", late)]
-    there = await EXTRACTOR.facts(messages, now=NOW, zone=ZoneInfo("Asia/Shanghai"))
-    assert there.facts[0].text == "User bought a bike on 2026-03-11."
+    sent_at = datetime(2026, 3, 10, 23, 30, tzinfo=UTC)
+    messages = [Utterance("m", None, Role.USER, "I bought a bike today.", sent_at)]
+    in_shanghai = await EXTRACTOR.facts(messages, now=NOW, zone=ZoneInfo("Asia/Shanghai"))
+    assert in_shanghai.facts[0].text == "User bought a bike on 2026-03-11."
     unknown = [Utterance("m", None, Role.USER, "I bought a bike today.")]
     assert (await extract(unknown)).facts[0].text == "User bought a bike on 2026-03-10."
 
@@ -219,8 +219,8 @@ async def test_context_resolves_answers_and_gives_no_facts() -> None:
     assert [fact.text for fact in (await extract(parse_turns("Rome"), context)).facts] == [
         "User lives in Rome."
     ]
-    moved = await extract(parse_turns("Actually, it's Monday."), context[:1])
-    assert [fact.text for fact in moved.facts] == ["User's exam is on 2026-03-16."]
+    corrected = await extract(parse_turns("Actually, it's Monday."), context[:1])
+    assert [fact.text for fact in corrected.facts] == ["User's exam is on 2026-03-16."]
 
 
 async def test_rules_ignore_prompt() -> None:

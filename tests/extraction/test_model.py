@@ -19,10 +19,10 @@ from .transcripts import NOW, parse_turns
 
 
 async def facts(
-    step: Any, messages: Sequence[Utterance], **more: Any
+    step: Any, messages: Sequence[Utterance], **options: Any
 ) -> tuple[list[tuple[str, str]], ScriptedClient]:
     client = ScriptedClient([step])
-    result = await ModelExtractor(client).facts(messages, now=NOW, zone=UTC, **more)
+    result = await ModelExtractor(client).facts(messages, now=NOW, zone=UTC, **options)
     assert (result.by, result.problem) == ("model", "")
     return [(fact.subject, fact.text) for fact in result.facts], client
 

@@ -1,4 +1,4 @@
-"""Decisions, relations and summaries by a model: followed as far as they can be."""
+"""Decisions, relations and summaries by a model, and the rules that check them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +17,9 @@ async def decide(
     verdicts: list[dict[str, Any]], *new_facts: Fact, known: Sequence[Known] = (PARIS,)
 ) -> list[Decision]:
     client = ScriptedClient([answer(decisions=verdicts)])
-    decided = await ModelExtractor(client).decide(new_facts, known)
-    assert decided.by == "model"
-    return list(decided.decisions)
+    result = await ModelExtractor(client).decide(new_facts, known)
+    assert result.by == "model"
+    return list(result.decisions)
 
 
 async def test_model_decisions_are_used() -> None:
@@ -37,11 +37,13 @@ async def test_only_retractions_delete() -> None:
     assert [(item.event, item.text) for item in await decide([delete], BERLIN)] == [
         ("UPDATE", BERLIN.text)
     ]
-    forget = Fact("User lives in France.", "user", RETRACTION, "home")
-    assert [(item.event, item.memory_key) for item in await decide([delete], forget)] == [
+    retraction = Fact("User lives in France.", "user", RETRACTION, "home")
+    assert [(item.event, item.memory_key) for item in await decide([delete], retraction)] == [
         ("DELETE", "k1")
     ]
-    assert [item.event for item in await decide([{"fact": 0, "event": "ADD"}], forget)] == ["NONE"]
+    assert [item.event for item in await decide([{"fact": 0, "event": "ADD"}], retraction)] == [
+        "NONE"
+    ]
 
 
 UNUSABLE: list[list[dict[str, Any]]] = [
@@ -64,9 +66,9 @@ async def test_invalid_verdicts_fall_back_to_rules() -> None:
 
 
 async def test_model_cannot_change_memory_of_another_subject() -> None:
-    theirs = Known("k1", "Ann lives in Paris.", "Ann", "home", "user_profile")
+    memory = Known("k1", "Ann lives in Paris.", "Ann", "home", "user_profile")
     update = {"fact": 0, "event": "UPDATE", "known": 1}
-    assert [item.event for item in await decide([update], BERLIN, known=[theirs])] == ["ADD"]
+    assert [item.event for item in await decide([update], BERLIN, known=[memory])] == ["ADD"]
 
 
 async def test_memory_is_superseded_once() -> None:
@@ -82,17 +84,19 @@ async def test_memory_is_superseded_once() -> None:
 
 async def test_model_is_not_asked_about_certain_decisions() -> None:
     extractor = ModelExtractor(ScriptedClient([]))
-    same = Fact(PARIS.text, field="home", memory_type="user_profile")
+    repeated = Fact(PARIS.text, field="home", memory_type="user_profile")
     assert (await extractor.decide([], [PARIS])).decisions == ()
-    assert [item.event for item in (await extractor.decide([same], [PARIS])).decisions] == ["NONE"]
+    assert [item.event for item in (await extractor.decide([repeated], [PARIS])).decisions] == [
+        "NONE"
+    ]
     assert [item.event for item in (await extractor.decide([TEA], [])).decisions] == ["ADD"]
 
 
 async def test_unusable_decisions_fall_back_to_rules() -> None:
     client = ScriptedClient([say("hm"), say("hm")])
-    decided = await ModelExtractor(client).decide([BERLIN], [PARIS])
-    assert (decided.by, [item.event for item in decided.decisions]) == ("rules", ["UPDATE"])
-    assert "not JSON" in decided.problem
+    result = await ModelExtractor(client).decide([BERLIN], [PARIS])
+    assert (result.by, [item.event for item in result.decisions]) == ("rules", ["UPDATE"])
+    assert "not JSON" in result.problem
 
 
 async def test_model_relations_need_both_names_in_messages() -> None:

@@ -27,13 +27,13 @@ async def test_offline_client_gives_results_of_rules() -> None:
         extractor, rules = ModelExtractor(offline_client()), RuleExtractor()
         result = await extractor.facts(messages, now=NOW, zone=UTC)
         by_rules = await rules.facts(messages, now=NOW, zone=UTC)
-        assert result.by == "rules"  # no model was extractor, and the result does not claim one
+        assert result.by == "rules"  # the rules answered, so the result does not name a model
         assert [without_keywords(fact) for fact in result.facts] == [
             without_keywords(fact) for fact in by_rules.facts
         ]
         known = [PARIS, Known("k2", "用户住在北京。", "user", "home", "user_profile")]
-        decided = await extractor.decide(by_rules.facts, known)
-        assert [(item.event, item.memory_key) for item in decided.decisions] == [
+        decisions = await extractor.decide(by_rules.facts, known)
+        assert [(item.event, item.memory_key) for item in decisions.decisions] == [
             (item.event, item.memory_key)
             for item in (await rules.decide(by_rules.facts, known)).decisions
         ]

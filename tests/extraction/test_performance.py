@@ -1,4 +1,4 @@
-"""Cost of the rules: it grows linearly with the conversation, whatever the text is."""
+"""Cost of the rules: linear in the length of the conversation, for any text."""
 
 import re
 import time
@@ -31,8 +31,8 @@ ENGLISH = ["my ", "a, and I ", "<a>", "<a1>", '"', "“", "e.g. ", "really ", "I
 CHINESE = ["我们的", "，我住在", "上周", "每", "和", "应该是", "我住在北京。"]
 
 
-def read(messages: Sequence[Utterance]) -> None:
-    """Extract facts; nothing in it waits, so it is run without an event loop."""
+def extract(messages: Sequence[Utterance]) -> None:
+    """Extract facts without an event loop, because the rules never wait."""
     with pytest.raises(StopIteration):
         RuleExtractor().facts(messages, now=NOW, zone=UTC).send(None)
 
@@ -42,11 +42,11 @@ def repeat(part: str, size: int) -> list[Utterance]:
 
 
 def seconds(messages: Sequence[Utterance]) -> float:
-    """Return the processor time of one reading, the best of two."""
+    """Return the processor time of one extraction, the better of two."""
     times = []
     for _ in range(2):
         start = time.process_time()
-        read(messages)
+        extract(messages)
         times.append(time.process_time() - start)
     return min(times)
 
@@ -54,12 +54,12 @@ def seconds(messages: Sequence[Utterance]) -> float:
 @cache
 def baseline() -> float:
     """Return the time of an ordinary message, below which measurements are noise."""
-    read(MESSAGES[:10])
+    extract(MESSAGES[:10])
     return seconds(MESSAGES[:5])
 
 
 def check_sentence_growth(part: str) -> None:
-    """Lengthen the text by half up to a sentence: exponential growth fails early."""
+    """Grow the text by half up to a sentence, so that exponential growth fails early."""
     size, previous = 10.0, baseline()
     while size <= MAX_SENTENCE:
         current = seconds(repeat(part, int(size)))
@@ -68,14 +68,14 @@ def check_sentence_growth(part: str) -> None:
 
 
 def check_message_growth(part: str) -> None:
-    """Read eight times as much: linear work takes 8 times as long, quadratic work 64 times."""
+    """Extract from eight times the text: linear work takes 8 times as long, quadratic 64."""
     check_sentence_growth(part)
     small = max(seconds(repeat(part, MAX_MESSAGE // 16)), baseline())
     assert seconds(repeat(part, MAX_MESSAGE // 2)) < 28 * small
 
 
 def table_words() -> list[str]:
-    """Return every word that a pattern of the tables may begin or go on with."""
+    """Return every word that can start or continue a pattern of the tables."""
     tables = files("memrecall.extraction.rules") / "tables"
     texts = [file.read_text("utf-8") for folder in tables.iterdir() for file in folder.iterdir()]
     return sorted({word for text in texts for word in re.findall(r"[a-z]+|[\u4e00-\u9fff]+", text)})
@@ -100,26 +100,26 @@ def test_every_repeated_table_word_takes_bounded_time() -> None:
 
 
 def test_calls_grow_linearly_with_messages() -> None:
-    read(MESSAGES[:10])  # dictionaries load once
-    few = count_calls(lambda: read(MESSAGES[:50]))
-    many = count_calls(lambda: read(MESSAGES[:200]))
-    assert many < 4.4 * few
-    assert many / 200 < 1_500
+    extract(MESSAGES[:10])  # dictionaries load once
+    small = count_calls(lambda: extract(MESSAGES[:50]))
+    large = count_calls(lambda: extract(MESSAGES[:200]))
+    assert large < 4.4 * small
+    assert large / 200 < 1_500
 
 
 def test_calls_grow_linearly_with_text() -> None:
     def check(part: str) -> None:
-        read(repeat(part, 100))
-        few = count_calls(lambda: read(repeat(part, 1_500)))
-        assert count_calls(lambda: read(repeat(part, 6_000))) < 4.4 * few
+        extract(repeat(part, 100))
+        small = count_calls(lambda: extract(repeat(part, 1_500)))
+        assert count_calls(lambda: extract(repeat(part, 6_000))) < 4.4 * small
 
     check_each([*ENGLISH[:6], *CHINESE[:3]], check)
 
 
 def test_text_beyond_limit_is_ignored() -> None:
     def check(part: str) -> None:
-        some = count_calls(lambda: read(repeat(part, MAX_MESSAGE)))
-        assert count_calls(lambda: read(repeat(part, 20 * MAX_MESSAGE))) < 1.1 * some
+        at_limit = count_calls(lambda: extract(repeat(part, MAX_MESSAGE)))
+        assert count_calls(lambda: extract(repeat(part, 20 * MAX_MESSAGE))) < 1.1 * at_limit
 
     check_each(["我", '"', "x"], check)
 

@@ -140,8 +140,8 @@ async def test_former_relations_are_ended() -> None:
         ("Oracle", True),
         ("长沙", True),
     ]
-    again = await relate("I work at Oracle.", "I no longer work at Oracle.")
-    assert [item.ended for item in again.relations] == [True]
+    repeated = await relate("I work at Oracle.", "I no longer work at Oracle.")
+    assert [item.ended for item in repeated.relations] == [True]
 
 
 async def test_repeated_relation_has_all_sources() -> None:

@@ -16,8 +16,8 @@ def parse_turns(*turns: str, at: datetime = NOW) -> list[Utterance]:
     messages = []
     for number, turn in enumerate(turns):
         before, bar, text = turn.partition("| ")
-        who = before if bar else "user"
-        speaker = None if who == "user" or who in _ROLES else who
-        role = _ROLES.get(who, Role.USER)
+        name = before if bar else "user"
+        speaker = None if name == "user" or name in _ROLES else name
+        role = _ROLES.get(name, Role.USER)
         messages.append(Utterance(f"m{number}", speaker, role, text if bar else turn, at))
     return messages
