@@ -18,12 +18,12 @@ class SampleEmbedder:
     """An embedder that counts letters."""
 
     def __init__(self, size: int) -> None:
-        self.model = f"sample-{size}"  # stored with the vectors: it changes when they would
+        self.model = f"sample-{size}"  # stored with the vectors, so it must change when they do
         self.dimensions = size
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        counted = [[1.0 + text.count(c) for c in "etaoin"[: self.dimensions]] for text in texts]
-        matrix = np.array(counted, dtype=np.float32).reshape(len(texts), self.dimensions)
+        counts = [[1.0 + text.count(c) for c in "etaoin"[: self.dimensions]] for text in texts]
+        matrix = np.array(counts, dtype=np.float32).reshape(len(texts), self.dimensions)
         unit: Vectors = (matrix / np.linalg.norm(matrix, axis=1, keepdims=True)).astype(np.float32)
         return unit
 
@@ -46,7 +46,7 @@ def make_model(argument: str, settings: Settings) -> SampleModel:
 
 
 class SampleGraphs(StoreGraphs):
-    """The store's own tables; calls are counted."""
+    """The graph of the store, with counted calls."""
 
     def for_scope(self, scope: Scope) -> ScopedGraph:
         calls["graph"] += 1
@@ -75,11 +75,11 @@ class SampleVectors:
     async def take(self, user_id: str, history: str, through: int, rows: Sequence[Any]) -> None:
         if self._marks.get(user_id, (history,))[0] != history:
             del self._rows[user_id]
-        stored = self._rows.setdefault(user_id, {})
+        user_rows = self._rows.setdefault(user_id, {})
         for row in rows:
             vector = np.frombuffer(row.vector, dtype=np.float16).astype(np.float32)
-            stored[row.kind, row.key] = (row.change_no, vector)
-        size = len(next(iter(stored.values()))[1]) if stored else 0
+            user_rows[row.kind, row.key] = (row.change_no, vector)
+        size = len(next(iter(user_rows.values()))[1]) if user_rows else 0
         self._marks[user_id] = (history, through, size)
 
     async def products(
@@ -105,7 +105,7 @@ def make_vectors(argument: str, store: Store) -> SampleVectors:
 
 
 class SampleReranker:
-    """Prefers texts that contain one word."""
+    """A reranker that prefers texts with one word."""
 
     def __init__(self, word: str) -> None:
         self._word = word

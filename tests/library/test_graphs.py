@@ -49,7 +49,7 @@ def to_triples(relations: list[tuple[str, str, Any]]) -> list[tuple[str, str, st
     return [(r.source, r.relationship, r.destination) for _, _, r in relations]
 
 
-async def around(graphs: GraphDB, name: str, scope: Scope = ANN, **options: Any) -> Any:
+async def relations_around(graphs: GraphDB, name: str, scope: Scope = ANN, **options: Any) -> Any:
     graph = graphs.for_scope(scope)
     ids = [entity.entity_id for entity in await graph.entities([name])]
     return to_triples(await graph.around(ids, **options))
@@ -68,14 +68,14 @@ class TestScopedGraph:
         ((source, _, relation),) = await graph.around([li.entity_id])
         assert (source, relation.relation_id) == (li.entity_id, created)
         assert relation.source_message_ids == ("m1",)
-        assert await around(graphs, "北京大学") == [("李明", "studies_at", "北京大学")]
-        assert await around(graphs, "李明", BEN) == []
+        assert await relations_around(graphs, "北京大学") == [("李明", "studies_at", "北京大学")]
+        assert await relations_around(graphs, "李明", BEN) == []
 
     async def test_names_are_compared_without_case_width_and_spaces(self, graphs: GraphDB) -> None:
         graph = graphs.for_scope(ANN)
         await graph.add({}, [NewRelation("Ann  Lee", "works_at", "ACME")])
         await graph.add({}, [NewRelation("ann lee", "works_at", "Ａcme")])
-        assert len(await around(graphs, "ANN LEE")) == 1
+        assert len(await relations_around(graphs, "ANN LEE")) == 1
         assert {e.name for e in await graph.page(limit=10)} == {"Ann  Lee", "ACME"}
 
     async def test_around_returns_relations_valid_at_a_time(self, graphs: GraphDB) -> None:
@@ -84,9 +84,11 @@ class TestScopedGraph:
         await graph.add({}, [NewRelation("Ann", "works_at", "ACME", (), year[2020])])
         await graph.add({}, [NewRelation("Ann", "works_at", "ACME", (), year[2024], ended=True)])
         await graph.add({}, [NewRelation("Ann", "works_at", "Initech", (), year[2024])])
-        assert await around(graphs, "Ann") == [("Ann", "works_at", "Initech")]
-        assert await around(graphs, "Ann", as_of=year[2022]) == [("Ann", "works_at", "ACME")]
-        assert await around(graphs, "Ann", as_of=year[2019]) == []
+        assert await relations_around(graphs, "Ann") == [("Ann", "works_at", "Initech")]
+        assert await relations_around(graphs, "Ann", as_of=year[2022]) == [
+            ("Ann", "works_at", "ACME")
+        ]
+        assert await relations_around(graphs, "Ann", as_of=year[2019]) == []
 
     async def test_merge_moves_relations_and_aliases(self, graphs: GraphDB) -> None:
         graph = graphs.for_scope(ANN)
@@ -95,7 +97,7 @@ class TestScopedGraph:
         await graph.merge("Robert", "Bob")
         await graph.merge("robert", "BOB")  # merged already
         expected = [("Robert", "lives_in", "Oslo"), ("ACME", "employs", "Robert")]
-        assert sorted(await around(graphs, "bob")) == sorted(expected)
+        assert sorted(await relations_around(graphs, "bob")) == sorted(expected)
         (robert,) = await graph.entities(["bob"])
         assert robert.aliases == ("Bob", "Robert")
         assert len(await graph.page(limit=10)) == 5
@@ -106,13 +108,15 @@ class TestScopedGraph:
         for agent in ("a1", "a2"):
             graph = graphs.for_scope(Scope("ann", agent))
             await graph.add({}, [NewRelation("Ann", "knows", f"friend of {agent}")])
-        assert await around(graphs, "Ann", Scope("ann", "a1")) == [("Ann", "knows", "friend of a1")]
-        assert len(await around(graphs, "Ann")) == 2
-        assert len(await around(graphs, "Ann", limit=1)) == 1
+        assert await relations_around(graphs, "Ann", Scope("ann", "a1")) == [
+            ("Ann", "knows", "friend of a1")
+        ]
+        assert len(await relations_around(graphs, "Ann")) == 2
+        assert len(await relations_around(graphs, "Ann", limit=1)) == 1
         whole = graphs.for_scope(ANN)
         first = await whole.page(limit=3)
-        rest = await whole.page(limit=3, after=first[-1].entity_id)
-        assert (len(first), len(rest)) == (3, 1)
+        second = await whole.page(limit=3, after=first[-1].entity_id)
+        assert (len(first), len(second)) == (3, 1)
         assert len(await graphs.for_scope(Scope("ann", "a2")).page(limit=10)) == 2
 
     async def test_invalid_entity_name_is_refused(self, graphs: GraphDB) -> None:
@@ -131,7 +135,7 @@ class TestScopedGraph:
         name = "x'}) DETACH DELETE (n) //"
         graph = graphs.for_scope(ANN)
         await graph.add({name: "DROP TABLE Entity"}, [NewRelation(name, "is' OR 1=1", '"$x')])
-        assert await around(graphs, name) == [(name, "is' OR 1=1", '"$x')]
+        assert await relations_around(graphs, name) == [(name, "is' OR 1=1", '"$x')]
         assert await graph.entities(["' OR 1=1"]) == []
 
 
@@ -141,7 +145,7 @@ def files_with(word: str, folder: Path) -> list[Path]:
     return [path for path in files if word.encode() in path.read_bytes()]
 
 
-def settings_of(location: str, engine: str, folder: Path) -> Settings:
+def make_settings(location: str, engine: str, folder: Path) -> Settings:
     spec = f"ladybug:{folder / 'graphs'}" if engine == "ladybug" else ""
     return Settings(db=location, embedder="hash", snapshots=False, graph_db=spec)
 
@@ -151,13 +155,13 @@ class TestMemoryWithGraph:
         self, databases: Databases, engine: str, tmp_path: Path
     ) -> None:
         canary = "zqcanaryzq"
-        first = settings_of(databases.fresh(migrated=engine == "postgresql"), engine, tmp_path)
-        second = settings_of(databases.fresh(migrated=engine == "postgresql"), engine, tmp_path)
+        first = make_settings(databases.fresh(migrated=engine == "postgresql"), engine, tmp_path)
+        second = make_settings(databases.fresh(migrated=engine == "postgresql"), engine, tmp_path)
         async with AsyncMemory(settings=first, extractor=WordExtractor()) as memory:
             await memory.add(f"Ann works_at {canary} {canary} based_in Oslo", "ann", session_id="s")
             await memory.merge_entities(canary, f"{canary} Ltd", "ann")
-            (way,) = (await memory.graph("Ann", "ann", to="Oslo"))["paths"]
-            assert len(way) == 2
+            (path,) = (await memory.graph("Ann", "ann", to="Oslo"))["paths"]
+            assert len(path) == 2
             lines = [line async for line in memory.export("ann")]
             tables = [line.partition('"table": "')[2].partition('"')[0] for line in lines]
             assert {"entities", "aliases", "relations"} <= set(tables)
@@ -175,12 +179,14 @@ class TestMemoryWithGraph:
             assert (await memory.graph(user_id="ann"))["entities"] == []
         if engine != "postgresql":
             expected = {Path(second.db).name} if engine == "sqlite" else {second.db, "graph"}
-            assert len(files_with(canary, tmp_path)) == len(expected)  # the other database's alone
+            assert len(files_with(canary, tmp_path)) == len(
+                expected
+            )  # only the other database's files
 
     async def test_erase_session_keeps_relations_of_other_sessions(
         self, location: str, engine: str, tmp_path: Path
     ) -> None:
-        settings = settings_of(location, engine, tmp_path)
+        settings = make_settings(location, engine, tmp_path)
         async with AsyncMemory(settings=settings, extractor=WordExtractor()) as memory:
             await memory.add("Ann works_at ACME", "ann", session_id="s1")
             await memory.add("Ann lives_in Oslo", "ann", session_id="s2")
@@ -203,7 +209,7 @@ STEP = st.one_of(
 
 @pytest.fixture
 async def databases_side_by_side(tmp_path: Path) -> AsyncIterator[list[GraphDB]]:
-    """A store's tables and Ladybug, side by side."""
+    """The graphs of a store and of Ladybug, for the same writes."""
     async with await Store.open(str(tmp_path / "a.db"), durability="normal") as store:
         ladybug = LadybugGraphs(tmp_path / "graphs", "d")
         yield [StoreGraphs(store.database), ladybug]
@@ -219,17 +225,17 @@ async def test_ladybug_agrees_with_the_store(
     scope = Scope(new_id("user"))
     for database in databases_side_by_side:
         graph = database.for_scope(scope)
-        for verb, *rest in steps:
+        for verb, *arguments in steps:
             if verb == "merge":
-                await graph.merge(rest[0], rest[1])
+                await graph.merge(arguments[0], arguments[1])
             else:
-                source, kind, destination, ended = rest
+                source, kind, destination, ended = arguments
                 await graph.add({}, [NewRelation(source, kind, destination, ended=ended)])
-    contents = [await content_of(database, scope) for database in databases_side_by_side]
+    contents = [await read_content(database, scope) for database in databases_side_by_side]
     assert contents[0] == contents[1]
 
 
-async def content_of(database: GraphDB, scope: Scope) -> Any:
+async def read_content(database: GraphDB, scope: Scope) -> Any:
     graph = database.for_scope(scope)
     entities = await graph.page(limit=100)
     relations = await graph.around([entity.entity_id for entity in entities])
@@ -238,7 +244,7 @@ async def content_of(database: GraphDB, scope: Scope) -> Any:
 
 
 async def test_invalid_graph_db_setting_is_refused(tmp_path: Path) -> None:
-    for wrong in ("nowhere", "ladybug", "ladybug:"):
-        settings = Settings(db=str(tmp_path / "a.db"), embedder="hash", graph_db=wrong)
+    for value in ("nowhere", "ladybug", "ladybug:"):
+        settings = Settings(db=str(tmp_path / "a.db"), embedder="hash", graph_db=value)
         with pytest.raises(InvalidArgument):
             await Library.open(settings)

@@ -34,41 +34,44 @@ def make_messages(count: int, start: int = 0) -> list[NewMessage]:
 
 @pytest.fixture
 def engine() -> str:
-    """The only database that has pgvector."""
+    """PostgreSQL, the only engine with pgvector."""
     return "postgresql"
 
 
-def settings_of(location: str, folder: Path, **values: Any) -> Settings:
+def make_settings(location: str, folder: Path, **values: Any) -> Settings:
     defaults = {"embedder": "hash", "cache_dir": str(folder), "vector_db_rows": 5}
     return Settings(db=location, **{**defaults, **values})
 
 
 @pytest.fixture
-async def in_memory(location: str, tmp_path: Path) -> AsyncIterator[Library]:
+async def memory_library(location: str, tmp_path: Path) -> AsyncIterator[Library]:
     """A library with vectors in memory, the default."""
-    async with await Library.open(settings_of(location, tmp_path / "in_memory")) as library:
+    async with await Library.open(make_settings(location, tmp_path / "in_memory")) as library:
         yield library
 
 
 @pytest.fixture
-async def in_pgvector(location: str, tmp_path: Path) -> AsyncIterator[Library]:
-    """The same database, with all but the smallest users' vectors in pgvector."""
-    settings = settings_of(location, tmp_path / "in_pgvector", vector_db="pgvector")
+async def pgvector_library(location: str, tmp_path: Path) -> AsyncIterator[Library]:
+    """A library on the same database, with the vectors of all but small users in pgvector."""
+    settings = make_settings(location, tmp_path / "in_pgvector", vector_db="pgvector")
     async with await Library.open(settings) as library:
         yield library
 
 
-async def assert_same(in_memory: Library, in_pgvector: Library) -> None:
+async def assert_same(memory_library: Library, pgvector_library: Library) -> None:
     """Assert that both libraries return the same results for every query."""
     for query in QUERIES:
         for mode in ("hybrid", "semantic", "keyword"):
             request = SearchRequest(query, mode=mode, limit=20)
-            results = [await library.search(ANN, request) for library in (in_memory, in_pgvector)]
+            results = [
+                await library.search(ANN, request) for library in (memory_library, pgvector_library)
+            ]
             hits = [[(hit.key, hit.score) for hit in page.results] for page in results]
             assert hits[0] == hits[1], (query, mode)
         closest = SemanticQuery(query, top_k=10)
         pages = [
-            await library.nearest_messages(ANN, closest) for library in (in_memory, in_pgvector)
+            await library.nearest_messages(ANN, closest)
+            for library in (memory_library, pgvector_library)
         ]
         scores = [{item.message.message_id: item.score for item in page.items} for page in pages]
         assert scores[0] == pytest.approx(scores[1], abs=2e-3)
@@ -80,107 +83,107 @@ async def count_rows(library: Library, table: Any) -> int:
 
 
 async def test_search_agrees_with_search_in_memory(
-    in_memory: Library, in_pgvector: Library
+    memory_library: Library, pgvector_library: Library
 ) -> None:
-    await in_memory.add_messages(ANN, make_messages(60))
+    await memory_library.add_messages(ANN, make_messages(60))
     memories = [
         NewMemory(content="Ann likes jazz", memory_key="jazz"),
         NewMemory(content="散步很好"),
     ]
-    await in_memory.add_memories(ANN, memories, origin=Origin.USER, actor="test")
-    await in_memory.vectors.settle()
-    await assert_same(in_memory, in_pgvector)
-    feed = in_pgvector.store.feed("ann")
+    await memory_library.add_memories(ANN, memories, origin=Origin.USER, actor="test")
+    await memory_library.vectors.settle()
+    await assert_same(memory_library, pgvector_library)
+    feed = pgvector_library.store.feed("ann")
     version = await feed.version()
     assert version is not None
-    async with in_pgvector.cache.open(feed, version) as columns:
+    async with pgvector_library.cache.open(feed, version) as columns:
         assert columns is not None
         assert isinstance(columns.vectors, ExternalUserVectors)
-    assert await count_rows(in_pgvector, far_vectors) == 62
+    assert await count_rows(pgvector_library, far_vectors) == 62
 
-    await in_pgvector.add_messages(ANN, make_messages(20, 60))
-    await in_memory.store.changes(ANN).delete(["jazz"], actor="test")
-    await in_pgvector.vectors.settle()
-    await assert_same(in_memory, in_pgvector)
-    await in_memory.store.changes(ANN).undo("jazz", actor="test")
-    await in_memory.store.changes(ANN).update("jazz", {"content": "咖啡"}, actor="test")
-    await in_memory.vectors.embed_pending(["ann"])
-    await assert_same(in_memory, in_pgvector)
+    await pgvector_library.add_messages(ANN, make_messages(20, 60))
+    await memory_library.store.changes(ANN).delete(["jazz"], actor="test")
+    await pgvector_library.vectors.settle()
+    await assert_same(memory_library, pgvector_library)
+    await memory_library.store.changes(ANN).undo("jazz", actor="test")
+    await memory_library.store.changes(ANN).update("jazz", {"content": "咖啡"}, actor="test")
+    await memory_library.vectors.embed_pending(["ann"])
+    await assert_same(memory_library, pgvector_library)
 
 
 async def test_growing_user_is_copied_and_another_process_continues(
-    in_memory: Library, in_pgvector: Library, location: str, tmp_path: Path
+    memory_library: Library, pgvector_library: Library, location: str, tmp_path: Path
 ) -> None:
-    await in_pgvector.add_messages(ANN, make_messages(4))
-    await in_pgvector.vectors.settle()
-    await assert_same(in_memory, in_pgvector)
-    assert await count_rows(in_pgvector, far_vectors) == 0  # too few to be copied
-    await in_pgvector.add_messages(ANN, make_messages(600, 4))
-    await in_pgvector.vectors.settle()
-    await assert_same(in_memory, in_pgvector)
-    assert await count_rows(in_pgvector, far_vectors) == 604
+    await pgvector_library.add_messages(ANN, make_messages(4))
+    await pgvector_library.vectors.settle()
+    await assert_same(memory_library, pgvector_library)
+    assert await count_rows(pgvector_library, far_vectors) == 0  # too few rows to copy
+    await pgvector_library.add_messages(ANN, make_messages(600, 4))
+    await pgvector_library.vectors.settle()
+    await assert_same(memory_library, pgvector_library)
+    assert await count_rows(pgvector_library, far_vectors) == 604
 
-    settings = settings_of(location, tmp_path / "in_pgvector", vector_db="pgvector")
-    async with await Library.open(settings) as later:  # uses the snapshot of the first
-        await assert_same(in_memory, later)
-    settings = settings_of(location, tmp_path / "in_pgvector")
+    settings = make_settings(location, tmp_path / "in_pgvector", vector_db="pgvector")
+    async with await Library.open(settings) as later:  # uses the snapshot of the first library
+        await assert_same(memory_library, later)
+    settings = make_settings(location, tmp_path / "in_pgvector")
     async with await Library.open(settings) as plain:  # ignores that snapshot
-        await assert_same(in_memory, plain)
+        await assert_same(memory_library, plain)
 
 
 async def test_erased_session_replaces_the_copied_vectors(
-    in_memory: Library, in_pgvector: Library
+    memory_library: Library, pgvector_library: Library
 ) -> None:
-    await in_memory.add_messages(Scope("ann", session_id="s1"), make_messages(10))
-    await in_memory.add_messages(Scope("ann", session_id="s2"), make_messages(10, 10))
-    await in_memory.vectors.settle()
-    await assert_same(in_memory, in_pgvector)
-    await in_memory.erase_session("ann", "s1")  # by a process without pgvector
-    in_memory.cache.forget("ann")
-    await assert_same(in_memory, in_pgvector)
-    assert await count_rows(in_pgvector, far_vectors) == 10
+    await memory_library.add_messages(Scope("ann", session_id="s1"), make_messages(10))
+    await memory_library.add_messages(Scope("ann", session_id="s2"), make_messages(10, 10))
+    await memory_library.vectors.settle()
+    await assert_same(memory_library, pgvector_library)
+    await memory_library.erase_session("ann", "s1")  # by a process without pgvector
+    memory_library.cache.forget("ann")
+    await assert_same(memory_library, pgvector_library)
+    assert await count_rows(pgvector_library, far_vectors) == 10
 
 
-async def test_erase_user_removes_their_vectors(in_pgvector: Library) -> None:
+async def test_erase_user_removes_their_vectors(pgvector_library: Library) -> None:
     for scope in (ANN, Scope("ben")):
-        await in_pgvector.add_messages(scope, make_messages(10))
-    await in_pgvector.vectors.settle()
+        await pgvector_library.add_messages(scope, make_messages(10))
+    await pgvector_library.vectors.settle()
     for scope in (ANN, Scope("ben")):
-        await in_pgvector.search(scope, SearchRequest("tea"))
+        await pgvector_library.search(scope, SearchRequest("tea"))
     assert (
-        await count_rows(in_pgvector, far_vectors),
-        await count_rows(in_pgvector, far_marks),
+        await count_rows(pgvector_library, far_vectors),
+        await count_rows(pgvector_library, far_marks),
     ) == (20, 2)
-    await in_pgvector.erase_user("ann")
+    await pgvector_library.erase_user("ann")
     assert (
-        await count_rows(in_pgvector, far_vectors),
-        await count_rows(in_pgvector, far_marks),
+        await count_rows(pgvector_library, far_vectors),
+        await count_rows(pgvector_library, far_marks),
     ) == (10, 1)
 
 
 async def test_purge_removes_the_vector(location: str, tmp_path: Path) -> None:
-    settings = settings_of(location, tmp_path, vector_db="pgvector", vector_db_rows=1)
+    settings = make_settings(location, tmp_path, vector_db="pgvector", vector_db_rows=1)
     async with AsyncMemory(settings=settings, user_id="ann") as memory:
-        added = [await memory.add(f"thing {n}", infer=False) for n in range(4)]
+        results = [await memory.add(f"thing {n}", infer=False) for n in range(4)]
         await memory.search("thing")
         library = (await memory._open()).library
         assert await count_rows(library, far_vectors) == 8
-        await memory.purge(added[0]["results"][0]["id"])
-        assert await count_rows(library, far_vectors) == 0  # made anew by the next search
+        await memory.purge(results[0]["results"][0]["id"])
+        assert await count_rows(library, far_vectors) == 0  # rebuilt by the next search
         assert len((await memory.search("thing"))["results"]) == 3
 
 
-async def test_query_vector_of_other_dimensions_is_refused(in_pgvector: Library) -> None:
-    await in_pgvector.add_messages(ANN, make_messages(10))
-    await in_pgvector.vectors.settle()
+async def test_query_vector_of_other_dimensions_is_refused(pgvector_library: Library) -> None:
+    await pgvector_library.add_messages(ANN, make_messages(10))
+    await pgvector_library.vectors.settle()
     with pytest.raises(InvalidArgument, match="numbers"):
-        await in_pgvector.nearest_messages(ANN, SemanticQuery(None, [1.0, 2.0], top_k=3))
+        await pgvector_library.nearest_messages(ANN, SemanticQuery(None, [1.0, 2.0], top_k=3))
 
 
 async def test_invalid_vector_db_setting_is_refused(tmp_path: Path) -> None:
-    settings = settings_of(str(tmp_path / "a.db"), tmp_path, vector_db="pgvector")
+    settings = make_settings(str(tmp_path / "a.db"), tmp_path, vector_db="pgvector")
     with pytest.raises(InvalidArgument, match="PostgreSQL"):
         await Library.open(settings)
-    unknown = settings_of(str(tmp_path / "a.db"), tmp_path, vector_db="nowhere")
+    unknown = make_settings(str(tmp_path / "a.db"), tmp_path, vector_db="nowhere")
     with pytest.raises(InvalidArgument, match="nowhere"):
         await Library.open(unknown)

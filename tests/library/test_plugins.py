@@ -44,15 +44,15 @@ sample = sample_plugin:make_reranker
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The sample package, installed."""
-    site = tmp_path / "site"
-    info = site / "sample_plugin-1.0.dist-info"
+    packages = tmp_path / "site"
+    info = packages / "sample_plugin-1.0.dist-info"
     info.mkdir(parents=True)
-    (site / "sample_plugin.py").write_text(SAMPLE.read_text("utf-8"), "utf-8")
+    (packages / "sample_plugin.py").write_text(SAMPLE.read_text("utf-8"), "utf-8")
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sample-plugin\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.syspath_prepend(str(packages))
     monkeypatch.delitem(sys.modules, "sample_plugin", raising=False)
-    return site
+    return packages
 
 
 @pytest.mark.usefixtures("installed")
@@ -98,15 +98,15 @@ class TestSamplePlugin:
         assert type(ordinary).__name__ == "ServerClient"
 
     def test_broken_plugin_is_named_in_the_error(self) -> None:
-        with pytest.raises(InvalidArgument, match="broken") as caught:
+        with pytest.raises(InvalidArgument, match="broken") as error_info:
             make_embedder("broken:x")
-        assert "sample_plugin:nothing_there" in caught.value.hint
+        assert "sample_plugin:nothing_there" in error_info.value.hint
 
     def test_hint_lists_installed_plugins(self) -> None:
-        with pytest.raises(InvalidArgument) as caught:
+        with pytest.raises(InvalidArgument) as error_info:
             make_embedder("nobody:x")
-        assert "local" in caught.value.hint
-        assert "sample" in caught.value.hint
+        assert "local" in error_info.value.hint
+        assert "sample" in error_info.value.hint
 
 
 @pytest.mark.concurrent
