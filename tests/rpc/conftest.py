@@ -34,8 +34,8 @@ def library_settings(location: str, tmp_path: Path) -> Settings:
 @pytest.fixture
 async def sqlite_library(tmp_path: Path) -> AsyncIterator[Library]:
     """A library on SQLite, for tests that do not depend on the engine."""
-    async with open_tools_library(str(tmp_path / "lite.db"), tmp_path) as opened:
-        yield opened
+    async with open_tools_library(str(tmp_path / "lite.db"), tmp_path) as library:
+        yield library
 
 
 @pytest.fixture

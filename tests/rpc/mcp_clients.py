@@ -13,7 +13,7 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
-# Nothing here is encrypted, and reading the certificates costs more than a request.
+# The tests use no TLS, and loading the certificates costs more than a request.
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 Mode = Literal["legacy", "auto", "2026-07-28"]
 ENVIRONMENT = {
@@ -56,7 +56,7 @@ async def call_tool(client: Client, tool: str, **arguments: Any) -> Any:
     (block,) = response.content
     assert block.type == "text"
     assert not response.is_error, block.text
-    if tool != "recall":  # its text is written for models
+    if tool != "recall":  # the text of recall is written for models
         assert json.loads(block.text) == response.structured_content
     return response.structured_content
 

@@ -30,10 +30,10 @@ async def dispatch(method: str, params: Params) -> Any:
     raise RpcError(Code.METHOD_NOT_FOUND)
 
 
-async def ask(data: bytes | str, limits: RpcLimits | None = None) -> Any:
-    """Return the parsed reply after checking it; NO_REPLY if there is none."""
-    sent = data.encode() if isinstance(data, str) else data
-    reply = await answer(sent, dispatch, lambda _error: "r_1", limits or RpcLimits())
+async def send_message(data: bytes | str, limits: RpcLimits | None = None) -> Any:
+    """Return the parsed and checked reply, or NO_REPLY."""
+    message_bytes = data.encode() if isinstance(data, str) else data
+    reply = await answer(message_bytes, dispatch, lambda _error: "r_1", limits or RpcLimits())
     if reply is None:
         return NO_REPLY
     assert b"\n" not in reply
@@ -45,7 +45,7 @@ async def ask(data: bytes | str, limits: RpcLimits | None = None) -> Any:
 
 
 def check_reply(item: Any) -> None:
-    """Check that an object is a response of the specification."""
+    """Check that an object is a valid JSON-RPC response."""
     assert item["jsonrpc"] == "2.0"
     assert "id" in item
     assert set(item) in ({"jsonrpc", "id", "result"}, {"jsonrpc", "id", "error"})
@@ -57,6 +57,6 @@ def check_reply(item: Any) -> None:
         assert error["code"] not in RESERVED or error["code"] in SPECIFIED
 
 
-def code(reply: Any) -> tuple[int, Any]:
+def error_code_and_id(reply: Any) -> tuple[int, Any]:
     """Return the code and the id of an error reply."""
     return reply["error"]["code"], reply["id"]

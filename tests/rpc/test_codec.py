@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memrecall.server.rpc.codec import Code
 
-from .rpc_helpers import NO_REPLY, RESERVED, SPECIFIED, ask
+from .rpc_helpers import NO_REPLY, RESERVED, SPECIFIED, send_message
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 VALUES = st.recursive(
@@ -31,18 +31,18 @@ CALLS = st.fixed_dictionaries(
 
 @given(st.binary(max_size=300))
 async def test_any_bytes_get_a_valid_reply(data: bytes) -> None:
-    await ask(data)
+    await send_message(data)
 
 
 @given(st.text(alphabet='{}[]":,0123456789eE+-.\\/ \tnulltruefalse"jsonrpcmethodid', max_size=200))
 async def test_json_like_text_gets_a_valid_reply(text: str) -> None:
-    await ask(text)
+    await send_message(text)
 
 
 @settings(max_examples=40)
 @given(CALLS | st.lists(CALLS | VALUES, max_size=5) | VALUES)
 async def test_any_json_gets_a_valid_reply(value: Any) -> None:
-    reply = await ask(json.dumps(value))
+    reply = await send_message(json.dumps(value))
     if isinstance(value, list) and value and reply is not NO_REPLY and isinstance(reply, list):
         assert len(reply) <= len(value)
 
@@ -52,17 +52,17 @@ async def test_any_json_gets_a_valid_reply(value: Any) -> None:
 async def test_damaged_message_gets_a_valid_reply(calls: list[Any], data: st.DataObject) -> None:
     whole = json.dumps(calls, ensure_ascii=False).encode(errors="surrogatepass")
     at = data.draw(st.integers(0, len(whole)))
-    await ask(whole[:at])
-    await ask(whole[:at] + data.draw(st.binary(max_size=3)) + whole[at + 1 :])
+    await send_message(whole[:at])
+    await send_message(whole[:at] + data.draw(st.binary(max_size=3)) + whole[at + 1 :])
 
 
 @given(st.integers() | st.text(), VALUES)
 async def test_valid_call_is_answered_with_its_id(given_id: Any, value: Any) -> None:
-    sent = json.dumps({"jsonrpc": "2.0", "method": "echo", "params": [value], "id": given_id})
-    reply = await ask(sent)
+    message = json.dumps({"jsonrpc": "2.0", "method": "echo", "params": [value], "id": given_id})
+    reply = await send_message(message)
     if "result" in reply:
         assert reply["id"] == given_id
-        assert reply["result"] == json.loads(sent)["params"]
+        assert reply["result"] == json.loads(message)["params"]
     else:  # NaN, infinities and lone surrogates are not JSON
         assert reply["error"]["code"] == Code.PARSE_ERROR
 

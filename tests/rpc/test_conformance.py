@@ -25,8 +25,8 @@ RUNS = [
 
 def node(folder: Path) -> str:
     """Return the path of a recent Node: the system's, or the one beside the suite."""
-    beside = sorted(folder.glob("node_modules/node-*/bin/node"))
-    for path in (shutil.which("node"), *map(str, beside)):
+    bundled = sorted(folder.glob("node_modules/node-*/bin/node"))
+    for path in (shutil.which("node"), *map(str, bundled)):
         if path is None:
             continue
         completed = subprocess.run([path, "--version"], capture_output=True, text=True, check=True)

@@ -32,7 +32,7 @@ PUBLIC_METHODS = {"memory_query", "memory_get_status", "memory_search"}
 FORBIDDEN = 1003
 
 
-async def ask(client: httpx.AsyncClient, method: str, params: Any) -> Any:
+async def call_method(client: httpx.AsyncClient, method: str, params: Any) -> Any:
     message = {"jsonrpc": "2.0", "method": method, "params": params, "id": 1}
     answer = await client.post("/rpc", json=message)
     assert answer.status_code == 200, answer.text
@@ -40,11 +40,11 @@ async def ask(client: httpx.AsyncClient, method: str, params: Any) -> Any:
     return answer.json()
 
 
-async def refused_methods(client: httpx.AsyncClient) -> set[str]:
+async def forbidden_methods(client: httpx.AsyncClient) -> set[str]:
     """Return the methods that a key may not call."""
     methods = set()
     for method, params in CALLS.items():
-        reply = await ask(client, method, params)
+        reply = await call_method(client, method, params)
         if reply.get("error", {}).get("code") == FORBIDDEN:
             methods.add(method)
     return methods
@@ -55,33 +55,35 @@ async def test_methods_require_permissions_of_the_key(library: Library) -> None:
     writing = {"memory_add", "memory_delete"}
     async with serve_in_process(library) as service:
         ann = await service.client_with_key("ann")
-        assert await refused_methods(ann) == set(tools_for(Interface.RPC)) - PUBLIC_METHODS
-        assert await refused_methods(await service.client_with_key(permissions=KNOWLEDGE)) == (
+        assert await forbidden_methods(ann) == set(tools_for(Interface.RPC)) - PUBLIC_METHODS
+        assert await forbidden_methods(await service.client_with_key(permissions=KNOWLEDGE)) == (
             set(tools_for(Interface.RPC)) - PUBLIC_METHODS - writing
         )
-        assert await refused_methods(await service.client_with_key(permissions=OPERATOR)) == set()
+        assert await forbidden_methods(await service.client_with_key(permissions=OPERATOR)) == set()
         reader = await service.client_with_key(permissions=OPERATOR | KNOWLEDGE, read_only=True)
-        assert await refused_methods(reader) == {
+        assert await forbidden_methods(reader) == {
             name for name, tool in tools_for(Interface.RPC).items() if tool.writes
         }
         for level in ("workspace", "all"):
-            assert (await ask(ann, "memory_search", ["x", level]))["error"]["code"] == FORBIDDEN
-        assert (await ask(ann, "memory_search", ["x"]))["error"]["code"] == FORBIDDEN
+            assert (await call_method(ann, "memory_search", ["x", level]))["error"][
+                "code"
+            ] == FORBIDDEN
+        assert (await call_method(ann, "memory_search", ["x"]))["error"]["code"] == FORBIDDEN
 
 
 async def test_key_is_limited_to_its_agent(library: Library) -> None:
     async with serve_in_process(library) as service:
         cook = await service.client_with_key(agent_id="cook", permissions=KNOWLEDGE)
         doctor = await service.client_with_key(agent_id="doctor", permissions=KNOWLEDGE)
-        added = (await ask(cook, "memory_add", ["salt the water", "Salt"]))["result"]
-        assert (await ask(doctor, "memory_query", ["salt"]))["result"] == {"results": []}
-        assert (await ask(doctor, "memory_delete", [added["id"]]))["error"]["code"] == 1001
-        assert (await ask(cook, "memory_query", ["salt"]))["result"]["results"] != []
+        entry = (await call_method(cook, "memory_add", ["salt the water", "Salt"]))["result"]
+        assert (await call_method(doctor, "memory_query", ["salt"]))["result"] == {"results": []}
+        assert (await call_method(doctor, "memory_delete", [entry["id"]]))["error"]["code"] == 1001
+        assert (await call_method(cook, "memory_query", ["salt"]))["result"]["results"] != []
 
 
 async def test_local_caller_without_key_is_an_operator(sqlite_library: Library) -> None:
     async with serve_in_process(sqlite_library) as service:
-        assert await refused_methods(service.client()) == set()
+        assert await forbidden_methods(service.client()) == set()
         page = service.client(Origin="http://evil.example")
         assert (await page.post("/rpc", json={})).status_code == 403
 
@@ -116,7 +118,7 @@ async def test_run_errors_reveal_only_their_kind(
     async with serve_in_process(sqlite_library) as service:
         client = await service.client_with_key(permissions=OPERATOR)
         monkeypatch.setattr(BackupFolder, "write", fail)
-        reply = await ask(client, "memory_backup", [])
+        reply = await call_method(client, "memory_backup", [])
     assert reply["error"]["code"] == 1005
     assert str(tmp_path) not in json.dumps(reply)
 
@@ -132,7 +134,7 @@ async def test_bug_reveals_only_its_request_id(
     async with serve_in_process(sqlite_library) as service:
         client = await service.client_with_key(permissions=OPERATOR)
         monkeypatch.setattr(KnowledgeBase, "search", fail)
-        reply = await ask(client, "memory_query", ["x"])
+        reply = await call_method(client, "memory_query", ["x"])
     assert reply["error"]["code"] == -32603
     assert "secret" not in json.dumps(reply)
 
@@ -144,16 +146,18 @@ async def test_backups_run_beside_writes(library: Library) -> None:
         client = await service.client_with_key(permissions=OPERATOR)
 
         async def write(number: int) -> Any:
-            return await ask(client, "memory_add", [f"content {number}", f"summary {number}"])
+            return await call_method(
+                client, "memory_add", [f"content {number}", f"summary {number}"]
+            )
 
         async def save() -> Any:
-            return await ask(client, "memory_backup", [])
+            return await call_method(client, "memory_backup", [])
 
         replies = await asyncio.gather(*(work for n in range(10) for work in (write(n), save())))
         assert all("result" in reply for reply in replies)
         paths = {reply["result"].get("backup_path") for reply in replies} - {None}
         assert len(paths) == 10
-        restored = await ask(client, "memory_restore", [max(paths)])
+        restored = await call_method(client, "memory_restore", [max(paths)])
         assert "result" in restored
 
 
@@ -163,4 +167,4 @@ async def test_mcp_endpoint_requires_the_sdk(
     monkeypatch.setattr("memrecall.server.http.app.find_spec", lambda _name: None)
     async with serve_in_process(sqlite_library) as service:
         assert (await service.client().post("/mcp", json={})).status_code == 404
-        assert "result" in await ask(service.client(), "memory_get_status", [])
+        assert "result" in await call_method(service.client(), "memory_get_status", [])

@@ -6,7 +6,7 @@ from typing import Any
 from memrecall.server.rpc.codec import RpcLimits, answer
 from tests.cases import check_each_async
 
-from .rpc_helpers import NO_REPLY, ask, code, dispatch
+from .rpc_helpers import NO_REPLY, dispatch, error_code_and_id, send_message
 
 PARSE, INVALID, UNKNOWN, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 
@@ -74,7 +74,7 @@ SINGLE: list[Row] = [
 async def test_invalid_message_returns_its_error() -> None:
     async def check(row: Row) -> None:
         _, message, expected, expected_id = row
-        assert code(await ask(message)) == (expected, expected_id)
+        assert error_code_and_id(await send_message(message)) == (expected, expected_id)
 
     await check_each_async(SINGLE, check, lambda row: row[0])
 
@@ -91,7 +91,7 @@ NOTIFICATIONS = [
 
 async def test_notification_has_no_reply() -> None:
     async def check(message: str) -> None:
-        assert await ask(message) is NO_REPLY
+        assert await send_message(message) is NO_REPLY
 
     await check_each_async(NOTIFICATIONS, check)
 
@@ -122,8 +122,8 @@ IDS = [
 
 async def test_id_is_returned_unchanged() -> None:
     async def check(source: str) -> None:
-        sent = call(params=[])[:-1] + f', "id": {source}}}'
-        reply = await answer(sent.encode(), dispatch, lambda _error: "r_1")
+        message = call(params=[])[:-1] + f', "id": {source}}}'
+        reply = await answer(message.encode(), dispatch, lambda _error: "r_1")
         assert reply is not None
         echoed = reply.decode().partition('"id":')[2].removesuffix("}")
         if source.startswith('"'):  # the same string, whatever its escapes
@@ -135,23 +135,29 @@ async def test_id_is_returned_unchanged() -> None:
 
 
 async def test_null_id_is_a_request() -> None:
-    assert await ask(call(params=[], id=None)) == {"jsonrpc": "2.0", "result": [], "id": None}
+    assert await send_message(call(params=[], id=None)) == {
+        "jsonrpc": "2.0",
+        "result": [],
+        "id": None,
+    }
 
 
 async def test_call_without_params_is_valid() -> None:
-    assert (await ask(call(id=1)))["result"] is None
+    assert (await send_message(call(id=1)))["result"] is None
 
 
 async def test_nesting_of_64_levels_is_accepted() -> None:
     nested = "[" * 63 + "]" * 63
-    replies = await ask(call(id=1)[:-1] + f', "params": {nested}}}')
+    replies = await send_message(call(id=1)[:-1] + f', "params": {nested}}}')
     assert json.dumps(replies["result"]) == nested
 
 
 class TestBatch:
     async def test_each_invalid_call_has_its_own_error(self) -> None:
-        assert [code(item) for item in await ask("[1]")] == [(INVALID, None)]
-        assert [code(item) for item in await ask("[1,2,3]")] == [(INVALID, None)] * 3
+        assert [error_code_and_id(item) for item in await send_message("[1]")] == [(INVALID, None)]
+        assert [error_code_and_id(item) for item in await send_message("[1,2,3]")] == [
+            (INVALID, None)
+        ] * 3
 
     async def test_notifications_in_a_batch_have_no_reply(self) -> None:
         batch = [
@@ -162,35 +168,46 @@ class TestBatch:
             {"jsonrpc": "2.0", "method": "foo.get", "params": {"name": "myself"}, "id": "5"},
             {"jsonrpc": "2.0", "method": "crash", "id": "9"},
         ]
-        replies = await ask(json.dumps(batch))
+        replies = await send_message(json.dumps(batch))
         by_id = {item["id"]: item for item in replies}
 
         assert len(replies) == 5
         assert (by_id["1"]["result"], by_id["2"]["result"]) == ([1], 19)
-        assert [code(by_id[i])[0] for i in (None, "5", "9")] == [INVALID, UNKNOWN, INTERNAL]
+        assert [error_code_and_id(by_id[i])[0] for i in (None, "5", "9")] == [
+            INVALID,
+            UNKNOWN,
+            INTERNAL,
+        ]
 
     async def test_calls_with_equal_ids_are_both_answered(self) -> None:
-        replies = await ask("[" + call(params=[1], id=1) + "," + call(params=[2], id=1) + "]")
+        replies = await send_message(
+            "[" + call(params=[1], id=1) + "," + call(params=[2], id=1) + "]"
+        )
         assert [(item["id"], item["result"]) for item in replies] == [(1, [1]), (1, [2])]
 
     async def test_nested_batch_is_an_invalid_call(self) -> None:
-        assert [code(item) for item in await ask("[[" + call(id=1) + "]]")] == [(INVALID, None)]
+        assert [
+            error_code_and_id(item) for item in await send_message("[[" + call(id=1) + "]]")
+        ] == [(INVALID, None)]
 
     async def test_batch_size_is_limited(self) -> None:
         fifty = ",".join([call(params=[], id=1)] * 50)
-        assert len(await ask(f"[{fifty}]")) == 50
-        assert code(await ask(f"[{fifty},{fifty}]")) == (INVALID, None)
-        assert code(await ask("[" + "1," * 9_999 + "1]")) == (INVALID, None)
+        assert len(await send_message(f"[{fifty}]")) == 50
+        assert error_code_and_id(await send_message(f"[{fifty},{fifty}]")) == (INVALID, None)
+        assert error_code_and_id(await send_message("[" + "1," * 9_999 + "1]")) == (INVALID, None)
 
 
 async def test_large_message_is_refused_before_parsing() -> None:
     message = call(params=["x" * 100], id=1)
-    assert (await ask(message, RpcLimits(bytes=len(message))))["id"] == 1
-    assert code(await ask(message, RpcLimits(bytes=len(message) - 1))) == (INVALID, None)
+    assert (await send_message(message, RpcLimits(bytes=len(message))))["id"] == 1
+    assert error_code_and_id(await send_message(message, RpcLimits(bytes=len(message) - 1))) == (
+        INVALID,
+        None,
+    )
 
 
 async def test_bug_reveals_only_its_request_id() -> None:
-    replies = await ask(call(method="crash", id=1))
+    replies = await send_message(call(method="crash", id=1))
     assert replies["error"] == {
         "code": INTERNAL,
         "message": "Internal error",

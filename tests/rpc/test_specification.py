@@ -1,4 +1,4 @@
-"""Every example of the specification of the memory tools."""
+"""Every example in the specification of the memory tools."""
 
 import json
 import os
@@ -45,10 +45,10 @@ DOCKER = {
 }
 
 
-async def ask(context: ToolContext, method: str, params: Any, id_: Any = 1) -> Any:
-    sent = {"jsonrpc": "2.0", "method": method, "params": params, "id": id_}
+async def call_method(context: ToolContext, method: str, params: Any, id_: Any = 1) -> Any:
+    request = {"jsonrpc": "2.0", "method": method, "params": params, "id": id_}
     reply = await answer(
-        json.dumps(sent, ensure_ascii=False).encode(), dispatcher(context), report_bug
+        json.dumps(request, ensure_ascii=False).encode(), dispatcher(context), report_bug
     )
     assert reply is not None
     message = json.loads(reply)
@@ -56,14 +56,14 @@ async def ask(context: ToolContext, method: str, params: Any, id_: Any = 1) -> A
     return message
 
 
-async def result(context: ToolContext, method: str, params: Any, id_: Any = 1) -> Any:
-    message = await ask(context, method, params, id_)
+async def call_tool(context: ToolContext, method: str, params: Any, id_: Any = 1) -> Any:
+    message = await call_method(context, method, params, id_)
     assert "result" in message, message
     return message["result"]
 
 
-async def code(context: ToolContext, method: str, params: Any) -> int:
-    message = await ask(context, method, params)
+async def call_error_code(context: ToolContext, method: str, params: Any) -> int:
+    message = await call_method(context, method, params)
     assert "error" in message, message
     return int(message["error"]["code"])
 
@@ -96,52 +96,55 @@ async def test_init_workspace_and_cleanup(context: ToolContext, tmp_path: Path) 
     path = str(tmp_path / "ws" / "task-12345-abcde")
     task = {"task_id": "task-12345-abcde"}
 
-    assert await result(context, "memory_init_workspace", task, 1) == {"path": path}
+    assert await call_tool(context, "memory_init_workspace", task, 1) == {"path": path}
     assert os.stat(path).st_mode & 0o777 == 0o700
-    assert await code(context, "memory_init_workspace", task) == 1002
-    assert await result(context, "memory_cleanup", task, 5) == {"status": "success", "path": path}
+    assert await call_error_code(context, "memory_init_workspace", task) == 1002
+    assert await call_tool(context, "memory_cleanup", task, 5) == {
+        "status": "success",
+        "path": path,
+    }
     assert os.listdir(tmp_path / "ws") == [".lock"]
-    assert await code(context, "memory_cleanup", task) == 1001
+    assert await call_error_code(context, "memory_cleanup", task) == 1001
 
 
 async def test_add(context: ToolContext) -> None:
-    added = await result(context, "memory_add", DOCKER, 2)
-    assert re.fullmatch(r"kb-[0-9a-f]+", added.pop("id"))
-    assert added == {"summary": "Docker 容器化技术"}
-    results = await result(context, "memory_query", {"query": "容器"})
+    entry = await call_tool(context, "memory_add", DOCKER, 2)
+    assert re.fullmatch(r"kb-[0-9a-f]+", entry.pop("id"))
+    assert entry == {"summary": "Docker 容器化技术"}
+    results = await call_tool(context, "memory_query", {"query": "容器"})
     assert results["results"][0]["content"] == DOCKER["content"]
 
 
 async def test_query(filled_context: ToolContext) -> None:
-    assert await result(
+    assert await call_tool(
         filled_context, "memory_query", {"query": "python http", "top_k": 1}, 3
     ) == {"results": [{"id": "kb-001", "summary": PYTHON.summary, "content": PYTHON.content}]}
-    assert await result(filled_context, "memory_query", {"query": "zzz qqq"}) == {"results": []}
-    assert len((await result(filled_context, "memory_query", ["python"]))["results"]) == 2
+    assert await call_tool(filled_context, "memory_query", {"query": "zzz qqq"}) == {"results": []}
+    assert len((await call_tool(filled_context, "memory_query", ["python"]))["results"]) == 2
 
 
 async def test_delete(filled_context: ToolContext) -> None:
-    assert await result(filled_context, "memory_delete", {"kb_id": "kb-002"}, 4) == {
+    assert await call_tool(filled_context, "memory_delete", {"kb_id": "kb-002"}, 4) == {
         "status": "success",
         "id": "kb-002",
     }
     for missing_id in ("kb-002", "kb-none", "", "x" * 1_000, "'; DROP TABLE knowledge; --"):
-        assert await code(filled_context, "memory_delete", {"kb_id": missing_id}) == 1001
+        assert await call_error_code(filled_context, "memory_delete", {"kb_id": missing_id}) == 1001
 
 
 async def test_get_status(filled_context: ToolContext) -> None:
     clean = {"status": "ok", "kb_status": "loaded", "workspace_status": "clean"}
-    assert await result(filled_context, "memory_get_status", {}, 6) == clean
+    assert await call_tool(filled_context, "memory_get_status", {}, 6) == clean
     assert not filled_context.workspaces_root.exists()  # reading creates nothing
-    await result(filled_context, "memory_init_workspace", {"task_id": "t"})
+    await call_tool(filled_context, "memory_init_workspace", {"task_id": "t"})
     active = {**clean, "workspace_status": "active"}
-    assert await result(filled_context, "memory_get_status", {}, 6) == active
-    assert await result(filled_context, "memory_get_status", [], 6) == active
+    assert await call_tool(filled_context, "memory_get_status", {}, 6) == active
+    assert await call_tool(filled_context, "memory_get_status", [], 6) == active
 
 
 async def test_dump(filled_context: ToolContext) -> None:
-    await result(filled_context, "memory_delete", ["kb-002"])
-    await result(filled_context, "memory_delete", ["kb-003"])
+    await call_tool(filled_context, "memory_delete", ["kb-002"])
+    await call_tool(filled_context, "memory_delete", ["kb-003"])
     expected = {
         "kb-001": {
             "content": PYTHON.content,
@@ -149,25 +152,25 @@ async def test_dump(filled_context: ToolContext) -> None:
             "tags": ["python", "http", "requests"],
         }
     }
-    assert await result(filled_context, "memory_dump", {"level": "kb"}, 7) == {
+    assert await call_tool(filled_context, "memory_dump", {"level": "kb"}, 7) == {
         "status": "ok",
         "data": expected,
     }
-    path = (await result(filled_context, "memory_init_workspace", ["t"]))["path"]
+    path = (await call_tool(filled_context, "memory_init_workspace", ["t"]))["path"]
     write_file(path, "notes/a.txt", "tea 茶".encode())
     write_file(path, "b.bin", b"\0\1")
     files = {
         "b.bin": {"size": 2, "left_out": "binary files"},
         "notes/a.txt": {"size": 7, "text": "tea 茶"},
     }
-    assert await result(filled_context, "memory_dump", {"level": "workspace"}) == {
+    assert await call_tool(filled_context, "memory_dump", {"level": "workspace"}) == {
         "status": "ok",
         "data": {"t": files},
         "left_out": {"binary files": 1},
     }
-    everything = {"kb": expected, "workspace": {"t": files}}
-    assert (await result(filled_context, "memory_dump", {}))["data"] == everything
-    assert (await result(filled_context, "memory_dump", {"level": "all"}))["data"] == everything
+    all_data = {"kb": expected, "workspace": {"t": files}}
+    assert (await call_tool(filled_context, "memory_dump", {}))["data"] == all_data
+    assert (await call_tool(filled_context, "memory_dump", {"level": "all"}))["data"] == all_data
 
 
 async def test_search(filled_context: ToolContext) -> None:
@@ -180,86 +183,89 @@ async def test_search(filled_context: ToolContext) -> None:
             "tags": ["python", "fastapi", "web"],
         },
     }
-    assert await result(
+    assert await call_tool(
         filled_context, "memory_search", {"query": "fastapi", "level": "kb"}, 8
     ) == {
         "status": "ok",
         "results": [hit],
     }
-    path = (await result(filled_context, "memory_init_workspace", ["t"]))["path"]
+    path = (await call_tool(filled_context, "memory_init_workspace", ["t"]))["path"]
     write_file(path, "deep/a.md", b"first\nI use FastAPI here\n")
     file = {
         "source": "workspace",
         "key": "t/deep/a.md",
         "value": {"line": 2, "snippet": "I use FastAPI here"},
     }
-    assert await result(filled_context, "memory_search", ["fastapi", "workspace"]) == {
+    assert await call_tool(filled_context, "memory_search", ["fastapi", "workspace"]) == {
         "status": "ok",
         "results": [file],
     }
-    assert (await result(filled_context, "memory_search", {"query": "fastapi"}))["results"] == [
+    assert (await call_tool(filled_context, "memory_search", {"query": "fastapi"}))["results"] == [
         hit,
         file,
     ]
-    assert (await result(filled_context, "memory_search", {"query": "qqq"}))["results"] == []
+    assert (await call_tool(filled_context, "memory_search", {"query": "qqq"}))["results"] == []
 
 
 async def test_backup_and_restore(filled_context: ToolContext, tmp_path: Path) -> None:
-    path = (await result(filled_context, "memory_init_workspace", ["t"]))["path"]
+    path = (await call_tool(filled_context, "memory_init_workspace", ["t"]))["path"]
     write_file(path, "a.txt", b"tea")
-    before = await result(filled_context, "memory_dump", {})
+    before = await call_tool(filled_context, "memory_dump", {})
 
-    saved = await result(filled_context, "memory_backup", {}, 9)
-    backup = saved.pop("backup_path")
-    assert saved == {"status": "ok", "message": "Backup successful."}
+    response = await call_tool(filled_context, "memory_backup", {}, 9)
+    backup = response.pop("backup_path")
+    assert response == {"status": "ok", "message": "Backup successful."}
     assert Path(backup).parent == tmp_path / "backups"
     assert re.fullmatch(r"memory_backup_\d{8}_\d{6}\.json", Path(backup).name)
     assert f"_{datetime.now(UTC):%Y%m%d}_" in backup
 
-    await result(filled_context, "memory_delete", ["kb-001"])
-    await result(filled_context, "memory_add", DOCKER)
-    await result(filled_context, "memory_cleanup", ["t"])
-    between = await result(filled_context, "memory_dump", {})
-    restored = await result(filled_context, "memory_restore", {"backup_path": backup}, 10)
+    await call_tool(filled_context, "memory_delete", ["kb-001"])
+    await call_tool(filled_context, "memory_add", DOCKER)
+    await call_tool(filled_context, "memory_cleanup", ["t"])
+    between = await call_tool(filled_context, "memory_dump", {})
+    restored = await call_tool(filled_context, "memory_restore", {"backup_path": backup}, 10)
 
-    former = restored.pop("former_state")
+    former_state = restored.pop("former_state")
     assert restored == {"status": "ok", "message": f"从 {backup} 恢复成功"}
-    assert await result(filled_context, "memory_dump", {}) == before
-    assert (await result(filled_context, "memory_query", ["requests"]))["results"][0][
+    assert await call_tool(filled_context, "memory_dump", {}) == before
+    assert (await call_tool(filled_context, "memory_query", ["requests"]))["results"][0][
         "id"
     ] == "kb-001"
-    await result(filled_context, "memory_restore", [former])
-    assert await result(filled_context, "memory_dump", {}) == between
+    await call_tool(filled_context, "memory_restore", [former_state])
+    assert await call_tool(filled_context, "memory_dump", {}) == between
     assert (
-        await code(filled_context, "memory_restore", ["memory_backup_19990101_000000.json"]) == 1001
+        await call_error_code(
+            filled_context, "memory_restore", ["memory_backup_19990101_000000.json"]
+        )
+        == 1001
     )
-    assert await code(filled_context, "memory_restore", ["/etc/passwd"]) == -32602
+    assert await call_error_code(filled_context, "memory_restore", ["/etc/passwd"]) == -32602
 
 
 async def test_interrupted_restore_is_finished_by_next_call(
     filled_context: ToolContext, tmp_path: Path
 ) -> None:
-    await result(filled_context, "memory_init_workspace", ["t"])
-    saved = await result(filled_context, "memory_backup", {})
-    before = await result(filled_context, "memory_dump", {})
-    await result(filled_context, "memory_cleanup", ["t"])
-    await result(filled_context, "memory_delete", ["kb-001"])
+    await call_tool(filled_context, "memory_init_workspace", ["t"])
+    response = await call_tool(filled_context, "memory_backup", {})
+    before = await call_tool(filled_context, "memory_dump", {})
+    await call_tool(filled_context, "memory_cleanup", ["t"])
+    await call_tool(filled_context, "memory_delete", ["kb-001"])
 
     def fail(step: str) -> None:
         if step == "decided":
             raise OSError("pulled out")
 
-    may = frozenset({Permission.KNOWLEDGE})
+    permissions = frozenset({Permission.KNOWLEDGE})
     spaces, folder = Workspaces(tmp_path / "ws"), BackupFolder(tmp_path / "backups", 10**6)
     store = filled_context.library.store
-    vault = Backups(
-        store, Scope("ops", permissions=may), spaces, folder, software="x", on_step=fail
+    backups = Backups(
+        store, Scope("ops", permissions=permissions), spaces, folder, software="x", on_step=fail
     )
     with pytest.raises(StorageError):
-        await vault.restore(saved["backup_path"])
-    assert os.listdir(tmp_path / "ws") != [".lock"]  # the stage still exists
+        await backups.restore(response["backup_path"])
+    assert os.listdir(tmp_path / "ws") != [".lock"]  # the staging folder still exists
 
-    assert await result(filled_context, "memory_dump", {}) == before
+    assert await call_tool(filled_context, "memory_dump", {}) == before
 
 
 INVALID_CALLS: list[tuple[str, Any]] = [
@@ -301,35 +307,36 @@ INVALID_CALLS: list[tuple[str, Any]] = [
 
 async def test_invalid_parameters_are_refused(context: ToolContext) -> None:
     for method, params in INVALID_CALLS:
-        assert await code(context, method, params) == -32602, (method, params)
+        assert await call_error_code(context, method, params) == -32602, (method, params)
     assert os.listdir(context.workspaces_root) == []  # the root exists and is empty
 
 
 async def test_knowledge_survives_a_restart(filled_context: ToolContext) -> None:
-    before = await result(filled_context, "memory_dump", {"level": "kb"})
-    async with await Library.open(filled_context.library.settings) as again:
+    before = await call_tool(filled_context, "memory_dump", {"level": "kb"})
+    async with await Library.open(filled_context.library.settings) as reopened:
         assert (
-            await result(ToolContext.for_operator(again), "memory_dump", {"level": "kb"}) == before
+            await call_tool(ToolContext.for_operator(reopened), "memory_dump", {"level": "kb"})
+            == before
         )
 
 
 async def test_knowledge_is_separated_by_agent(filled_context: ToolContext) -> None:
     other = ToolContext.for_operator(filled_context.library, "other")
-    assert await result(other, "memory_query", ["python"]) == {"results": []}
-    await result(other, "memory_add", DOCKER)
-    assert await result(filled_context, "memory_query", ["docker"]) == {"results": []}
-    assert await code(other, "memory_delete", ["kb-001"]) == 1001
+    assert await call_tool(other, "memory_query", ["python"]) == {"results": []}
+    await call_tool(other, "memory_add", DOCKER)
+    assert await call_tool(filled_context, "memory_query", ["docker"]) == {"results": []}
+    assert await call_error_code(other, "memory_delete", ["kb-001"]) == 1001
 
 
 async def test_dump_reports_omitted_entries(
     filled_context: ToolContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memrecall.agent.tools.service.DUMP_ENTRIES", 1)
-    dumped = await result(filled_context, "memory_dump", {"level": "kb"})
+    dumped = await call_tool(filled_context, "memory_dump", {"level": "kb"})
     assert (list(dumped["data"]), dumped["left_out"]) == (["kb-001"], {"entries": 2})
 
 
 async def test_unusable_root_is_reported(context: ToolContext, tmp_path: Path) -> None:
     (tmp_path / "ws").write_text("not a folder")
-    assert await code(context, "memory_init_workspace", ["t"]) in (-32602, 1006)
-    assert (await result(context, "memory_get_status", {}))["workspace_status"] == "clean"
+    assert await call_error_code(context, "memory_init_workspace", ["t"]) in (-32602, 1006)
+    assert (await call_tool(context, "memory_get_status", {}))["workspace_status"] == "clean"

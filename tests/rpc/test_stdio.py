@@ -24,8 +24,8 @@ ENVIRONMENT = {
 }
 
 
-class Server:
-    """A running `memrecall rpc`."""
+class RpcProcess:
+    """A `memrecall rpc` process."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         command = [sys.executable, "-m", "memrecall", "rpc", "--db", str(folder / "x.db")]
@@ -42,14 +42,14 @@ class Server:
         self.process.stdin.write(data)
         self.process.stdin.flush()
 
-    def hear(self) -> Any:
+    def read_reply(self) -> Any:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
-    def ask(self, method: str, *params: Any, id_: Any = 1) -> Any:
+    def call(self, method: str, *params: Any, id_: Any = 1) -> Any:
         message = {"jsonrpc": "2.0", "method": method, "params": params, "id": id_}
         self.send(json.dumps(message).encode() + b"\n")
-        return self.hear()
+        return self.read_reply()
 
     def end(self) -> tuple[int, bytes, bytes]:
         """Close the input and return the exit code, stdout and stderr."""
@@ -58,8 +58,8 @@ class Server:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    started = Server(tmp_path, "--workspaces", str(tmp_path / "ws"), "--agent", "helper")
+def server(tmp_path: Path) -> Iterator[RpcProcess]:
+    started = RpcProcess(tmp_path, "--workspaces", str(tmp_path / "ws"), "--agent", "helper")
     yield started
     started.process.kill()
     started.process.wait()
@@ -70,21 +70,23 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.mark.concurrent
-def test_server_survives_garbage_and_stops_at_end_of_input(server: Server, tmp_path: Path) -> None:
+def test_server_survives_garbage_and_stops_at_end_of_input(
+    server: RpcProcess, tmp_path: Path
+) -> None:
     for garbage in (b"garbage\n", b"\xff\xfe\n", b"[]\n", b"{}\n", b"x" * 2_000_000 + b"\n"):
         server.send(garbage)
-        assert server.hear()["id"] is None
+        assert server.read_reply()["id"] is None
     server.send(b"\n  \r\n\t\n")  # empty lines have no reply
     server.send(
         b'{"jsonrpc":"2.0","method":"memory_add","params":["a","b"]}\n'
     )  # nor has a notification
-    status = server.ask("memory_get_status")
+    status = server.call("memory_get_status")
     assert status["result"]["status"] == "ok"
-    path = server.ask("memory_init_workspace", "t")["result"]["path"]
+    path = server.call("memory_init_workspace", "t")["result"]["path"]
     assert path == str(tmp_path / "ws" / "t")
     batch = b'[{"jsonrpc":"2.0","method":"memory_query","params":["a"],"id":"q"},1]\r\n'
     server.send(batch)
-    first, second = server.hear()
+    first, second = server.read_reply()
     assert (first["result"]["results"][0]["summary"], second["error"]["code"]) == ("b", -32600)
     server.send(b'{"jsonrpc":"2.0","method":"memory_get_status","id":9}')  # without a final newline
     code, out, errors = server.end()
@@ -95,8 +97,8 @@ def test_server_survives_garbage_and_stops_at_end_of_input(server: Server, tmp_p
 
 
 @pytest.mark.concurrent
-def test_signal_stops_the_server_gracefully(server: Server) -> None:
-    assert "result" in server.ask("memory_add", "kept", "kept")
+def test_signal_stops_the_server_gracefully(server: RpcProcess) -> None:
+    assert "result" in server.call("memory_add", "kept", "kept")
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(timeout=60) == 0
     code, out, errors = server.end()
@@ -131,17 +133,17 @@ def test_input_can_be_a_file(tmp_path: Path) -> None:
     input_file = tmp_path / "in.jsonl"
     input_file.write_text('{"jsonrpc":"2.0","method":"memory_get_status","id":1}\n' * 3)
     command = [sys.executable, "-m", "memrecall", "rpc", "--db", str(tmp_path / "x.db")]
-    with input_file.open("rb") as opened:
+    with input_file.open("rb") as stream:
         completed = subprocess.run(
-            command, stdin=opened, capture_output=True, timeout=60, env=ENVIRONMENT, check=True
+            command, stdin=stream, capture_output=True, timeout=60, env=ENVIRONMENT, check=True
         )
     assert len(completed.stdout.splitlines()) == 3
     assert not (tmp_path / "x.db-workspaces").exists()
 
 
 @pytest.mark.concurrent
-def test_closed_output_is_not_an_error(server: Server) -> None:
-    assert "result" in server.ask("memory_get_status")
+def test_closed_output_is_not_an_error(server: RpcProcess) -> None:
+    assert "result" in server.call("memory_get_status")
     assert server.process.stdout is not None
     server.process.stdout.close()
     server.send(b'{"jsonrpc":"2.0","method":"memory_get_status","id":1}\n')
@@ -152,10 +154,10 @@ def test_closed_output_is_not_an_error(server: Server) -> None:
 def test_lines_do_not_depend_on_chunks(lines: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(line + b"\n" for line in lines)
     reader, at = LineBuffer(8), 0
-    received: list[bytes] = []
+    received_lines: list[bytes] = []
     while at < len(whole):
         step = data.draw(st.integers(1, 7))
-        received += reader.feed(whole[at : at + step])
+        received_lines += reader.feed(whole[at : at + step])
         at += step
-    received += reader.feed(b"")
-    assert received == [line[:9] for line in lines]
+    received_lines += reader.feed(b"")
+    assert received_lines == [line[:9] for line in lines]
