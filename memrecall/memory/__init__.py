@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from memrecall.importers.jsonl import BadLine, Importer, ImportReport, check_file, file_size
+from memrecall.importers.importer import BadLine, Importer, ImportReport, check_file
+from memrecall.importers.jsonl import file_size
 from memrecall.lazy import lazy_exports
 from memrecall.library.library import Library
 from memrecall.library.maintenance import Reindexer

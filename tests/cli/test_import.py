@@ -2,11 +2,20 @@
 
 import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memrecall.errors import CallerError, InvalidArgument
+from memrecall.importers import importer
+from memrecall.importers.importer import FileFormat
+from memrecall.importers.jsonl import read_lines
+from memrecall.progress import Advance
+from memrecall.scope import Scope
+from memrecall.store import ScopedMessage
+from memrecall.types import NewMessage, Role
 from tests.cases import check_each
 from tests.cli.conftest import Shell
 
@@ -181,6 +190,47 @@ def test_repeated_import_embeds_pending_rows(
     assert shell("stats", "--db", db, "--json").json["not_embedded"] == 700
     assert shell("import", file, "--db", db, "--json").json["stored"] == 0
     assert shell("stats", "--db", db, "--json").json["not_embedded"] == 0
+
+
+def read_notes(
+    path: Path, default_user: str | None, advance: Advance
+) -> Iterator[tuple[int, ScopedMessage | CallerError]]:
+    """Read a format of lines `time text`."""
+    for number, text in read_lines(path, advance):
+        ts, _, content = text.decode().strip().partition(" ")
+        try:
+            message = NewMessage(message_id=ts, ts=ts, role=Role.USER, content=content)
+        except ValueError as error:
+            yield number, InvalidArgument(str(error))
+        else:
+            yield number, ScopedMessage(Scope(default_user or "me"), message)
+
+
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A file of a new format, with an invalid line; the format is one entry of `FORMATS`."""
+    new = FileFormat(lambda path: path.suffix == ".notes", read_notes)
+    monkeypatch.setattr(importer, "FORMATS", (new, *importer.FORMATS))
+    file = tmp_path / "my.notes"
+    file.write_text("2026-03-01T09:00:00Z tea\nnever x\n2026-03-01T09:00:01Z soup\n", "utf-8")
+    return file
+
+
+def test_new_format_is_imported_like_json_lines(shell: Shell, db: Path, notes: Path) -> None:
+    assert shell("import", notes, "--db", db, "--strict", "--json").json["refused"]
+    outcome = shell("import", notes, "--db", db, "--user", "lin", "--json")
+    assert outcome.code == 1
+    assert [bad["line"] for bad in outcome.json["bad"]] == [2]
+    items = shell("messages", "--user", "lin", "--db", db, "--json").json["items"]
+    assert [item["content"] for item in items] == ["soup", "tea"]
+    assert shell("import", notes, "--db", db, "--user", "lin", "--json").json["repeated"] == 2
+
+
+def test_other_files_are_read_as_json_lines(
+    shell: Shell, db: Path, notes: Path, tmp_path: Path
+) -> None:
+    outcome = shell("import", write(tmp_path, line(1)), "--db", db, "--json")
+    assert outcome.json["stored"] == 1
 
 
 def test_interrupted_import_prints_how_to_continue(
