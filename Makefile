@@ -63,7 +63,8 @@ conformance: $(VENV)/.installed-dev  ## run the MCP conformance suite; needs npm
 	@npm install --prefix .conformance --no-audit --no-fund --silent $(SUITE)
 	@MEMRECALL_CONFORMANCE=.conformance $(PYTEST) -m conformance tests/rpc/test_conformance.py
 
-cassettes: $(VENV)/.installed-dev  ## re-record fixtures/cassettes
+cassettes: $(VENV)/.installed-dev  ## re-record fixtures/cassettes and the schemas of the tools
+	@$(BIN)/python -m tests.agent.tool_schemas
 	@$(BIN)/python -m tests.agent.scenarios
 	@$(BIN)/python -m tests.extraction.scenarios
 

@@ -19,7 +19,7 @@ from memrecall.agent.prompt_view import render
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolFailure
-from memrecall.agent.tools.table import find_tool, tools_for
+from memrecall.agent.tools.table import SEARCH, find_tool, tools_for
 from memrecall.agent.trace_events import TextEvent, TraceEvent
 from memrecall.errors import (
     CallerError,
@@ -157,6 +157,8 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
         tool = _find_tool(state, name)
         arguments = parse_arguments(name, text, tool.arguments, state.language)
         fields = arguments.model_dump(mode="json", exclude_none=True)
+        if name != SEARCH:
+            state.consecutive_searches = 0
         async with asyncio.timeout(seconds):
             output = await _run_with_retry(state, tool, arguments)
     except (MemrecallError, TimeoutError) as error:

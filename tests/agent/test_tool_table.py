@@ -24,66 +24,19 @@ from memrecall.scope import Permission, Scope
 from memrecall.server.mcp.server import describe_tool, make_context
 from memrecall.server.rpc.methods import dispatcher
 
+from . import tool_schemas
 from .recall_helpers import ANN, run_recall
 
-SNAPSHOT = json.loads(Path(__file__).with_name("tool_schemas.json").read_text("utf-8"))
+# `python -m tests.agent.tool_schemas` records it again.
+SNAPSHOT = json.loads(tool_schemas.FILE.read_text("utf-8"))
 PROMPTS = Path(__file__).parents[2] / "prompts"
 
 
-def without_titles(value: Any) -> Any:
-    """Return a JSON schema without `title`, which repeats the names of classes and fields."""
-    if isinstance(value, dict):
-        names = {name: item for name, item in value.items() if not _is_title(name, item)}
-        return {name: without_titles(item) for name, item in names.items()}
-    return [without_titles(item) for item in value] if isinstance(value, list) else value
-
-
-def _is_title(name: str, value: object) -> bool:
-    return name == "title" and isinstance(value, str)
-
-
-@pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize(
-    ("name", "interface"),
-    [
-        ("recall", Interface.RECALL),
-        ("chat_single", Interface.CHAT),
-        ("chat_group", Interface.GROUP_CHAT),
-    ],
-)
-def test_function_schemas_match_the_snapshot(
-    name: str, interface: Interface, language: Any
-) -> None:
-    assert list(function_schemas(interface, language)) == SNAPSHOT[name][language]
-
-
-def test_schemas_of_memory_tools_match_the_snapshot(library: Library) -> None:
-    schemas = [tool.schema for tool in memory_tools(library, ANN)]
-    assert without_titles(schemas) == without_titles(SNAPSHOT["autogen"])
-
-
-def test_rpc_schemas_match_the_snapshot() -> None:
-    schemas = {
-        name: {
-            "params": tool.arguments_schema(),
-            "result": tool.result.model_json_schema(mode="serialization"),
-        }
-        for name, tool in tools_for(Interface.RPC).items()
-    }
-    assert list(schemas) == list(SNAPSHOT["rpc"])
-    assert without_titles(schemas) == without_titles(SNAPSHOT["rpc"])
-
-
-def test_mcp_tools_match_the_snapshot() -> None:
-    tools = {
-        name: describe_tool(tool).model_dump(mode="json", by_alias=True, exclude_none=True)
-        for name, tool in tools_for(Interface.MCP).items()
-    }
-    expected = {tool["name"]: tool for tool in SNAPSHOT["mcp"]}
-    assert without_titles(tools) == without_titles(expected)
-    assert {name: tool["title"] for name, tool in tools.items()} == {
-        name: tool["title"] for name, tool in expected.items()
-    }
+@pytest.mark.parametrize("interface", SNAPSHOT)
+def test_schemas_match_the_snapshot(library: Library, interface: str) -> None:
+    current = tool_schemas.all_schemas(library)
+    assert current.keys() == SNAPSHOT.keys()
+    assert json.dumps(current[interface], indent=1) == json.dumps(SNAPSHOT[interface], indent=1)
 
 
 def mcp_context(library: Library, scope: Scope = ANN, *, can_write: bool = True) -> ToolContext:
@@ -239,6 +192,18 @@ class TestSixthTool:
         assert names[-1] == sixth_tool
         recall = await run_recall(library, call(sixth_tool, text="tea"), hand_off())
         assert tool_results(recall)[0]["output"] == {"letters": 3, "user": "ann"}
+
+    async def test_call_between_searches_allows_more_searches(
+        self, library: Library, sixth_tool: str
+    ) -> None:
+        from memrecall.testing import call
+
+        from .recall_helpers import hand_off, search, tool_results
+
+        first, second, third, fourth = map(search, ("database", "dinner", "garden", "fence"))
+        count = call(sixth_tool, text="tea")
+        recall = await run_recall(library, first, second, third, count, fourth, hand_off())
+        assert [result["error"] for result in tool_results(recall)] == [None] * 6
 
     async def test_rpc(self, library: Library, sixth_tool: str) -> None:
         assert sixth_tool in tools_for(Interface.RPC)

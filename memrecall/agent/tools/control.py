@@ -15,7 +15,6 @@ async def expand_context_window(
     state: RecallState, arguments: ExpandContextWindowInput
 ) -> ExpandContextWindowOutput:
     """Grant a larger window if an iteration is left and older messages exist."""
-    state.consecutive_searches = 0
     window = state.window
     if arguments.requested_size <= window.size:
         message = state.say(

@@ -14,7 +14,6 @@ async def get_memory_detail(
     state: RecallState, arguments: GetMemoryDetailInput
 ) -> GetMemoryDetailOutput:
     """Read a memory or a message of the scope."""
-    state.consecutive_searches = 0
     key = arguments.memory_key
     version = await state.library.store.feed(state.scope.user_id).version()
     detail = await state.caches.contents.get(

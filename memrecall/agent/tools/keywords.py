@@ -15,7 +15,6 @@ async def extract_search_keywords(
     state: RecallState, arguments: ExtractKeywordsInput
 ) -> ExtractKeywordsOutput:
     """Extract keywords with the model if there is one, else by rules."""
-    state.consecutive_searches = 0
     if state.keyword_model is None:
         return _extract_by_rules(state, arguments, None)
     reply = await state.keyword_model(arguments)

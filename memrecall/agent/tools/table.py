@@ -27,6 +27,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.text.language import language_of
 from memrecall.types import Language
 
+SEARCH = "search_memories"
 EXPANSION = "expand_context_window"
 HANDOFF = "handoff"
 
@@ -59,7 +60,7 @@ def _for_mcp(arguments: type[BaseModel], result: type[BaseModel]) -> dict[Interf
 
 
 _RECALL_TOOLS = (
-    _recall_tool(search_memories),
+    _recall_tool(search_memories, SEARCH),
     _recall_tool(get_memory_detail),
     _recall_tool(extract_search_keywords),
     _recall_tool(expand_context_window, EXPANSION),
@@ -245,4 +246,6 @@ async def _run_once(tool: Tool, library: Library, scope: Scope, arguments: BaseM
     return await tool.run(state, arguments)
 
 
-MEMRECALL_TOOLS: dict[str, ToolEntry] = {tool.name: _entry(tool) for tool in _RECALL_TOOLS}
+MEMRECALL_TOOLS: dict[str, ToolEntry] = {
+    name: _entry(tool) for name, tool in tools_for(Interface.RECALL).items()
+}
