@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 from fastapi import FastAPI
 from nicegui import Client, app, ui
@@ -19,6 +20,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from memrecall.dashboard import pages
 from memrecall.dashboard.auth import (
     ASSETS,
     PREFERENCES,
@@ -30,7 +32,6 @@ from memrecall.dashboard.auth import (
 from memrecall.server.auth import Authenticator, is_loopback
 from memrecall.server.errors import log_bug
 
-PAGES = ("chat", "evaluations", "graph", "memories", "messages", "overview", "recalls")
 _AUTH_PATHS = frozenset({SIGN_IN, SIGN_OUT, PREFERENCES})
 _GC_THRESHOLDS = (10_000, 20, 50)
 _FAVICON = Path(__file__).with_name("favicon.svg")
@@ -80,8 +81,8 @@ def _page_paths() -> frozenset[str]:
 @cache
 def _pages() -> FastAPI:
     """Return the pages, which all services share: each request carries its service."""
-    for name in PAGES:
-        import_module(f"memrecall.dashboard.pages.{name}")
+    for module in iter_modules(pages.__path__):
+        import_module(f"memrecall.dashboard.pages.{module.name}")
     parent = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.config.socket_io_js_transports = ["websocket"]
     app.on_exception(lambda error: log_bug(error, "dashboard"))
@@ -98,12 +99,12 @@ def _pages() -> FastAPI:
     return parent
 
 
-def _add_security_headers(pages: ASGIApp) -> ASGIApp:
+def _add_security_headers(dashboard: ASGIApp) -> ASGIApp:
     """Return the pages with their policy, compressed unless the browser is on this machine."""
 
     async def plain(scope: Scope, receive: Receive, send: Send) -> None:
         is_http = scope["type"] == "http"
-        await pages(scope, receive, _PolicyWriter(send).send if is_http else send)
+        await dashboard(scope, receive, _PolicyWriter(send).send if is_http else send)
 
     compressed = GZipMiddleware(plain, minimum_size=1000, compresslevel=4)
 
