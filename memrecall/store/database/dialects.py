@@ -52,7 +52,6 @@ ErrorCode = tuple[str, type[StorageError], str]
 Comparison = Callable[[Any, Any], ColumnElement[bool]]
 
 INVALID_TEXT = "22021"  # SQLSTATE: a character that the encoding does not have
-BYTE_ORDER = "C"  # the collation that sorts like Python's strings and like SQLite
 _LOCATION_HINT = "Use a file path, sqlite:///FILE or postgresql+asyncpg://USER@HOST/NAME"
 _BEGIN = "memrecall_begin"  # the execution option that names the statement to begin with
 _CONNECT_SECONDS = 10
@@ -71,6 +70,7 @@ class DatabaseDialect(ABC):
     autocommit_options: ClassVar[Mapping[str, Any]] = {}
     write_options: ClassVar[Mapping[str, Any]] = {}
     truncate_log_command: ClassVar[str | None] = None
+    byte_collation: ClassVar[str | None] = None  # None: text is in the order of its bytes anyway
 
     @abstractmethod
     def create_engine(self, url: URL, durability: Durability, lock_timeout: float) -> AsyncEngine:
@@ -118,8 +118,8 @@ class DatabaseDialect(ABC):
         )
 
     def sort_by_bytes(self, text: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Return a text column that compares in the order of its bytes."""
-        return text
+        """Return a text column that compares in the order of its bytes, as in Python."""
+        return text if self.byte_collation is None else text.collate(self.byte_collation)
 
     def avoid_index(self, key: ColumnElement[Any]) -> Any:
         """Return a sort key that keeps the planner from choosing the index on `key`."""
@@ -262,6 +262,7 @@ class PostgresqlDialect(DatabaseDialect):
         "postgresql_readonly": True,
     }
     autocommit_options: ClassVar[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
+    byte_collation = "C"
     error_codes = (  # SQLSTATE
         ("53100", StorageFull, _SPACE_HINT),
         ("55P03", StorageBusy, _WAIT_HINT),  # lock timeout
@@ -314,10 +315,6 @@ class PostgresqlDialect(DatabaseDialect):
     def require_pgvector(self) -> None:
         """Accept: whether the extension is installed shows when its tables are created."""
 
-    def sort_by_bytes(self, text: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Return the column with the collation C."""
-        return text.collate(BYTE_ORDER)
-
     def _read_json(self, document: ColumnElement[Any]) -> tuple[Any, ColumnElement[str]]:
         entries = func.json_each(document).table_valued("key", "value")
         return entries, func.json_typeof(entries.c.value)
@@ -342,9 +339,9 @@ class PostgresqlDialect(DatabaseDialect):
 
 SQLITE = SqliteDialect()
 POSTGRESQL = PostgresqlDialect()
-_DIALECTS: tuple[DatabaseDialect, ...] = (SQLITE, POSTGRESQL)
-_BY_SCHEME = {scheme: dialect for dialect in _DIALECTS for scheme in dialect.schemes}
-_BY_NAME = {dialect.name: dialect for dialect in _DIALECTS}
+DIALECTS: tuple[DatabaseDialect, ...] = (SQLITE, POSTGRESQL)
+_BY_SCHEME = {scheme: dialect for dialect in DIALECTS for scheme in dialect.schemes}
+_BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 
 
 def parse_location(location: str) -> tuple[DatabaseDialect, URL]:

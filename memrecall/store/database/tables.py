@@ -34,7 +34,7 @@ from sqlalchemy import (
     text,
 )
 
-from memrecall.store.database.dialects import BYTE_ORDER, POSTGRESQL
+from memrecall.store.database.dialects import DIALECTS
 from memrecall.types import ID_LENGTH, LABEL_LENGTH, NAME_LENGTH
 
 metadata = MetaData()
@@ -62,9 +62,12 @@ class UtcTime(TypeDecorator[datetime]):
 
 def id_type() -> String:
     """Return the type of an id of at most 64 characters."""
-    # Byte order on PostgreSQL too, so that both databases sort ids alike.
-    sorted_by_bytes = String(ID_LENGTH, collation=BYTE_ORDER)
-    return String(ID_LENGTH).with_variant(sorted_by_bytes, POSTGRESQL.name)
+    # In the order of the bytes, so that all databases sort ids alike.
+    column_type = String(ID_LENGTH)
+    for dialect in DIALECTS:
+        sorted_by_bytes = String(ID_LENGTH, collation=dialect.byte_collation)
+        column_type = column_type.with_variant(sorted_by_bytes, dialect.name)
+    return column_type
 
 
 def json_type() -> JSON:
