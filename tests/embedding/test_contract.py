@@ -51,6 +51,7 @@ def fresh(kind: str, request: pytest.FixtureRequest) -> Embedder:
 def make_fresh(kind: str, request: pytest.FixtureRequest) -> Embedder:
     if kind == "hash":
         return HashEmbedder()
+    assert kind == "remote", f"make_fresh does not make {kind!r}"
     server: EmbeddingServer = request.getfixturevalue("server")
     return RemoteEmbedder(server.url, "m")
 
