@@ -1,11 +1,14 @@
-"""Record the examples of the OpenAPI document: `python -m tests.server.record_examples`.
+"""Record the examples of the OpenAPI document: `python -m tests.server.record_examples [NAME …]`.
 
+Names are those of operations; without any, all examples are recorded again.
 The responses are those of a service with the default embedder and no model.
 """
 
 import asyncio
 import json
+import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import httpx
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.server.http.openapi import Example
+from memrecall.server.http.openapi import Example, load_examples
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, Origin
 from tests.waiting import wait_until
@@ -189,22 +192,22 @@ def _fill_path(path: str, example: Example) -> str:
 
 
 def _request_arguments(path: str, example: Example) -> dict[str, Any]:
-    in_path = ("message_id", "memory_id", "job_id")
-    query = {name: value for name, value in example.parameters.items() if name not in in_path}
-    if "{user_id}" in path:
-        query.pop("user_id", None)
+    query = {name: value for name, value in example.parameters.items() if f"{{{name}}}" not in path}
     return {"params": query, **({} if example.body is None else {"json": example.body})}
 
 
-def main() -> None:
-    """Write `examples.json`."""
+def main(names: list[str]) -> None:
+    """Write `examples.json`; with names, only the examples of these operations."""
     examples = asyncio.run(record_all())
-    fields = {
-        name: {"parameters": e.parameters, "body": e.body, "answer": e.answer}
-        for name, e in examples.items()
-    }
+    if names:
+        known = load_examples()
+        examples = {
+            name: example if name in names else known.get(name, example)
+            for name, example in examples.items()
+        }
+    fields = {name: asdict(example) for name, example in examples.items()}
     FILE.write_text(json.dumps(fields, ensure_ascii=False, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
