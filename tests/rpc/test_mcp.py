@@ -22,8 +22,9 @@ from .mcp_clients import Mode, call_failing_tool, call_tool, over_http, over_std
 
 pytestmark = pytest.mark.concurrent
 USER_TOOLS = ["remember", "recall", "forget", "search_messages"]
+READING_TOOLS = ["recall", "search_messages"]  # those of USER_TOOLS that write nothing
 TOOLS = tools_for(Interface.MCP)
-KNOWLEDGE_TOOLS = list(tools_for(Interface.RPC))
+KNOWLEDGE_TOOLS = [name for name in TOOLS if name not in USER_TOOLS]
 PUBLIC_TOOLS = ["memory_query", "memory_get_status", "memory_search"]
 ALL_PERMISSIONS = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
 UNKNOWN_URIS = [
@@ -78,7 +79,7 @@ async def call_every_tool(client: Client) -> None:
     assert (await run("memory_delete", kb_id=entry["id"]))["id"] == entry["id"]
     await run("memory_restore", backup_path=backup["backup_path"])
     assert await run("memory_dump") == dumped
-    assert used == set(TOOLS) == {*USER_TOOLS, *KNOWLEDGE_TOOLS}
+    assert used == set(TOOLS)
 
 
 def _write_file(workspace: str, name: str, text: str) -> None:
@@ -131,7 +132,7 @@ async def test_stdio_lists_permitted_tools(tmp_path: Path) -> None:
         await call_tool(client, "remember", content="I live in Rome")
         assert (await call_tool(client, "recall", question="Where do I live?"))["memories"]
     async with over_stdio(tmp_path, "--user", "ben", "--read-only") as client:
-        assert await tool_names(client) == ["recall", "search_messages", *PUBLIC_TOOLS]
+        assert await tool_names(client) == [*READING_TOOLS, *PUBLIC_TOOLS]
         assert (await call_tool(client, "recall", question="Where do I live?"))["abstained"]
 
 
@@ -155,7 +156,7 @@ class TestToolDescriptions:
         cards = {name: describe_tool(tool).annotations for name, tool in TOOLS.items()}
         read_only = {name for name, hints in cards.items() if hints and hints.read_only_hint}
         destroying = {name for name, hints in cards.items() if hints and hints.destructive_hint}
-        assert read_only == {"recall", "search_messages", *PUBLIC_TOOLS, "memory_dump"}
+        assert read_only == {*READING_TOOLS, *PUBLIC_TOOLS, "memory_dump"}
         assert destroying == {"forget", "memory_delete", "memory_cleanup", "memory_restore"}
 
     def test_no_tool_takes_a_user_or_agent(self) -> None:
@@ -184,7 +185,7 @@ class TestScope:
     async def test_read_only_key_has_no_writing_tools(self, service: HttpService) -> None:
         key = await service.create_key("ann", read_only=True)
         async with over_http(service.url, key) as client:
-            assert await tool_names(client) == ["recall", "search_messages", *PUBLIC_TOOLS]
+            assert await tool_names(client) == [*READING_TOOLS, *PUBLIC_TOOLS]
             with pytest.raises(MCPError, match="Unknown tool"):
                 await client.call_tool("remember", {"content": "x"})
 

@@ -85,11 +85,11 @@ async def filled_context(context: ToolContext) -> ToolContext:
     return context
 
 
-def test_tools_match_the_specification() -> None:
-    assert list(tools_for(Interface.RPC)) == [
+def test_tools_of_the_specification_are_offered() -> None:
+    assert tools_for(Interface.RPC).keys() >= {
         "memory_init_workspace", "memory_add", "memory_query", "memory_delete", "memory_cleanup",
         "memory_get_status", "memory_dump", "memory_search", "memory_backup", "memory_restore",
-    ]  # fmt: skip
+    }  # fmt: skip
 
 
 async def test_init_workspace_and_cleanup(context: ToolContext, tmp_path: Path) -> None:
