@@ -4,16 +4,16 @@ import re
 from html.parser import HTMLParser
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'single' & co"
-TEXTUAL = {"div", "span", "strong", "em", "s", "details", "summary", "table", "tr", "th", "td"}
-DRAWN = {"svg", "g", "line", "circle", "text", "title", "polyline", "rect"}
-PLACES = {
+TEXT_TAGS = {"div", "span", "strong", "em", "s", "details", "summary", "table", "tr", "th", "td"}
+SVG_TAGS = {"svg", "g", "line", "circle", "text", "title", "polyline", "rect"}
+SVG_ATTRIBUTES = {
     "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "points", "width", "height",
     "viewbox", "role", "aria-label", "text-anchor", "transform", "xmlns",
 }  # fmt: skip
 
 
-class Reader(HTMLParser):
-    """Collects tags, attributes and text, and checks that all tags are closed."""
+class HtmlChecker(HTMLParser):
+    """A parser that collects tags, attributes and text, and checks that tags are closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -43,10 +43,10 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def assert_harmless(html: str, *, drawn: bool = False) -> Reader:
+def assert_harmless(html: str, *, allow_svg: bool = False) -> HtmlChecker:
     """Check that the HTML has only inert tags and attributes, and loads nothing."""
-    read = Reader(html)
-    assert read.tags <= TEXTUAL | (DRAWN if drawn else set())
-    assert read.attributes <= {"style", "dir"} | (PLACES if drawn else set())
-    assert not re.search(r"url\(|expression|import|position:", read.styles)
-    return read
+    page = HtmlChecker(html)
+    assert page.tags <= TEXT_TAGS | (SVG_TAGS if allow_svg else set())
+    assert page.attributes <= {"style", "dir"} | (SVG_ATTRIBUTES if allow_svg else set())
+    assert not re.search(r"url\(|expression|import|position:", page.styles)
+    return page

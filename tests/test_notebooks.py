@@ -14,7 +14,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 from notebooks.execute import HERE, ROOT, execute, names, read
 
 from .cases import check_each
-from .inert import Reader
+from .inert import HtmlChecker
 
 LARGEST = 100_000  # bytes
 OFFLINE = (
@@ -30,7 +30,7 @@ VARIABLE = re.compile(
 HISTORY_END = "2026-06"  # times before this are part of the chat histories
 
 
-class Words(Reader):
+class Words(HtmlChecker):
     """The text of HTML, with a space where an element ends."""
 
     def handle_data(self, data: str) -> None:
@@ -62,11 +62,11 @@ def outputs(notebook: Any) -> Iterator[tuple[int, str]]:
                 yield number, visible(output)
 
 
-def assert_alike(saved: str, now: str, place: str) -> None:
+def assert_similar(expected: str, actual: str, place: str) -> None:
     """Check that texts are equal and numbers nearly so."""
-    assert NUMBER.sub("#", now) == NUMBER.sub("#", saved), f"{place}: run `make notebooks`"
-    figures = [float(match) for match in NUMBER.findall(saved)]
-    assert [float(match) for match in NUMBER.findall(now)] == pytest.approx(figures, abs=0.03)
+    assert NUMBER.sub("#", actual) == NUMBER.sub("#", expected), f"{place}: run `make notebooks`"
+    figures = [float(match) for match in NUMBER.findall(expected)]
+    assert [float(match) for match in NUMBER.findall(actual)] == pytest.approx(figures, abs=0.03)
 
 
 @cache
@@ -76,7 +76,7 @@ def executed(name: str) -> list[tuple[int, str]]:
     return list(outputs(execute(read(name), folder, OFFLINE)))
 
 
-def with_marks(name: str) -> Any:
+def mark_long(name: str) -> Any:
     """Mark the notebook with three evaluation runs as long."""
     is_long = name == "compare_retrieval.ipynb"
     return pytest.param(name, marks=pytest.mark.long) if is_long else name
@@ -84,12 +84,12 @@ def with_marks(name: str) -> Any:
 
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)  # a kernel starts, and runs every cell
-@pytest.mark.parametrize("name", [with_marks(name) for name in names()])
+@pytest.mark.parametrize("name", [mark_long(name) for name in names()])
 def test_saved_outputs_are_current(name: str) -> None:
-    saved, now = list(outputs(read(name))), executed(name)
-    assert [number for number, _ in now] == [number for number, _ in saved]
-    for (number, before), (_, after) in zip(saved, now, strict=True):
-        assert_alike(before, after, f"{name}, cell {number}")
+    saved_outputs, now = list(outputs(read(name))), executed(name)
+    assert [number for number, _ in now] == [number for number, _ in saved_outputs]
+    for (number, before), (_, after) in zip(saved_outputs, now, strict=True):
+        assert_similar(before, after, f"{name}, cell {number}")
 
 
 @pytest.mark.concurrent
@@ -132,5 +132,5 @@ def test_notebooks_use_assertions_sync_and_async_api() -> None:
 
 
 def test_every_notebook_is_listed() -> None:
-    listed = re.findall(r"\]\((\w+\.ipynb)\)", (HERE / "README.md").read_text("utf-8"))
-    assert sorted(listed) == names()
+    listed_names = re.findall(r"\]\((\w+\.ipynb)\)", (HERE / "README.md").read_text("utf-8"))
+    assert sorted(listed_names) == names()

@@ -8,9 +8,9 @@ from typing import Any
 Json = dict[str, Any]
 
 
-def message(user: str, key: str, day: str, content: str, **more: Any) -> Json:
-    said = {"user_id": user, "message_id": key, "ts": f"{day}T09:00:00Z", "role": "user"}
-    return {**said, "content": content, **more}
+def message(user: str, key: str, day: str, content: str, **extra: Any) -> Json:
+    fields = {"user_id": user, "message_id": key, "ts": f"{day}T09:00:00Z", "role": "user"}
+    return {**fields, "content": content, **extra}
 
 
 CORPUS: list[Json] = [

@@ -1,4 +1,4 @@
-"""A run in one call, and how a notebook shows runs, comparisons and figures."""
+"""`evaluate()`, and the notebook views of runs, comparisons and figures."""
 
 import json
 from dataclasses import replace
@@ -19,7 +19,7 @@ from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 
 from ..inert import EVIL, assert_harmless
-from .conftest import Bench
+from .conftest import EvaluationCli
 from .samples import CORPUS, QUERIES, write_lines
 
 CHINESE = [row for row in QUERIES if row["user_id"] == "lin"]
@@ -31,48 +31,48 @@ def engine() -> str:
     return "sqlite"
 
 
-def files(tmp_path: Path, asked: list[Any] = QUERIES) -> tuple[Corpus, QuestionSet]:
+def files(tmp_path: Path, questions: list[Any] = QUERIES) -> tuple[Corpus, QuestionSet]:
     corpus = read_corpus(write_lines(tmp_path / "corpus.jsonl", CORPUS), read_entry)
-    return corpus, read_questions(write_lines(tmp_path / "queries.jsonl", asked))
+    return corpus, read_questions(write_lines(tmp_path / "queries.jsonl", questions))
 
 
 async def test_evaluate_writes_complete_run(library: Library, tmp_path: Path) -> None:
-    told: list[int] = []
-    corpus, asked = files(tmp_path)
-    run = await evaluate(library, corpus, asked, tmp_path / "run", progress=told.append)
+    steps: list[int] = []
+    corpus, questions = files(tmp_path)
+    run = await evaluate(library, corpus, questions, tmp_path / "run", progress=steps.append)
     assert run.state.complete
-    assert len(run.answers) == sum(told) == len(QUERIES)
-    again = await evaluate(library, corpus, asked, tmp_path / "run")
-    assert again.answers == run.answers
+    assert len(run.answers) == sum(steps) == len(QUERIES)
+    repeated = await evaluate(library, corpus, questions, tmp_path / "run")
+    assert repeated.answers == run.answers
     assert repr(run) == "<Run run: search, 7 questions answered>"
 
 
 async def test_second_run_reuses_imported_corpus(library: Library, tmp_path: Path) -> None:
-    corpus, asked = files(tmp_path)
-    both = await evaluate(library, corpus, asked, tmp_path / "both")
-    words = await evaluate(
-        library, corpus, asked, tmp_path / "words", retrieval="keyword", stored=True
+    corpus, questions = files(tmp_path)
+    hybrid = await evaluate(library, corpus, questions, tmp_path / "both")
+    keyword = await evaluate(
+        library, corpus, questions, tmp_path / "words", retrieval="keyword", stored=True
     )
-    assert words.state.plan.retrieval == "keyword"
-    assert words.answers != both.answers
-    assert words.answers[1].keys == ["m2"]  # nothing else has db_config_001 in it
+    assert keyword.state.plan.retrieval == "keyword"
+    assert keyword.answers != hybrid.answers
+    assert keyword.answers[1].keys == ["m2"]  # no other row contains db_config_001
     with pytest.raises(InvalidArgument, match="is not empty"):
-        await evaluate(library, corpus, asked, tmp_path / "anew")
+        await evaluate(library, corpus, questions, tmp_path / "anew")
 
 
 async def test_stored_corpus_must_match(library: Library, tmp_path: Path) -> None:
-    corpus, asked = files(tmp_path)
+    corpus, questions = files(tmp_path)
     with pytest.raises(
         InvalidArgument, match="holds 0 messages and 0 memories, the corpus 8 and 1"
     ):
-        await evaluate(library, corpus, asked, tmp_path / "run", stored=True)
+        await evaluate(library, corpus, questions, tmp_path / "run", stored=True)
 
 
 async def test_evaluate_recall_offline(library: Library, tmp_path: Path) -> None:
-    corpus, asked = files(tmp_path)
-    run = await evaluate(library, corpus, asked, tmp_path / "run", mode="recall")
+    corpus, questions = files(tmp_path)
+    run = await evaluate(library, corpus, questions, tmp_path / "run", mode="recall")
     assert all(answer.recalled for answer in run.answers)
-    text = assert_harmless(run._repr_html_(), drawn=True).text
+    text = assert_harmless(run._repr_html_(), allow_svg=True).text
     assert "recall · hash · 7 questions · 1 without an answer" in text
     assert "abstention_accuracy" in text
 
@@ -82,22 +82,24 @@ async def test_unknown_mode_is_rejected(library: Library, tmp_path: Path) -> Non
         await evaluate(library, *files(tmp_path), tmp_path / "run", mode="guess")  # type: ignore[arg-type]
 
 
-def test_retrieval_option_is_checked(bench: Bench) -> None:
-    assert bench.run("words", "search", "--retrieval", "keyword").code == 0
-    plan = json.loads(bench.file("words", "summary.json").read_bytes())["plan"]
+def test_retrieval_option_is_checked(evaluation: EvaluationCli) -> None:
+    assert evaluation.run("words", "search", "--retrieval", "keyword").code == 0
+    plan = json.loads(evaluation.file("words", "summary.json").read_bytes())["plan"]
     assert plan["retrieval"] == "keyword"
-    assert "retrieval = keyword, not hybrid" in bench.run("words").err
-    assert "unknown retrieval 'guess'" in bench.run("other", "search", "--retrieval", "guess").err
-    refused = bench.run("other", "recall", "--retrieval", "keyword")
-    assert "--retrieval requires --mode search" in refused.err
+    assert "retrieval = keyword, not hybrid" in evaluation.run("words").err
+    assert (
+        "unknown retrieval 'guess'" in evaluation.run("other", "search", "--retrieval", "guess").err
+    )
+    outcome = evaluation.run("other", "recall", "--retrieval", "keyword")
+    assert "--retrieval requires --mode search" in outcome.err
 
 
 @pytest.fixture
 async def runs(library: Library, tmp_path: Path) -> tuple[EvaluationRun, EvaluationRun]:
-    corpus, asked = files(tmp_path)
-    first = await evaluate(library, corpus, asked, tmp_path / "first")
+    corpus, questions = files(tmp_path)
+    first = await evaluate(library, corpus, questions, tmp_path / "first")
     second = await evaluate(
-        library, corpus, asked, tmp_path / "second", retrieval="keyword", stored=True
+        library, corpus, questions, tmp_path / "second", retrieval="keyword", stored=True
     )
     return first, second
 
@@ -105,22 +107,22 @@ async def runs(library: Library, tmp_path: Path) -> tuple[EvaluationRun, Evaluat
 async def test_run_display_has_metrics_and_plot(
     runs: tuple[EvaluationRun, EvaluationRun],
 ) -> None:
-    read = assert_harmless(runs[1]._repr_html_(), drawn=True)
-    assert read.text.startswith("secondsearch · keyword · hash · 7 questions · 1 without an answer")
+    page = assert_harmless(runs[1]._repr_html_(), allow_svg=True)
+    assert page.text.startswith("secondsearch · keyword · hash · 7 questions · 1 without an answer")
     figure = runs[1].state.metrics["overall"]["recall@10"]
     interval = f"{figure['low']:.3f} – {figure['high']:.3f}"
-    assert f"recall@10{figure['value']:.3f}{interval}" in read.text
-    assert "By category" in read.text
-    assert "svg" in read.tags
+    assert f"recall@10{figure['value']:.3f}{interval}" in page.text
+    assert "By category" in page.text
+    assert "svg" in page.tags
 
 
 async def test_comparison_display_lists_largest_losses(
     runs: tuple[EvaluationRun, EvaluationRun],
 ) -> None:
     first, second = runs
-    lost_one = (replace(second.answers[0], retrieved=()), *second.answers[1:])
-    worse = EvaluationRun(second.name, second.state, second.questions, lost_one, second.seconds)
-    changes = compare(first, worse)
+    answers = (replace(second.answers[0], retrieved=()), *second.answers[1:])
+    worse_run = EvaluationRun(second.name, second.state, second.questions, answers, second.seconds)
+    changes = compare(first, worse_run)
     assert isinstance(changes, list)
     assert repr(changes) == f"<Changes first → second: {len(changes)} metrics>"
     text = assert_harmless(changes._repr_html_()).text
@@ -134,7 +136,7 @@ async def test_comparison_display_lists_largest_losses(
 
 async def test_chinese_run_display_has_chinese_labels(library: Library, tmp_path: Path) -> None:
     run = await evaluate(library, *files(tmp_path, CHINESE), tmp_path / "run")
-    text = assert_harmless(run._repr_html_(), drawn=True).text
+    text = assert_harmless(run._repr_html_(), allow_svg=True).text
     assert "3 个问题" in text
     assert "指标数值95 % 区间" in text
     assert "按类别" in text
@@ -148,27 +150,25 @@ async def test_figures_are_standalone_images(
     for figure in figures.values():
         svg = figure._repr_svg_()
         assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314
-        read = assert_harmless(svg, drawn=True)
-        assert figure.heading in read.text
-        assert "first" in read.text  # the legend
+        page = assert_harmless(svg, allow_svg=True)
+        assert figure.heading in page.text
+        assert "first" in page.text  # the legend
         assert "class=" not in svg
         assert repr(figure) == f"<Figure {figure.name}: {figure.heading}>"
 
 
 async def test_questions_are_escaped_in_displays(library: Library, tmp_path: Path) -> None:
-    asked = [
-        {**QUERIES[0], "query": f"我对海鲜过敏吗 {EVIL}", "category": EVIL, "evidence": ["m2"]}
-    ]
-    corpus, questions = files(tmp_path, asked)
-    evil = tmp_path / EVIL.replace("/", "")
-    first = await evaluate(library, corpus, questions, evil)
+    rows = [{**QUERIES[0], "query": f"我对海鲜过敏吗 {EVIL}", "category": EVIL, "evidence": ["m2"]}]
+    corpus, questions = files(tmp_path, rows)
+    folder = tmp_path / EVIL.replace("/", "")
+    first = await evaluate(library, corpus, questions, folder)
     second = await evaluate(
         library, corpus, questions, tmp_path / "words", retrieval="keyword", stored=True
     )
     for html in (first._repr_html_(), compare(first, second)._repr_html_()):
-        assert evil.name in assert_harmless(html, drawn=True).text
+        assert folder.name in assert_harmless(html, allow_svg=True).text
     for figure in figures_of(first, second).values():
-        assert evil.name in assert_harmless(figure._repr_svg_(), drawn=True).text
+        assert folder.name in assert_harmless(figure._repr_svg_(), allow_svg=True).text
 
 
 async def test_display_of_run_without_answers(

@@ -1,4 +1,4 @@
-"""Questions: what is asked, when, and what is wrong with a file."""
+"""Question files: conversations, dates and error messages."""
 
 from pathlib import Path
 from typing import Any
@@ -142,9 +142,9 @@ def test_empty_files_are_rejected(tmp_path: Path) -> None:
 
 def test_question_limit(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "queries.jsonl", [*QUERIES[:2], "not json"])
-    found = read_questions(file, 2)
-    assert [question.query_id for question in found.questions] == ["q1", "q2"]
-    assert found.lines.count(b"\n") == 2
+    question_set = read_questions(file, 2)
+    assert [question.query_id for question in question_set.questions] == ["q1", "q2"]
+    assert question_set.lines.count(b"\n") == 2
 
 
 def test_numeric_category_and_repeated_evidence(tmp_path: Path) -> None:
