@@ -115,7 +115,7 @@ def stream(text: str, reasoning: Reasoning = "keep") -> str:
     return "".join(pieces)
 
 
-def drain(text: str) -> str:
+def discard_filtered(text: str) -> str:
     """Filter the chunks and discard the result, because keeping a long text would cost more."""
     leaks = LeakFilter(TOOLS)
     for at in range(0, len(text), CHUNK):
@@ -128,12 +128,12 @@ def filter_whole(text: str) -> str:
     return filter_leaks(text, TOOLS).visible
 
 
-def seconds(act: Callable[[str], str], text: str, runs: int) -> float:
+def seconds(function: Callable[[str], str], text: str, runs: int) -> float:
     """Return the CPU time of the fastest run."""
     times = []
     for _ in range(runs):
         start = time.process_time()
-        act(text)
+        function(text)
         times.append(time.process_time() - start)
     return min(times)
 
@@ -148,8 +148,8 @@ def measure_growth(pattern: str, size: int, runs: int = 3) -> float:
     small, large = fill(pattern, size), fill(pattern, 10 * size)
     ratios = []
     for _ in range(runs):
-        mean = sum(seconds(drain, small, 1) for _ in range(10)) / 10
-        ratios.append(seconds(drain, large, 1) / mean)
+        mean = sum(seconds(discard_filtered, small, 1) for _ in range(10)) / 10
+        ratios.append(seconds(discard_filtered, large, 1) / mean)
     return statistics.median(ratios)
 
 
@@ -166,14 +166,14 @@ def measure(name: str, pattern: str, size: int, *, ordinary: bool) -> Figures:
     )
 
 
-def show(found: list[Figures], size: int) -> None:
+def show(all_figures: list[Figures], size: int) -> None:
     """Print the table."""
     table = Table(title=f"the leak filter, {size:,} characters", title_justify="left")
     table.add_column("text")
     costs = [f"4-character chunks / copying, {mode}" for mode in MODES]
     for heading in (*costs, "10 x the text", "at once", "verdict"):
         table.add_column(heading, justify="right")
-    for figures in found:
+    for figures in all_figures:
         table.add_row(
             figures.name if figures.ordinary else f"adversarial: {figures.name}",
             *(f"{number(cost)} x" for cost in figures.costs),
@@ -189,13 +189,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the leak filter.")
     parser.add_argument("--size", type=int, default=MEGABYTE, help="characters (default 1 MB)")
     size = parser.parse_args().size
-    found = [measure(name, text, size, ordinary=True) for name, text in read_ordinary().items()]
+    all_figures = [
+        measure(name, text, size, ordinary=True) for name, text in read_ordinary().items()
+    ]
     # These cost more and do not occur in such amounts: a tenth is enough to measure the growth.
-    found += [
+    all_figures += [
         measure(name, pattern, size // 10, ordinary=False) for name, pattern in ADVERSARIAL.items()
     ]
-    show(found, size)
-    return 0 if all(figures.met for figures in found) else 1
+    show(all_figures, size)
+    return 0 if all(figures.met for figures in all_figures) else 1
 
 
 if __name__ == "__main__":

@@ -37,8 +37,8 @@ class Characters(Calls):
 
 
 @contextmanager
-def counted(counter: Calls) -> Iterator[None]:
-    """Let the counter note all calls of this thread inside the block."""
+def counting_calls(counter: Calls) -> Iterator[None]:
+    """Count all calls of this thread inside the block."""
     before: Any = sys.getprofile()
     sys.setprofile(counter.note)
     try:
@@ -47,11 +47,11 @@ def counted(counter: Calls) -> Iterator[None]:
         sys.setprofile(before)
 
 
-def count_calls(act: Callable[[], object]) -> int:
-    """Return how many functions are called while `act` runs."""
+def count_calls(function: Callable[[], object]) -> int:
+    """Return the number of function calls while `function` runs."""
     calls = Calls()
-    with counted(calls):
-        act()
+    with counting_calls(calls):
+        function()
     return calls.number
 
 

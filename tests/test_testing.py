@@ -24,11 +24,11 @@ from memrecall.testing import (
     think,
     wait,
 )
-from tests.counting import Calls, counted
+from tests.counting import Calls, counting_calls
 
 from .waiting import wait_until
 
-ASK: list[LLMMessage] = [UserMessage(content="茶?", source="user")]
+MESSAGES: list[LLMMessage] = [UserMessage(content="茶?", source="user")]
 
 
 async def test_script_steps_run_in_order() -> None:
@@ -41,23 +41,23 @@ async def test_script_steps_run_in_order() -> None:
             silence(),
         ]
     )
-    contents = [(await client.create(ASK)).content for _ in range(3)]
+    contents = [(await client.create(MESSAGES)).content for _ in range(3)]
     assert contents == [
         [FunctionCall("call_1", '{"query": "茶", "name": "also an argument"}', "search")],
         [FunctionCall("call_2", "{}", "a"), FunctionCall("call_3", '{"x": 1}', "b")],
         [FunctionCall("call_4", "{broken", "a")],
     ]
-    said = await client.create(ASK)
-    assert (said.content, said.thought, said.finish_reason) == ("tea", "hm", "stop")
+    result = await client.create(MESSAGES)
+    assert (result.content, result.thought, result.finish_reason) == ("tea", "hm", "stop")
     assert client.remaining == 1
-    assert (await client.create(ASK)).content == ""
+    assert (await client.create(MESSAGES)).content == ""
 
 
 async def test_requests_are_recorded() -> None:
     client = ScriptedClient([say("1"), say("2")], tokens=(10, 2))
-    messages = list(ASK)
+    messages = list(MESSAGES)
     await client.create(messages, tool_choice="required", extra_create_args={"seed": 1})
-    messages.append(ASK[0])
+    messages.append(MESSAGES[0])
     await client.create(messages, tools=[{"name": "search"}], json_output=True)
     first, second = client.requests
     assert len(first.messages) == 1
@@ -68,24 +68,24 @@ async def test_requests_are_recorded() -> None:
 
 async def test_exhausted_script_raises() -> None:
     client = ScriptedClient([say("1")])
-    await client.create(ASK)
+    await client.create(MESSAGES)
     with pytest.raises(ScriptExhausted, match="has 1 steps, and the model was called 2 times"):
-        await client.create(ASK)
+        await client.create(MESSAGES)
 
 
 async def test_step_can_be_function_of_request() -> None:
-    def echo(request: Request) -> Step:
+    def repeat_request(request: Request) -> Step:
         return say(str(request.messages[-1].content))
 
-    client = ScriptedClient([repeat(echo, 2), *repeat(say("end"), 2)])
-    said = [(await client.create(ASK)).content for _ in range(4)]
-    assert said == ["茶?", "茶?", "end", "end"]
+    client = ScriptedClient([repeat(repeat_request, 2), *repeat(say("end"), 2)])
+    contents = [(await client.create(MESSAGES)).content for _ in range(4)]
+    assert contents == ["茶?", "茶?", "end", "end"]
 
 
 async def test_fail_raises_model_failed() -> None:
     client = ScriptedClient([fail("rate_limited", "slow down")])
     with pytest.raises(ModelFailed, match="slow down") as failure:
-        await client.create(ASK)
+        await client.create(MESSAGES)
     assert failure.value.kind == "rate_limited"
     assert failure.value.may_pass
 
@@ -95,51 +95,51 @@ async def test_fail_raises_model_failed() -> None:
 async def test_cancellation_ends_wait(streamed: bool) -> None:
     clients: list[ScriptedClient] = []
 
-    async def ask(token: CancellationToken | None) -> None:
+    async def send_request(token: CancellationToken | None) -> None:
         client = ScriptedClient([wait(3600, then=say("late"))])
         clients.append(client)
         if streamed:
-            async for _ in client.create_stream(ASK, cancellation_token=token):
+            async for _ in client.create_stream(MESSAGES, cancellation_token=token):
                 pass
         else:
-            await client.create(ASK, cancellation_token=token)
+            await client.create(MESSAGES, cancellation_token=token)
 
     token = CancellationToken()
-    asking = asyncio.ensure_future(ask(token))
+    pending = asyncio.ensure_future(send_request(token))
     await wait_until(lambda: clients and clients[0].requests)
     token.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asking
+        await pending
     with pytest.raises(asyncio.CancelledError):
-        await ask(token)
+        await send_request(token)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await ask(None)
+            await send_request(None)
 
 
 async def test_stream_yields_words_then_result() -> None:
     client = ScriptedClient([say("a b\n c "), call("search")])
-    *words, result = [part async for part in client.create_stream(ASK)]
+    *words, result = [part async for part in client.create_stream(MESSAGES)]
     assert words == ["a", " b", "\n c", " "]
     assert isinstance(result, CreateResult)
     assert result.content == "a b\n c "
-    (only,) = [part async for part in client.create_stream(ASK)]
+    (only,) = [part async for part in client.create_stream(MESSAGES)]
     assert isinstance(only, CreateResult)
 
 
 async def test_scripted_calls_are_cheap() -> None:
     client = ScriptedClient([repeat(call("search", query="x"), 1000)])
-    first = await count_calls_of_one_answer(client)
+    first = await count_calls_per_answer(client)
     for _ in range(998):
-        await client.create(ASK)
-    assert first < 50  # validating what the script says would take more
-    assert await count_calls_of_one_answer(client) <= first
+        await client.create(MESSAGES)
+    assert first < 50  # validation of the script's steps would take more calls
+    assert await count_calls_per_answer(client) <= first
 
 
-async def count_calls_of_one_answer(client: ScriptedClient) -> int:
+async def count_calls_per_answer(client: ScriptedClient) -> int:
     calls = Calls()
-    with counted(calls):
-        await client.create(ASK)
+    with counting_calls(calls):
+        await client.create(MESSAGES)
     return calls.number
 
 

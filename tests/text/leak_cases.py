@@ -1,4 +1,4 @@
-"""The written cases of fixtures/leaks: texts, and what a reader may see of them."""
+"""The cases of fixtures/leaks: texts, their visible part and their leaks."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ TOOLS = ("search_memory", "is_mentioned")
 
 @dataclass(frozen=True)
 class Case:
-    """A text, the tools and the setting it is read with, and what must come of it."""
+    """A text, the settings of its filter, and the expected result."""
 
     source: str
     family: str
@@ -27,7 +27,7 @@ class Case:
 
     @property
     def at_start(self) -> bool:
-        """Whether it is one only where nothing stands before."""
+        """True if the text is a call only at the start of an answer."""
         return self.text.startswith(
             ("```", "    ", "analysis", '{"search_memory": {', '{"name": "search_memory"}')
         )
@@ -37,7 +37,7 @@ class Case:
 
 
 def read_cases(name: str) -> list[Case]:
-    """The cases of one file."""
+    """Return the cases of one file."""
     lines = (FOLDER / f"{name}.jsonl").read_text("utf-8").splitlines()
     return [_case(name, number, json.loads(line)) for number, line in enumerate(lines, start=1)]
 

@@ -1,4 +1,4 @@
-"""Ordinary text, made from templates and taken from real files: nothing in it is a call."""
+"""Ordinary text without calls, from templates and from real files."""
 
 import itertools
 import json
@@ -136,33 +136,33 @@ FILLERS = [
 ]
 
 
-def _filled(templates: list[str], *fillers: list[str]) -> Iterator[str]:
+def _fill(templates: list[str], *fillers: list[str]) -> Iterator[str]:
     for template, filler in itertools.product(templates, itertools.product(*fillers)):
         yield template.format(*filler)
 
 
-def _made() -> Iterator[str]:
-    """Samples from the templates above."""
+def _fill_templates() -> Iterator[str]:
+    """Yield samples from the templates above."""
     for template, first in itertools.product(MENTIONS, TAGS):
         yield template.replace("{}", first)
     for template, token in itertools.product(QUOTED, TOKENS):
         yield template.replace("{}", token)
-    yield from _filled(OBJECTS, NAMES)
-    yield from _filled(MARKUP, ELEMENTS)
-    yield from _filled(LATEX, ENVIRONMENTS)
+    yield from _fill(OBJECTS, NAMES)
+    yield from _fill(MARKUP, ELEMENTS)
+    yield from _fill(LATEX, ENVIRONMENTS)
     for template, filler in itertools.product(SENTENCES, FILLERS):
         yield template.format(*filler)
 
 
-def _said() -> Iterator[str]:
-    """What people and assistants say in the project's fixtures."""
+def _read_messages() -> Iterator[str]:
+    """Yield the messages of the project's fixtures."""
     for path in ("eval/corpus.jsonl", "demo/chat.jsonl"):
         for line in (ROOT / "fixtures" / path).read_text("utf-8").splitlines():
             yield str(json.loads(line)["content"])
             yield line
 
 
-def _documents() -> Iterator[str]:
+def _read_documents() -> Iterator[str]:
     for path in [
         *ROOT.glob("*.md"),
         *(ROOT / "docs").glob("*.md"),
@@ -173,8 +173,8 @@ def _documents() -> Iterator[str]:
         yield from text.split("\n\n")
 
 
-def _library() -> Iterator[str]:
-    """Python sources, whole and by the thing they define, and the texts inside them."""
+def _read_python_sources() -> Iterator[str]:
+    """Yield Python sources, whole, in parts and inside a fence."""
     names = [
         "argparse",
         "ast",
@@ -192,13 +192,18 @@ def _library() -> Iterator[str]:
         yield f"Here it is:\n```python\n{source}\n```\nDone."
 
 
-def _balanced(sample: str) -> bool:
-    """Whether no fence was cut in two: the rest of such a sample would not be looked at."""
+def _has_closed_fences(sample: str) -> bool:
+    """Return True if every fence is closed; text after an open one is not filtered."""
     return sample.count("```") % 2 == 0
 
 
-MADE_SAMPLES = list(dict.fromkeys(_made()))
+MADE_SAMPLES = list(dict.fromkeys(_fill_templates()))
 REAL_SAMPLES = list(
-    dict.fromkeys(filter(_balanced, itertools.chain(_said(), _documents(), _library())))
+    dict.fromkeys(
+        filter(
+            _has_closed_fences,
+            itertools.chain(_read_messages(), _read_documents(), _read_python_sources()),
+        )
+    )
 )
 SAMPLES = MADE_SAMPLES + REAL_SAMPLES

@@ -1,4 +1,4 @@
-"""The words worth showing: identifiers whole, stop words gone, the specific before the common."""
+"""Keyword extraction: whole identifiers, no stop words, specific words first."""
 
 import unicodedata
 
@@ -12,7 +12,7 @@ from tests.cases import check_each
 
 
 def words(text: str, limit: int = 10) -> list[str]:
-    return [found.word for found in extract_keywords(text, limit)]
+    return [keyword.word for keyword in extract_keywords(text, limit)]
 
 
 IDENTIFIERS: list[str] = [
@@ -68,11 +68,11 @@ def test_words_with_equal_scores_stay_in_text_order() -> None:
 
 
 def test_weights_start_at_one_and_decrease() -> None:
-    found = extract_keywords("getUserName 调用数据库，数据库很慢")
-    assert found[0].weight == 1.0
-    weights = [word.weight for word in found]
+    keywords = extract_keywords("getUserName 调用数据库，数据库很慢")
+    assert keywords[0].weight == 1.0
+    weights = [word.weight for word in keywords]
     assert weights == sorted(weights, reverse=True)
-    assert found[0] == WeightedWord(found[0].word, 1.0)
+    assert keywords[0] == WeightedWord(keywords[0].word, 1.0)
 
 
 def test_limit_bounds_the_number_of_keywords() -> None:
@@ -113,8 +113,8 @@ _TEXTS = st.one_of(
 @settings(deadline=None)
 @given(_TEXTS)
 def test_every_keyword_occurs_in_the_text(text: str) -> None:
-    found = extract_keywords(text)
-    assert all(word.word and word.word in text for word in found)
-    assert all(0 < word.weight <= 1 for word in found)
+    keywords = extract_keywords(text)
+    assert all(word.word and word.word in text for word in keywords)
+    assert all(0 < word.weight <= 1 for word in keywords)
     if unicodedata.is_normalized("NFKC", text):
-        assert len({word.word for word in found}) == len(found)
+        assert len({word.word for word in keywords}) == len(keywords)

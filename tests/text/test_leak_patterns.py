@@ -1,4 +1,4 @@
-"""The pattern language and its automaton, held against Python's regular expressions."""
+"""The pattern language and its automaton, compared with regular expressions."""
 
 import re
 from collections import deque
@@ -16,10 +16,10 @@ from tests.cases import check_each
 from tests.text.leak_cases import TOOLS, read_cases
 
 LETTERS = "ab<"
-BEFORE = ("前文", "前文 ", "前文。 ", "前文\n", "")  # by place
+BEFORE = ("前文", "前文 ", "前文。 ", "前文\n", "")  # by start position
 
 
-def automaton_of(*patterns: str) -> tuple[Automaton[str], AutomatonState[str]]:
+def make_automaton(*patterns: str) -> tuple[Automaton[str], AutomatonState[str]]:
     automaton: Automaton[str] = Automaton()
     starts = [automaton.add(parse(pattern, {}, exact=True), pattern) for pattern in patterns]
     return automaton, automaton.start(starts)
@@ -33,7 +33,7 @@ def run(state: AutomatonState[str], text: str) -> AutomatonState[str]:
 
 @st.composite
 def patterns(draw: st.DrawFn, depth: int = 3) -> str:
-    """A pattern in what is common to both languages."""
+    """Generate a pattern of the syntax common to both languages."""
     if depth == 0:
         return draw(st.sampled_from(["a", "b", "<", "[ab]", "[^a]"]))
     parts = draw(st.lists(patterns(depth=depth - 1), min_size=1, max_size=3))
@@ -43,14 +43,14 @@ def patterns(draw: st.DrawFn, depth: int = 3) -> str:
 
 
 def first_match(pattern: str, text: str) -> int | None:
-    """The length of the shortest beginning of a text that matches."""
+    """Return the length of the shortest matching prefix of a text."""
     lengths = (n for n in range(len(text) + 1) if re.fullmatch(pattern, text[:n], re.DOTALL))
     return next(lengths, None)
 
 
 @given(patterns(), st.text(alphabet=LETTERS, max_size=8))
 def test_automaton_stops_at_the_shortest_match(pattern: str, text: str) -> None:
-    _, state = automaton_of(pattern)
+    _, state = make_automaton(pattern)
     length = 0
     while not state.is_settled and length < len(text):
         state = state[text[length]]
@@ -59,15 +59,17 @@ def test_automaton_stops_at_the_shortest_match(pattern: str, text: str) -> None:
 
 
 @given(patterns(), st.text(alphabet=LETTERS, max_size=6), st.text(alphabet=LETTERS, max_size=6))
-def test_automaton_stays_open_while_a_match_is_possible(pattern: str, text: str, rest: str) -> None:
-    _, state = automaton_of(pattern)
-    if first_match(pattern, text) is None and re.fullmatch(pattern, text + rest):
+def test_automaton_stays_open_while_a_match_is_possible(
+    pattern: str, text: str, continuation: str
+) -> None:
+    _, state = make_automaton(pattern)
+    if first_match(pattern, text) is None and re.fullmatch(pattern, text + continuation):
         assert run(state, text).can_match
 
 
 @given(patterns(), st.text(alphabet=LETTERS + "x", max_size=12))
 def test_search_finds_every_possible_start(pattern: str, text: str) -> None:
-    _, state = automaton_of(pattern)
+    _, state = make_automaton(pattern)
     if state[OTHER].can_match:
         with pytest.raises(ValueError, match="any character"):
             compile_search(state, state)
@@ -87,12 +89,12 @@ def may_become_a_match(state: AutomatonState[str], text: str) -> bool:
 
 
 def test_first_matching_pattern_wins() -> None:
-    _, state = automaton_of("a(b|c)", "ab")
+    _, state = make_automaton("a(b|c)", "ab")
     assert run(state, "ab").matched == "a(b|c)"
 
 
 def test_truncation_mark_marks_truncated_matches() -> None:
-    _, state = automaton_of("ab§cd")
+    _, state = make_automaton("ab§cd")
     assert [run(state, "abcd"[:n]).truncated for n in range(4)] == [None, None, "ab§cd", "ab§cd"]
 
 
@@ -136,20 +138,20 @@ def test_no_format_starts_with_white_space_or_matches_empty_text() -> None:
 
 
 def shortest_example(row: FormatRow) -> str:
-    """The fewest characters that a row matches, or that it is cut off in if it never does."""
+    """Return the shortest text that a row matches, or a truncated match."""
     automaton: Automaton[FormatRow] = Automaton()
     macros = expand_macros(TOOLS)
     start = automaton.start([automaton.add(parse(row.pattern, macros, exact=row.exact), row)])
-    todo, seen, truncated = deque([(start, "")]), {id(start)}, ""
-    while todo:
-        state, text = todo.popleft()
+    queue, visited, truncated = deque([(start, "")]), {id(start)}, ""
+    while queue:
+        state, text = queue.popleft()
         if state.matched is not None:
             return text
         truncated = truncated or (text if state.truncated is not None else "")
         for char in sorted(state.characters):
-            if state[char].can_match and id(state[char]) not in seen:
-                seen.add(id(state[char]))
-                todo.append((state[char], text + char))
+            if state[char].can_match and id(state[char]) not in visited:
+                visited.add(id(state[char]))
+                queue.append((state[char], text + char))
     return truncated
 
 
@@ -168,5 +170,5 @@ def test_every_format_row_hides_its_match() -> None:
 
 
 def test_every_collected_family_has_a_format_row() -> None:
-    collected = {case.family for case in read_cases("collected")} - {"negative"}
-    assert collected <= {row.family for row in CALLS}
+    families = {case.family for case in read_cases("collected")} - {"negative"}
+    assert families <= {row.family for row in CALLS}

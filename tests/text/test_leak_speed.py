@@ -1,4 +1,4 @@
-"""What is done for a text grows with the text and no faster, whatever the text is made of."""
+"""The work of the leak filter grows linearly with the text, for any text."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from benchmarks.leaks import (
     MEGABYTE,
     MODES,
     TOOLS,
-    drain,
+    discard_filtered,
     fill,
     measure_cost,
     measure_growth,
@@ -21,14 +21,14 @@ from memrecall.text import LeakFilter
 from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH
 from memrecall.text.leaks.matchers import Reasoning
 from tests.cases import check_each
-from tests.counting import Characters, count_calls, counted
+from tests.counting import Characters, count_calls, counting_calls
 
-BUSY = 2.0  # how much a busy machine may disturb a ratio of CPU times
-TRIES = 3  # a busy machine disturbs some of them
+BUSY = 2.0  # tolerance for ratios of CPU times on a busy machine
+TRIES = 3  # because a busy machine disturbs some attempts
 SAMPLE = 16_000
-PART = MAX_JSON_LENGTH  # characters: no more is ever held back
+PART = MAX_JSON_LENGTH  # characters, the most that is ever held back
 TEXTS = read_ordinary()
-# Calls of functions for four characters, at most; some have more marks a line than any document.
+# The most function calls for four characters; some texts have more marks than documents.
 CALLS = {"English prose": 6, "list of spans": 20, "stray backticks": 20}
 CALLS_OF_DOCUMENTS = 14
 
@@ -37,7 +37,7 @@ def test_ordinary_text_in_small_chunks_takes_few_calls() -> None:
     def check(case: tuple[str, Reasoning]) -> None:
         name, mode = case
         text = fill(TEXTS[name], SAMPLE)
-        assert stream(text, mode) == text  # and the automaton is made for what is in it
+        assert stream(text, mode) == text  # also builds the automaton for the text
         calls = count_calls(lambda: stream(text, mode))
         assert calls / (SAMPLE / CHUNK) < CALLS.get(name, CALLS_OF_DOCUMENTS)
 
@@ -49,10 +49,10 @@ def count_parts(pattern: str) -> list[int]:
     whole = CHUNK * len(pattern)  # repetitions of the pattern in whole chunks
     size = -(-PART // whole) * whole
     text, leaks, counts = fill(pattern, 3 * size), LeakFilter(TOOLS), []
-    drain(text)  # makes the automaton for what is in it
+    discard_filtered(text)  # builds the automaton for the text
     for start in range(0, len(text), size):
         used = Characters()
-        with counted(used):
+        with counting_calls(used):
             for at in range(start, start + size, CHUNK):
                 leaks.feed(text[at : at + CHUNK])
         counts.append(used.number)
@@ -62,7 +62,7 @@ def count_parts(pattern: str) -> list[int]:
 def test_adversarial_text_takes_linear_work() -> None:
     def check(name: str) -> None:
         _, second, third = count_parts(ADVERSARIAL[name])
-        assert third < 1.2 * second  # where work is quadratic, 1.67 times as much
+        assert third < 1.2 * second  # quadratic work would be 1.67 times as much
 
     check_each(ADVERSARIAL, check)
 

@@ -1,4 +1,4 @@
-"""Random documents: however they are cut, what is seen and what is told stay the same."""
+"""Random documents: the visible text and the leaks do not depend on the chunks."""
 
 import pytest
 from hypothesis import given, settings
@@ -110,15 +110,15 @@ PIECES = [
 
 
 @st.composite
-def shreds(draw: st.DrawFn) -> str:
-    """A part of a written case."""
+def case_parts(draw: st.DrawFn) -> str:
+    """Generate a part of a collected or written case."""
     text = draw(st.sampled_from(CASES)).text
     start = draw(st.integers(0, len(text)))
     return text[start : start + draw(st.integers(1, 60))]
 
 
 FRAGMENTS = st.one_of(
-    *(st.sampled_from(kind) for kind in (PROSE, CODE, MARKS, WORDS, PIECES)), shreds()
+    *(st.sampled_from(kind) for kind in (PROSE, CODE, MARKS, WORDS, PIECES)), case_parts()
 )
 DOCUMENTS = st.lists(FRAGMENTS, max_size=30).map("".join)
 MODES: st.SearchStrategy[Reasoning] = st.sampled_from(["keep", "strip", "open"])
@@ -127,7 +127,7 @@ NAMES = st.sampled_from([TOOLS, ()])
 
 @st.composite
 def cut_documents(draw: st.DrawFn) -> list[str]:
-    """A document in pieces, some of them empty."""
+    """Generate a document in chunks, some of them empty."""
     text = draw(DOCUMENTS)
     cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=40)))
     return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
@@ -168,29 +168,29 @@ def test_single_character_chunks_do_not_matter(
 
 @settings(max_examples=60)
 @given(DOCUMENTS, st.text(max_size=20))
-def test_visible_text_is_never_retracted(text: str, more: str) -> None:
-    shown = LeakFilter(TOOLS).feed(text)
-    visible, _ = filter_leaks(text + more, TOOLS)
-    assert visible.startswith(shown)
+def test_visible_text_is_never_retracted(text: str, continuation: str) -> None:
+    visible_before = LeakFilter(TOOLS).feed(text)
+    visible, _ = filter_leaks(text + continuation, TOOLS)
+    assert visible.startswith(visible_before)
 
 
 @settings(max_examples=60)
 @given(DOCUMENTS)
 def test_visible_text_is_a_subsequence_of_the_input(text: str) -> None:
-    rest = iter(text)
-    assert all(char in rest for char in filter_leaks(text, TOOLS).visible)
+    characters = iter(text)
+    assert all(char in characters for char in filter_leaks(text, TOOLS).visible)
 
 
 @settings(max_examples=60)
 @given(cut_documents())
 def test_reported_leaks_are_never_retracted(chunks: list[str]) -> None:
     leaks = LeakFilter(TOOLS)
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     for chunk in chunks:
         leaks.feed(chunk)
         now = [(leak.family, leak.position) for leak in leaks.leaks]
-        assert now[: len(told[:1])] == told[:1]
-        told = now
+        assert now[: len(reported[:1])] == reported[:1]
+        reported = now
 
 
 @settings(max_examples=60)

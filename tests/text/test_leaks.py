@@ -1,4 +1,4 @@
-"""The filter of leaked calls: every written case, and that cuts change nothing."""
+"""The filter of leaked calls: every case, for any chunks."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -70,26 +70,26 @@ class TestCases:
         check_each(CASES, check, label)
 
     def test_one_chunk_border_does_not_matter(self) -> None:
-        """Try every eighth cut of a case, beginning at another place in each of eight cases."""
+        """Try every eighth cut of a case, with another offset in each of eight cases."""
 
-        def check(numbered: tuple[int, Case]) -> None:
-            number, case = numbered
+        def check(numbered_case: tuple[int, Case]) -> None:
+            number, case = numbered_case
             check_cuts(case, range(number % 8, len(case.text) + 1, 8))
 
-        check_each(enumerate(CASES), check, lambda numbered: label(numbered[1]))
+        check_each(enumerate(CASES), check, lambda numbered_case: label(numbered_case[1]))
 
     @pytest.mark.long
     def test_no_chunk_border_matters(self) -> None:
         check_each(CASES, lambda case: check_cuts(case, range(len(case.text) + 1)), label)
 
     def test_chunk_size_does_not_matter(self) -> None:
-        """Try two sizes with each case: that of one character, which cuts at every place."""
+        """Try two chunk sizes with each case, one of them a single character."""
 
-        def check(numbered: tuple[int, Case]) -> None:
-            number, case = numbered
+        def check(numbered_case: tuple[int, Case]) -> None:
+            number, case = numbered_case
             check_sizes(case, (1, SIZES[number % len(SIZES)]))
 
-        check_each(enumerate(CASES), check, lambda numbered: label(numbered[1]))
+        check_each(enumerate(CASES), check, lambda numbered_case: label(numbered_case[1]))
 
     @pytest.mark.long
     def test_no_chunk_size_matters(self) -> None:

@@ -1,4 +1,4 @@
-"""One spelling for many: width, composition, traditional characters, accents."""
+"""Normalization of width, composition, traditional characters and accents."""
 
 import pytest
 from hypothesis import given, settings
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from memrecall.text.normalize import normalize, normalize_with_offsets, strip_accents
 from tests.cases import check_each
 
-# These become combining marks that join the character before them only at the next pass.
+# These become combining marks that join the previous character only in the next pass.
 _LATE_MARKS = "\u0f73\u0f75\u0f81\uff9e\uff9f"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=_LATE_MARKS))
 
@@ -33,8 +33,8 @@ SPELLINGS: list[tuple[str, str]] = [
 
 def test_spellings_are_normalised() -> None:
     def check(case: tuple[str, str]) -> None:
-        written, plain = case
-        assert normalize(written) == plain
+        text, expected = case
+        assert normalize(text) == expected
 
     check_each(SPELLINGS, check)
 
@@ -78,8 +78,8 @@ def test_strip_accents(word: str, bare: str) -> None:
 @settings(deadline=None)
 @given(TEXTS)
 def test_normalising_is_idempotent(text: str) -> None:
-    once = normalize(text)
-    assert normalize(once) == once
+    normalized = normalize(text)
+    assert normalize(normalized) == normalized
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""The query language: what is read, what is refused and where, and that printing reads back."""
+"""The query language: parsing, errors with positions, and round trips."""
 
 import pytest
 from hypothesis import given
@@ -100,9 +100,11 @@ def test_word_ends_at_space_quote_or_parenthesis() -> None:
 def test_positions_count_characters_of_the_original_text() -> None:
     query = parse_query("（北京　OR “天 气”）conf＊")
     assert isinstance(query, QueryAnd)
-    either, prefix = query.parts
-    assert isinstance(either, QueryOr)
-    leaves = [part for part in (*either.parts, prefix) if isinstance(part, Term | Phrase | Prefix)]
+    alternatives, prefix = query.parts
+    assert isinstance(alternatives, QueryOr)
+    leaves = [
+        part for part in (*alternatives.parts, prefix) if isinstance(part, Term | Phrase | Prefix)
+    ]
     assert [leaf.position for leaf in leaves] == [1, 7, 13]
 
 
@@ -144,9 +146,9 @@ ERRORS: list[tuple[str, int, str]] = [
 def test_syntax_errors_have_positions() -> None:
     def check(case: tuple[str, int, str]) -> None:
         text, position, message = case
-        with pytest.raises(QuerySyntaxError, match=message) as caught:
+        with pytest.raises(QuerySyntaxError, match=message) as error_info:
             parse_query(text)
-        assert caught.value.position == position
+        assert error_info.value.position == position
 
     check_each(ERRORS, check)
 
@@ -154,9 +156,9 @@ def test_syntax_errors_have_positions() -> None:
 def test_nesting_is_limited() -> None:
     assert parse_query("(" * 50 + "a" + ")" * 50) == A
     for opening, width in (("(", 1), ("NOT ", 4)):
-        with pytest.raises(QuerySyntaxError, match="deeper than 50") as caught:
+        with pytest.raises(QuerySyntaxError, match="deeper than 50") as error_info:
             parse_query(opening * 2000 + "a")
-        assert caught.value.position == 50 * width
+        assert error_info.value.position == 50 * width
 
 
 def test_adjacent_groups_do_not_count_as_nesting() -> None:
@@ -167,9 +169,9 @@ def test_adjacent_groups_do_not_count_as_nesting() -> None:
 
 def test_length_is_limited() -> None:
     assert parse_query("a" * 10_000) == Term("a" * 10_000)
-    with pytest.raises(QuerySyntaxError, match="10001 characters") as caught:
+    with pytest.raises(QuerySyntaxError, match="10001 characters") as error_info:
         parse_query("a" * 10_001)
-    assert caught.value.position == 10_000
+    assert error_info.value.position == 10_000
 
 
 @pytest.mark.parametrize(
@@ -226,11 +228,11 @@ _LEAVES = st.one_of(
 
 
 def _compose(children: st.SearchStrategy[Query]) -> st.SearchStrategy[Query]:
-    """Queries of the shape that parsing gives: no And directly in an And, no Or in an Or."""
+    """Generate queries as parsing returns them: no And directly in an And, no Or in an Or."""
 
     def parts(kind: type[QueryAnd] | type[QueryOr]) -> st.SearchStrategy[tuple[Query, ...]]:
-        fitting = children.filter(lambda child: not isinstance(child, kind))
-        return st.lists(fitting, min_size=2, max_size=4).map(tuple)
+        allowed = children.filter(lambda child: not isinstance(child, kind))
+        return st.lists(allowed, min_size=2, max_size=4).map(tuple)
 
     return st.one_of(
         children.map(QueryNot), parts(QueryAnd).map(QueryAnd), parts(QueryOr).map(QueryOr)

@@ -1,4 +1,4 @@
-"""Passages: what is marked, what is shown, where it is cut, and that nothing is invented."""
+"""Snippets: highlights, choice of passages, and where they are cut."""
 
 import re
 import time
@@ -20,8 +20,8 @@ ENGLISH = "The quick brown fox jumps over the lazy dog near port 8080. "
 LATIN_WORD = re.compile(r"[^\W_\u3040-\u9fff]")
 
 
-def marked(content: str, *words: str) -> str:
-    """The only passage, which is the whole content."""
+def highlight(content: str, *words: str) -> str:
+    """Return the only passage, which is the whole content."""
     (passage,) = snippets(content, words, length=500, before="[", after="]")
     return passage
 
@@ -39,7 +39,7 @@ MARKS: list[tuple[str, list[str], str]] = [
     # whole words only
     ("bigwhale whale's whalebone o'whale", ["whale"], "bigwhale [whale's] whalebone o'whale"),
     ("蓝whale鲸", ["whale"], "蓝[whale]鲸"),
-    # several atoms are marked where they stand together
+    # several atoms are marked where they are adjacent
     ("big cats, cat big", ["big cat"], "[big cats], cat big"),
     ("db_config_001 config", ["db_config_001"], "[db_config_001] config"),
     ("foo@bar.com bar", ["foo@bar.com"], "[foo@bar.com] bar"),
@@ -47,7 +47,7 @@ MARKS: list[tuple[str, list[str], str]] = [
     ("北 京\n大学", ["北京大学"], "[北 京\n大学]"),
     ("北，京", ["北京"], "北，京"),
     ("用Python写，写", ["Python写"], "用[Python写]，写"),
-    # without such a place: telling words, pairs of characters, never single ones
+    # otherwise significant words and pairs of characters, never single characters
     ("the fox and a dog", ["the dog and the fox"], "the [fox] and a [dog]"),
     ("北京的天气不错", ["北京天气怎么样"], "[北京]的[天气]不错"),
     ("你好，世界", ["你好世界"], "[你好]，[世界]"),
@@ -61,7 +61,7 @@ MARKS: list[tuple[str, list[str], str]] = [
     ("the configuration", ["conf"], "the configuration"),
     ("北京大学", ["北京*"], "[北京]大学"),
     ("db_configuration", ["db_conf*"], "[db_configuration]"),
-    # neighbours become one mark; stop words are marked only if nothing else is asked for
+    # adjacent marks are joined; stop words are marked only if the query has no other words
     ("北京大学", ["北京", "大学"], "[北京大学]"),
     ("to be or fox", ["to", "fox"], "to be or [fox]"),
     ("to be", ["to"], "[to] be"),
@@ -74,17 +74,17 @@ MARKS: list[tuple[str, list[str], str]] = [
 def test_highlights_matches() -> None:
     def check(case: tuple[str, list[str], str]) -> None:
         content, words, expected = case
-        assert marked(content, *words) == expected
+        assert highlight(content, *words) == expected
 
     check_each(MARKS, check)
 
 
 def test_highlights_long_questions() -> None:
     question = " ".join(f"word{number}" for number in range(60))
-    assert marked("see word7 and word59, not word60", question) == (
+    assert highlight("see word7 and word59, not word60", question) == (
         "see [word7] and [word59], not word60"
     )
-    assert marked("我们在北京讨论", "北京" + "很好" * 20) == "我们在[北京]讨论"
+    assert highlight("我们在北京讨论", "北京" + "很好" * 20) == "我们在[北京]讨论"
 
 
 def test_passage_includes_context_of_its_match() -> None:
@@ -221,9 +221,9 @@ _FRAGMENTS = st.sampled_from(
 def test_highlights_agree_with_analysis(content: str, word: str) -> None:
     (term,) = analyze(word).atoms
     expected = content
-    for found in reversed(list(locate(content))):
-        if found.term == term:
-            start, end = found.start, found.end
+    for location in reversed(list(locate(content))):
+        if location.term == term:
+            start, end = location.start, location.end
             expected = f"{expected[:start]}[{content[start:end]}]{expected[end:]}"
     passages = snippets(content, [word], length=500, before="[", after="]")
     assert passages == ([expected.strip().replace("][", "")] if content.strip() else [])
@@ -234,11 +234,11 @@ def test_highlights_agree_with_analysis(content: str, word: str) -> None:
 def test_passages_end_between_words_and_characters(
     content: str, words: list[str], length: int
 ) -> None:
-    assume("½" not in content)  # a match can end in the middle of what it stands for
+    assume("½" not in content)  # a match can end inside a compatibility character
     assume(not re.search(r"[^\s\u3000-\u9fff\uff00-\uffef]{40}", content))
     for passage in snippets(content, words, length=length, before="", after=""):
         text = passage.strip(ELLIPSIS)
-        # The text may stand in several places: one of them must be cut well at both ends.
+        # The text may occur several times: one occurrence must have clean ends.
         starts = [match.start() for match in re.finditer(f"(?={re.escape(text)})", content)]
         assert any(
             _is_clean(content, start) and _is_clean(content, start + len(text)) for start in starts
@@ -266,11 +266,11 @@ def fill(filler: str, size: int) -> str:
 def test_match_at_the_end_of_a_megabyte_takes_no_more_calls() -> None:
     def check(case: tuple[str, list[str]]) -> None:
         filler, words = case
-        near, far = fill(filler, 1_000), fill(filler, 1_000_000)
-        passages = snippets(near, words)  # the first also loads the tables
-        few = count_calls(lambda: snippets(near, words))
-        many = count_calls(lambda: passages.extend(snippets(far, words)))
-        assert many < 2 * few
+        short_text, long_text = fill(filler, 1_000), fill(filler, 1_000_000)
+        passages = snippets(short_text, words)  # the first call also loads the tables
+        short_calls = count_calls(lambda: snippets(short_text, words))
+        long_calls = count_calls(lambda: passages.extend(snippets(long_text, words)))
+        assert long_calls < 2 * short_calls
         assert len(passages) == 2
         assert all("<em>" in passage for passage in passages)
 
@@ -286,9 +286,9 @@ def test_match_at_the_end_of_long_text_takes_linear_time() -> None:
 
     def check(case: tuple[str, list[str]]) -> None:
         filler, words = case
-        near, far = fill(filler, 500_000), fill(filler, 4_000_000)
-        fastest = min(seconds(near, words) for _ in range(3))
-        # Where time is quadratic, 64 times as much.
-        assert min(seconds(far, words) for _ in range(3)) < 24 * fastest
+        short_text, long_text = fill(filler, 500_000), fill(filler, 4_000_000)
+        fastest = min(seconds(short_text, words) for _ in range(3))
+        # Quadratic time would be 64 times as much.
+        assert min(seconds(long_text, words) for _ in range(3)) < 24 * fastest
 
     check_each(FILLED, check)

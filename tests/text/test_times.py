@@ -1,4 +1,4 @@
-"""Time expressions: what they mean on a given day, and what is none."""
+"""Time expressions: their meaning on a given day, and words that are not times."""
 
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from time import process_time
@@ -20,12 +20,12 @@ NEW_YORK = ZoneInfo("America/New_York")
 NEWFOUNDLAND = timezone(timedelta(hours=-3, minutes=-30))
 EVENING = datetime(2026, 3, 18, 17, tzinfo=UTC)
 JANUARY = datetime(2026, 1, 3, tzinfo=UTC)
-# Half an hour after New York's clocks went from two to three.
+# Half an hour after the start of daylight saving time in New York.
 CHANGE = datetime(2026, 3, 8, 7, 30, tzinfo=UTC)
 
 
-def show(moment: datetime | None) -> str:
-    """Write a bound as short as it can be told: 2026-03-18, 2026-03-18T10:30 or nothing."""
+def format_bound(moment: datetime | None) -> str:
+    """Return a bound in its shortest form: 2026-03-18, 2026-03-18T10:30 or empty."""
     if moment is None:
         return ""
     assert moment.utcoffset() == timedelta(0)
@@ -33,11 +33,11 @@ def show(moment: datetime | None) -> str:
 
 
 def bounds(span: TimeSpan) -> str:
-    return f"{show(span.start)}/{show(span.end)}"
+    return f"{format_bound(span.start)}/{format_bound(span.end)}"
 
 
-def read(text: str, now: datetime = WEDNESDAY, zone: tzinfo = UTC) -> str:
-    """The bounds of the only time in a text that is a time from end to end."""
+def parse_bounds(text: str, now: datetime = WEDNESDAY, zone: tzinfo = UTC) -> str:
+    """Return the bounds of a text that is one time expression."""
     (span,) = find_times(text, now, zone)
     assert (span.text, span.position) == (text, 0)
     return bounds(span)
@@ -230,7 +230,7 @@ CHINESE = {
 def test_chinese() -> None:
     def check(case: tuple[str, str]) -> None:
         text, expected = case
-        assert read(text) == expected
+        assert parse_bounds(text) == expected
 
     check_each(CHINESE.items(), check)
 
@@ -370,7 +370,7 @@ ENGLISH = {
 def test_english() -> None:
     def check(case: tuple[str, str]) -> None:
         text, expected = case
-        assert read(text) == expected
+        assert parse_bounds(text) == expected
 
     check_each(ENGLISH.items(), check)
 
@@ -403,7 +403,7 @@ ON_OTHER_DAYS: list[tuple[datetime, str, str]] = [
 def test_relative_times_depend_on_the_current_day() -> None:
     def check(case: tuple[datetime, str, str]) -> None:
         now, text, expected = case
-        assert read(text, now) == expected
+        assert parse_bounds(text, now) == expected
 
     check_each(ON_OTHER_DAYS, check)
 
@@ -422,9 +422,9 @@ STATEMENTS: list[tuple[datetime, str, str, str]] = [
 
 def test_statements_use_the_nearest_occurrence() -> None:
     def check(case: tuple[datetime, str, str, str]) -> None:
-        now, text, past, near = case
-        for leaning, expected in ((True, past), (False, near)):
-            (span,) = find_times(text, now, past=leaning)
+        now, text, past, nearest = case
+        for prefer_past, expected in ((True, past), (False, nearest)):
+            (span,) = find_times(text, now, past=prefer_past)
             assert span.start is not None
             assert str(span.start.date()) == expected
 
@@ -550,7 +550,7 @@ SPELLINGS: list[tuple[str, str]] = [
 def test_full_width_and_traditional_characters() -> None:
     def check(case: tuple[str, str]) -> None:
         text, plain = case
-        assert read(text) == read(plain)
+        assert parse_bounds(text) == parse_bounds(plain)
 
     check_each(SPELLINGS, check)
 
@@ -572,7 +572,7 @@ IN_ZONES: list[tuple[tzinfo, datetime, str, str]] = [
     (SHANGHAI, WEDNESDAY, "最近三天", "2026-03-15T10:30/2026-03-18T10:30"),
     (SHANGHAI, WEDNESDAY, "2025-01-15 10:30", "2025-01-15T02:30/2025-01-15T02:31"),
     (SHANGHAI, WEDNESDAY, "2025-01-15T10:30Z", "2025-01-15T10:30/2025-01-15T10:31"),
-    # The clocks go back: half past one comes twice, and the second one is meant.
+    # The clocks go back: half past one occurs twice, and the second is meant.
     (NEW_YORK, WEDNESDAY, "2025-11-02T06:30Z", "2025-11-02T06:30/2025-11-02T06:31"),
     # Summer time began in New York on 8 March 2026: that day has 23 hours.
     (NEW_YORK, WEDNESDAY, "March 8", "2026-03-08T05:00/2026-03-09T04:00"),
@@ -585,7 +585,7 @@ IN_ZONES: list[tuple[tzinfo, datetime, str, str]] = [
 def test_days_follow_the_time_zone() -> None:
     def check(case: tuple[tzinfo, datetime, str, str]) -> None:
         zone, now, text, expected = case
-        assert read(text, now, zone) == expected
+        assert parse_bounds(text, now, zone) == expected
 
     check_each(IN_ZONES, check)
 
@@ -600,7 +600,7 @@ def test_now_without_a_zone_is_utc() -> None:
     )
 
 
-# Scraps that make and break expressions, and years at the calendar's ends.
+# Fragments that form and break expressions, and years at the ends of the calendar.
 SCRAPS = """
     每 | 每周 | 的 | 到 | 和 | 之间 | 从 | 前 | 后 | 2月 | 30日 | 12点
     between | and | to | at | ( | ) | -
@@ -627,10 +627,10 @@ def test_spans_of_any_text_at_any_time(text: str, now: datetime, zone: tzinfo) -
 
 @given(text=TEXTS, before=st.sampled_from(["", "好的。", "Well, ", "，，"]))
 def test_surrounding_text_does_not_change_times(text: str, before: str) -> None:
-    alone = find_times("\n" + text, WEDNESDAY)
-    moved = find_times(before + "\n" + text, WEDNESDAY)
-    assert [(span.position + len(before), bounds(span)) for span in alone] == [
-        (span.position, bounds(span)) for span in moved
+    expected = find_times("\n" + text, WEDNESDAY)
+    shifted = find_times(before + "\n" + text, WEDNESDAY)
+    assert [(span.position + len(before), bounds(span)) for span in expected] == [
+        (span.position, bounds(span)) for span in shifted
     ]
 
 
@@ -652,21 +652,21 @@ def repeat(part: str, size: int) -> str:
 
 def test_long_texts_without_times_take_few_calls() -> None:
     def check(part: str) -> None:
-        text = repeat(part, 100_000)  # a quadratic reader would not come back
-        found: list[TimeSpan] = []
-        assert count_calls(lambda: found.extend(find_times(text, WEDNESDAY))) < 50
-        assert found == []
+        text = repeat(part, 100_000)  # a quadratic parser would not finish
+        spans: list[TimeSpan] = []
+        assert count_calls(lambda: spans.extend(find_times(text, WEDNESDAY))) < 50
+        assert spans == []
 
-    find_times("", WEDNESDAY)  # makes the patterns
+    find_times("", WEDNESDAY)  # compiles the patterns
     check_each(TIMELESS, check)
 
 
 def test_long_texts_full_of_times_take_linear_work() -> None:
     def check(part: str) -> None:
-        few, many = part * 20, part * 80
-        assert len(find_times(many, WEDNESDAY)) == 80
-        calls = count_calls(lambda: find_times(few, WEDNESDAY))
-        assert count_calls(lambda: find_times(many, WEDNESDAY)) < 4.4 * calls
+        short_text, long_text = part * 20, part * 80
+        assert len(find_times(long_text, WEDNESDAY)) == 80
+        calls = count_calls(lambda: find_times(short_text, WEDNESDAY))
+        assert count_calls(lambda: find_times(long_text, WEDNESDAY)) < 4.4 * calls
 
     check_each(
         ["昨天，", "上周三下午三点。", "three days ago. ", "in May. ", "2025-01-15; "], check
@@ -676,13 +676,13 @@ def test_long_texts_full_of_times_take_linear_work() -> None:
 @pytest.mark.long
 def test_long_texts_take_linear_time() -> None:
     def seconds(text: str) -> float:
-        began = process_time()
+        started = process_time()
         find_times(text, WEDNESDAY)
-        return process_time() - began
+        return process_time() - started
 
     def check(part: str) -> None:
         small, large = repeat(part, 50_000), repeat(part, 400_000)
-        # Where time is quadratic, 64 times as much.
+        # Quadratic time would be 64 times as much.
         assert min(seconds(large) for _ in range(3)) < 24 * min(seconds(small) for _ in range(3))
 
     check_each(TIMELESS, check)

@@ -1,4 +1,4 @@
-"""What text is found by: atoms with a place, extras without one."""
+"""Search terms of a text: atoms with a position, extras without one."""
 
 import unicodedata
 from itertools import pairwise
@@ -24,7 +24,7 @@ TEXTS = st.one_of(
 
 
 ANALYSES: list[tuple[str, list[str], list[str]]] = [
-    # Latin words are filed by their stem
+    # Latin words are indexed by their stem
     ("The users were running", ["the", "user", "were", "run"], []),
     ("don't", ["dont"], []),
     ("don’t", ["dont"], []),
@@ -47,7 +47,7 @@ ANALYSES: list[tuple[str, list[str], list[str]]] = [
     ("C++", ["c++"], []),
     ("C# and F#.", ["c#", "and", "f#"], []),
     ("c++11", ["c", "11"], ["c++11"]),
-    # Chinese is found by characters; punctuation between them is remembered
+    # Chinese is indexed by characters; punctuation between them is kept
     ("北京大学", ["北", "京", "大", "学"], []),
     ("你好，世界", ["你", "好", BREAK, "世", "界"], []),
     ("你好 世界", ["你", "好", "世", "界"], []),
@@ -97,11 +97,11 @@ def test_traditional_and_simplified_share_terms() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [("Café", "cafe"), ("ＡＰＩ", "api"), ("Running", "runs"), ("USERS", "user"), ("İ", "i")],
 )
-def test_spellings_share_a_stem(one: str, other: str) -> None:
-    assert analyze(one).atoms == analyze(other).atoms
+def test_spellings_share_a_stem(first: str, second: str) -> None:
+    assert analyze(first).atoms == analyze(second).atoms
 
 
 def test_stem_removes_case_accents_and_apostrophes() -> None:
@@ -132,7 +132,7 @@ def test_single_characters_of_spaceless_scripts(term: str, expected: bool) -> No
     ],
 )
 def test_locations_refer_to_the_original_text(text: str, pieces: list[str]) -> None:
-    assert [text[found.start : found.end] for found in locate(text)] == pieces
+    assert [text[location.start : location.end] for location in locate(text)] == pieces
 
 
 @settings(deadline=None)
@@ -148,8 +148,8 @@ def test_search_text_round_trips(text: str) -> None:
 @given(TEXTS)
 def test_locations_cover_every_atom_in_order(text: str) -> None:
     located = list(locate(text))
-    assert [found.term for found in located] == [a for a in analyze(text).atoms if a != BREAK]
-    assert all(0 <= found.start < found.end <= len(text) for found in located)
+    assert [location.term for location in located] == [a for a in analyze(text).atoms if a != BREAK]
+    assert all(0 <= location.start < location.end <= len(text) for location in located)
 
 
 @settings(deadline=None)

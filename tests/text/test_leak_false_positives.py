@@ -1,4 +1,4 @@
-"""Ordinary prose, code, markup, LaTeX and JSON pass as they are, with no false alarm."""
+"""Ordinary prose, code, markup, LaTeX and JSON are unchanged and not reported."""
 
 from memrecall.text import LeakFilter, filter_leaks
 from tests.cases import check_each
@@ -16,7 +16,7 @@ TOOLS = (
 )
 
 
-def beginning(sample: str) -> str:
+def shorten(sample: str) -> str:
     return repr(sample[:80])
 
 
@@ -31,7 +31,7 @@ def test_prose_is_unchanged() -> None:
     def check(sample: str) -> None:
         assert filter_leaks(sample, TOOLS) == (sample, [])
 
-    check_each(SAMPLES, check, beginning)
+    check_each(SAMPLES, check, shorten)
 
 
 def test_prose_is_unchanged_in_chunks() -> None:
@@ -40,11 +40,11 @@ def test_prose_is_unchanged_in_chunks() -> None:
         pieces = [leaks.feed(sample[at : at + 3]) for at in range(0, len(sample), 3)]
         assert ("".join(pieces) + leaks.close(), leaks.leaks) == (sample, [])
 
-    check_each(SAMPLES, check, beginning)
+    check_each(SAMPLES, check, shorten)
 
 
 def test_prose_is_unchanged_when_reasoning_is_stripped() -> None:
     def check(sample: str) -> None:
         assert filter_leaks(sample, TOOLS, reasoning="strip") == (sample, [])
 
-    check_each(SAMPLES, check, beginning)
+    check_each(SAMPLES, check, shorten)
