@@ -1,4 +1,4 @@
-"""Tables of cases in one test: every case is tried, and all that fail are reported together."""
+"""Tables of cases in one test: every case is checked, and all failures are reported."""
 
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,14 +15,14 @@ def check_each(
     cases: Iterable[Case], check: Callable[[Case], object], label: Callable[[Case], str] = repr
 ) -> None:
     """Call `check` with every case; fail with all cases for which it raised."""
-    tried, failures = 0, []
+    count, failures = 0, []
     for case in cases:
-        tried += 1
+        count += 1
         try:
             check(case)
         except FAILURES as error:
             failures.append(_describe(label(case), error))
-    _report(tried, failures)
+    _report(count, failures)
 
 
 async def check_each_async(
@@ -30,24 +30,24 @@ async def check_each_async(
     check: Callable[[Case], Awaitable[object]],
     label: Callable[[Case], str] = repr,
 ) -> None:
-    """Like `check_each`, for a check that is awaited, one case after the other."""
-    tried, failures = 0, []
+    """Like `check_each`, for an async check."""
+    count, failures = 0, []
     for case in cases:
-        tried += 1
+        count += 1
         try:
             await check(case)
         except FAILURES as error:
             failures.append(_describe(label(case), error))
-    _report(tried, failures)
+    _report(count, failures)
 
 
 def _describe(label: str, error: BaseException) -> str:
-    where = traceback.extract_tb(error.__traceback__)[-1]
+    frame = traceback.extract_tb(error.__traceback__)[-1]
     message = f"{type(error).__name__}: {error}".strip()
-    return f"{label}\n    {where.name}:{where.lineno}: {where.line}\n    {message}"
+    return f"{label}\n    {frame.name}:{frame.lineno}: {frame.line}\n    {message}"
 
 
-def _report(tried: int, failures: list[str]) -> None:
-    assert tried, "there is no case to check"
+def _report(count: int, failures: list[str]) -> None:
+    assert count, "there is no case to check"
     if failures:
-        pytest.fail(f"{len(failures)} of {tried} cases:\n" + "\n".join(failures), pytrace=False)
+        pytest.fail(f"{len(failures)} of {count} cases:\n" + "\n".join(failures), pytrace=False)

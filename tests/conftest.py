@@ -3,8 +3,8 @@
 A test that uses `store`, `library` or `location` runs once on each engine. The PostgreSQL server
 starts when the first test needs it, one for each worker of pytest-xdist.
 
-`library` is opened with `library_settings` and filled by `populate`: a package or a module of tests
-overrides these two instead of opening a library of its own.
+`library` is opened with `library_settings` and filled by `populate`: a test package or module
+overrides these two instead of opening another library.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -24,13 +24,13 @@ from tests.databases import (
     PostgresqlServer,
     SqliteDatabases,
     migrate,
-    run_aside,
+    run_in_thread,
     start_postgresql,
 )
 
 Populate = Callable[[Library], Awaitable[object]]
 
-# Machines are shared: how long an example takes says nothing about the code.
+# Machines are shared, so the duration of an example says nothing about the code.
 hypothesis.settings.register_profile(
     "memrecall", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -53,7 +53,7 @@ def database_pool(postgresql_server: PostgresqlServer) -> DatabasePool:
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated file to copy."""
     file = tmp_path_factory.mktemp("template") / "memrecall.db"
-    run_aside(migrate(str(file)))
+    run_in_thread(migrate(str(file)))
     return file
 
 
@@ -70,9 +70,9 @@ def databases(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> It
         yield SqliteDatabases(tmp_path, request.getfixturevalue("sqlite_template"))
         return
     server = request.getfixturevalue("postgresql_server")
-    lent = PostgresqlDatabases(server, request.getfixturevalue("database_pool"))
-    yield lent
-    lent.close()
+    postgresql = PostgresqlDatabases(server, request.getfixturevalue("database_pool"))
+    yield postgresql
+    postgresql.close()
 
 
 @pytest.fixture
@@ -89,14 +89,14 @@ def empty_location(databases: Databases) -> str:
 
 @pytest.fixture
 async def store(location: str) -> AsyncIterator[Store]:
-    """An open store on a database of its own."""
-    async with await Store.open(location) as opened:
-        yield opened
+    """An open store on its own database."""
+    async with await Store.open(location) as open_store:
+        yield open_store
 
 
 @pytest.fixture
 def library_settings(location: str, tmp_path: Path) -> Settings:
-    """Settings that depend on nobody's machine, with an embedder that loads nothing."""
+    """Settings that do not depend on the machine, with the hash embedder."""
     return Settings(
         db=location,
         embedder="hash",
@@ -110,7 +110,7 @@ def library_settings(location: str, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 def populate() -> Populate:
-    """What fills `library`: nothing."""
+    """The function that fills `library`; by default it leaves it empty."""
 
     async def leave_empty(_: Library) -> None:
         return None
@@ -120,15 +120,15 @@ def populate() -> Populate:
 
 @pytest.fixture
 async def library(library_settings: Settings, populate: Populate) -> AsyncIterator[Library]:
-    """An open library on a database of its own."""
-    async with await Library.open(library_settings) as opened:
-        await populate(opened)
-        yield opened
+    """An open library on its own database."""
+    async with await Library.open(library_settings) as open_library:
+        await populate(open_library)
+        yield open_library
 
 
 @pytest.fixture(scope="session")
 def loaded_model() -> Iterator[None]:
-    """Load the weights of the local embedder once, for all libraries that are opened meanwhile."""
+    """Load the weights of the local embedder once for all libraries of the session."""
     from memrecall.embedding.local import LocalEmbedder
 
     load = cache(LocalEmbedder()._load)
@@ -144,8 +144,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line that there was no browser to test the dashboard with."""
+    """Report in one line that the dashboard tests were skipped without a browser."""
     skipped = terminalreporter.stats.get("skipped", [])
-    told = {str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)}
-    for reason in sorted(reason for reason in told if "BROWSER TESTS LEFT OUT" in reason):
+    reasons = {str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)}
+    for reason in sorted(reason for reason in reasons if "BROWSER TESTS LEFT OUT" in reason):
         terminalreporter.write_line(reason.removeprefix("Skipped: "), red=True, bold=True)

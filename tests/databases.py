@@ -1,4 +1,4 @@
-"""Databases to test with, used again from test to test.
+"""Databases for tests, reused from test to test.
 
 Creating a PostgreSQL database copies eight megabytes; emptying one takes milliseconds. So a test's
 database is emptied when it ends and lent to the next one, and dropped only if the test changed its
@@ -80,13 +80,13 @@ class PostgresqlServer:
         self._numbers = count()
 
     def location(self, name: str) -> str:
-        """Return what `Store.open` takes for the database of that name."""
+        """Return the location of the named database for `Store.open`."""
         url = make_url(self.uri).set(drivername="postgresql+asyncpg", database=name)
         return url.render_as_string(hide_password=False)
 
     def run(self, *statements: str) -> None:
         """Run statements outside any transaction."""
-        run_aside(self._run(statements))
+        run_in_thread(self._run(statements))
 
     async def _run(self, statements: tuple[str, ...]) -> None:
         connection = await asyncpg.connect(self.uri)
@@ -100,7 +100,7 @@ class PostgresqlServer:
         """Create the template of the migrated databases."""
         fast = [f"ALTER SYSTEM SET {name} = off" for name in UNSAFE_AND_FAST]
         self.run(*fast, "SELECT pg_reload_conf()", f"CREATE DATABASE {MIGRATED}")
-        run_aside(migrate(self.location(MIGRATED)))
+        run_in_thread(migrate(self.location(MIGRATED)))
 
     def create(self, *, migrated: bool) -> str:
         """Create a database and return its name."""
@@ -114,20 +114,20 @@ class PostgresqlServer:
 
 
 class DatabasePool:
-    """Databases of one server that are emptied and lent again."""
+    """Databases of one server that are emptied and reused."""
 
     def __init__(self, server: PostgresqlServer) -> None:
         self._server = server
         self._free: list[str] = []
-        self._schema, self._meta = run_aside(self._inspect())
+        self._schema, self._meta = run_in_thread(self._inspect())
 
     def take(self) -> str:
         """Return the name of a migrated database without rows."""
         return self._free.pop() if self._free else self._server.create(migrated=True)
 
-    def give_back(self, names: list[str]) -> None:
-        """Empty databases for the next test; drop those whose schema has changed."""
-        emptied = [name for name in names if run_aside(self._empty(name))]
+    def release(self, names: list[str]) -> None:
+        """Empty databases for the next test; drop those with a changed schema."""
+        emptied = [name for name in names if run_in_thread(self._empty(name))]
         self._free += emptied
         self._server.drop([name for name in names if name not in emptied])
 
@@ -162,27 +162,27 @@ class PostgresqlDatabases:
     def __init__(self, server: PostgresqlServer, pool: DatabasePool) -> None:
         self._server = server
         self._pool = pool
-        self._lent: list[str] = []
+        self._in_use: list[str] = []
         self._created: list[str] = []
 
     def fresh(self, *, migrated: bool = True) -> str:
         """Return the location of a database without rows."""
         if migrated:
-            self._lent.append(self._pool.take())
-            return self._server.location(self._lent[-1])
+            self._in_use.append(self._pool.take())
+            return self._server.location(self._in_use[-1])
         self._created.append(self._server.create(migrated=False))
         return self._server.location(self._created[-1])
 
     def close(self) -> None:
-        """Return or drop what the test has used."""
-        self._pool.give_back(self._lent)
+        """Release or drop the databases of the test."""
+        self._pool.release(self._in_use)
         self._server.drop(self._created)
 
 
-def run_aside(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a coroutine in a thread of its own: the caller may be inside an event loop."""
-    with ThreadPoolExecutor(1) as aside:
-        return aside.submit(asyncio.run, work).result()
+def run_in_thread(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine in another thread, because the caller may be inside an event loop."""
+    with ThreadPoolExecutor(1) as executor:
+        return executor.submit(asyncio.run, work).result()
 
 
 async def migrate(location: str) -> None:

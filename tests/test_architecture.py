@@ -1,4 +1,4 @@
-"""docs/architecture.md names real code: every name exists, and each walk happens in its order."""
+"""docs/architecture.md names real code, and its walkthroughs match the order of calls."""
 
 import re
 import sys
@@ -71,7 +71,7 @@ async def test_http_search_goes_through_the_documented_functions(tmp_path: Path)
 
 @contextmanager
 def record_calls() -> Iterator[list[CodeType]]:
-    """Collect the functions that are called, each once, in the order of their first call."""
+    """Record the called functions, each once, in the order of their first call."""
     calls: dict[CodeType, None] = {}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
@@ -111,7 +111,7 @@ def _exists(name: str) -> bool:
 
 
 def _resolve(name: str) -> Any:
-    """Import as much of a dotted name as is a module; the rest are attributes."""
+    """Resolve a dotted name: import the module part, then follow the attributes."""
     parts = name.split(".")
     for end in range(len(parts), 0, -1):
         module = ".".join(parts[:end])

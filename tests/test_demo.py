@@ -64,7 +64,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def printed(folder: Path) -> str:
+def demo_output(folder: Path) -> str:
     """The output of the demo, run from another folder."""
     return run([sys.executable, str(folder / DEMO)], folder / "elsewhere")
 
@@ -78,11 +78,11 @@ class PrintedRecall:
     confidence: float | None = None
 
 
-def read_recalls(printed: str) -> dict[str, PrintedRecall]:
+def read_recalls(demo_output: str) -> dict[str, PrintedRecall]:
     """Return the output of each request."""
     recalls: dict[str, PrintedRecall] = {}
     recall = PrintedRecall()
-    for line in printed.splitlines():
+    for line in demo_output.splitlines():
         if request := re.fullmatch(r" \?  (.+)", line):
             recall = recalls.setdefault(request[1], PrintedRecall())
         elif evidence := re.fullmatch(r" \d  .+  ([a-z]+-\d{3})(  \d\.\d\d)?", line):
@@ -131,14 +131,16 @@ def test_chat_file_has_unescaped_characters() -> None:
 
 @pytest.mark.concurrent
 @pytest.mark.xfail(reason="the rules find the flat, but not which message has the catch")
-def test_demo_resolves_vague_request(printed: str) -> None:
-    assert {"maya-057", "maya-058"} & set(read_recalls(printed)[VAGUE].keys)
+def test_demo_resolves_vague_request(demo_output: str) -> None:
+    assert {"maya-057", "maya-058"} & set(read_recalls(demo_output)[VAGUE].keys)
 
 
 @pytest.mark.concurrent
-def test_demo_prints_evidence_or_follow_up_question(printed: str) -> None:
-    assert re.search(r"^\d+ messages of 2 users imported and embedded in \d", printed, re.MULTILINE)
-    recalls = read_recalls(printed)
+def test_demo_prints_evidence_or_follow_up_question(demo_output: str) -> None:
+    assert re.search(
+        r"^\d+ messages of 2 users imported and embedded in \d", demo_output, re.MULTILINE
+    )
+    recalls = read_recalls(demo_output)
     assert recalls.keys() == FOUND.keys() | NEVER_SAID | {VAGUE}
     for request, expected in FOUND.items():
         assert recalls[request].keys[0] in expected, request
@@ -148,12 +150,12 @@ def test_demo_prints_evidence_or_follow_up_question(printed: str) -> None:
         assert (recalls[request].confidence or 0) < 0.3
         assert sum("nothing handed off" in line for line in recalls[request].lines) == 1
         assert any(line.startswith("  ? ") for line in recalls[request].lines)
-    assert_plain(printed.partition("Try next")[0])
+    assert_plain(demo_output.partition("Try next")[0])
 
 
 @pytest.mark.concurrent
-def test_demo_prints_each_call_on_one_line(printed: str) -> None:
-    for request, recall in read_recalls(printed).items():
+def test_demo_prints_each_call_on_one_line(demo_output: str) -> None:
+    for request, recall in read_recalls(demo_output).items():
         calls = [line for line in recall.lines if "▸" in line]
         assert calls, request
         assert all(re.match(r"    ▸ [a-z_]+ ", line) for line in calls)
@@ -167,12 +169,12 @@ def assert_plain(text: str) -> None:
 
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)  # starts a process for each command, one after the other
-def test_printed_commands_work(printed: str, folder: Path) -> None:
-    _, _, commands = printed.partition("Try next\n")
+def test_printed_commands_work(demo_output: str, folder: Path) -> None:
+    _, _, commands = demo_output.partition("Try next\n")
     parsed = [shlex.split(line) for line in commands.splitlines()]
-    release, again, light, around = (run(command, folder / "elsewhere") for command in parsed)
+    release, last, light, around = (run(command, folder / "elsewhere") for command in parsed)
     assert "lin-079" in release
-    assert again == release  # `--last` shows the recall just made
+    assert last == release  # `--last` shows the recall just made
     assert "facing north" not in light  # the phrase is "north light"
     assert {"maya-007", "maya-028"} <= set(re.findall(r"maya-\d+", light))
     assert "lin-059" in around

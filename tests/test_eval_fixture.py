@@ -72,14 +72,14 @@ def each_answerable(check: Callable[[Json], None]) -> Callable[[], None]:
     return lambda: check_each(ANSWERABLE, check, lambda row: str(row["query_id"]))
 
 
-def time_of(user: str, key: str) -> datetime:
+def get_time(user: str, key: str) -> datetime:
     """Return the time of a message, or the start of a memory's validity."""
     moment = MESSAGES[user][key].ts if key in MESSAGES[user] else MEMORIES[user][key].valid_from
     assert moment is not None, key
     return moment
 
 
-def text_of(user: str, key: str) -> str:
+def get_text(user: str, key: str) -> str:
     row = MESSAGES[user].get(key) or MEMORIES[user][key]
     return row.content
 
@@ -96,7 +96,7 @@ def test_users_match_readme() -> None:
 
 @each_user
 def test_history_is_chronological_over_most_of_a_year(user: str) -> None:
-    times = [time_of(user, key) for key in MESSAGES[user]]
+    times = [get_time(user, key) for key in MESSAGES[user]]
     assert times == sorted(times)
     assert len(set(times)) == len(times)
     assert (times[-1] - times[0]).days > 300
@@ -122,11 +122,11 @@ def test_memory_sources_exist(user: str) -> None:
 def test_every_category_has_enough_queries_in_both_languages() -> None:
     categories = Counter(row["category"] for row in QUERIES)
     assert set(categories) == set(AT_LEAST)
-    for category, least in AT_LEAST.items():
-        assert categories[category] >= least, category
+    for category, minimum in AT_LEAST.items():
+        assert categories[category] >= minimum, category
         for language in USERS:
-            here = [row for row in QUERIES if row["language"] == language]
-            assert sum(row["category"] == category for row in here) >= least // 2, category
+            rows = [row for row in QUERIES if row["language"] == language]
+            assert sum(row["category"] == category for row in rows) >= minimum // 2, category
     languages = Counter(row["language"] for row in QUERIES)
     assert len(QUERIES) >= QUERIES_AT_LEAST
     assert languages["en"] == languages["zh"] == len(QUERIES) // 2
@@ -177,22 +177,22 @@ def test_evidence_belongs_to_user_and_precedes_query(query: Json) -> None:
     assert set(evidence) & set(MESSAGES[user])  # a memory is never the only evidence
     query_time = parse_time(query["as_of"])
     for key in evidence:
-        assert time_of(user, key) < query_time, key
-        ended = MEMORIES[user][key].valid_to if key in MEMORIES[user] else None
-        assert ended is None or query_time < ended, key
+        assert get_time(user, key) < query_time, key
+        valid_to = MEMORIES[user][key].valid_to if key in MEMORIES[user] else None
+        assert valid_to is None or query_time < valid_to, key
 
 
 @each_answerable
 def test_evidence_does_not_contain_query(query: Json) -> None:
     for line in query["query"].splitlines():
         for key in query["evidence"]:
-            assert folded(line) not in folded(text_of(query["user_id"], key)), key
+            assert folded(line) not in folded(get_text(query["user_id"], key)), key
 
 
 def test_two_hop_evidence_spans_two_days() -> None:
     for row in QUERIES:
         if row["category"] == "two_hop":
-            days = {time_of(row["user_id"], key).date() for key in row["evidence"]}
+            days = {get_time(row["user_id"], key).date() for key in row["evidence"]}
             assert len(days) > 1, row["query_id"]
 
 

@@ -34,11 +34,11 @@ class Runner:
 
 def test_plain_recall(run: Runner) -> None:
     lines = run("plain_recall.py")
-    allergy, seat, nothing = "\n".join(lines).split("\n  by ")[:3]
+    allergy, seat, unknown = "\n".join(lines).split("\n  by ")[:3]
     assert f"2026-03-02 user: {PEANUTS}" in allergy
     assert f"2026-03-09 user: {SEAT}" in seat
-    assert re.search(r"confidence 1?\d%", nothing)
-    assert "nothing found; ask: " in nothing
+    assert re.search(r"confidence 1?\d%", unknown)
+    assert "nothing found; ask: " in unknown
     assert all(line.endswith("→ handoff") for line in lines if line.startswith("  by "))
 
 
@@ -57,24 +57,24 @@ def test_recall_as_tool(run: Runner) -> None:
     assert seat.startswith("recall:    ['lin-7'")
     assert peanuts.startswith("recall:    ['lin-3'")
     assert answer == f"assistant: You said: “{SEAT}” “{PEANUTS}”"
-    ended = re.fullmatch(r"cancelled: the assistant ended after ([\d.]+) s", cancelled)
-    assert ended is not None
-    assert float(ended[1]) < 60  # the model would have taken that long
+    match = re.fullmatch(r"cancelled: the assistant ended after ([\d.]+) s", cancelled)
+    assert match is not None
+    assert float(match[1]) < 60  # the model would have taken that long
 
 
 def test_memory_tools(run: Runner) -> None:
-    stored, first, recalled, corrected, second, new, old = run("memory_tools.py")
-    assert (stored, first) == ("tools:     ['remember']", "assistant: 记住了。")
-    assert (recalled, corrected) == ("tools:     ['recall']", "tools:     ['correct']")
+    remember_call, first, recall_call, correct_call, second, new, old = run("memory_tools.py")
+    assert (remember_call, first) == ("tools:     ['remember']", "assistant: 记住了。")
+    assert (recall_call, correct_call) == ("tools:     ['recall']", "tools:     ['correct']")
     assert second == "assistant: 改好了：现在是 Mac。"
     assert new == "memory:    林晓现在用 Mac (by an assistant)"
     assert old == "memory:    林晓的工作电脑是 Windows (by an assistant, superseded: 换了)"
 
 
 def test_swarm(run: Runner) -> None:
-    there, back, payload, answer = run("swarm.py")
-    assert there == "assistant → recall"
-    assert back == "recall → assistant"
+    handoff, return_handoff, payload, answer = run("swarm.py")
+    assert handoff == "assistant → recall"
+    assert return_handoff == "recall → assistant"
     assert re.fullmatch(r"  \d\d% sure of lin-7\b.*", payload)
     assert answer == "assistant: A window seat in the quiet coach, as always."
 
@@ -86,17 +86,17 @@ def test_selector_group_chat(run: Runner) -> None:
 
 
 def test_autogen_memory(run: Runner) -> None:
-    recalled, answer, queried, cleared = run("autogen_memory.py")
-    assert recalled.startswith("recalled:  ['Lin drinks jasmine tea in the morning")
+    added, answer, results, cleared = run("autogen_memory.py")
+    assert added.startswith("recalled:  ['Lin drinks jasmine tea in the morning")
     assert answer == "assistant: You said: “Lin drinks jasmine tea in the morning, never coffee.”"
-    assert "'kind': 'memory'" in queried
+    assert "'kind': 'memory'" in results
     assert cleared == "cleared:   True"
 
 
 @pytest.mark.concurrent
 def test_chat_service(run: Runner) -> None:
-    stored, *turns = run("chat_service.py")
-    assert stored == "stored:    14 messages, repeated: 0"
+    import_line, *turns = run("chat_service.py")
+    assert import_line == "stored:    14 messages, repeated: 0"
     peanuts, seat, passport = zip(*[iter(turns)] * 3, strict=True)
     for message, steps, answer in (peanuts, seat, passport):
         assert message.startswith("user:      ")
@@ -126,9 +126,9 @@ def test_chat_turns(run: Runner) -> None:
 
 def test_every_example_is_listed_and_run() -> None:
     files = {file.name for file in EXAMPLES.glob("*.py")}
-    listed = set(re.findall(r"`(\w+\.py)`", (EXAMPLES / "README.md").read_text("utf-8")))
-    assert listed == files
-    here = Path(__file__).read_text("utf-8")
+    listed_files = set(re.findall(r"`(\w+\.py)`", (EXAMPLES / "README.md").read_text("utf-8")))
+    assert listed_files == files
+    source = Path(__file__).read_text("utf-8")
     assert {
-        name for name in files - SHARED - RUN_ELSEWHERE if f'run("{name}")' not in here
+        name for name in files - SHARED - RUN_ELSEWHERE if f'run("{name}")' not in source
     } == set()

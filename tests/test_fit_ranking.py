@@ -39,12 +39,12 @@ def invented_set(name: str, seed: int, questions: int = 120, rows: int = 60) -> 
     for _ in range(questions):
         words, meaning = random.normal(size=(2, rows)).astype(np.float32)
         time = (random.random(rows) < 0.1).astype(np.float32)
-        nothing = np.zeros(rows, dtype=np.float32)
+        zeros = np.zeros(rows, dtype=np.float32)
         odds = np.exp(1.5 * words + 0.5 * meaning + 2 * time)
         right = np.zeros(rows, dtype=np.bool_)
         right[random.choice(rows, p=odds / odds.sum())] = True
-        known = {"lexical": words, "semantic": meaning, "time": time}
-        evidence = dict.fromkeys(FEATURES, nothing) | known
+        features = {"lexical": words, "semantic": meaning, "time": time}
+        evidence = dict.fromkeys(FEATURES, zeros) | features
         examples.append(Example(evidence, tuple(map(str, range(rows))), right, 1))
     return LabelledSet(name, tuple(examples))
 
@@ -53,32 +53,32 @@ INVENTED = [invented_set("one", 1), invented_set("two", 2), invented_set("three"
 
 
 def test_fit_recovers_generating_weights() -> None:
-    fitted = fit_weights(INVENTED)
-    weights = [fitted.lexical, fitted.semantic, fitted.time]
+    weights_fit = fit_weights(INVENTED)
+    weights = [weights_fit.lexical, weights_fit.semantic, weights_fit.time]
     assert weights == pytest.approx([1.5, 0.5, 2.0], abs=0.3)
-    assert fitted.voice == HYBRID.voice  # held
-    assert fitted.bias == HYBRID.bias
-    assert fit_weights(INVENTED) == fitted
-    unlike = invented_set("new", 4)
-    worse = replace(fitted, lexical=-1.0)
-    assert recall(unlike, fitted) > recall(unlike, worse)
+    assert weights_fit.voice == HYBRID.voice  # not fitted
+    assert weights_fit.bias == HYBRID.bias
+    assert fit_weights(INVENTED) == weights_fit
+    new_set = invented_set("new", 4)
+    worse_weights = replace(weights_fit, lexical=-1.0)
+    assert recall(new_set, weights_fit) > recall(new_set, worse_weights)
 
 
 def test_sets_have_equal_weight() -> None:
     first, two, _ = INVENTED
     doubled = LabelledSet("one again", first.examples * 2)
-    once, twice = fit_weights([first, two]), fit_weights([doubled, two])
-    assert twice.lexical == pytest.approx(once.lexical, abs=1e-6)
+    single, doubled_weights = fit_weights([first, two]), fit_weights([doubled, two])
+    assert doubled_weights.lexical == pytest.approx(single.lexical, abs=1e-6)
 
 
 def test_fitted_calibration_is_accurate() -> None:
     results = [Results.of(labelled) for labelled in INVENTED]
-    fitted = fit_calibration(results)
-    figures = judge(Results.of(invented_set("new", 5)), fitted)
+    calibration = fit_calibration(results)
+    figures = judge(Results.of(invented_set("new", 5)), calibration)
     assert figures["ece"] < 0.03
     assert figures["brier_skill"] > 0
     assert 0 <= figures["kept@0.5"] <= 1
-    assert fit_calibration(results) == fitted
+    assert fit_calibration(results) == calibration
 
 
 def test_probabilities_match_search() -> None:
@@ -108,8 +108,12 @@ def test_minimise_halves_overshooting_steps() -> None:
 
 def test_leave_one_out() -> None:
     sets = [[1], [2], [3]]
-    assert leave_one_out(sets, lambda some: [*some]) == [[[2], [3]], [[1], [3]], [[1], [2]]]
-    assert leave_one_out(sets[:1], lambda some: [*some]) == [[[1]]]
+    assert leave_one_out(sets, lambda training_sets: [*training_sets]) == [
+        [[2], [3]],
+        [[1], [3]],
+        [[1], [2]],
+    ]
+    assert leave_one_out(sets[:1], lambda training_sets: [*training_sets]) == [[[1]]]
 
 
 def test_tables_cover_all_sets_and_features() -> None:
@@ -142,11 +146,11 @@ def folder(tmp_path: Path) -> Path:
         for line in (FIXTURE / "corpus.jsonl").read_text("utf-8").splitlines()
         if json.loads(line)["user_id"] in users
     ]
-    place = tmp_path / "small"
-    place.mkdir()
-    (place / "queries.jsonl").write_text("\n".join(queries), "utf-8")
-    (place / "corpus.jsonl").write_text("\n".join(messages), "utf-8")
-    return place
+    data_folder = tmp_path / "small"
+    data_folder.mkdir()
+    (data_folder / "queries.jsonl").write_text("\n".join(queries), "utf-8")
+    (data_folder / "corpus.jsonl").write_text("\n".join(messages), "utf-8")
+    return data_folder
 
 
 def only_store(folder: Path) -> Path:
@@ -160,9 +164,9 @@ async def test_candidates_rank_like_search(folder: Path, tmp_path: Path) -> None
     corpus = read_corpus(folder / "corpus.jsonl", read_entry)
     settings = Settings(db=str(only_store(tmp_path)), embedder="hash", snapshots=False)
     async with await Library.open(settings) as library:
-        asker = SearchEvaluator(library, corpus, depth=20)
+        evaluator = SearchEvaluator(library, corpus, depth=20)
         for question, example in zip(questions, labelled.examples, strict=True):
-            answer = await asker.ask(question)
+            answer = await evaluator.ask(question)
             _, order = example.ranked(HYBRID)
             assert [example.keys[at] for at in order[:20]] == answer.keys
             assert example.wanted == len(question.evidence)
@@ -174,7 +178,7 @@ async def test_database_is_reused_and_categories_can_be_excluded(
     first = await read_set(folder, tmp_path, embedder="hash")
     assert "lines to import" in capsys.readouterr().err
     category = read_questions(folder / "queries.jsonl").questions[0].category
-    again = await read_set(folder, tmp_path, embedder="hash", left_out=[category])
+    second = await read_set(folder, tmp_path, embedder="hash", left_out=[category])
     assert "already stored" in capsys.readouterr().err
-    assert 0 < len(again.examples) < len(first.examples)
-    assert again.examples[-1].keys == first.examples[-1].keys
+    assert 0 < len(second.examples) < len(first.examples)
+    assert second.examples[-1].keys == first.examples[-1].keys

@@ -289,9 +289,9 @@ def test_other_values_are_refused_with_a_hint(
 
 
 def test_unknown_role_error_lists_the_roles() -> None:
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(InvalidArgument) as error_info:
         parse_role("robot")
-    assert "developer" in str(caught.value.hint)
+    assert "developer" in str(error_info.value.hint)
 
 
 def test_new_messages_share_metadata_and_are_redacted() -> None:

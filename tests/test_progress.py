@@ -1,4 +1,4 @@
-"""How far long work has come: in a notebook, in a terminal, told to a function, or not at all."""
+"""Progress of long work: in a notebook, in a terminal, by a callback, or disabled."""
 
 import io
 import sys
@@ -18,37 +18,37 @@ from .evaluation.samples import message, write_lines
 from .inert import assert_harmless
 
 
-class Notebook:
-    """Plays the kernel's part: keeps what each display shows now."""
+class FakeNotebook:
+    """A fake notebook kernel that records the states of each display."""
 
     def __init__(self) -> None:
         self.displays: list[list[str]] = []
 
-    def display(self, thing: Any, *, display_id: bool) -> Any:
+    def display(self, view: Any, *, display_id: bool) -> Any:
         assert display_id
-        states = [repr(thing)]
+        states = [repr(view)]
         self.displays.append(states)
-        assert_harmless(thing._repr_html_())
+        assert_harmless(view._repr_html_())
         return SimpleNamespace(update=lambda now: states.append(repr(now)))
 
 
 @pytest.fixture
-def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
-    played = Notebook()
+def notebook(monkeypatch: pytest.MonkeyPatch) -> FakeNotebook:
+    fake = FakeNotebook()
     module: Any = ModuleType("IPython")
     module.get_ipython = lambda: SimpleNamespace(kernel=object())
-    module.display = SimpleNamespace(display=played.display)
+    module.display = SimpleNamespace(display=fake.display)
     monkeypatch.setitem(sys.modules, "IPython", module)
     monkeypatch.setattr(progress, "_DELAY", 0.0)
     monkeypatch.setattr(progress, "_INTERVAL", 0.0)
-    return played
+    return fake
 
 
 def test_in_notebook_is_false_outside_notebook() -> None:
     assert not in_notebook()
 
 
-def test_notebook_bar_is_updated_in_place(notebook: Notebook) -> None:
+def test_notebook_bar_is_updated_in_place(notebook: FakeNotebook) -> None:
     with progress_bar(None, "asking", 3, unit="questions") as advance:
         advance(1)
         advance(2)
@@ -56,29 +56,29 @@ def test_notebook_bar_is_updated_in_place(notebook: Notebook) -> None:
     assert len(notebook.displays) == 1
     assert states[0] == "asking: 0 questions of 3 questions"
     assert states[1] == "asking: 1 questions of 3 questions · 0 s left"
-    assert states[-1] == "asking: 3 questions"  # nothing that differs from run to run
+    assert states[-1] == "asking: 3 questions"  # nothing that differs between runs
 
 
-def test_short_work_shows_no_bar(notebook: Notebook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_work_shows_no_bar(notebook: FakeNotebook, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_DELAY", 60.0)
     with progress_bar(None, "asking", 3, unit="questions") as advance:
         advance(3)
     assert notebook.displays == []
     with progress_bar(True, "asking", 3, unit="questions"):
-        assert len(notebook.displays) == 1  # asked for: at once
+        assert len(notebook.displays) == 1  # shown at once on request
 
 
-def test_progress_false_and_callback(notebook: Notebook) -> None:
-    told: list[int] = []
+def test_progress_false_and_callback(notebook: FakeNotebook) -> None:
+    steps: list[int] = []
     with progress_bar(False, "asking", 3, unit="questions") as advance:
         advance(3)
-    with progress_bar(told.append, "asking", 3, unit="questions") as advance:
+    with progress_bar(steps.append, "asking", 3, unit="questions") as advance:
         advance(3)
-    assert told == [3]
+    assert steps == [3]
     assert notebook.displays == []
 
 
-def test_bar_shows_last_state_after_failure(notebook: Notebook) -> None:
+def test_bar_shows_last_state_after_failure(notebook: FakeNotebook) -> None:
     def work() -> None:
         with progress_bar(None, "x", 10, unit="rows") as advance:
             advance(4)
@@ -89,7 +89,7 @@ def test_bar_shows_last_state_after_failure(notebook: Notebook) -> None:
     assert notebook.displays[0][-1] == "x: 4 rows of 10 rows"
 
 
-def test_bar_width_is_completed_share(notebook: Notebook) -> None:
+def test_bar_width_is_completed_share(notebook: FakeNotebook) -> None:
     bar = NotebookBar("importing", 40_000, "bytes")
     bar.advance(10_000)
     html = bar._repr_html_()
@@ -99,19 +99,19 @@ def test_bar_width_is_completed_share(notebook: Notebook) -> None:
 
 
 def test_terminal_shows_bar_and_pipe_does_not(capfd: pytest.CaptureFixture[str]) -> None:
-    written = io.StringIO()
-    terminal = Console(file=written, force_terminal=True, width=80)
+    output = io.StringIO()
+    terminal = Console(file=output, force_terminal=True, width=80)
     with terminal_bar(terminal, "importing", 3, unit="lines") as advance:
         advance(3)
-    assert "importing" in written.getvalue()
-    assert "3/3" in written.getvalue()
+    assert "importing" in output.getvalue()
+    assert "3/3" in output.getvalue()
     for choice in (True, None):
         with progress_bar(choice, "importing", 3, unit="lines") as advance:
             advance(3)
     assert capfd.readouterr() == ("", "")
 
 
-async def test_import_and_embedding_report_progress(notebook: Notebook, tmp_path: Path) -> None:
+async def test_import_and_embedding_report_progress(notebook: FakeNotebook, tmp_path: Path) -> None:
     rows = [message("lin", f"m{n}", "2026-01-05", f"number {n}") for n in range(300)]
     file = write_lines(tmp_path / "chat.jsonl", rows)
     settings = Settings(db=str(tmp_path / "m.db"), embedder="hash", snapshots=False)
@@ -125,7 +125,7 @@ async def test_import_and_embedding_report_progress(notebook: Notebook, tmp_path
         assert notebook.displays[2][-1] == "reindexing: 0 rows"
 
 
-async def test_chat_turn_shows_no_bar(notebook: Notebook, tmp_path: Path) -> None:
+async def test_chat_turn_shows_no_bar(notebook: FakeNotebook, tmp_path: Path) -> None:
     rows = [message("lin", f"m{n}", "2026-01-05", f"number {n}") for n in range(3)]
     file = write_lines(tmp_path / "chat.jsonl", rows)
     settings = Settings(db=str(tmp_path / "m.db"), embedder="hash", snapshots=False)

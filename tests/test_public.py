@@ -50,9 +50,9 @@ def test_public_names() -> None:
 
 def test_public_names_have_docstrings() -> None:
     def check(name: str) -> None:
-        thing = getattr(memrecall, name)
-        assert inspect.getdoc(thing)
-        assert thing.__name__ == name
+        value = getattr(memrecall, name)
+        assert inspect.getdoc(value)
+        assert value.__name__ == name
 
     check_each([name for name in SURFACE if name not in CONSTANTS], check)
 

@@ -58,10 +58,10 @@ def test_console_transcript_matches(
     assert len(steps) == 5
     for arguments, expected in steps:
         monkeypatch.setattr("sys.argv", ["memrecall", *shlex.split(arguments)])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             main()
         output = capsys.readouterr()
-        assert (output.out, ended.value.code or 0) == (expected, 0), output.err
+        assert (output.out, exit_info.value.code or 0) == (expected, 0), output.err
 
 
 @pytest.mark.concurrent
@@ -156,9 +156,9 @@ def test_python_examples_run(folder: Path) -> None:
         process = subprocess.run(call, cwd=folder, capture_output=True, text=True)
         assert (process.returncode, process.stderr) == (0, "")
         outputs.append(process.stdout)
-    recalled, remembered = outputs
-    assert "我不吃辣，海鲜也过敏" in recalled
-    assert remembered == "User lives in Milan now.\n"
+    recall_output, memory_output = outputs
+    assert "我不吃辣，海鲜也过敏" in recall_output
+    assert memory_output == "User lives in Milan now.\n"
 
 
 def test_readmes_share_code_blocks() -> None:

@@ -117,7 +117,7 @@ def test_every_kind_has_enough_questions(user: str) -> None:
     kinds = Counter(row["kind"] for row in QUESTIONS if row["user_id"] == user)
     assert kinds.keys() == AT_LEAST.keys()
     assert kinds.total() >= 50
-    assert not {kind: kinds[kind] for kind, least in AT_LEAST.items() if kinds[kind] < least}
+    assert not {kind: kinds[kind] for kind, minimum in AT_LEAST.items() if kinds[kind] < minimum}
 
 
 def test_question_ids_and_requests_are_unique() -> None:
@@ -142,8 +142,8 @@ def test_conversation_alternates_and_ends_with_user(question: Json) -> None:
     assert roles == ["user" if n % 2 == 0 else "assistant" for n in range(len(roles))]
     assert roles[-1] == "user"
     assert all(message["content"].strip() for message in conversation)
-    stored = {message.content for message in MESSAGES[question["user_id"]].values()}
-    assert stored.isdisjoint(message["content"] for message in conversation)
+    contents = {message.content for message in MESSAGES[question["user_id"]].values()}
+    assert contents.isdisjoint(message["content"] for message in conversation)
 
 
 @each_question

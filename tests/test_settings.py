@@ -46,10 +46,10 @@ WRONG = (
 
 def test_invalid_value_is_named_in_error() -> None:
     def check(case: tuple[dict[str, str], str]) -> None:
-        environment, said = case
+        environment, message = case
         with pytest.raises(InvalidArgument) as failure:
             load_settings({}, environment)
-        assert said in str(failure.value)
+        assert message in str(failure.value)
 
     check_each(WRONG, check)
 

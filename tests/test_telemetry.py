@@ -191,14 +191,14 @@ async def main():
         await library.add_messages(Scope("a"), [NewMessage(role="user", content="tea")])
         assert (await library.search(Scope("a"), SearchRequest("tea"))).results
     assert not loaded("opentelemetry"), loaded("opentelemetry")
-    import memrecall.server  # whose framework has the API already, but not what makes spans
+    import memrecall.server  # its framework imports the API, but not the SDK
     assert not loaded("opentelemetry.sdk") + loaded("opentelemetry.exporter")
 
 asyncio.run(main())
 """
     call = [sys.executable, "-c", program, str(tmp_path / "a.db")]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 @pytest.mark.parametrize(
@@ -222,9 +222,9 @@ def test_missing_telemetry_package_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_environment_overrides_service_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
-    for name, wanted in (("", "memrecall"), ("our-memory", "our-memory")):
+    for name, expected in (("", "memrecall"), ("our-memory", "our-memory")):
         monkeypatch.setenv("OTEL_SERVICE_NAME", name)
         with export_spans("1.2.3") as tracer, tracer.start_as_current_span("x") as span:
             assert isinstance(span, ReadableSpan)
-            assert span.resource.attributes["service.name"] == wanted
+            assert span.resource.attributes["service.name"] == expected
             assert span.resource.attributes["service.version"] == "1.2.3"

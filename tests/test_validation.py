@@ -48,19 +48,19 @@ CASES = [
 def test_line_and_http_problem_share_their_wording(
     fields: dict[str, object], line: str, message: str
 ) -> None:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(ValidationError) as error_info:
         Sample(**fields)
-    assert describe_validation_error(caught.value) == line
-    errors = [{**item, "loc": ("body", *item["loc"])} for item in caught.value.errors()]
+    assert describe_validation_error(error_info.value) == line
+    errors = [{**item, "loc": ("body", *item["loc"])} for item in error_info.value.errors()]
     problem = problem_from_validation(RequestValidationError(errors))
     assert problem.details["fields"][0]["message"] == message
     assert problem.message.endswith(message)
 
 
 def test_own_checks_name_the_field_without_the_value() -> None:
-    with pytest.raises(ValidationError) as caught:
+    with pytest.raises(ValidationError) as error_info:
         Sample(name="a", ts="yesterday")
-    line = describe_validation_error(caught.value)
+    line = describe_validation_error(error_info.value)
     assert line.startswith("ts")
     assert "the value" not in line
-    assert "the value" not in explain_validation_problem(caught.value.errors()[0])
+    assert "the value" not in explain_validation_problem(error_info.value.errors()[0])

@@ -84,8 +84,8 @@ def test_wheel_loads_prompts(installed: Path, tmp_path: Path) -> None:
         encoding="utf-8",
     )
     assert process.returncode == 0, process.stderr
-    place, text = process.stdout.split("\n", 1)
-    assert Path(place).is_relative_to(installed)
+    location, text = process.stdout.split("\n", 1)
+    assert Path(location).is_relative_to(installed)
     assert text.strip() == PROMPTS[0].read_text("utf-8").strip()
 
 
@@ -95,6 +95,6 @@ def test_wheel_imports_and_searches(installed: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", USE], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert process.returncode == 0, process.stderr
-    place, content = process.stdout.split()
-    assert Path(place).is_relative_to(installed)
+    location, content = process.stdout.split()
+    assert Path(location).is_relative_to(installed)
     assert content == "我不吃辣"

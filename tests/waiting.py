@@ -1,16 +1,16 @@
-"""Waiting for a condition, with a limit that only something stuck reaches."""
+"""Waiting for a condition, with a limit that only a stuck program reaches."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 
-LIMIT = 60.0  # seconds; a busy machine needs some, a stuck program all of them
+LIMIT = 60.0  # seconds, more than a busy machine needs
 _PAUSE = 0.01
 
 
 async def wait_until(condition: Callable[[], object | Awaitable[object]]) -> None:
-    """Return when the condition (plain or awaited) holds; fail after a minute."""
+    """Wait until the condition (plain or awaitable) holds; fail after a minute."""
     async with asyncio.timeout(LIMIT):
         while True:
             value = condition()
