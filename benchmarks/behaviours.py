@@ -70,8 +70,8 @@ class Question:
     @property
     def language(self) -> str:
         """Chinese if the request contains Chinese, as in a recall."""
-        asked = self.conversation[-1]["content"]
-        return "zh" if any("\u4e00" <= character <= "\u9fff" for character in asked) else "en"
+        request = self.conversation[-1]["content"]
+        return "zh" if any("\u4e00" <= character <= "\u9fff" for character in request) else "en"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +152,12 @@ def _plain(row: Json) -> Question:
         acceptable=frozenset(),
         answerable=answerable,
         should_abstain=not answerable,
-        now=_end_of(row["as_of"]) if row.get("as_of") else None,
+        now=_last_moment(row["as_of"]) if row.get("as_of") else None,
         hides_later=bool(row.get("as_of")),
     )
 
 
-def _end_of(period: str) -> datetime:
+def _last_moment(period: str) -> datetime:
     """Return the last second of a month (2026-01) or a day; return a time unchanged."""
     if len(period) == len("2026-01"):
         after = (parse_time(f"{period}-01") + timedelta(days=31)).replace(day=1)
@@ -192,9 +192,11 @@ async def fill(library: Library, corpus: Path, questions: Sequence[Question]) ->
     return times
 
 
-async def ask(library: Library, question: Question, said: dict[str, datetime]) -> Outcome:
+async def ask(library: Library, question: Question, message_times: dict[str, datetime]) -> Outcome:
     """Recall for one question and judge the steps."""
-    now = question.now or max(said.values(), default=datetime.now(UTC)) + timedelta(minutes=1)
+    now = question.now or max(message_times.values(), default=datetime.now(UTC)) + timedelta(
+        minutes=1
+    )
     scope = Scope(question.user_id, session_id=question.session_id)
     # Memories are stored at the current time: `as_of` would hide those of the fixture.
     recaller = Recaller(library, scope, clock=lambda: now)
@@ -205,7 +207,7 @@ async def ask(library: Library, question: Question, said: dict[str, datetime]) -
         keys=tuple(dict.fromkeys(result.handoff.relevant_memory_keys)),
         confidence=result.confidence,
         abstained=result.abstained,
-        behaviours=_judge(question, result, said),
+        behaviours=_judge(question, result, message_times),
         model_calls=result.usage["model_calls"],
         tool_calls=result.usage["tool_calls"],
         prompt_characters=result.usage["prompt_characters"],
@@ -213,10 +215,10 @@ async def ask(library: Library, question: Question, said: dict[str, datetime]) -
 
 
 def _judge(
-    question: Question, result: RecallResult, said: dict[str, datetime]
+    question: Question, result: RecallResult, message_times: dict[str, datetime]
 ) -> dict[str, bool | None]:
     searches = _calls(result, "search_memories")
-    reads = _calls(result, "get_memory_detail")
+    detail_calls = _calls(result, "get_memory_detail")
     grants = _calls(result, "expand_context_window")
     narrower = [call for call in searches[1:] if _narrows(searches[0], call)]
     wider = [call for call in searches[1:] if call not in narrower]
@@ -224,29 +226,29 @@ def _judge(
         narrower = [call for call in narrower if not _has_time_filter(call)]
     filters = [call for call in searches if _has_time_filter(call) and call not in narrower]
     granted = any(call["output"].get("approved") for call in grants)
-    inside = filters and _leaves_in(question, result, filters[0]["arguments"], said)
+    inside = filters and _keeps_evidence(question, result, filters[0]["arguments"], message_times)
     return {
         "filter": stated and bool(inside) if filters else None,
         "narrow": _brings_evidence(question, narrower) if narrower else None,
         "widen": _brings_evidence(question, wider, beyond=searches[0]) if wider else None,
         "expand": question.should_expand if granted else None,
-        "detail": _reads_evidence(question, reads) if reads else None,
+        "detail": _reads_evidence(question, detail_calls) if detail_calls else None,
         "abstain": not question.answerable if result.abstained else None,
     }
 
 
 def _calls(result: RecallResult, tool: str) -> list[Json]:
     """Return the executed calls of a tool: arguments as applied, and the output."""
-    told = [event.data for event in result.trace.events if isinstance(event, ResultEvent)]
-    return [data for data in told if data["tool"] == tool and not data["error"]]
+    events = [event.data for event in result.trace.events if isinstance(event, ResultEvent)]
+    return [data for data in events if data["tool"] == tool and not data["error"]]
 
 
 def _has_time_filter(search: Json) -> bool:
     return any(search["arguments"].get(name) for name in TIME_FILTERS)
 
 
-def _leaves_in(
-    question: Question, result: RecallResult, arguments: Json, said: dict[str, datetime]
+def _keeps_evidence(
+    question: Question, result: RecallResult, arguments: Json, message_times: dict[str, datetime]
 ) -> bool:
     """Return True if a time filter excludes no evidence; memories are ignored."""
     zone = ZoneInfo(question.zone or "UTC")
@@ -255,25 +257,25 @@ def _leaves_in(
     if days := arguments.get("time_range_days"):
         start = result.now - timedelta(days=days)
         since = start if since is None else max(since, start)
-    moments = [said[key] for key in question.evidence if key in said]
+    moments = [message_times[key] for key in question.evidence if key in message_times]
     return all(
         (since is None or since <= moment) and (until is None or moment < until)
         for moment in moments
     )
 
 
-def _bound(given: str | None, zone: ZoneInfo) -> datetime | None:
+def _bound(text: str | None, zone: ZoneInfo) -> datetime | None:
     """Parse a time bound like a recall; without an offset it is in the user's zone."""
-    moment = datetime.fromisoformat(given) if given else None
+    moment = datetime.fromisoformat(text) if text else None
     return moment.replace(tzinfo=moment.tzinfo or zone) if moment else None
 
 
 def _narrows(first: Json, later: Json) -> bool:
     """Return True if a search repeats an earlier one with more filters."""
     before, after = first["arguments"], later["arguments"]
-    added = {name for name in FILTERS if after.get(name) and not before.get(name)}
-    return bool(added) and all(
-        before.get(name) == after.get(name) for name in {*before, *after} - added - {"limit"}
+    new_filters = {name for name in FILTERS if after.get(name) and not before.get(name)}
+    return bool(new_filters) and all(
+        before.get(name) == after.get(name) for name in {*before, *after} - new_filters - {"limit"}
     )
 
 
@@ -281,27 +283,29 @@ def _brings_evidence(
     question: Question, searches: Sequence[Json], beyond: Json | None = None
 ) -> bool:
     """Return True if one of the searches found evidence that an earlier one did not."""
-    brought = set().union(*map(_found, searches)) - (_found(beyond) if beyond else set())
+    brought = set().union(*map(_finds_evidence, searches)) - (
+        _finds_evidence(beyond) if beyond else set()
+    )
     return not question.evidence.isdisjoint(brought)
 
 
-def _found(search: Json) -> set[str]:
+def _finds_evidence(search: Json) -> set[str]:
     return {hit["memory_key"] for hit in search["output"].get("results", ())}
 
 
-def _reads_evidence(question: Question, reads: Sequence[Json]) -> bool:
+def _reads_evidence(question: Question, detail_calls: Sequence[Json]) -> bool:
     """Return True if the memory read, or a message shown beside it, is evidence."""
-    shown: set[str] = set()
-    for read in reads:
-        shown.add(read["arguments"]["memory_key"])
+    keys: set[str] = set()
+    for call in detail_calls:
+        keys.add(call["arguments"]["memory_key"])
         for side in ("before", "after", "sources"):
-            shown |= {near["memory_key"] for near in read["output"].get(side, ())}
-    return not question.evidence.isdisjoint(shown)
+            keys |= {neighbor["memory_key"] for neighbor in call["output"].get(side, ())}
+    return not question.evidence.isdisjoint(keys)
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    listed = list(values)
-    return sum(listed) / len(listed) if listed else None
+    items = list(values)
+    return sum(items) / len(items) if items else None
 
 
 def calibration_error(outcomes: Iterable[Outcome]) -> float | None:
@@ -341,8 +345,8 @@ def summarise_behaviours(outcomes: Sequence[Outcome]) -> dict[str, dict[str, flo
     """Count how often each behaviour occurred and how often it was correct."""
     figures: dict[str, dict[str, float | None]] = {}
     for name in BEHAVIOURS:
-        seen = [right for o in outcomes if (right := o.behaviours[name]) is not None]
-        figures[name] = {"fired": len(seen), "right": sum(seen), "share": _mean(seen)}
+        verdicts = [right for o in outcomes if (right := o.behaviours[name]) is not None]
+        figures[name] = {"fired": len(verdicts), "right": sum(verdicts), "share": _mean(verdicts)}
     return figures
 
 
@@ -408,7 +412,7 @@ async def run(options: argparse.Namespace) -> list[Outcome]:
             say(f"importing {options.corpus}")
             times = await fill(library, options.corpus, questions)
             say(f"{len(questions)} questions")
-            return [await ask(library, each, times[each.user_id]) for each in questions]
+            return [await ask(library, question, times[question.user_id]) for question in questions]
 
 
 def main() -> None:

@@ -41,13 +41,13 @@ class Question:
 def all_calls(corpus: Corpus, turns: Sequence[Turn]) -> dict[str, list[Question]]:
     """Return distinct questions of each kind."""
     chance = random.Random(9)
-    chosen = chance.sample(range(len(turns)), min(PLACES, len(turns)))
-    asked = corpus.questions(PLACES)
+    positions = chance.sample(range(len(turns)), min(PLACES, len(turns)))
+    questions = corpus.questions(PLACES)
     return {
-        "range read": [_range(turns[at].ts) for at in chosen],
-        "neighbours": [_neighbours(f"m{at}") for at in chosen],
-        "lexical": [_lexical(text) for text in map(_words, asked) if text],
-        "semantic": [_semantic(text) for text in asked],
+        "range read": [_range(turns[at].ts) for at in positions],
+        "neighbours": [_neighbours(f"m{at}") for at in positions],
+        "lexical": [_lexical(text) for text in map(_words, questions) if text],
+        "semantic": [_semantic(text) for text in questions],
     }
 
 

@@ -59,12 +59,12 @@ class Corpus:
 
     def texts(self, count: int, seed: int = 1) -> Iterator[str]:
         """Return `count` texts: the real ones first, then changed copies."""
-        told = 0
+        number = 0
         chance = random.Random(seed)
-        while told < count:
-            for turn in islice(self._turns, count - told):
-                yield _join(turn) if told < len(self._turns) else self._retell(turn, chance)
-                told += 1
+        while number < count:
+            for turn in islice(self._turns, count - number):
+                yield _join(turn) if number < len(self._turns) else self._retell(turn, chance)
+                number += 1
 
     def turns(self, count: int, seed: int = 1) -> Iterator[Turn]:
         """Return `count` turns, in sessions of twenty with one of a few speakers each."""
@@ -73,8 +73,8 @@ class Corpus:
             if number % _TURNS_A_SESSION == 0:
                 speakers = [_latin_name(chance), _han_name(chance)]
             session = f"s{number // _TURNS_A_SESSION}"
-            said = _START + timedelta(minutes=7 * number)
-            yield Turn(session, speakers[number % 2], text, said)
+            time = _START + timedelta(minutes=7 * number)
+            yield Turn(session, speakers[number % 2], text, time)
 
     def short_texts(self, count: int) -> list[str]:
         """Return chat messages of about forty characters."""
@@ -87,12 +87,12 @@ class Corpus:
 
     def _retell(self, turn: list[Sentence], chance: random.Random) -> str:
         """Return a changed copy of a turn."""
-        told = [_change(sentence, chance).strip() for sentence in turn]
-        if len(told) == 1 or chance.random() < 0.3:
-            told.append(_join(chance.choice(self._turns)[:1]))
-            told = told[-max(2, len(turn)) :]
-        chance.shuffle(told)
-        return " ".join(told)[: 2 * LONGEST_TURN]
+        sentences = [_change(sentence, chance).strip() for sentence in turn]
+        if len(sentences) == 1 or chance.random() < 0.3:
+            sentences.append(_join(chance.choice(self._turns)[:1]))
+            sentences = sentences[-max(2, len(turn)) :]
+        chance.shuffle(sentences)
+        return " ".join(sentences)[: 2 * LONGEST_TURN]
 
 
 def load_corpus(data: Path, repository: Path) -> Corpus:
@@ -123,8 +123,8 @@ def _read(file: Path, field: str) -> list[str]:
 
 def _ask_about(texts: list[str]) -> list[str]:
     """Return questions for texts without labels, made from the middle of a text."""
-    chosen = random.Random(5).sample(texts, min(len(texts), 400))
-    return [text[len(text) // 3 : len(text) // 3 + 40].strip() or text[:40] for text in chosen]
+    sample = random.Random(5).sample(texts, min(len(texts), 400))
+    return [text[len(text) // 3 : len(text) // 3 + 40].strip() or text[:40] for text in sample]
 
 
 def _cut_into_turns(text: str) -> Iterator[list[Sentence]]:

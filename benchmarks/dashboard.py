@@ -115,8 +115,8 @@ async def _count(library: Library) -> None:
     """Write a week of counters, as of a busy service."""
     now = datetime.now(UTC)
     for hours in range(24 * 7, -1, -1):
-        counted = {(name, str(n)): (n, 0.0) for name in _COUNTED for n in range(1, 8)}
-        await library.store.counters.add(counted, now - timedelta(hours=hours), 30)
+        counts = {(name, str(n)): (n, 0.0) for name in _COUNTED for n in range(1, 8)}
+        await library.store.counters.add(counts, now - timedelta(hours=hours), 30)
 
 
 _COUNTED = ("searches", "recalls", "recall_seconds", "iterations", "windows", "confidence")
@@ -124,26 +124,26 @@ _COUNTED = ("searches", "recalls", "recall_seconds", "iterations", "windows", "c
 
 def pages(trace_id: str) -> dict[str, str]:
     """Return the paths of the pages by name."""
-    of_user = f"user={USER}"
+    user_query = f"user={USER}"
     return {
         "overview, service": "/?span=week",
-        "overview, user": f"/?{of_user}",
-        "messages": f"/explorer?{of_user}",
-        "messages of a session": f"/explorer?{of_user}&session=s0007&role=user",
-        "search by words": f"/explorer?{of_user}&q={quote('object AND (class OR method)')}",
-        "search by meaning": f"/explorer?{of_user}&by=meaning&q={quote('import a module')}",
-        "neighbours": f"/explorer?{of_user}&around=m000500",
-        "memories": f"/explorer/memories?{of_user}",
-        "search memories": f"/explorer/memories?{of_user}&q={quote('exceptions')}",
-        "one memory": f"/explorer/memory?{of_user}&key=k25",
-        "graph": f"/explorer/graph?{of_user}",
-        "graph around a hub": f"/explorer/graph?{of_user}&center=user",
-        "sessions": f"/explorer/sessions?{of_user}",
-        "one session": f"/explorer/session?{of_user}&id=s0001",
-        "recalls": f"/recalls?{of_user}",
-        "one recall": f"/recalls/trace?{of_user}&id={trace_id}",
+        "overview, user": f"/?{user_query}",
+        "messages": f"/explorer?{user_query}",
+        "messages of a session": f"/explorer?{user_query}&session=s0007&role=user",
+        "search by words": f"/explorer?{user_query}&q={quote('object AND (class OR method)')}",
+        "search by meaning": f"/explorer?{user_query}&by=meaning&q={quote('import a module')}",
+        "neighbours": f"/explorer?{user_query}&around=m000500",
+        "memories": f"/explorer/memories?{user_query}",
+        "search memories": f"/explorer/memories?{user_query}&q={quote('exceptions')}",
+        "one memory": f"/explorer/memory?{user_query}&key=k25",
+        "graph": f"/explorer/graph?{user_query}",
+        "graph around a hub": f"/explorer/graph?{user_query}&center=user",
+        "sessions": f"/explorer/sessions?{user_query}",
+        "one session": f"/explorer/session?{user_query}&id=s0001",
+        "recalls": f"/recalls?{user_query}",
+        "one recall": f"/recalls/trace?{user_query}&id={trace_id}",
         "evaluations": "/evaluations",
-        "try it": f"/try?{of_user}",
+        "try it": f"/try?{user_query}",
     }
 
 
@@ -170,7 +170,7 @@ def serving(folder: Path, database: Path) -> Iterator[tuple[str, Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ResponseTimes:
     """Response times of a page in milliseconds, sorted, and the server's CPU time per response."""
 
     wall: list[float]
@@ -181,19 +181,19 @@ class Taken:
         return self.wall[math.ceil(share * len(self.wall)) - 1]
 
 
-def measure(client: httpx.Client, server: Any, path: str, rounds: int) -> Taken:
+def measure(client: httpx.Client, server: Any, path: str, rounds: int) -> ResponseTimes:
     """Request a page `rounds` times."""
-    took, computed = [], 0.0
+    times_by_page, computed = [], 0.0
     for number in range(rounds + 2):
-        begun, before = time.perf_counter(), _computed(server)
+        started, before = time.perf_counter(), _computed(server)
         answer = client.get(path)
-        milliseconds = 1000 * (time.perf_counter() - begun)
+        milliseconds = 1000 * (time.perf_counter() - started)
         if number >= 2:
-            took.append(milliseconds)
+            times_by_page.append(milliseconds)
             computed += _computed(server) - before
         answer.raise_for_status()
-        visit(str(client.base_url).rstrip("/"), answer.text)
-    return Taken(sorted(took), computed / rounds)
+        connect_websocket(str(client.base_url).rstrip("/"), answer.text)
+    return ResponseTimes(sorted(times_by_page), computed / rounds)
 
 
 def _computed(server: Any) -> float:
@@ -202,13 +202,17 @@ def _computed(server: Any) -> float:
     return float(1000 * (used.user + used.system))
 
 
-def visit(url: str, page: str) -> None:
+def connect_websocket(url: str, page: str) -> None:
     """Connect to the page's websocket like a browser, and disconnect."""
-    found = _CLIENT.search(page)
-    assert found is not None, page[:500]
+    match = _CLIENT.search(page)
+    assert match is not None, page[:500]
     names = ("client_id", "tab_id", "document_id")
-    asked = {**dict.fromkeys(names, found[1]), "implicit_handshake": "true", "next_message_id": 0}
-    query = urlencode({**asked, "EIO": 4, "transport": "websocket"})
+    parameters = {
+        **dict.fromkeys(names, match[1]),
+        "implicit_handshake": "true",
+        "next_message_id": 0,
+    }
+    query = urlencode({**parameters, "EIO": 4, "transport": "websocket"})
     socket = f"{url.replace('http', 'ws', 1)}/_nicegui_ws/socket.io/?{query}"
     with connect(socket, origin=PageOrigin(url)) as connection:
         connection.recv(timeout=10)
@@ -230,34 +234,39 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="mr-dashboard-") as place:
-        folder = Path(place)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="mr-dashboard-") as temporary:
+        folder = Path(temporary)
         database = folder / "bench.db"
-        trace_id = asyncio.run(prepare(folder, database, given.messages))
+        trace_id = asyncio.run(prepare(folder, database, options.messages))
         with (
             serving(folder, database) as (url, server),
             httpx.Client(base_url=url, timeout=60) as client,
         ):
-            took = {
-                name: measure(client, server, path, given.rounds)
+            times_by_page = {
+                name: measure(client, server, path, options.rounds)
                 for name, path in pages(trace_id).items()
             }
-    return report(took, given.messages, given.json)
+    return report(times_by_page, options.messages, options.json)
 
 
-def report(took: dict[str, Taken], messages: int, file: Path | None) -> int:
+def report(times_by_page: dict[str, ResponseTimes], messages: int, file: Path | None) -> int:
     """Print the times; return True if all are within the target."""
     print(f"pages of the dashboard at {messages:,} messages, milliseconds (target {TARGET:.0f})")
     print(f"{'page':24}{'p50':>8}{'p95':>8}{'worst':>8}{'cpu':>8}")
     figures = {}
-    for name, taken in took.items():
-        told = {"p50": taken.at(0.5), "p95": taken.at(0.95), "worst": taken.at(1), "cpu": taken.cpu}
-        figures[name] = {kind: round(value, 1) for kind, value in told.items()}
-        print(f"{name:24}" + "".join(f"{value:8.1f}" for value in told.values()))
+    for name, times in times_by_page.items():
+        values = {
+            "p50": times.at(0.5),
+            "p95": times.at(0.95),
+            "worst": times.at(1),
+            "cpu": times.cpu,
+        }
+        figures[name] = {kind: round(value, 1) for kind, value in values.items()}
+        print(f"{name:24}" + "".join(f"{value:8.1f}" for value in values.values()))
     if file is not None:
         file.write_text(json.dumps({"messages": messages, "pages": figures}, indent=2) + "\n")
-    missed = [name for name, taken in took.items() if taken.at(0.95) > TARGET]
+    missed = [name for name, times in times_by_page.items() if times.at(0.95) > TARGET]
     for name in missed:
         print(f"MISSED: {name} is above {TARGET:.0f} ms")
     return 1 if missed else 0

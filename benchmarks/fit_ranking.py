@@ -51,7 +51,7 @@ def leave_one_out(sets: Sequence[Some], fit: Callable[[Sequence[Some]], Fit]) ->
     """Return, for each set, the fit to the other sets; a single set is fitted to itself."""
     if len(sets) == 1:
         return [fit(sets)]
-    return [fit([other for other in sets if other is not one]) for one in sets]
+    return [fit([other for other in sets if other is not left_out]) for left_out in sets]
 
 
 def study_ranking(
@@ -84,15 +84,17 @@ def study_calibration(
     apart = [*leave_one_out(results, fit_calibration), *[fitted] * len(check)]
     results += [Results.of(labelled) for labelled in check]
     names = [labelled.name for labelled in [*train, *check]]
-    known, found = asdict(COMMITTED), asdict(fitted)
+    committed, fitted_values = asdict(COMMITTED), asdict(fitted)
     return {
-        "coefficients": {name: {SOURCE: known[name], FITTED: found[name]} for name in known},
+        "coefficients": {
+            name: {SOURCE: committed[name], FITTED: fitted_values[name]} for name in committed
+        },
         f"chances, {SOURCE}": {
-            name: judge(some, COMMITTED) for name, some in zip(names, results, strict=True)
+            name: judge(result, COMMITTED) for name, result in zip(names, results, strict=True)
         },
         f"chances, {OTHERS}": {
-            name: judge(some, other)
-            for name, some, other in zip(names, results, apart, strict=True)
+            name: judge(result, other)
+            for name, result, other in zip(names, results, apart, strict=True)
         },
     }
 

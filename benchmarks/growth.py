@@ -42,10 +42,10 @@ async def measure_growth(
             if also_million and others == max(sizes):
                 await _measure_million(report, place, questions, others)
     for name in costs[0]:
-        few, many = costs[0][name], costs[1][name]
-        for others, value in zip(sizes, (few, many), strict=True):
+        small, large = costs[0][name], costs[1][name]
+        for others, value in zip(sizes, (small, large), strict=True):
             report.add(GROWTH, f"{name}, {others:,} of others", value * 1000, "ms")
-        report.targets.append(Target(f"growth: {name}, many / few", many / few, _BOUND))
+        report.targets.append(Target(f"growth: {name}, many / few", large / small, _BOUND))
 
 
 async def measure_million(
@@ -109,10 +109,12 @@ async def _measure_user(
             costs[f"warm {mode} p50"] = percentile([t.wall for t in times], 50)
             costs[f"warm {mode} CPU p50"] = percentile([t.cpu for t in times], 50)
     for name, snapshots in (("with snapshot", True), ("no snapshot", False)):
-        wanted = {"cache": place.folder, "model": embedder.model, "snapshots": snapshots}
-        seen = median_search(repeats, place.location, USER, **wanted)
-        costs[f"cold index load and search {name}, CPU"] = seen["load_cpu"] + seen["search_cpu"]
-        costs[f"cold process {name}, CPU"] = seen["total_cpu"]
+        options = {"cache": place.folder, "model": embedder.model, "snapshots": snapshots}
+        figures = median_search(repeats, place.location, USER, **options)
+        costs[f"cold index load and search {name}, CPU"] = (
+            figures["load_cpu"] + figures["search_cpu"]
+        )
+        costs[f"cold process {name}, CPU"] = figures["total_cpu"]
     async with opened(place, None) as library:
         times = [await _write_turn(library, number) for number in range(20)]
         costs["writing a question and its answer, CPU p50"] = percentile([t.cpu for t in times], 50)
@@ -121,11 +123,11 @@ async def _measure_user(
 
 async def _write_turn(library: Library, number: int) -> Time:
     scope = Scope("growth-writer", session_id="now")
-    said = [
+    messages = [
         NewMessage(content=f"{role} {number}", role=role) for role in (Role.USER, Role.ASSISTANT)
     ]
     watch = Stopwatch()
-    await library.add_messages(scope, said)
+    await library.add_messages(scope, messages)
     return watch.read()
 
 
@@ -137,9 +139,11 @@ async def _measure_million(
     users = random.Random(4).sample(range(OTHERS), min(100, len(questions)))
     async with opened(place, None) as library:
         first = [await _search(library, u, q) for u, q in zip(users, questions, strict=False)]
-        again = [await _search(library, u, q) for u, q in zip(users, questions[::-1], strict=False)]
+        repeated = [
+            await _search(library, u, q) for u, q in zip(users, questions[::-1], strict=False)
+        ]
     report.add_times(MILLION, f"first keyword search of a user among {count:,}", first)
-    report.add_times(MILLION, f"warm keyword search of a user among {count:,}", again)
+    report.add_times(MILLION, f"warm keyword search of a user among {count:,}", repeated)
 
 
 async def _search(library: Library, user: int, question: str) -> Time:

@@ -56,10 +56,10 @@ async def put_pairs(
     The clock returns the CPU time of `there`; `here` is this process.
     """
     loads = Load(), Load()
-    cpu_begun, begun = cpu_clock(), time.perf_counter()
+    cpu_started, started = cpu_clock(), time.perf_counter()
     number = 0
-    while time.perf_counter() < begun + 2 * seconds:
-        asked = time.perf_counter()
+    while time.perf_counter() < started + 2 * seconds:
+        sent = time.perf_counter()
         try:
             async with asyncio.timeout(PATIENCE):
                 await there(number)
@@ -68,11 +68,11 @@ async def put_pairs(
             break
         between, cpu_between = time.perf_counter(), time.process_time()
         await here(number)
-        loads[0].times.append(between - asked)
+        loads[0].times.append(between - sent)
         loads[1].times.append(time.perf_counter() - between)
         loads[1].cpu += time.process_time() - cpu_between
         number += 1
-    loads[0].cpu = cpu_clock() - cpu_begun
+    loads[0].cpu = cpu_clock() - cpu_started
     for load in loads:
         load.seconds = sum(load.times)
     return loads
@@ -86,23 +86,23 @@ async def put_load(
     The clock returns the CPU time of the process that does the work.
     """
     load = Load()
-    cpu_begun, begun = cpu_clock(), time.perf_counter()
-    end = begun + seconds
+    cpu_started, started = cpu_clock(), time.perf_counter()
+    end = started + seconds
 
     async def keep_asking(first: int, client: Client) -> None:
         number = first
-        while (asked := time.perf_counter()) < end:
+        while (sent := time.perf_counter()) < end:
             try:
                 async with asyncio.timeout(PATIENCE):
                     await client(number)
             except FAILURES as error:
                 load.failures[str(error) or type(error).__name__] += 1
                 return  # its connection cannot be used any more
-            load.times.append(time.perf_counter() - asked)
+            load.times.append(time.perf_counter() - sent)
             number += len(clients)
 
     await asyncio.gather(*(keep_asking(n, client) for n, client in enumerate(clients)))
-    load.seconds, load.cpu = time.perf_counter() - begun, cpu_clock() - cpu_begun
+    load.seconds, load.cpu = time.perf_counter() - started, cpu_clock() - cpu_started
     return load
 
 
@@ -120,15 +120,15 @@ class Connection:
     @classmethod
     async def open(cls, url: str) -> "Connection":
         """Connect to a service."""
-        place = urlsplit(url)
-        return cls(*await asyncio.open_connection(place.hostname, place.port))
+        address = urlsplit(url)
+        return cls(*await asyncio.open_connection(address.hostname, address.port))
 
     async def ask(self, request: bytes) -> bytes:
         """Send a request and return the body of its response; raise if it failed."""
         self._writer.write(request)
         head = (await self._reader.readuntil(_END_OF_HEAD)).lower()
-        _, _, rest = head.partition(b"\r\ncontent-length:")
-        length = rest.partition(b"\r\n")[0].strip()
+        _, _, after_name = head.partition(b"\r\ncontent-length:")
+        length = after_name.partition(b"\r\n")[0].strip()
         if not length.isdigit():
             raise Failed("an answer without a length")
         body = await self._reader.readexactly(int(length))

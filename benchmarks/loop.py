@@ -136,7 +136,7 @@ class StubLibrary:
 
 
 def _record(key: str) -> MemoryRecord:
-    made = Provenance(origin=Origin.USER, actor="bench", session_id=None, time=NOW, sha256="")
+    provenance = Provenance(origin=Origin.USER, actor="bench", session_id=None, time=NOW, sha256="")
     return MemoryRecord(
         memory_key=key,
         user_id="bench",
@@ -152,7 +152,7 @@ def _record(key: str) -> MemoryRecord:
         valid_from=None,
         valid_to=None,
         source_message_ids=(),
-        provenance=made,
+        provenance=provenance,
         truncated=False,
         created_at=NOW,
         updated_at=NOW,
@@ -161,9 +161,9 @@ def _record(key: str) -> MemoryRecord:
 
 def make_hit(key: str, content: str, **fields: Any) -> Hit:
     """Return a hit of a search."""
-    nothing = dict.fromkeys(("neighbours", "time", "speaker", "nature"), 0.0)
-    why = ScoreParts(lexical=1.0, semantic=1.0, coverage=1.0, cosine=0.8, **nothing)
-    said = Hit(
+    zeros = dict.fromkeys(("neighbours", "time", "speaker", "nature"), 0.0)
+    why = ScoreParts(lexical=1.0, semantic=1.0, coverage=1.0, cosine=0.8, **zeros)
+    hit = Hit(
         key=key,
         kind="message",
         score=0.9,
@@ -175,7 +175,7 @@ def make_hit(key: str, content: str, **fields: Any) -> Hit:
         memory_type="message",
         why=why,
     )
-    return replace(said, **fields)
+    return replace(hit, **fields)
 
 
 def canned_pages(count: int) -> list[SearchPage]:
@@ -233,14 +233,14 @@ def assistant_agent(client: ScriptedClient, calls: int) -> AssistantAgent:
 def _function_tool(name: str) -> FunctionTool:
     """Return an AutoGen tool made from a function with the same arguments."""
     texts = TOOLS[name].texts("en")
-    about, told = texts.description, texts.arguments
+    about, descriptions = texts.description, texts.arguments
     fields = MEMRECALL_TOOLS[name]["input_model"].model_fields
     text = json.dumps({"success": True, "results": ["We chose the green tea."] * 5})
 
     async def run(**_: Any) -> str:
         return text
 
-    hints = {key: Annotated[fields[key].annotation, told[key]] for key in told}
+    hints = {key: Annotated[fields[key].annotation, descriptions[key]] for key in descriptions}
     run.__annotations__ = {**hints, "return": str}
     signature = inspect.Signature(
         [
@@ -251,55 +251,55 @@ def _function_tool(name: str) -> FunctionTool:
                 if fields[key].is_required()
                 else fields[key].get_default(call_default_factory=True),
             )
-            for key in told
+            for key in descriptions
         ]
     )
     setattr(run, "__signature__", signature)  # noqa: B010 -- mypy knows no such attribute
     return FunctionTool(run, description=about, name=name)
 
 
-async def drain(stream: AsyncGenerator[Any, None]) -> tuple[float, int]:
+async def consume(stream: AsyncGenerator[Any, None]) -> tuple[float, int]:
     """Consume a stream; return the seconds and the number of executed calls."""
     executed = 0
-    begun = time.perf_counter()
+    started = time.perf_counter()
     async with aclosing(stream) as events:
         async for event in events:
             if isinstance(event, ToolCallExecutionEvent):
                 executed += len(event.content)
-    return time.perf_counter() - begun, executed
+    return time.perf_counter() - started, executed
 
 
-async def time_ours(calls: int) -> float:
+async def time_memrecall(calls: int) -> float:
     """Return the microseconds per tool call of `MemRecallAgent`."""
     client = ScriptedClient(script(calls))
     agent = recall_agent(client, canned_pages(calls))
-    seconds, executed = await drain(agent.run_stream(task=ASKED["en"]))
+    seconds, executed = await consume(agent.run_stream(task=ASKED["en"]))
     assert (executed, client.remaining) == (calls, 0), "the loop ended before its script"
     return seconds / calls * 1e6
 
 
-async def time_theirs(calls: int) -> float:
+async def time_autogen(calls: int) -> float:
     """Return the microseconds per tool call of AutoGen's `AssistantAgent`."""
     client = ScriptedClient([*script(calls), answer("The green tea.")])
     agent = assistant_agent(client, calls)
-    seconds, executed = await drain(agent.run_stream(task=ASKED["en"]))
+    seconds, executed = await consume(agent.run_stream(task=ASKED["en"]))
     assert (executed, client.remaining) == (calls, 0), "the agent ended before its script"
     return seconds / calls * 1e6
 
 
 async def measure_time(report: Report, calls: int, repeats: int) -> None:
     """Run both agents in turn after a warm-up; return the best time of each."""
-    await time_ours(min(calls, 50))
-    await time_theirs(min(calls, 50))
-    ours: list[float] = []
-    theirs: list[float] = []
+    await time_memrecall(min(calls, 50))
+    await time_autogen(min(calls, 50))
+    memrecall_times: list[float] = []
+    autogen_times: list[float] = []
     for turn in range(1, repeats + 1):
         say(f"{calls:,} tool calls of each agent, round {turn} of {repeats}")
-        ours.append(await time_ours(calls))
-        theirs.append(await time_theirs(calls))
-    share = min(ours) / min(theirs)
-    report.add(SECTION, "MemRecallAgent", min(ours), "µs")
-    report.add(SECTION, "AssistantAgent, five tools", min(theirs), "µs")
+        memrecall_times.append(await time_memrecall(calls))
+        autogen_times.append(await time_autogen(calls))
+    share = min(memrecall_times) / min(autogen_times)
+    report.add(SECTION, "MemRecallAgent", min(memrecall_times), "µs")
+    report.add(SECTION, "AssistantAgent, five tools", min(autogen_times), "µs")
     report.add(SECTION, "ratio", share, "")
     report.targets.append(Target("MemRecallAgent of AssistantAgent", share, SHARE))
 
@@ -314,12 +314,12 @@ async def prompt_size(language: Language) -> int:
     for user in ("one", "another"):
         client = ScriptedClient([call("search_memories", query="tea"), widen, HANDOFF])
         agent = recall_agent(client, canned_pages(2), user)
-        said = [
+        messages = [
             TextMessage(content=f"{number} {user}", source="user", created_at=NOW)
             for number in range(12)
         ]
-        asked = TextMessage(content=ASKED[language], source="user", created_at=NOW)
-        await agent.run(task=[*said, asked])
+        question = TextMessage(content=ASKED[language], source="user", created_at=NOW)
+        await agent.run(task=[*messages, question])
         assert client.remaining == 0, "the loop ended before its script"
         for request in client.requests:
             body = write_request(request, send_reasoning=False)

@@ -81,7 +81,7 @@ def invented(count: int) -> list[str]:
     ]
 
 
-def asked(count: int) -> list[str]:
+def make_questions(count: int) -> list[str]:
     """Return questions about the messages."""
     return [f"Where did I try {_THINGS[n % 8]}, number {n * 31 % 997}?" for n in range(count)]
 
@@ -101,13 +101,13 @@ def open_mem0(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[[], N
     """Open mem0 with Qdrant in a folder; its model is never called."""
     from mem0 import Memory as Mem0
 
-    nobody = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9"}
-    place = {"path": str(folder / "qdrant"), "embedding_model_dims": embedder.dimensions}
+    unreachable = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9"}
+    storage = {"path": str(folder / "qdrant"), "embedding_model_dims": embedder.dimensions}
     memory: Any = Mem0.from_config(
         {
-            "llm": {"provider": "openai", "config": nobody},
-            "embedder": {"provider": "openai", "config": nobody},
-            "vector_store": {"provider": "qdrant", "config": {**place, "on_disk": True}},
+            "llm": {"provider": "openai", "config": unreachable},
+            "embedder": {"provider": "openai", "config": unreachable},
+            "vector_store": {"provider": "qdrant", "config": {**storage, "on_disk": True}},
             "history_db_path": str(folder / "history.db"),
         }
     )
@@ -128,23 +128,23 @@ def measure(name: str, memory: Any, texts: Sequence[str], questions: Sequence[st
     half = len(texts) // 2
     memory.add(WARM_UP, user_id="nobody", infer=False)  # warm-up
     say(f"{name}: adding")
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for text in texts[:half]:
         memory.add(text, user_id=USER, infer=False)
-    singly = half / (time.perf_counter() - begun)
-    begun = time.perf_counter()
+    singly = half / (time.perf_counter() - started)
+    started = time.perf_counter()
     for start in range(half, len(texts), TURN):
         turn = [{"role": "user", "content": text} for text in texts[start : start + TURN]]
         memory.add(turn, user_id=USER, infer=False)
-    in_turns = (len(texts) - half) / (time.perf_counter() - begun)
+    in_turns = (len(texts) - half) / (time.perf_counter() - started)
     say(f"{name}: searching")
     _search(name, memory, questions[0])  # warm-up
     times = []
     for question in questions:
-        begun = time.perf_counter()
-        found = _search(name, memory, question)
-        times.append(time.perf_counter() - begun)
-        assert found["results"], f"{name} found nothing"
+        started = time.perf_counter()
+        page = _search(name, memory, question)
+        times.append(time.perf_counter() - started)
+        assert page["results"], f"{name} found nothing"
     return {
         "adds a second, one a call": singly,
         f"adds a second, {TURN} a call": in_turns,
@@ -169,25 +169,31 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     os.environ.update(SWITCHES)
-    texts, questions = invented(options.messages), asked(options.searches)
+    texts, questions = invented(options.messages), make_questions(options.searches)
     say("embedding")
     embedder = KnownVectors([WARM_UP, *texts, *questions])
-    told: dict[str, Json] = {}
+    figures: dict[str, Json] = {}
     for name, make in (("memrecall", open_memrecall), ("mem0", open_mem0)):
         with tempfile.TemporaryDirectory() as folder:
             memory, close = make(Path(folder), embedder)
-            told[name] = measure(name, memory, texts, questions)
+            figures[name] = measure(name, memory, texts, questions)
             close()
     versions = {"memrecall": version("memrecall"), "mem0": version("mem0ai")}
     print(f"{options.messages} messages, {options.searches} searches, {versions}")
     behind = False
-    for figure, ours in told["memrecall"].items():
-        theirs = told["mem0"][figure]
-        ahead = ours <= theirs if figure.endswith("ms") else ours >= theirs
+    for figure, memrecall_value in figures["memrecall"].items():
+        mem0_value = figures["mem0"][figure]
+        ahead = (
+            memrecall_value <= mem0_value
+            if figure.endswith("ms")
+            else memrecall_value >= mem0_value
+        )
         behind |= not ahead
-        print(f"{figure:32} memrecall {number(ours):>10}   mem0 {number(theirs):>10}")
+        print(
+            f"{figure:32} memrecall {number(memrecall_value):>10}   mem0 {number(mem0_value):>10}"
+        )
     if options.json:
-        options.json.write_text(json.dumps({"versions": versions, "figures": told}, indent=1))
+        options.json.write_text(json.dumps({"versions": versions, "figures": figures}, indent=1))
     return int(behind)
 
 

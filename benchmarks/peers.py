@@ -166,12 +166,12 @@ def open_mem0(task: Task) -> System:
     """
     from mem0 import Memory
 
-    nobody = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9"}
+    unreachable = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9"}
     store = {"path": str(task.folder / "qdrant"), "embedding_model_dims": _dimensions(task)}
     memory: Any = Memory.from_config(
         {
-            "llm": {"provider": "openai", "config": nobody},
-            "embedder": {"provider": "openai", "config": nobody},
+            "llm": {"provider": "openai", "config": unreachable},
+            "embedder": {"provider": "openai", "config": unreachable},
             "vector_store": {"provider": "qdrant", "config": {**store, "on_disk": True}},
             "history_db_path": str(task.folder / "history.db"),
         }
@@ -184,8 +184,8 @@ def open_mem0(task: Task) -> System:
 
     def search(question: Question) -> list[str]:
         filters: Json = {"user_id": question.user_id, **_not_later(question, "lte")}
-        found = memory.search(question.query, top_k=_BEST, filters=filters, threshold=0.0)
-        return [result["metadata"]["key"] for result in found["results"]]
+        page = memory.search(question.query, top_k=_BEST, filters=filters, threshold=0.0)
+        return [result["metadata"]["key"] for result in page["results"]]
 
     # None if its model or fastembed is missing.
     words = memory.vector_store.keyword_search("warm up", top_k=1)
@@ -209,8 +209,8 @@ def open_chroma(task: Task) -> System:
     import chromadb
     from chromadb.config import Settings
 
-    quiet = Settings(anonymized_telemetry=False)
-    client: Any = chromadb.PersistentClient(str(task.folder), quiet)
+    settings = Settings(anonymized_telemetry=False)
+    client: Any = chromadb.PersistentClient(str(task.folder), settings)
     collection = client.create_collection(
         "rows", configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
     )
@@ -226,14 +226,14 @@ def open_chroma(task: Task) -> System:
             )
 
     def search(question: Question) -> list[str]:
-        mine: Json = {"owner": question.user_id}
+        by_owner: Json = {"owner": question.user_id}
         later = _not_later(question, "$lte")
-        found = collection.query(
+        page = collection.query(
             query_embeddings=task.bridge.vectors([question.query]),
             n_results=_BEST,
-            where={"$and": [mine, later]} if later else mine,
+            where={"$and": [by_owner, later]} if later else by_owner,
         )
-        return [metadata["key"] for metadata in found["metadatas"][0]]
+        return [metadata["key"] for metadata in page["metadatas"][0]]
 
     return System(version("chromadb"), add, search)
 
@@ -271,16 +271,16 @@ def _langgraph(task: Task, store: Any, package: str, close: Callable[[], object]
     def add() -> None:
         for rows in in_batches(task.rows):
             # InMemoryStore rejects a batch with a repeated text: these are stored one by one.
-            once = {row.text: row for row in rows}
-            store.batch([put(row) for row in once.values()])
+            first_rows = {row.text: row for row in rows}
+            store.batch([put(row) for row in first_rows.values()])
             for row in rows:
-                if once[row.text] is not row:
+                if first_rows[row.text] is not row:
                     store.batch([put(row)])
 
     def search(question: Question) -> list[str]:
         later = _not_later(question, "$lte") or None
-        found = store.search((question.user_id,), query=question.query, limit=_BEST, filter=later)
-        return [item.key for item in found]
+        items = store.search((question.user_id,), query=question.query, limit=_BEST, filter=later)
+        return [item.key for item in items]
 
     return System(version(package), add, search, close=close)
 
@@ -373,8 +373,8 @@ class Trial:
             if self._moments[question.user_id, key] > latest:
                 raise ValueError(f"{question.query_id} got {key}, which is later than its as_of")
         if keys is not None and question.evidence:
-            found = {*question.evidence} & {*keys[:_BEST]}
-            self._shares.append(len(found) / len(question.evidence))
+            retrieved = {*question.evidence} & {*keys[:_BEST]}
+            self._shares.append(len(retrieved) / len(question.evidence))
 
     def end(self) -> Result:
         """Close the system; return its result."""
@@ -406,23 +406,23 @@ class Trial:
             self._failure = f"failed: {type(error).__name__}: {error}"
 
 
-def measure_folder(data: Path, bridge: Bridge, place: Path, *, speakers: bool) -> list[Result]:
+def measure_folder(data: Path, bridge: Bridge, parent: Path, *, speakers: bool) -> list[Result]:
     """Run all systems on one corpus and its questions."""
     corpus = read_corpus(data / "corpus.jsonl", read_entry)
-    asked = read_questions(data / "queries.jsonl")
-    check_labels(asked, corpus)
+    question_set = read_questions(data / "queries.jsonl")
+    check_labels(question_set, corpus)
     rows = _rows(corpus, speakers)
-    say(f"{data.name}: {len(rows):,} rows, {len(asked.questions):,} questions")
+    say(f"{data.name}: {len(rows):,} rows, {len(question_set.questions):,} questions")
     trials: list[Trial] = []
     for name in SYSTEMS:
-        folder = Path(tempfile.mkdtemp(dir=place))
+        folder = Path(tempfile.mkdtemp(dir=parent))
         trials.append(Trial(name, Task(folder, corpus, rows, bridge)))
     for trial in trials:
         trial.fill()
-        trial.ask(asked.questions[0].model_copy(update={"query": WARM_UP}), counts=False)
+        trial.ask(question_set.questions[0].model_copy(update={"query": WARM_UP}), counts=False)
     say("questions")
     # All systems answer each question in turn, so that other load affects all of them.
-    for at, question in enumerate(asked.questions):
+    for at, question in enumerate(question_set.questions):
         first = at % len(trials)
         for trial in trials[first:] + trials[:first]:
             trial.ask(question)
@@ -432,25 +432,25 @@ def measure_folder(data: Path, bridge: Bridge, place: Path, *, speakers: bool) -
 def _rows(corpus: Corpus, speakers: bool) -> list[Row]:
     """Return the texts that memrecall embeds, optionally preceded by the speaker."""
     rows: list[Row] = []
-    stored = datetime.now(UTC).timestamp()
+    now = datetime.now(UTC).timestamp()
     for _, entry in corpus.messages:
         message = entry.message
         text = message.content
         if speakers and message.speaker:
             text = f"{message.speaker}: {text}"
-        said = message.ts.timestamp() if message.ts else stored
-        rows.append(Row(entry.scope.user_id, str(message.message_id), text, said))
+        time = message.ts.timestamp() if message.ts else now
+        rows.append(Row(entry.scope.user_id, str(message.message_id), text, time))
     for _, remembered in corpus.memories:
         memory = remembered.memory
         text = f"{memory.summary}\n{memory.content}".strip()
-        known = memory.valid_from.timestamp() if memory.valid_from else stored
-        rows.append(Row(remembered.scope.user_id, str(memory.memory_key), text, known))
+        valid_from = memory.valid_from.timestamp() if memory.valid_from else now
+        rows.append(Row(remembered.scope.user_id, str(memory.memory_key), text, valid_from))
     return rows
 
 
-def ratios(result: Result, ours: Result) -> dict[str, float]:
+def ratios(result: Result, reference: Result) -> dict[str, float]:
     """Return each figure as a multiple of memrecall's."""
-    pairs = {name: (getattr(result, name), getattr(ours, name)) for name in FIGURES}
+    pairs = {name: (getattr(result, name), getattr(reference, name)) for name in FIGURES}
     return {
         name: value / base for name, (value, base) in pairs.items() if value is not None and base
     }
@@ -474,7 +474,7 @@ def _cell(value: float | None, ratio: float | None) -> str:
     return number(value) + ("" if ratio is None else f" ({ratio:.2f})")
 
 
-def forbid_network(refused: list[str]) -> None:
+def forbid_network(refused_hosts: list[str]) -> None:
     """Refuse and record every connection to another machine, for the rest of the process."""
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -486,15 +486,15 @@ def forbid_network(refused: list[str]) -> None:
         else:
             return
         if host is not None and host not in _LOOPBACK:
-            refused.append(str(host))
+            refused_hosts.append(str(host))
             raise PermissionError(f"{host} was to be reached, but nothing may leave this machine")
 
     sys.addaudithook(watch)
 
 
 def _as_data(results: Sequence[Result]) -> list[Json]:
-    ours = results[0]
-    return [{**asdict(result), "times_memrecall": ratios(result, ours)} for result in results]
+    reference = results[0]
+    return [{**asdict(result), "times_memrecall": ratios(result, reference)} for result in results]
 
 
 def _read_options() -> argparse.Namespace:
@@ -513,8 +513,8 @@ def _read_options() -> argparse.Namespace:
 def main() -> None:
     """Measure, print the tables, write the file."""
     options = _read_options()
-    refused: list[str] = []
-    forbid_network(refused)
+    refused_hosts: list[str] = []
+    forbid_network(refused_hosts)
     embedder = make_embedder("local")
     assert embedder is not None
     bridge = Bridge(embedder)
@@ -523,17 +523,17 @@ def main() -> None:
     # Chroma keeps its files open and may create some while the folder is removed.
     with tempfile.TemporaryDirectory(
         prefix="memrecall-benchmark-", ignore_cleanup_errors=True
-    ) as place:
-        os.environ.update(SWITCHES, MEM0_DIR=place)
+    ) as temporary:
+        os.environ.update(SWITCHES, MEM0_DIR=temporary)
         for data in options.data:
-            results = measure_folder(data, bridge, Path(place), speakers=options.speakers)
+            results = measure_folder(data, bridge, Path(temporary), speakers=options.speakers)
             measured[data.name] = results
             print_results(data, results)
-    print(f"refused connections: {', '.join(refused) or 'none'}")
+    print(f"refused connections: {', '.join(refused_hosts) or 'none'}")
     if options.json is not None:
         content = {
             "speakers": options.speakers,
-            "refused": refused,
+            "refused": refused_hosts,
             "results": {name: _as_data(results) for name, results in measured.items()},
         }
         options.json.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")

@@ -23,13 +23,13 @@ def first_search(
     location: str, user: str, *, cache: Path, model: str = "", snapshots: bool = True, **more: Any
 ) -> dict[str, float]:
     """Measure a new process's first search for a user."""
-    given: dict[str, object] = {"db": location, "user": user, "cache": cache, "model": model}
-    words = [f"--{name}={value}" for name, value in {**given, **more}.items()]
+    arguments: dict[str, object] = {"db": location, "user": user, "cache": cache, "model": model}
+    words = [f"--{name}={value}" for name, value in {**arguments, **more}.items()]
     command = [sys.executable, "-m", "benchmarks.probe", *words]
     if not snapshots:
         command.append("--no-snapshots")
-    done = subprocess.run(command, cwd=_HERE, check=True, capture_output=True, text=True)
-    figures: dict[str, float] = json.loads(done.stdout)
+    process = subprocess.run(command, cwd=_HERE, check=True, capture_output=True, text=True)
+    figures: dict[str, float] = json.loads(process.stdout)
     return figures
 
 
@@ -92,7 +92,7 @@ async def _probe(options: argparse.Namespace) -> dict[str, float]:
             # Exclude what any search loads (character tables, code): it is not part of the index.
             await library.search(Scope(options.empty), request)
             figures["empty_mb"] = resident()
-        begun, wall = time.process_time(), time.perf_counter()
+        cpu_started, wall = time.process_time(), time.perf_counter()
         feed = library.store.feed(options.user)
         version = await feed.version()
         assert version is not None, f"there is no user {options.user}"
@@ -100,11 +100,11 @@ async def _probe(options: argparse.Namespace) -> dict[str, float]:
             assert columns is not None
             figures["rows"] = columns.rows
             figures["vectors_mb"] = columns.vectors.nbytes(columns.rows) / 1e6
-        figures["load_cpu"] = time.process_time() - begun
+        figures["load_cpu"] = time.process_time() - cpu_started
         figures["load_wall"] = time.perf_counter() - wall
         await library.search(Scope(options.user), request)
         figures["total_cpu"] = time.process_time()
-        figures["search_cpu"] = time.process_time() - begun - figures["load_cpu"]
+        figures["search_cpu"] = time.process_time() - cpu_started - figures["load_cpu"]
         for _ in range(options.searches):
             await library.search(Scope(options.user), request)
         figures["full_mb"] = resident()

@@ -44,7 +44,7 @@ def bm25s(texts: Sequence[Tokens]) -> Ask:
 
     index = library.BM25()
     index.index(texts, show_progress=False)
-    return lambda asked: index.retrieve([asked], k=_BEST, show_progress=False)
+    return lambda tokens: index.retrieve([tokens], k=_BEST, show_progress=False)
 
 
 def tantivy(texts: Sequence[Tokens]) -> Ask:
@@ -64,12 +64,14 @@ def tantivy(texts: Sequence[Tokens]) -> Ask:
     index.reload()
     searcher = index.searcher()
 
-    def ask(asked: Tokens) -> object:
+    def search(query_tokens: Tokens) -> object:
         should = library.Occur.Should
-        terms = ((should, library.Query.term_query(schema, _FIELD, t, "freq")) for t in asked)
+        terms = (
+            (should, library.Query.term_query(schema, _FIELD, t, "freq")) for t in query_tokens
+        )
         return searcher.search(library.Query.boolean_query(list(terms)), _BEST, count=False)
 
-    return ask
+    return search
 
 
 LEXICAL: dict[str, Callable[[Sequence[Tokens]], Ask]] = {

@@ -62,35 +62,37 @@ async def read_set(
 
     The corpus is imported into a database in `work`; a complete one is reused.
     """
-    asked = read_questions(folder / "queries.jsonl")
+    question_set = read_questions(folder / "queries.jsonl")
     corpus = read_corpus(folder / "corpus.jsonl", read_entry)
-    check_labels(asked, corpus)
+    check_labels(question_set, corpus)
     name = folder.name
-    place = work / f"{name}-{corpus.sha256[:12]}-{embedder.replace('/', '_')}.db"
-    settings = Settings(db=str(place), embedder=embedder, durability="normal", snapshots=False)
-    questions = [question for question in asked.questions if question.category not in left_out]
+    database = work / f"{name}-{corpus.sha256[:12]}-{embedder.replace('/', '_')}.db"
+    settings = Settings(db=str(database), embedder=embedder, durability="normal", snapshots=False)
+    questions = [
+        question for question in question_set.questions if question.category not in left_out
+    ]
     async with await Library.open(settings) as library:
         await _import(library, corpus, name)
         examples = []
-        for done, question in enumerate(questions, 1):
+        for count, question in enumerate(questions, 1):
             examples.append(await _example(library, corpus, question))
-            if done % _TOLD_EVERY == 0 or done == len(questions):
-                say(f"{name}: {done} of {len(questions)} questions")
+            if count % _TOLD_EVERY == 0 or count == len(questions):
+                say(f"{name}: {count} of {len(questions)} questions")
     return LabelledSet(name, tuple(examples))
 
 
 async def _import(library: Library, corpus: Corpus, name: str) -> None:
     stats = await library.stats()
-    stored = int(stats["messages"]) + int(stats["memories"])
-    if stored == corpus.size and not stats.get("not_embedded"):
-        say(f"{name}: {stored:,} lines are already stored")
+    stored_count = int(stats["messages"]) + int(stats["memories"])
+    if stored_count == corpus.size and not stats.get("not_embedded"):
+        say(f"{name}: {stored_count:,} lines are already stored")
         return
-    left = corpus.size
+    remaining = corpus.size
 
     def advance(lines: int) -> None:
-        nonlocal left
-        left -= lines
-        say(f"{name}: {left:,} lines to import")
+        nonlocal remaining
+        remaining -= lines
+        say(f"{name}: {remaining:,} lines to import")
 
     await import_corpus(library, corpus, advance)
 

@@ -75,11 +75,11 @@ class Lists:
         scores -= np.maximum.reduceat(scores, self.starts)[self.question]
         odds = np.exp(scores)
         total = np.add.reduceat(odds, self.starts)[self.question]
-        weight, chosen = self.weight[self.question], odds / total
+        weight, probabilities = self.weight[self.question], odds / total
         value = -float(np.sum(weight * self.target * (scores - np.log(total))))
-        expected = np.add.reduceat(chosen[:, None] * self.parts, self.starts)
-        slope = self.parts.T @ (weight * (chosen - self.target))
-        curvature = self.parts.T @ ((weight * chosen)[:, None] * self.parts)
+        expected = np.add.reduceat(probabilities[:, None] * self.parts, self.starts)
+        slope = self.parts.T @ (weight * (probabilities - self.target))
+        curvature = self.parts.T @ ((weight * probabilities)[:, None] * self.parts)
         curvature -= expected.T @ (self.weight[:, None] * expected)
         return _penalised(value, slope, curvature, weights, np.ones_like(weights))
 
@@ -130,8 +130,8 @@ def fit_weights(sets: Sequence[LabelledSet], held: Sequence[str] = HELD) -> Rank
     """Return the weights that maximise the likelihood; fixed ones and the bias are unchanged."""
     fitted = [name for name in FEATURES if name not in held]
     lists = make_lists(sets, fitted, held)
-    found = minimise(lists.loss, _vector(HYBRID, fitted))
-    return replace(HYBRID, **dict(zip(fitted, found.tolist(), strict=True)))
+    solution = minimise(lists.loss, _vector(HYBRID, fitted))
+    return replace(HYBRID, **dict(zip(fitted, solution.tolist(), strict=True)))
 
 
 def recall(labelled: LabelledSet, weights: RankingWeights) -> float:
@@ -177,13 +177,13 @@ class Results:
 
 def _calibration_features(example: Example, scores: Floats, first: npt.NDArray[np.intp]) -> Floats:
     """Return the features of `calibration.calibrate`, before its coefficients."""
-    together = np.logaddexp.reduce(np.append(scores, calibration.NONE_OF_THEM))
-    seen = first[: calibration.LOOKED_AT]
+    total = np.logaddexp.reduce(np.append(scores, calibration.NONE_OF_THEM))
+    top_rows = first[: calibration.LOOKED_AT]
     columns = np.ones((len(first), 4))
-    columns[:, 0] = scores - together
-    if len(seen):
-        columns[:, 1] = example.evidence["lone"][seen].mean()
-        columns[:, 2] = example.evidence["time"][seen].mean()
+    columns[:, 0] = scores - total
+    if len(top_rows):
+        columns[:, 1] = example.evidence["lone"][top_rows].mean()
+        columns[:, 2] = example.evidence["time"][top_rows].mean()
     return columns
 
 

@@ -120,8 +120,8 @@ class Report:
             value, bound, verdict = target.row()
             colour = {"OK": "green", "MISSED": "red"}.get(verdict, "yellow")
             blanks = [""] * len(self.sizes)
-            shown = f"[{colour}]{verdict}[/{colour}]"
-            table.add_row(f"  {target.name}", value, *blanks, bound, shown)
+            styled = f"[{colour}]{verdict}[/{colour}]"
+            table.add_row(f"  {target.name}", value, *blanks, bound, styled)
         # As wide as it needs to be, also where the output is a file.
         console = Console(width=None if sys.stdout.isatty() else 170)
         console.print(table)

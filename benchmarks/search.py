@@ -78,15 +78,17 @@ async def run(options: argparse.Namespace, plan: Plan) -> Report:
     try:
         texts = list(corpus.texts(max(OWN, *plan.sizes)))
         matrix = await _vectors(texts, embedder, plan)
-        known = StoredVectors(texts, matrix, embedder)
+        cached_embedder = StoredVectors(texts, matrix, embedder)
         if not options.skip_sizes:
             report.add("command line", "memrecall --help, CPU", help_seconds(), "s")
             await measure_ingest(report, corpus, embedder, plan.plain, plan.embedded)
-            await _measure_sizes(report, corpus, known, matrix, questions, plan)
+            await _measure_sizes(report, corpus, cached_embedder, matrix, questions, plan)
             _add_targets(report)
         if options.postgres is not None:
-            await _measure_postgres(report, corpus, known, questions, plan, options.postgres)
-        await _measure_many(report, corpus, known, questions, plan, options)
+            await _measure_postgres(
+                report, corpus, cached_embedder, questions, plan, options.postgres
+            )
+        await _measure_many(report, corpus, cached_embedder, questions, plan, options)
     finally:
         await embedder.close()
     return report
@@ -97,9 +99,9 @@ async def _vectors(texts: list[str], embedder: Embedder, plan: Plan) -> Matrix:
         await embedder.embed(["dimensions"])
         return made_up_vectors(len(texts), embedder.dimensions)
 
-    def progress(done: int, all_: int) -> None:
-        if done % 10_000 == 0 or done == all_:
-            say(f"vectors: {done:,} of {all_:,}")
+    def progress(count: int, all_: int) -> None:
+        if count % 10_000 == 0 or count == all_:
+            say(f"vectors: {count:,} of {all_:,}")
 
     return await stored_vectors(texts, embedder, progress)
 
@@ -107,25 +109,33 @@ async def _vectors(texts: list[str], embedder: Embedder, plan: Plan) -> Matrix:
 async def _measure_sizes(
     report: Report,
     corpus: Corpus,
-    known: StoredVectors,
+    cached_embedder: StoredVectors,
     matrix: Matrix,
     questions: list[str],
     plan: Plan,
 ) -> None:
-    asked = await known.embed(questions)
+    query_vectors = await cached_embedder.embed(questions)
     for size in plan.sizes:
         turns = list(corpus.turns(size))
         with new_place() as place:
             await measure_place(
-                report, place, turns, known, questions, rounds=plan.rounds, repeats=plan.repeats
+                report,
+                place,
+                turns,
+                cached_embedder,
+                questions,
+                rounds=plan.rounds,
+                repeats=plan.repeats,
             )
-        measure_peers(report, [turn.text for turn in turns], matrix[:size], asked, questions)
+        measure_peers(
+            report, [turn.text for turn in turns], matrix[:size], query_vectors, questions
+        )
 
 
 async def _measure_postgres(
     report: Report,
     corpus: Corpus,
-    known: StoredVectors,
+    cached_embedder: StoredVectors,
     questions: list[str],
     plan: Plan,
     url: str,
@@ -141,13 +151,13 @@ async def _measure_postgres(
                     report,
                     place,
                     turns,
-                    known,
+                    cached_embedder,
                     questions,
                     rounds=plan.rounds,
                     repeats=plan.repeats,
                     label=ON_POSTGRES,
                 )
-                async with opened(place, known) as library:
+                async with opened(place, cached_embedder) as library:
                     for user in (USER, EMPTY_USER):
                         await library.erase_user(user)
 
@@ -155,7 +165,7 @@ async def _measure_postgres(
 async def _measure_many(
     report: Report,
     corpus: Corpus,
-    known: StoredVectors,
+    cached_embedder: StoredVectors,
     questions: list[str],
     plan: Plan,
     options: argparse.Namespace,
@@ -164,14 +174,14 @@ async def _measure_many(
         await measure_growth(
             report,
             corpus,
-            known,
+            cached_embedder,
             questions,
             sizes=plan.growth,
             repeats=max(plan.repeats, 5),
             also_million=options.million,
         )
     elif options.million:
-        await measure_million(report, corpus, known, questions, max(plan.growth))
+        await measure_million(report, corpus, cached_embedder, questions, max(plan.growth))
 
 
 def _add_targets(report: Report) -> None:
@@ -204,9 +214,9 @@ def _compare(report: Report, mode: str, peer: str, bound: float, size: int) -> T
     """Compare a mode's median with a peer's; in brackets by CPU time, which is less noisy."""
 
     def ratio(part: str) -> float | None:
-        ours = report.get(MEMRECALL, f"{mode} {part}", size)
-        theirs = report.get(PEERS, f"{peer} {part}", size)
-        return ours / theirs if ours and theirs else None
+        memrecall_value = report.get(MEMRECALL, f"{mode} {part}", size)
+        peer_value = report.get(PEERS, f"{peer} {part}", size)
+        return memrecall_value / peer_value if memrecall_value and peer_value else None
 
     cpu = ratio("CPU p50 ms")
     name = f"{mode} p50 / {peer} p50 at {size:,}"

@@ -104,19 +104,19 @@ def measure_peers(
     size = len(texts)
     report.add_times(PEERS, "numpy, best 10", time_each(lambda v: scan(matrix, v), vectors), size)
     tokens = [text_tokens(text) for text in texts]
-    asked = [question_tokens(text) for text in questions]
+    token_lists = [question_tokens(text) for text in questions]
     report.add(PEERS, "tokens a message", sum(map(len, tokens)) / size, "", size)
-    report.add(PEERS, "tokens a question", median(map(len, asked)), "", size)
+    report.add(PEERS, "tokens a question", median(map(len, token_lists)), "", size)
     for name, build in LEXICAL.items():
         say(f"{name}: {size:,} messages")
         try:
-            ask = build(tokens)
+            rank = build(tokens)
         except ImportError:
             report.show(PEERS, name, "not installed", size)
             continue
-        time_each(ask, map(question_tokens, _WARM_UP))
-        report.add_times(PEERS, name, time_each(ask, asked), size)
-        del ask
+        time_each(rank, map(question_tokens, _WARM_UP))
+        report.add_times(PEERS, name, time_each(rank, token_lists), size)
+        del rank
         gc.collect()
 
 
@@ -131,25 +131,27 @@ def _measure_new_processes(
     """Measure loading and memory, with and without a snapshot."""
     size = len(turns)
     loading, memory = LOADING + label, MEMORY + label
-    spoken = sum(len(turn.text.encode()) for turn in turns)
+    text_bytes = sum(len(turn.text.encode()) for turn in turns)
     report.add(memory, "snapshot on disk", place.snapshot_bytes() / 1e6, "MB", size)
     for name, snapshots in (("with a snapshot", True), ("without a snapshot", False)):
         say(f"{label or 'SQLite'}: loading {size:,} messages in new processes, {name}")
-        wanted: dict[str, Any] = {
+        options: dict[str, Any] = {
             "cache": place.folder,
             "model": embedder.model,
             "snapshots": snapshots,
         }
-        cost = median_search(repeats, place.location, USER, **wanted)
+        cost = median_search(repeats, place.location, USER, **options)
         report.add(loading, f"index, {name}", cost["load_cpu"], "s", size)
         report.add(
             loading, f"whole process to the first hits, {name}", cost["total_cpu"], "s", size
         )
-        seen = first_search(place.location, USER, empty=EMPTY_USER, searches=20, **wanted)
-        _add_memory(report, memory, name, seen, spoken, size)
-        report.add(memory, "empty process: library open, one search", seen["empty_mb"], "MB", size)
-        report.add(memory, "what the index says it takes", seen["counted_mb"], "MB", size)
-    seen = first_search(
+        figures = first_search(place.location, USER, empty=EMPTY_USER, searches=20, **options)
+        _add_memory(report, memory, name, figures, text_bytes, size)
+        report.add(
+            memory, "empty process: library open, one search", figures["empty_mb"], "MB", size
+        )
+        report.add(memory, "what the index says it takes", figures["counted_mb"], "MB", size)
+    figures = first_search(
         place.location,
         USER,
         cache=place.folder,
@@ -157,13 +159,15 @@ def _measure_new_processes(
         empty=EMPTY_USER,
         searches=20,
     )
-    _add_memory(report, memory, "without vectors", seen, spoken, size)
+    _add_memory(report, memory, "without vectors", figures, text_bytes, size)
 
 
 def _add_memory(
-    report: Report, section: str, name: str, seen: dict[str, float], spoken: int, size: int
+    report: Report, section: str, name: str, figures: dict[str, float], text_bytes: int, size: int
 ) -> None:
-    above = seen["full_mb"] - seen["empty_mb"]
+    above = figures["full_mb"] - figures["empty_mb"]
     report.add(section, f"above empty, {name}", above, "MB", size)
-    report.add(section, f"peak above empty, {name}", seen["peak_mb"] - seen["empty_mb"], "MB", size)
-    report.add(section, f"a byte of message, {name}", above * 1e6 / spoken, "bytes", size)
+    report.add(
+        section, f"peak above empty, {name}", figures["peak_mb"] - figures["empty_mb"], "MB", size
+    )
+    report.add(section, f"a byte of message, {name}", above * 1e6 / text_bytes, "bytes", size)

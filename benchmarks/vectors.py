@@ -38,8 +38,8 @@ class StoredVectors:
         rows = [self._row_of[text] for text in texts if text in self._row_of]
         if len(rows) < len(texts):
             return await self._live.embed(texts)
-        found: Matrix = self._matrix[rows]
-        return found
+        stored: Matrix = self._matrix[rows]
+        return stored
 
     async def close(self) -> None:
         """Close the real model."""
@@ -70,12 +70,12 @@ async def stored_vectors(
     parts: list[Matrix] = []
     for start in range(0, len(texts), _BLOCK):
         block = texts[start : start + _BLOCK]
-        named = hashlib.sha256("\0".join([embedder.model, *block]).encode()).hexdigest()
-        file = folder / f"{named[:32]}.npy"
+        digest = hashlib.sha256("\0".join([embedder.model, *block]).encode()).hexdigest()
+        file = folder / f"{digest[:32]}.npy"
         if not file.exists():
-            made = (await embedder.embed(block)).astype(np.float16)
+            vectors = (await embedder.embed(block)).astype(np.float16)
             temporary = file.with_suffix(".tmp.npy")
-            np.save(temporary, made)
+            np.save(temporary, vectors)
             temporary.replace(file)
         parts.append(np.load(file).astype(np.float32))
         progress(start + len(block), len(texts))
