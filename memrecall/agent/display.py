@@ -255,9 +255,9 @@ def _warning(label: str, reason: str, text: str) -> Html:
 
 def _iteration(event: IterationEvent, say: Say) -> Html:
     title = f"{say('iteration')} {event.iteration}{' 轮' if say('window') == '窗口' else ''}"
-    shown = f"{event.shown} {say('shown')} ({say('window')} {event.window})"
+    window_text = f"{event.shown} {say('shown')} ({say('window')} {event.window})"
     line = "margin:.6em 0 .2em;border-bottom:1px solid rgba(128,128,128,.3)"
-    return tag("div", f"{title} · {shown}", style=f"{line};{DIM}")
+    return tag("div", f"{title} · {window_text}", style=f"{line};{DIM}")
 
 
 def _result(event: ResultEvent, say: Say) -> Html:

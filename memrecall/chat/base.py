@@ -83,8 +83,8 @@ class Chat:
 
         Rules read only what is recalled, so for them nothing is skipped.
         """
-        seen = [] if self._uses_rules else [parse_message(message) for message in visible]
-        messages = [message for message in seen if message.message_id != request.message_id]
+        history = [] if self._uses_rules else [parse_message(message) for message in visible]
+        messages = [message for message in history if message.message_id != request.message_id]
         recaller = Recaller(
             self._library,
             self._scope,

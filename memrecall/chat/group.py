@@ -94,8 +94,8 @@ class GroupChat(Chat):
             speaker=member.name,
             metadata={MEMBER_ID: member_id, MENTIONS: list(mentioned)},
         )
-        written = await self._library.add_messages(self._scope, [message])
-        return Posted(written.ids[0], mentioned)
+        result = await self._library.add_messages(self._scope, [message])
+        return Posted(result.ids[0], mentioned)
 
     def stream(
         self,

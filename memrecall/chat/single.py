@@ -71,11 +71,11 @@ class SingleChat(Chat):
         message = new_message(
             role=Role.USER, content=require_text(text), message_id=message_id, speaker=speaker
         )
-        written = await self._library.add_messages(self._scope, [message])
-        (request_id,) = written.ids
+        result = await self._library.add_messages(self._scope, [message])
+        (request_id,) = result.ids
         history = await self._history(request_id)
         language = self._options.language or chat_language([text], [m.content for m in history])
-        if not written.stored:
+        if not result.stored:
             final = await self._stored_answer(answer_id(request_id), language)
             if final is not None:
                 yield TextDelta(final.text)

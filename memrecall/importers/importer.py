@@ -101,14 +101,14 @@ class Importer:
         """Store a batch; if lines of it conflict, store the others without them."""
         while batch:
             try:
-                written = await self._library.add_entries([item.entry for item in batch])
+                result = await self._library.add_entries([item.entry for item in batch])
             except CallerError as error:
                 bad_lines = _bad_lines(batch, error)
                 report.bad.extend(bad_lines)
                 numbers = {bad_line.line for bad_line in bad_lines}
                 batch = [item for item in batch if item.line not in numbers]
                 continue
-            self._count(batch, written.stored, report)
+            self._count(batch, result.stored, report)
             return
 
     async def _store_all(self, entries: list[_NumberedEntry], report: ImportReport) -> None:
@@ -116,12 +116,12 @@ class Importer:
             report.refused = True
             return
         try:
-            written = await self._library.add_entries([item.entry for item in entries])
+            result = await self._library.add_entries([item.entry for item in entries])
         except CallerError as error:
             report.bad.extend(_bad_lines(entries, error))
             report.refused = True
             return
-        self._count(entries, written.stored, report)
+        self._count(entries, result.stored, report)
 
     def _count(self, batch: list[_NumberedEntry], stored: int, report: ImportReport) -> None:
         report.stored += stored

@@ -75,8 +75,8 @@ def without_session(
         for t, r in rows
         if t == "aliases" and (r["session_id"] != session_id or r["entity_id"] in related)
     ]
-    named = {r["entity_id"] for _, r in aliases}
-    entities = [(t, r) for t, r in rows if t == "entities" and r["entity_id"] in named]
+    entity_ids = {r["entity_id"] for _, r in aliases}
+    entities = [(t, r) for t, r in rows if t == "entities" and r["entity_id"] in entity_ids]
     return entities + aliases + relations
 
 

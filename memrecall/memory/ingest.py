@@ -93,21 +93,21 @@ class Ingestor:
         """Store the messages, all or none; without `infer` each becomes a memory as it is."""
         scope = addition.scope
         if addition.infer:
-            written = await self._library.add_messages(scope, addition.messages)
-            return StoredMessages(written.ids, written.stored)
+            result = await self._library.add_messages(scope, addition.messages)
+            return StoredMessages(result.ids, result.stored)
         await self._library.vectors.prepare()
         memories = [_message_memory(message, addition.fields) for message in addition.messages]
         changes = self._library.store.changes(scope)
-        written, keys = await changes.write_turn(addition.messages, memories, actor=ACTOR)
+        result, keys = await changes.write_turn(addition.messages, memories, actor=ACTOR)
         outcomes: list[PlanOutcome] = []
         rows: list[PendingText] = []
-        for message, name, key in zip(addition.messages, written.ids, keys, strict=True):
+        for message, name, key in zip(addition.messages, result.ids, keys, strict=True):
             if key is not None:
                 outcomes.append(PlanOutcome("ADD", key, message.content))
                 rows.append(PendingText(RowKey(scope.user_id, "message", name), message.content))
                 rows.append(PendingText(RowKey(scope.user_id, "memory", key), message.content))
         await self._library.vectors.submit(rows)
-        return StoredMessages(written.ids, written.stored, tuple(outcomes))
+        return StoredMessages(result.ids, result.stored, tuple(outcomes))
 
     async def finish(
         self, addition: Addition, stored: StoredMessages, problems: Sequence[str] = ()

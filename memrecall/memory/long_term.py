@@ -92,10 +92,10 @@ class Experience:
             source_message_ids=source_message_ids,
         )
         # It is derived from a conversation and trusted no more than its least trusted part.
-        written = await self._library.add_memories(
+        result = await self._library.add_memories(
             self._scope, [memory], origin=Origin.ASSISTANT, actor="session end"
         )
-        return written.ids[0]
+        return result.ids[0]
 
     async def get_all(self, *, success: bool | None = None) -> list[dict[str, Any]]:
         """Return all experience, or only of successes or failures, latest first."""

@@ -53,13 +53,13 @@ async def ask_json(
     """Ask for JSON that fits the pydantic `model`, again if the answer is unusable."""
     conversation = list(messages)
     answer: Structured[T] = Structured(None)
-    for asked in range(1, _ATTEMPTS + 1):
+    for attempt in range(1, _ATTEMPTS + 1):
         reply = await client.create(
             conversation,
             json_output=True if client.model_info["json_output"] else None,
             cancellation_token=cancellation_token,
         )
-        answer = _parse_reply(reply, model, asked)
+        answer = _parse_reply(reply, model, attempt)
         if answer.value is not None:
             break
         conversation += _retry_messages(reply, answer.problem)

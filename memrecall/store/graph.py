@@ -360,8 +360,8 @@ def _select_relations() -> Select[Any]:
 def collect_names(types: dict[str, str], new: Sequence[NewRelation]) -> dict[str, str]:
     """Return the type of every entity to store; InvalidArgument for a text that names none."""
     ends = [end for relation in new for end in (relation.source, relation.destination)]
-    named = {name: kind for name, kind in types.items() if fold_name(name)}
-    names = {**named, **{end: "thing" for end in ends if end not in named}}
+    typed_names = {name: kind for name, kind in types.items() if fold_name(name)}
+    names = {**typed_names, **{end: "thing" for end in ends if end not in typed_names}}
     for name in names:
         check_name(name)
     return names

@@ -49,9 +49,9 @@ def extract_keywords(text: str, limit: int = 10) -> list[WeightedWord]:
     """Return the best keywords of a text, highest weight first, ties in text order."""
     candidates: dict[str, _Candidate] = {}
     for key, word, kind in _read_words(text):
-        if known := candidates.get(key):
-            known.count += 1
-            known.kind = max(known.kind, kind)
+        if candidate := candidates.get(key):
+            candidate.count += 1
+            candidate.kind = max(candidate.kind, kind)
         else:
             candidates[key] = _Candidate(word, kind)
     ranked = sorted(candidates.values(), key=_Candidate.score, reverse=True)[: max(limit, 0)]
@@ -95,13 +95,13 @@ _NEVER_END = "在和与是的了把被对"
 def _scan_chinese(run: str, start: int) -> Iterator[tuple[str, _Kind, int, int]]:
     from rjieba import has_word, tag  # loading its dictionary takes a moment
 
-    for written, pos in tag(run):
-        word = written if has_word(written) else _trim_guess(written)
+    for token, pos in tag(run):
+        word = token if has_word(token) else _trim_guess(token)
         kind = _KIND_OF_TAG.get(pos[:2]) or _KIND_OF_TAG.get(pos[:1])
         if kind and not _is_stop_word_zh(word, kind):
-            begin = start + written.index(word)
+            begin = start + token.index(word)
             yield word, kind, begin, begin + len(word)
-        start += len(written)
+        start += len(token)
 
 
 def _trim_guess(word: str) -> str:

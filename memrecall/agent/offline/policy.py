@@ -238,9 +238,9 @@ def _plan_next_search(
 ) -> _SearchPlan | None:
     """Return the next untried search, if any; `abstains`: no candidate is good enough yet."""
     tried = [s.arguments for s in transcript.searches if s.error != TOO_MANY_SEARCHES]
-    seen = [_with_defaults(arguments) for arguments in (*tried, *transcript.briefing.tried)]
+    earlier = [_with_defaults(arguments) for arguments in (*tried, *transcript.briefing.tried)]
     plans = _plans(request, transcript, findings, abstains)
-    untried = (plan for plan in plans if _with_defaults(plan.arguments) not in seen)
+    untried = (plan for plan in plans if _with_defaults(plan.arguments) not in earlier)
     return next((plan for plan in untried if plan.arguments["query"]), None)
 
 

@@ -93,12 +93,12 @@ class Transcript:
     @property
     def fruitless_searches(self) -> int:
         """The number of latest successful searches that returned no new key."""
-        seen = {str(line["memory_key"]) for line in self.briefing.found}
+        known_keys = {str(line["memory_key"]) for line in self.briefing.found}
         count = 0
         for step in self.steps:
             if step.tool == SEARCH and step.error is None:
-                count = 0 if step.keys - seen else count + 1
-            seen |= step.keys
+                count = 0 if step.keys - known_keys else count + 1
+            known_keys |= step.keys
         return count
 
     @property

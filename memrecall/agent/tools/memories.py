@@ -75,13 +75,13 @@ async def remember(
     request = SearchRequest(
         memory.content[:MAX_TEXT], limit=_SIMILAR_MEMORIES, kind="memory", threshold=_SIMILAR_SCORE
     )
-    known = await context.library.search(context.scope, request)
+    page = await context.library.search(context.scope, request)
     # A model writes this: the origin says so, whatever the text claims.
     step = PlanStep("ADD", memory, origin=Origin.ASSISTANT)
     (outcome,) = await context.library.apply_plan(context.scope, [step], actor=context.actor)
     if outcome.event == "NONE":
         return MemoryChange(done=True, memory_key=outcome.memory_key, note="It was known already")
-    similar = [{"memory_key": hit.key, "content": hit.content} for hit in known.results]
+    similar = [{"memory_key": hit.key, "content": hit.content} for hit in page.results]
     note = "If one of the similar ones is now wrong, correct or forget it" if similar else ""
     return MemoryChange(done=True, memory_key=outcome.memory_key, note=note, similar=similar)
 

@@ -64,15 +64,15 @@ async def write_messages(user_id: PathId, body: WriteRequest, context: Context) 
     context.log_fields["messages"] = len(entries)
     _require_own_labels(entries, body.messages)
     try:
-        written = await context.library.add_entries(entries)
+        result = await context.library.add_entries(entries)
     except CallerError as error:
         raise _with_message_ids(error, entries) from None
-    context.service.metrics.count_stored(written.stored)
+    context.service.metrics.count_stored(result.stored)
     items = [
         {"message_id": message_id, "stored": is_new}
-        for message_id, is_new in zip(written.ids, written.created, strict=True)
+        for message_id, is_new in zip(result.ids, result.created, strict=True)
     ]
-    return JsonResponse({"stored": written.stored, "items": items})
+    return JsonResponse({"stored": result.stored, "items": items})
 
 
 @router.get(
