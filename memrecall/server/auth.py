@@ -19,6 +19,7 @@ Address = tuple[str, int]
 
 LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
+USER_HEADER = "memrecall-user"  # which of a key's users; set by trusted code, never by a model
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
@@ -53,6 +54,12 @@ class Principal:
         if self.users is None or len(self.users) != 1:
             raise invalid_field("user_id", "is missing, and this key is not for one user alone")
         return next(iter(self.users))
+
+    def bound_scope(self, user_id: str | None) -> Scope | None:
+        """Return the scope of the user of a header, else of the key's only user, else None."""
+        if user_id is None and self.users is not None and len(self.users) == 1:
+            (user_id,) = self.users
+        return None if user_id is None else self.scope(user_id)
 
     def require_write(self) -> None:
         """Raise PERMISSION_DENIED if the key is read-only."""

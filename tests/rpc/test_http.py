@@ -1,6 +1,7 @@
 """`POST /rpc`: the tools over HTTP, within the permissions of a key."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,10 @@ import httpx
 import pytest
 
 from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.table import tools_for
+from memrecall.agent.tools.table import TOOLS, tools_for
 from memrecall.memory import Library
-from memrecall.scope import Permission
+from memrecall.scope import Permission, Scope
+from memrecall.types import NewMessage, Role
 
 from ..server.http_service import serve_in_process
 
@@ -51,24 +53,51 @@ async def forbidden_methods(client: httpx.AsyncClient) -> set[str]:
 
 
 async def test_methods_require_permissions_of_the_key(library: Library) -> None:
-    assert set(CALLS) == set(tools_for(Interface.RPC))
+    tools = tools_for(Interface.RPC).items()
+    assert set(CALLS) == {name for name, tool in tools if not tool.needs_user}
     writing = {"memory_add", "memory_delete"}
     async with serve_in_process(library) as service:
         ann = await service.client_with_key("ann")
-        assert await forbidden_methods(ann) == set(tools_for(Interface.RPC)) - PUBLIC_METHODS
+        assert await forbidden_methods(ann) == set(CALLS) - PUBLIC_METHODS
         assert await forbidden_methods(await service.client_with_key(permissions=KNOWLEDGE)) == (
-            set(tools_for(Interface.RPC)) - PUBLIC_METHODS - writing
+            set(CALLS) - PUBLIC_METHODS - writing
         )
         assert await forbidden_methods(await service.client_with_key(permissions=OPERATOR)) == set()
         reader = await service.client_with_key(permissions=OPERATOR | KNOWLEDGE, read_only=True)
         assert await forbidden_methods(reader) == {
-            name for name, tool in tools_for(Interface.RPC).items() if tool.writes
+            name for name, tool in tools if tool.writes and name in CALLS
         }
         for level in ("workspace", "all"):
             assert (await call_method(ann, "memory_search", ["x", level]))["error"][
                 "code"
             ] == FORBIDDEN
         assert (await call_method(ann, "memory_search", ["x"]))["error"]["code"] == FORBIDDEN
+
+
+async def test_tool_of_a_user_has_the_user_of_the_key(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = replace(TOOLS["search_messages"], interfaces=frozenset({Interface.RPC}))
+    monkeypatch.setitem(TOOLS, tool.name, tool)
+    for user in ("ann", "ben"):
+        message = NewMessage(content=f"tea of {user}", role=Role.USER)
+        await library.add_messages(Scope(user), [message])
+
+    async def find(client: httpx.AsyncClient) -> Any:
+        reply = await call_method(client, "search_messages", {"query": "tea"})
+        if "error" in reply:
+            return reply["error"]["code"]
+        return [found["content"] for found in reply["result"]["messages"]]
+
+    async with serve_in_process(library) as service:
+        assert await find(await service.client_with_key("ann")) == ["tea of ann"]
+        both = await service.client_with_key("ann", "ben")
+        assert await find(both) == FORBIDDEN
+        both.headers["Memrecall-User"] = "ben"
+        assert await find(both) == ["tea of ben"]
+        both.headers["Memrecall-User"] = "eve"
+        answer = await both.post("/rpc", json={"jsonrpc": "2.0", "method": "x", "id": 1})
+        assert answer.status_code == 404
 
 
 async def test_key_is_limited_to_its_agent(library: Library) -> None:

@@ -23,7 +23,7 @@ from memrecall.memory import AsyncMemory, Library, Policy
 from memrecall.memory.base import make_extractor
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import Authenticator
+from memrecall.server.auth import USER_HEADER, Authenticator
 from memrecall.server.errors import problem_from_http, problem_from_validation
 from memrecall.server.http import chat, memories, messages, recall
 from memrecall.server.http.context import Context, Service
@@ -283,10 +283,11 @@ async def docs(request: Request) -> Response:
 async def rpc(request: Request, context: Context) -> Response:
     """Answer a JSON-RPC call or a batch; 204 without a body if it has notifications only."""
     principal = context.principal
+    scope = principal.bound_scope(request.headers.get(USER_HEADER))
     tool_context = ToolContext(
         library=context.library,
-        scope=UserScope(NO_USER, principal.agent_id, permissions=principal.permissions),
-        has_user=False,
+        scope=scope or UserScope(NO_USER, principal.agent_id, permissions=principal.permissions),
+        has_user=scope is not None,
         can_write=not principal.read_only,
     )
     reply = await answer(await request.body(), dispatcher(tool_context), report_bug)

@@ -16,13 +16,11 @@ from starlette.types import Receive, Scope, Send
 from memrecall.agent.tools.context import NO_USER, ToolContext
 from memrecall.errors import InvalidArgument, NotFound, RunError
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import Principal, is_allowed_origin
+from memrecall.server.auth import USER_HEADER, Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
 from memrecall.server.mcp.server import McpHandlers, RequestContext, make_context
 from memrecall.server.rpc.codec import Code
-
-USER_HEADER = "memrecall-user"  # which of a key's users; set by trusted code, never by a model
 
 
 class McpEndpoint:
@@ -96,12 +94,7 @@ async def _limit(service: Service, key_id: str) -> AsyncIterator[None]:
 
 
 def _user_scope(principal: Principal, user_id: str | None) -> UserScope | None:
-    """Return the scope of the key's only user or the one of the header; None without a user."""
-    if user_id is None and principal.users is not None and len(principal.users) == 1:
-        (user_id,) = principal.users
-    if user_id is None:
-        return None
     try:
-        return principal.scope(user_id)
+        return principal.bound_scope(user_id)
     except (NotFound, InvalidArgument):
         raise MCPError(int(Code.PERMISSION_DENIED), "not this key's user") from None
