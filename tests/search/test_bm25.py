@@ -1,4 +1,4 @@
-"""Our BM25 against rank-bm25, and what its statistics count."""
+"""BM25 scores compared with rank-bm25, and the rows in their statistics."""
 
 import math
 
@@ -26,7 +26,7 @@ QUERIES = ["火锅", "数据库 配置", "database config", "tea", "db_config_00
 
 
 class LuceneIdf(BM25Okapi):  # type: ignore[misc]
-    """rank-bm25 with the idf that never falls below 0."""
+    """rank-bm25 with Lucene's idf, which is never negative."""
 
     def _calc_idf(self, nd: dict[str, int]) -> None:
         self.idf = {
@@ -35,7 +35,7 @@ class LuceneIdf(BM25Okapi):  # type: ignore[misc]
         }
 
 
-def columns_of(texts: list[str]) -> Columns:
+def make_columns(texts: list[str]) -> Columns:
     columns = Columns("epoch")
     lines = [analyze(text).to_search_text() for text in texts]
     columns.segments = [
@@ -48,37 +48,37 @@ def columns_of(texts: list[str]) -> Columns:
 
 def test_scores_equal_rank_bm25() -> None:
     baseline = LuceneIdf([index_tokens(text) for text in TEXTS], k1=K1, b=B)
-    columns, everyone = columns_of(TEXTS), np.ones(len(TEXTS), dtype=np.bool_)
+    columns, all_rows = make_columns(TEXTS), np.ones(len(TEXTS), dtype=np.bool_)
 
     def compare(query: str) -> None:
-        theirs = baseline.get_scores(index_tokens(query))
-        ours = bm25(columns, all_terms(query), everyone)
-        np.testing.assert_allclose(ours.scores, theirs, rtol=1e-4, atol=1e-5)
+        expected = baseline.get_scores(index_tokens(query))
+        result = bm25(columns, all_terms(query), all_rows)
+        np.testing.assert_allclose(result.scores, expected, rtol=1e-4, atol=1e-5)
 
     check_each(QUERIES, compare)
 
 
 def test_dead_rows_do_not_change_statistics() -> None:
-    dead = [*TEXTS, "火锅 火锅 数据库 tea"]
+    texts = [*TEXTS, "火锅 火锅 数据库 tea"]
     alive = np.array([True] * len(TEXTS) + [False])
-    with_dead = bm25(columns_of(dead), all_terms("火锅 数据库"), alive)
-    without = bm25(columns_of(TEXTS), all_terms("火锅 数据库"), alive[:-1])
+    with_dead = bm25(make_columns(texts), all_terms("火锅 数据库"), alive)
+    without = bm25(make_columns(TEXTS), all_terms("火锅 数据库"), alive[:-1])
     np.testing.assert_allclose(with_dead.scores[:-1], without.scores, rtol=1e-6)
     assert with_dead.full_score == pytest.approx(without.full_score)
 
 
 def test_coverage_is_the_weight_of_matching_terms() -> None:
-    everyone = np.ones(len(TEXTS), dtype=np.bool_)
+    all_rows = np.ones(len(TEXTS), dtype=np.bool_)
     row = np.array([4])
-    known = bm25(columns_of(TEXTS), all_terms("tea"), everyone).coverage(row)
-    half = bm25(columns_of(TEXTS), all_terms("tea zeppelin"), everyone).coverage(row)
-    assert 0 < half[0] < known[0] <= 1
+    full = bm25(make_columns(TEXTS), all_terms("tea"), all_rows).coverage(row)
+    half = bm25(make_columns(TEXTS), all_terms("tea zeppelin"), all_rows).coverage(row)
+    assert 0 < half[0] < full[0] <= 1
 
 
 def test_rank_texts_without_a_database() -> None:
-    found = rank_texts(TEXTS, "数据库配置")
-    assert found[0].position == 3
-    assert {item.position for item in found} == {3, 6}
+    hits = rank_texts(TEXTS, "数据库配置")
+    assert hits[0].position == 3
+    assert {item.position for item in hits} == {3, 6}
     assert rank_texts(TEXTS, "zeppelin") == []
     assert rank_texts([], "tea") == []
     assert rank_texts(["tea"], "!!!") == []

@@ -1,4 +1,4 @@
-"""From scores to chances: the order stays, chances are chances, and 0.5 means what it says."""
+"""Calibration of scores to probabilities: order, range and the meaning of 0.5."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,7 +18,7 @@ from memrecall.types import NewMessage, Role
 
 Floats = npt.NDArray[np.float32]
 
-# Scores as `combine` gives them, in steps, here wide enough to survive another rounding.
+# Scores as `combine` returns them, in steps wide enough to survive another rounding.
 SCORES = st.lists(st.integers(-2_000, 2_000).map(lambda step: step / 100), min_size=1, max_size=90)
 
 
@@ -26,15 +26,17 @@ def floats(values: Any) -> Floats:
     return np.array(values, dtype=np.float32)
 
 
-def calibrated(scores: Any, *, shown: Any = None, lone: float = 0.0, time: float = 0.0) -> Floats:
+def calibrate_scores(
+    scores: Any, *, visible: Any = None, lone: float = 0.0, time: float = 0.0
+) -> Floats:
     rows = floats(scores)
-    mask = np.ones(len(rows), dtype=np.bool_) if shown is None else np.array(shown)
+    mask = np.ones(len(rows), dtype=np.bool_) if visible is None else np.array(visible)
     return calibrate(rows, mask, np.full_like(rows, lone), np.full_like(rows, time))
 
 
 @given(SCORES)
 def test_calibration_keeps_the_order(scores: list[float]) -> None:
-    after = calibrated(scores)
+    after = calibrate_scores(scores)
     order = np.argsort(floats(scores), kind="stable")
     assert order.tolist() == np.argsort(after, kind="stable").tolist()
     level = np.diff(floats(scores)[order]) == 0
@@ -42,15 +44,15 @@ def test_calibration_keeps_the_order(scores: list[float]) -> None:
 
 
 @given(st.floats(-60, 60), st.floats(-60, 60))
-def test_probability_rises_with_score(one: float, other: float) -> None:
-    low, high = sorted((one, other))
+def test_probability_rises_with_score(first: float, second: float) -> None:
+    low, high = sorted((first, second))
     assert 0 <= probability(low) <= probability(high) <= 1
     assert 0 <= relevance(low) <= relevance(high) <= 1
 
 
 @given(SCORES, st.floats(0, 1), st.floats(0, 1))
 def test_probability_is_between_0_and_1(scores: list[float], lone: float, time: float) -> None:
-    for total in calibrated(scores, lone=lone, time=time).tolist():
+    for total in calibrate_scores(scores, lone=lone, time=time).tolist():
         assert 0 <= probability(total) <= 1
         assert 0 <= relevance(total) <= 1
 
@@ -58,7 +60,7 @@ def test_probability_is_between_0_and_1(scores: list[float], lone: float, time: 
 @given(SCORES, st.integers(0, 400))
 def test_higher_score_lowers_probability_of_rivals(scores: list[float], step: int) -> None:
     better = [scores[0] + step / 100, *scores[1:]]
-    before, after = calibrated(scores), calibrated(better)
+    before, after = calibrate_scores(scores), calibrate_scores(better)
     slack = 2e-4  # of two roundings
     assert after[0] >= before[0] - slack
     assert (after[1:] <= before[1:] + slack).all()
@@ -66,23 +68,23 @@ def test_higher_score_lowers_probability_of_rivals(scores: list[float], step: in
 
 @given(SCORES, st.data())
 def test_hidden_rows_do_not_affect_calibration(scores: list[float], data: st.DataObject) -> None:
-    shown = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
-    open_rows = np.array(shown, dtype=np.bool_)
+    visible = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
+    open_rows = np.array(visible, dtype=np.bool_)
     if not open_rows.any():
         return
-    among_others = calibrated(scores, shown=open_rows)[open_rows]
-    alone = calibrated(floats(scores)[open_rows])
-    np.testing.assert_array_equal(among_others, alone)
+    among_others = calibrate_scores(scores, visible=open_rows)[open_rows]
+    expected = calibrate_scores(floats(scores)[open_rows])
+    np.testing.assert_array_equal(among_others, expected)
 
 
 @pytest.mark.parametrize("scores", [[], [1.0, 2.0]])
 def test_scores_are_unchanged_without_visible_rows(scores: list[float]) -> None:
-    after = calibrated(scores, shown=np.zeros(len(scores), dtype=np.bool_))
+    after = calibrate_scores(scores, visible=np.zeros(len(scores), dtype=np.bool_))
     assert after.tolist() == scores
 
 
 def test_single_row_is_calibrated_by_its_score() -> None:
-    strong, weak = calibrated([6.0])[0], calibrated([-6.0])[0]
+    strong, weak = calibrate_scores([6.0])[0], calibrate_scores([-6.0])[0]
     assert probability(float(strong)) > 0.5 > HALF > probability(float(weak))
 
 
@@ -92,27 +94,28 @@ def test_relevance_of_one_half_is_the_chosen_probability() -> None:
 
 
 def test_equal_rows_share_probability_up_to_rival_limit() -> None:
-    chances = [probability(float(calibrated([4.0] * rows)[0])) for rows in (1, 5, RIVALS)]
+    chances = [probability(float(calibrate_scores([4.0] * rows)[0])) for rows in (1, 5, RIVALS)]
     assert chances == sorted(chances, reverse=True)
     assert chances[0] > 2 * chances[-1]
-    assert calibrated([4.0] * (RIVALS + 30))[0] == calibrated([4.0] * RIVALS)[0]
+    assert calibrate_scores([4.0] * (RIVALS + 30))[0] == calibrate_scores([4.0] * RIVALS)[0]
 
 
 def test_lone_rows_and_named_times_raise_probability() -> None:
     scores = [3.0, 2.0, 1.0]
-    plain = calibrated(scores)
-    assert (calibrated(scores, lone=1) > plain).all()
-    assert (calibrated(scores, time=1) > plain).all()
+    plain = calibrate_scores(scores)
+    assert (calibrate_scores(scores, lone=1) > plain).all()
+    assert (calibrate_scores(scores, time=1) > plain).all()
 
 
 def test_only_top_rows_shift_calibration() -> None:
     scores = floats(np.linspace(5, 0, LOOKED_AT + 10))
-    nothing = np.zeros_like(scores)
-    late = nothing.copy()
-    late[LOOKED_AT:] = 1
-    everyone = np.ones(len(scores), dtype=np.bool_)
+    zeros = np.zeros_like(scores)
+    beyond_top = zeros.copy()
+    beyond_top[LOOKED_AT:] = 1
+    all_rows = np.ones(len(scores), dtype=np.bool_)
     np.testing.assert_array_equal(
-        calibrate(scores, everyone, late, late), calibrate(scores, everyone, nothing, nothing)
+        calibrate(scores, all_rows, beyond_top, beyond_top),
+        calibrate(scores, all_rows, zeros, zeros),
     )
 
 
@@ -129,8 +132,8 @@ async def test_only_hybrid_search_returns_probabilities(library: Library) -> Non
         assert {hit.probability for hit in page.results} == {None}, mode
     page = await library.search(Scope("lin"), SearchRequest("green tea", mode="hybrid"))
     chances = [hit.probability for hit in page.results]
-    known = [chance for chance in chances if chance is not None]
-    assert len(known) == len(chances)
-    assert known == sorted(known, reverse=True)
-    for hit, chance in zip(page.results, known, strict=True):
+    probabilities = [chance for chance in chances if chance is not None]
+    assert len(probabilities) == len(chances)
+    assert probabilities == sorted(probabilities, reverse=True)
+    for hit, chance in zip(page.results, probabilities, strict=True):
         assert (hit.score >= 0.5) == (chance >= HALF) or abs(chance - HALF) < 1e-3

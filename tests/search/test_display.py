@@ -1,4 +1,4 @@
-"""Search results in a notebook: whole, in both languages, and harmless."""
+"""Notebook views of search results: contents, both languages, escaping."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -46,19 +46,19 @@ def test_hit_html_lists_score_parts() -> None:
     assert text.startswith("Ann · 2026-03-02 09:05 · m1 · 0.91About troutThe trout was excellent")
     assert "trout · lake" in text
     assert "replaced on 2026-03-02" in text
-    told = "chance of being relevant 0.50 · words +1.50 · meaning +0.25 · nature -0.50"
-    assert f"why it was found{told} · coverage +1.00 · cosine +0.40" in text
+    parts = "chance of being relevant 0.50 · words +1.50 · meaning +0.25 · nature -0.50"
+    assert f"why it was found{parts} · coverage +1.00 · cosine +0.40" in text
 
 
 def test_user_text_is_escaped() -> None:
-    def show(place: str) -> None:
-        evil = {"role": None, "speaker": None, place: EVIL}
-        hit = replace(HIT, **evil, keywords=(EVIL,))  # type: ignore[arg-type]
+    def check(field: str) -> None:
+        fields = {"role": None, "speaker": None, field: EVIL}
+        hit = replace(HIT, **fields, keywords=(EVIL,))  # type: ignore[arg-type]
         page = SearchPage((hit,), total_found=1, explanation=EVIL)
         for html in (hit._repr_html_(), page._repr_html_()):
             assert EVIL in assert_harmless(html).text
 
-    check_each(["key", "role", "speaker", "content", "memory_type", "summary"], show)
+    check_each(["key", "role", "speaker", "content", "memory_type", "summary"], check)
 
 
 def test_long_content_is_truncated() -> None:

@@ -25,29 +25,33 @@ PLAIN = [
     "週末",
     "(:",
 ]
-WRITTEN = ['"连接池" AND NOT 测试', "conf* OR nginx", "NOT (dog OR 数据库)", "port 5432"]
+QUERY_SYNTAX = ['"连接池" AND NOT 测试', "conf* OR nginx", "NOT (dog OR 数据库)", "port 5432"]
 
 
-def requests() -> list[SearchRequest]:
+def make_requests() -> list[SearchRequest]:
     plain = [
         SearchRequest(query, mode=mode, limit=20, now=NOW)
         for query in PLAIN
         for mode in ("keyword", "semantic", "hybrid")
     ]
-    written = [SearchRequest(query, syntax="query", limit=20, now=NOW) for query in WRITTEN]
-    return plain + written
+    with_syntax = [
+        SearchRequest(query, syntax="query", limit=20, now=NOW) for query in QUERY_SYNTAX
+    ]
+    return plain + with_syntax
 
 
-async def answers(location: str, folder: Path) -> list[Any]:
+async def search_all(location: str, folder: Path) -> list[Any]:
     async with await open_library(location, folder) as library:
         await Importer(library).run(CHAT)
         await library.vectors.settle()
-        return [await answer(library, user, r) for user in ("lin", "maya") for r in requests()]
+        return [
+            await search_one(library, user, r) for user in ("lin", "maya") for r in make_requests()
+        ]
 
 
-async def answer(library: Library, user: str, request: SearchRequest) -> Any:
+async def search_one(library: Library, user: str, request: SearchRequest) -> Any:
     page = asdict(await library.search(Scope(user), request))
-    page["next_cursor"] = page["next_cursor"] is not None  # sealed with each database's own secret
+    page["next_cursor"] = page["next_cursor"] is not None  # signed with the database's own secret
     return json.loads(json.dumps(page, default=str))
 
 
@@ -56,9 +60,11 @@ def test_databases_return_equal_results(
 ) -> None:
     name = postgresql_server.create(migrated=True)
     try:
-        there = asyncio.run(answers(postgresql_server.location(name), tmp_path / "pg"))
+        postgresql_results = asyncio.run(
+            search_all(postgresql_server.location(name), tmp_path / "pg")
+        )
     finally:
         postgresql_server.drop([name])
-    here = asyncio.run(answers(str(tmp_path / "chat.db"), tmp_path / "sqlite"))
-    assert here == there
-    assert sum(bool(page["results"]) for page in here) > 30
+    sqlite_results = asyncio.run(search_all(str(tmp_path / "chat.db"), tmp_path / "sqlite"))
+    assert sqlite_results == postgresql_results
+    assert sum(bool(page["results"]) for page in sqlite_results) > 30

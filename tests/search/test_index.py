@@ -1,4 +1,4 @@
-"""The index in memory: current, the same however it came about, bounded, and free to lose."""
+"""The index in memory: current, deterministic, bounded and rebuildable."""
 
 import asyncio
 import os
@@ -94,22 +94,22 @@ async def test_damaged_or_foreign_snapshot_is_ignored(
         await first.search(Scope("maya"), SearchRequest("tea", now=NOW))
         folder = first.cache._snapshots
         assert folder is not None
-        foreign = folder.path("maya").read_bytes()
+        other_user = folder.path("maya").read_bytes()
     damaged = {
         "cut": data[: len(data) // 2],
         "garbage": os.urandom(999),
         "empty": b"",
-        "foreign": foreign,
+        "foreign": other_user,
     }
     loaded = loads(monkeypatch)
 
-    async def ignore(damage: str) -> None:
+    async def check(damage: str) -> None:
         file.write_bytes(damaged[damage])
         async with await open_library(location, tmp_path) as second:
             assert await top(second) == before
         assert loaded.pop() is False
 
-    await check_each_async(damaged, ignore)
+    await check_each_async(damaged, check)
     assert loaded == []
 
 
@@ -121,16 +121,16 @@ async def test_flipped_bits_in_snapshot_do_not_change_results(
         before = await top(first)
         file = snapshot_file(first)
     whole = file.read_bytes()
-    for place in range(100, len(whole), len(whole) // 8):
+    for position in range(100, len(whole), len(whole) // 8):
         flipped = bytearray(whole)
-        flipped[place] ^= 0xFF
+        flipped[position] ^= 0xFF
         file.write_bytes(flipped)
-        async with await open_library(location, tmp_path) as again:
-            assert await top(again) == before
+        async with await open_library(location, tmp_path) as second:
+            assert await top(second) == before
 
 
 async def test_snapshot_of_another_history_is_ignored(tmp_path: Path) -> None:
-    """A restored backup gives change numbers out again, to other rows."""
+    """A restored backup reuses change numbers for other rows."""
     original, backup = tmp_path / "a.db", tmp_path / "backup.db"
     async with await open_library(str(original), tmp_path) as library:
         await library.add_messages(LIN, batch(0, 100))
@@ -142,10 +142,10 @@ async def test_snapshot_of_another_history_is_ignored(tmp_path: Path) -> None:
     original.write_bytes(backup.read_bytes())
     async with await open_library(str(original), tmp_path) as library:
         await library.add_messages(LIN, batch(2000, 700))
-        found = await library.search(LIN, SearchRequest("tea", limit=200))
-        numbers = {int(hit.key[1:]) for hit in found.results}
+        page = await library.search(LIN, SearchRequest("tea", limit=200))
+        numbers = {int(hit.key[1:]) for hit in page.results}
         assert (
-            found.total_found
+            page.total_found
             == (await library.search(LIN, SearchRequest("tea", limit=200, cursor=None))).total_found
         )
         assert all(number < 100 or number >= 2000 for number in numbers)
@@ -178,9 +178,9 @@ async def test_erased_session_is_removed_from_index(library: Library) -> None:
     await library.add_messages(LIN.with_session("s2"), batch(5, 5))
     assert (await top(library)).results
     await library.erase_session("lin", "s1")
-    left = {hit.key for hit in (await top(library)).results}
-    assert left
-    assert left <= {f"m{number}" for number in range(5, 10)}
+    remaining = {hit.key for hit in (await top(library)).results}
+    assert remaining
+    assert remaining <= {f"m{number}" for number in range(5, 10)}
 
 
 async def test_erasure_by_another_process_is_visible(
@@ -199,8 +199,8 @@ async def test_indexes_stay_within_byte_budget(location: str, tmp_path: Path) ->
         for scope in users:
             await library.add_messages(scope, batch(0, 60))
         await library.search(users[0], SearchRequest("tea", now=NOW))
-        one = library.cache.nbytes()
-        budget = int(one * 3.5)
+        index_size = library.cache.nbytes()
+        budget = int(index_size * 3.5)
         cache = IndexCache("hash-64", None, budget)
         engine = SearchEngine(library.store, HashEmbedder(), cache)
         expected = [await library.search(scope, SearchRequest("tea", now=NOW)) for scope in users]
@@ -211,7 +211,7 @@ async def test_indexes_stay_within_byte_budget(location: str, tmp_path: Path) ->
 
 
 class FlakyEmbedder:
-    """An embedder that can be told to fail."""
+    """An embedder with a switch to fail."""
 
     model = "hash-64"
     dimensions = 64
@@ -238,20 +238,20 @@ async def test_writes_survive_embedder_failure(store: Store, location: str) -> N
     await library.add_messages(LIN, batch(0, 5))
     await library.vectors.settle()
     assert "the embedder is down" in library.vectors.failure
-    found = await top(library)  # by words, and it says so
-    assert found.results
-    assert "searched by keywords only" in found.message
+    page = await top(library)  # a keyword search, which the message states
+    assert page.results
+    assert "searched by keywords only" in page.message
     with pytest.raises(EmbedderFailed):
         await library.search(LIN, SearchRequest("tea", mode="semantic"))
     embedder.down = False
-    assert (await top(library, "tea")).unembedded == 5  # this search has them embedded…
+    assert (await top(library, "tea")).unembedded == 5  # this search embeds the pending rows…
     await library.vectors.settle()
-    assert (await top(library, "tea")).unembedded == 0  # …and the next one knows
+    assert (await top(library, "tea")).unembedded == 0  # …and the next one uses their vectors
 
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, int]]:
-    """Writes of different sizes, of messages and memories, with searches in between."""
+    """Generate writes of messages and memories with searches in between."""
     step = st.tuples(st.sampled_from(["messages", "memories", "search"]), st.integers(1, 7))
     return draw(st.lists(step, min_size=1, max_size=8))
 
@@ -280,7 +280,7 @@ async def test_incremental_index_ranks_like_new_index(
         number += size
     await library.vectors.settle()
     grown = await library.search(scope, request)
-    library.cache.forget(scope.user_id)  # in memory and on disk: it is built anew
+    library.cache.forget(scope.user_id)  # neither in memory nor on disk, so the index is rebuilt
     assert await library.search(scope, request) == grown
 
 
@@ -292,22 +292,22 @@ async def test_cancelled_search_leaves_index_consistent(
     await top(library)
     await library.add_messages(LIN, batch(5, 300))
     await library.vectors.settle()
-    begun, go_on = threading.Event(), threading.Event()
+    started, released = threading.Event(), threading.Event()
     apply = Columns.apply
 
     def slow(self: Columns, changes: Any) -> None:
-        begun.set()
-        go_on.wait(60)
+        started.set()
+        released.wait(60)
         apply(self, changes)
 
     monkeypatch.setattr(Columns, "apply", slow)
     search = asyncio.create_task(top(library))
-    assert await asyncio.to_thread(begun.wait, 60)
+    assert await asyncio.to_thread(started.wait, 60)
     search.cancel()
     with pytest.raises(asyncio.CancelledError):
         await search
     monkeypatch.undo()
-    found = await top(library)
-    go_on.set()
-    assert (await top(library)) == found
-    assert len({hit.key for hit in found.results}) == 50
+    page = await top(library)
+    released.set()
+    assert (await top(library)) == page
+    assert len({hit.key for hit in page.results}) == 50

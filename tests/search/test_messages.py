@@ -1,4 +1,4 @@
-"""Messages alone: plain measures, exact to the last place, whatever else is stored."""
+"""Searches of messages only: exact BM25 and cosine scores, whatever else is stored."""
 
 import math
 from collections.abc import AsyncIterator, Callable
@@ -77,13 +77,13 @@ async def test_unknown_or_disabled_user_is_rejected() -> None:
         with pytest.raises(NotFound):
             await library.require_user(Scope("nobody"))
         await library.store.owners.set_user_enabled("user", False)
-        for asked in (
+        for search in (
             library.find_messages(ANN, LexicalQuery("tea")),
             library.nearest_messages(ANN, SemanticQuery("tea")),
             library.require_user(ANN),
         ):
             with pytest.raises(Disabled):
-                await asked
+                await search
 
 
 IMPOSSIBLE: list[Callable[[], object]] = [
@@ -117,12 +117,12 @@ def test_unit_vector_has_unit_length(numbers: list[float]) -> None:
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20), st.floats(0.1, 1e6))
 def test_term_weights_round_trip_through_cursor(weights: list[float], average: float) -> None:
-    weighing = TermWeights(average, tuple(weights))
-    assert TermWeights.unpack(weighing.pack()) == weighing
+    term_weights = TermWeights(average, tuple(weights))
+    assert TermWeights.unpack(term_weights.pack()) == term_weights
 
 
 async def test_two_characters_match_as_phrase() -> None:
-    """The short way over the filed pairs gives what reading the text gives."""
+    """The lookup of indexed bigrams returns the same rows as a scan of the text."""
     texts = ["吃火锅", "火 锅", "火，锅", "锅火", "火锅火锅", "火", "锅", "hot火锅pot", "火\n锅"]
     async with open_library(
         messages=[new_message(n, text) for n, text in enumerate(texts)]
@@ -179,15 +179,15 @@ async def test_later_pages_use_version_and_scores_of_first(
     size: int,
     text: str,
 ) -> None:
-    """The later pages of one process equal those of another that never saw the first moment."""
+    """Later pages are equal in a process that did not see the version of the first."""
     scope = Scope(f"user {next(NUMBERS)}")
-    written = [
+    messages = [
         new_message(0, "tea"),
         *(new_message(n, " ".join(w)) for n, w in enumerate(first, 1)),
     ]
-    await library_with_messages.add_messages(scope, written)
-    everything = await library_with_messages.find_messages(scope, LexicalQuery(text, page_size=200))
-    whole = [(item.message.message_id, item.score) for item in everything.items]
+    await library_with_messages.add_messages(scope, messages)
+    full_page = await library_with_messages.find_messages(scope, LexicalQuery(text, page_size=200))
+    whole = [(item.message.message_id, item.score) for item in full_page.items]
     pages: list[tuple[str, float]] = []
     cursor = None
     for part in range(len(whole) + 1):
@@ -208,13 +208,13 @@ async def test_agent_scope_limits_results_and_statistics() -> None:
     async with open_library(messages=["tea"]) as library:
         helper = Scope("user", agent_id="helper")
         await library.add_messages(helper, [new_message(1, "tea tea"), new_message(2, "cup")])
-        alone = await library.find_messages(helper, LexicalQuery("tea"))
+        expected = await library.find_messages(helper, LexicalQuery("tea"))
         await library.add_messages(ANN, [new_message(n, "tea") for n in range(10, 40)])
         later = await library.find_messages(helper, LexicalQuery("tea"))
         assert [item.message.message_id for item in later.items] == ["m001"]
-        assert later.items[0].score == alone.items[0].score
-        near = await library.nearest_messages(helper, SemanticQuery("tea", top_k=200))
-        assert {item.message.message_id for item in near.items} == {"m001", "m002"}
+        assert later.items[0].score == expected.items[0].score
+        nearest = await library.nearest_messages(helper, SemanticQuery("tea", top_k=200))
+        assert {item.message.message_id for item in nearest.items} == {"m001", "m002"}
 
 
 async def test_filter_messages_by_session() -> None:

@@ -1,4 +1,4 @@
-"""Whom a question names, and the same question in their first person."""
+"""Speakers named in a question, and the question rewritten in the first person."""
 
 import pytest
 from hypothesis import given
@@ -11,11 +11,11 @@ from ..cases import check_each
 SPEAKERS = ["Ann", "Bob", "leimingxuan", "张伟", "A", "李"]
 
 
-def rewritten(question: str, speakers: list[str] = SPEAKERS) -> str:
+def to_first_person_of_speakers(question: str, speakers: list[str] = SPEAKERS) -> str:
     return to_first_person(question, list(find_speakers(question, speakers).values()))
 
 
-NAMED: list[tuple[str, dict[str, str]]] = [
+NAMED_SPEAKERS: list[tuple[str, dict[str, str]]] = [
     ("When did Ann move?", {"Ann": "Ann"}),
     ("when did ANN move?", {"Ann": "ANN"}),
     ("What do Ann and Bob drink?", {"Ann": "Ann", "Bob": "Bob"}),
@@ -31,11 +31,11 @@ NAMED: list[tuple[str, dict[str, str]]] = [
 
 
 def test_find_speakers_returns_names_as_written() -> None:
-    def find(case: tuple[str, dict[str, str]]) -> None:
-        question, named = case
-        assert find_speakers(question, SPEAKERS) == named
+    def check(case: tuple[str, dict[str, str]]) -> None:
+        question, expected = case
+        assert find_speakers(question, SPEAKERS) == expected
 
-    check_each(NAMED, find)
+    check_each(NAMED_SPEAKERS, check)
 
 
 @pytest.mark.parametrize("question", ["Is A better than B?", "李子熟了吗？", "a 李"])
@@ -43,7 +43,7 @@ def test_name_of_one_character_is_ignored(question: str) -> None:
     assert find_speakers(question, SPEAKERS) == {}
 
 
-SPOKEN: list[tuple[str, str]] = [
+FIRST_PERSON: list[tuple[str, str]] = [
     ("When did Ann move to Oslo?", "When did I move to Oslo?"),
     ("Has ann seen the sea?", "Has I seen the sea?"),
     ("What is Ann's favourite tea?", "What is my favourite tea?"),
@@ -59,17 +59,17 @@ SPOKEN: list[tuple[str, str]] = [
 
 def test_query_is_rewritten_to_first_person() -> None:
     def rewrite(case: tuple[str, str]) -> None:
-        question, spoken = case
-        assert rewritten(question) == spoken
+        question, expected = case
+        assert to_first_person_of_speakers(question) == expected
 
-    check_each(SPOKEN, rewrite)
+    check_each(FIRST_PERSON, rewrite)
 
 
 @pytest.mark.parametrize(
     "question", ["Did Annabel call?", "the Bobsleigh of Bobby", "Joanne, Hannah and Ann_2"]
 )
 def test_words_that_contain_a_name_are_unchanged(question: str) -> None:
-    assert rewritten(question) == question
+    assert to_first_person_of_speakers(question) == question
     assert to_first_person(question, ["Ann", "Bob"]) == question
 
 
@@ -86,10 +86,10 @@ TEXT = st.text(max_size=60) | st.lists(
 
 @given(TEXT, st.lists(st.text(max_size=12) | TEXT, max_size=5))
 def test_speakers_of_arbitrary_text_occur_in_it(question: str, speakers: list[str]) -> None:
-    found = find_speakers(question, speakers)
-    assert set(found) <= set(speakers)
-    assert isinstance(to_first_person(question, list(found.values())), str)
-    for words in found.values():
+    spellings = find_speakers(question, speakers)
+    assert set(spellings) <= set(speakers)
+    assert isinstance(to_first_person(question, list(spellings.values())), str)
+    for words in spellings.values():
         assert all(word in question for word in words.split())
 
 
@@ -97,4 +97,4 @@ def test_speakers_of_arbitrary_text_occur_in_it(question: str, speakers: list[st
 def test_query_without_names_is_unchanged(question: str) -> None:
     assert to_first_person(question, []) == question
     assert find_speakers(question, []) == {}
-    assert rewritten(question, ["Zeppelina", "诸葛无名"]) == question
+    assert to_first_person_of_speakers(question, ["Zeppelina", "诸葛无名"]) == question

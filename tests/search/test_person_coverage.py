@@ -1,4 +1,4 @@
-"""Whom the found words tell of."""
+"""The share of a query's terms that the hits cover for each person."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ from memrecall.search.results import Hit, ScoreParts
 WHY = ScoreParts(0, 0, 0, 0, 0, 0, 0, 0)
 
 
-def hit_by(speaker: str | None, content: str, role: str | None = "user") -> Hit:
+def make_hit(speaker: str | None, content: str, role: str | None = "user") -> Hit:
     return Hit(
         key=f"{speaker}:{content}",
         kind="message",
@@ -28,12 +28,12 @@ def hit_by(speaker: str | None, content: str, role: str | None = "user") -> Hit:
     )
 
 
-def shares(question: str, *hits: Hit) -> dict[str, float]:
+def coverage_of(question: str, *hits: Hit) -> dict[str, float]:
     return coverage_by_person(question, query_terms(question), hits)
 
 
 @pytest.mark.parametrize(
-    ("question", "mine", "yours", "ada", "ben"),
+    ("question", "first_person", "second_person", "ada", "ben"),
     [
         ("Which chess tournament did Ada win?", "I won the chess tournament!", "Nice.", 1, 0),
         ("Which chess tournament did Ada win?", "Did you win the chess tournament?", "Yes", 0, 1),
@@ -42,28 +42,32 @@ def shares(question: str, *hits: Hit) -> dict[str, float]:
     ],
 )
 def test_first_person_counts_for_speaker_second_for_listener(
-    question: str, mine: str, yours: str, ada: int, ben: int
+    question: str, first_person: str, second_person: str, ada: int, ben: int
 ) -> None:
-    coverage = shares(question, hit_by("Ada", mine), hit_by("Ben", yours, "assistant"))
+    coverage = coverage_of(
+        question, make_hit("Ada", first_person), make_hit("Ben", second_person, "assistant")
+    )
     assert (coverage["Ada"] > coverage["Ben"], coverage["Ben"] > coverage["Ada"]) == (
         bool(ada),
         bool(ben),
     )
-    turned = shares(question, hit_by("Ben", mine), hit_by("Ada", yours, "assistant"))
-    assert (turned["Ben"], turned["Ada"]) == (coverage["Ada"], coverage["Ben"])
+    swapped = coverage_of(
+        question, make_hit("Ben", first_person), make_hit("Ada", second_person, "assistant")
+    )
+    assert (swapped["Ben"], swapped["Ada"]) == (coverage["Ada"], coverage["Ben"])
 
 
 def test_each_sentence_is_attributed_to_its_person() -> None:
-    coverage = shares(
+    coverage = coverage_of(
         "What did Ada paint?",
-        hit_by("Ada", "How is your painting? I went swimming."),
-        hit_by("Ben", "Ok."),
+        make_hit("Ada", "How is your painting? I went swimming."),
+        make_hit("Ben", "Ok."),
     )
     assert coverage["Ben"] > coverage["Ada"]
 
 
 def test_rare_terms_weigh_more() -> None:
-    hits = (hit_by("Ada", "I bought a bowl."), hit_by("Ben", "I bought a telescope."))
+    hits = (make_hit("Ada", "I bought a bowl."), make_hit("Ben", "I bought a telescope."))
     coverage = coverage_by_person(
         "Did Ada buy a telescope?", {("telescop",): 5.0, ("bought",): 1.0}, hits
     )
@@ -72,12 +76,15 @@ def test_rare_terms_weigh_more() -> None:
 
 @pytest.mark.parametrize("question", ["Where do we meet?", "Did Ada and Ben meet?"])
 def test_coverage_needs_exactly_one_named_person(question: str) -> None:
-    assert shares(question, hit_by("Ada", "We meet at noon."), hit_by("Ben", "I meet you.")) == {}
+    assert (
+        coverage_of(question, make_hit("Ada", "We meet at noon."), make_hit("Ben", "I meet you."))
+        == {}
+    )
 
 
 def test_notes_and_unnamed_speakers_are_ignored() -> None:
-    hits = (hit_by(None, "I met Ada."), hit_by("Ada", "calendar: meet", role=None))
-    assert shares("Whom did Ada meet?", *hits) == {}
+    hits = (make_hit(None, "I met Ada."), make_hit("Ada", "calendar: meet", role=None))
+    assert coverage_of("Whom did Ada meet?", *hits) == {}
 
 
 SENTENCES = st.lists(
@@ -87,8 +94,8 @@ SENTENCES = st.lists(
 
 
 @given(st.lists(st.tuples(st.sampled_from(["Ada", "Ben", "陆嘉"]), SENTENCES), max_size=6))
-def test_coverage_is_between_0_and_1(talk: list[tuple[str, list[str]]]) -> None:
-    hits = [hit_by(who, " ".join(parts)) for who, parts in talk]
-    coverage = shares("Did Ada sail to the sea and meet 我?", *hits)
+def test_coverage_is_between_0_and_1(turns: list[tuple[str, list[str]]]) -> None:
+    hits = [make_hit(speaker, " ".join(parts)) for speaker, parts in turns]
+    coverage = coverage_of("Did Ada sail to the sea and meet 我?", *hits)
     assert all(0 <= share <= 1 for share in coverage.values())
-    assert not coverage or set(coverage) == {who for who, _ in talk}
+    assert not coverage or set(coverage) == {speaker for speaker, _ in turns}

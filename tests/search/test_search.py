@@ -1,4 +1,4 @@
-"""Searching: modes, filters, order, pages, and what is said when nothing is found."""
+"""Search: modes, filters, order, pages, and the message of empty results."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -28,9 +28,9 @@ CHAT = [
 ]
 
 
-def new_message(key: str, role: str, content: str, minutes: int = 0, **more: Any) -> NewMessage:
+def new_message(key: str, role: str, content: str, minutes: int = 0, **fields: Any) -> NewMessage:
     moment = START + timedelta(minutes=minutes)
-    return NewMessage(message_id=key, role=Role(role), content=content, ts=moment, **more)
+    return NewMessage(message_id=key, role=Role(role), content=content, ts=moment, **fields)
 
 
 async def chat(library: Library, scope: Scope = LIN) -> None:
@@ -46,7 +46,7 @@ async def find(library: Library, query: str, scope: Scope = LIN, **options: Any)
     return await library.search(scope, SearchRequest(query, **options))
 
 
-FOUND: list[tuple[str, str]] = [
+TOP_HITS: list[tuple[str, str]] = [
     ("火锅", "m1"),
     ("db_config_001", "m3"),
     ("config 5432", "m3"),
@@ -61,13 +61,13 @@ FOUND: list[tuple[str, str]] = [
 async def test_keywords_match_in_both_languages(library: Library) -> None:
     await chat(library)
 
-    async def look(case: tuple[str, tuple[str, str]]) -> None:
+    async def check(case: tuple[str, tuple[str, str]]) -> None:
         mode, (query, first) = case
         page = await find(library, query, mode=mode)
         assert keys(page)[0] == first
         assert page.results[0].why.lexical > 0
 
-    await check_each_async(product(["keyword", "hybrid"], FOUND), look)
+    await check_each_async(product(["keyword", "hybrid"], TOP_HITS), check)
 
 
 async def test_search_returns_memories_and_messages(library: Library) -> None:
@@ -84,7 +84,7 @@ async def test_search_returns_memories_and_messages(library: Library) -> None:
 
 async def test_keyword_only_hit_can_rank_first(library: Library) -> None:
     await chat(library)
-    library.vectors._embedder = None  # rows written from here on have no vector
+    library.vectors._embedder = None  # later rows have no vector
     await library.add_messages(LIN, [new_message("late", "user", "zeppelin rides", 99)])
     page = await find(library, "zeppelin")
     assert keys(page)[0] == "late"
@@ -103,11 +103,11 @@ async def test_semantic_search_ranks_by_cosine(library: Library) -> None:
 
 async def test_filters_apply_before_limit(library: Library) -> None:
     # Thirty better matches by the assistant must not push the user's ten off the page.
-    loud = [new_message(f"a{n}", "assistant", "tea tea tea tea", n) for n in range(30)]
-    quiet = [
+    by_assistant = [new_message(f"a{n}", "assistant", "tea tea tea tea", n) for n in range(30)]
+    by_user = [
         new_message(f"u{n}", "user", f"some tea with a longer remark {n}", n) for n in range(10)
     ]
-    await library.add_messages(LIN, [*loud, *quiet])
+    await library.add_messages(LIN, [*by_assistant, *by_user])
     for mode in ("keyword", "semantic", "hybrid"):
         page = await find(library, "tea", mode=mode, role=Role.USER, limit=10)
         assert len(page.results) == 10, mode
@@ -151,26 +151,26 @@ async def test_equal_scores_are_ordered_by_time_then_key(library: Library) -> No
 
 
 async def test_pages_add_up_to_all_results(library: Library) -> None:
-    async def walk(mode: str) -> None:
+    async def check(mode: str) -> None:
         scope = Scope(f"reader by {mode}")
         batch = [new_message(f"t{n}", "user", "tea " * (n % 3 + 1), n // 4) for n in range(23)]
         await library.add_messages(scope, batch)
         whole = keys(await find(library, "tea", scope, mode=mode, limit=200))
         assert len(whole) == 23
-        walked: list[str] = []
+        paged: list[str] = []
         cursor = None
         while True:
             page = await find(library, "tea", scope, mode=mode, limit=4, cursor=cursor)
-            walked += keys(page)
-            # What is written between two pages belongs to neither.
-            new = new_message(f"new{len(walked)}", "user", "tea tea tea", 500)
+            paged += keys(page)
+            # Rows written between two pages are on neither.
+            new = new_message(f"new{len(paged)}", "user", "tea tea tea", 500)
             await library.add_messages(scope, [new])
             cursor = page.next_cursor
             if cursor is None:
                 break
-        assert walked == whole
+        assert paged == whole
 
-    await check_each_async(["keyword", "hybrid"], walk)
+    await check_each_async(["keyword", "hybrid"], check)
 
 
 async def test_cursor_of_another_search_or_user_is_rejected(library: Library) -> None:
@@ -197,9 +197,9 @@ async def test_query_language_filters_exactly(library: Library) -> None:
     assert await matching("火锅 OR config") == {"m1", "m3"}
     assert await matching("数据库 AND NOT 5432") == {"m7"}
     assert await matching("conf*") == {"m3"}
-    assert await matching("connection*") == {"m4"}  # filed under its stem, "connect"
+    assert await matching("connection*") == {"m4"}  # indexed by its stem, "connect"
     assert await matching("db_conf*") == {"m3"}
-    assert await matching('"吃火锅"') == set()  # a comma stands between them
+    assert await matching('"吃火锅"') == set()  # there is a comma between them
     assert await matching("NOT (火锅 OR 数据库 OR database)") == {"m2", "m4", "m5", "m6"}
     assert await matching("資料 OR 記得") == {"m5"}
 
@@ -215,12 +215,12 @@ async def test_query_syntax_error_has_position(library: Library) -> None:
 async def test_any_plain_text_is_a_valid_query(library: Library) -> None:
     await chat(library)
 
-    async def ask(query: str) -> None:
+    async def check(query: str) -> None:
         await find(library, query)
         await find(library, query, mode="keyword")
 
     queries = ["C++", "don't", "(:", '"', "a AND", "*", "NOT", "））", "😀"]
-    await check_each_async(queries, ask)
+    await check_each_async(queries, check)
 
 
 async def test_own_writes_are_visible_immediately(library: Library) -> None:
@@ -246,8 +246,8 @@ async def test_writes_of_other_process_are_visible(
 async def test_scores_do_not_depend_on_other_users(library: Library) -> None:
     await chat(library)
     before = await find(library, "数据库 config", now=START)
-    crowd = [new_message(f"c{n}", "user", "数据库 config database", n) for n in range(50)]
-    await library.add_messages(Scope("crowd"), crowd)
+    messages = [new_message(f"c{n}", "user", "数据库 config database", n) for n in range(50)]
+    await library.add_messages(Scope("crowd"), messages)
     assert await find(library, "数据库 config", now=START) == before
 
 
@@ -296,15 +296,15 @@ async def test_yesterday_uses_time_zone_of_user(library: Library) -> None:
     now = datetime(2026, 3, 3, 4, 0, tzinfo=UTC)
     await library.store.owners.set_time_zone("lin", "Asia/Shanghai")
     page = await find(library, "昨天 tea", now=now, limit=50)
-    most = max(hit.why.time for hit in page.results)
-    lifted = {hit.key for hit in page.results if hit.why.time == most}
+    highest = max(hit.why.time for hit in page.results)
+    raised_rows = {hit.key for hit in page.results if hit.why.time == highest}
     midnight = datetime(2026, 3, 1, 16, 0, tzinfo=UTC)
     first = (midnight - START) // timedelta(hours=1)
-    assert lifted == {f"h{n}" for n in range(first, min(first + 24, 40))}
+    assert raised_rows == {f"h{n}" for n in range(first, min(first + 24, 40))}
 
 
 async def test_neighbours_of_good_hit_are_raised(library: Library) -> None:
-    far = [
+    distant = [
         new_message(
             f"f{n}",
             ("user", "assistant")[n % 2],
@@ -313,12 +313,12 @@ async def test_neighbours_of_good_hit_are_raised(library: Library) -> None:
         )
         for n in range(20)
     ]
-    await library.add_messages(LIN.with_session("far"), far)
-    talk = [
+    await library.add_messages(LIN.with_session("far"), distant)
+    dialogue = [
         new_message("q", "user", "which zeppelin museum should I visit", 100),
         new_message("r", "assistant", "idle talk 5", 101),
     ]
-    await library.add_messages(LIN.with_session("near"), talk)
+    await library.add_messages(LIN.with_session("near"), dialogue)
     page = await find(library, "zeppelin museum idle talk", limit=50)
     by_key = {hit.key: hit for hit in page.results}
     assert by_key["r"].why.neighbours > by_key["f5"].why.neighbours
@@ -355,7 +355,7 @@ async def test_disabled_users_and_agents_are_rejected(library: Library) -> None:
         await find(library, "火锅")
 
 
-WRONG: list[dict[str, Any]] = [
+INVALID_REQUESTS: list[dict[str, Any]] = [
     {"query": "  "},
     {"query": "x" * 10_001},
     {"query": "nul\0"},
@@ -369,8 +369,8 @@ WRONG: list[dict[str, Any]] = [
 
 
 def test_invalid_request_is_rejected() -> None:
-    def refuse(wrong: dict[str, Any]) -> None:
+    def check(fields: dict[str, Any]) -> None:
         with pytest.raises(InvalidArgument):
-            SearchRequest(**wrong)
+            SearchRequest(**fields)
 
-    check_each(WRONG, refuse, lambda wrong: repr(wrong)[:60])
+    check_each(INVALID_REQUESTS, check, lambda fields: repr(fields)[:60])

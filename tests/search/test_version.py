@@ -78,7 +78,7 @@ async def test_read_version_rejects_a_disabled_user(library: Library) -> None:
 
 
 class GatedEmbedder(HashEmbedder):
-    """Waits before it embeds a query."""
+    """An embedder that waits for a gate before it embeds a query."""
 
     def __init__(self) -> None:
         super().__init__()

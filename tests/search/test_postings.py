@@ -1,4 +1,4 @@
-"""Postings as arrays hold exactly what a plain count of the words holds."""
+"""Postings as arrays, compared with plain word counts."""
 
 from collections import Counter
 
@@ -27,7 +27,7 @@ def lines(texts: list[str]) -> list[str]:
     return [analyze(text).to_search_text() for text in texts]
 
 
-def key_of(vocabulary: Vocabulary, token: str) -> int:
+def find_key(vocabulary: Vocabulary, token: str) -> int:
     if len(token) == 2 and all(map(is_cjk, token)):
         return bigram_key(vocabulary[token[0]], vocabulary[token[1]])
     return vocabulary[token]
@@ -35,19 +35,19 @@ def key_of(vocabulary: Vocabulary, token: str) -> int:
 
 def postings(segment: Segment, key: int) -> dict[int, int]:
     ((start, end),) = segment.spans(np.array([key], dtype=np.int64))
-    found = zip(segment.docs[start:end], segment.frequencies[start:end], strict=True)
-    return {int(doc): int(count) for doc, count in found}
+    entries = zip(segment.docs[start:end], segment.frequencies[start:end], strict=True)
+    return {int(doc): int(count) for doc, count in entries}
 
 
 @given(TEXTS)
 def test_postings_count_all_tokens(texts: list[str]) -> None:
     vocabulary = Vocabulary()
     segment = build_segment(lines(texts), vocabulary)
-    counted = [Counter(index_tokens(text)) for text in texts]
-    assert segment.lengths.tolist() == [sum(count.values()) for count in counted]
-    for token in set().union(*counted):
-        expected = {row: count[token] for row, count in enumerate(counted) if token in count}
-        assert postings(segment, key_of(vocabulary, token)) == expected
+    counts = [Counter(index_tokens(text)) for text in texts]
+    assert segment.lengths.tolist() == [sum(count.values()) for count in counts]
+    for token in set().union(*counts):
+        expected = {row: count[token] for row, count in enumerate(counts) if token in count}
+        assert postings(segment, find_key(vocabulary, token)) == expected
 
 
 @given(TEXTS, st.integers(1, 5))
@@ -68,15 +68,15 @@ def test_phrase_search_equals_plain_scan(texts: list[str], phrase: str) -> None:
         return
     vocabulary = Vocabulary()
     segment = build_segment(lines(texts), vocabulary)
-    wanted = [np.array([vocabulary[atom]], dtype=np.int32) for atom in atoms]
+    phrase_keys = [np.array([vocabulary[atom]], dtype=np.int32) for atom in atoms]
 
     def contains(text: str) -> bool:
-        said = analyze(text).atoms
+        words = analyze(text).atoms
         size = len(atoms)
-        return any(said[at : at + size] == atoms for at in range(len(said) - size + 1))
+        return any(words[at : at + size] == atoms for at in range(len(words) - size + 1))
 
     expected = [row for row, text in enumerate(texts) if contains(text)]
-    assert segment.rows_with_phrase(wanted).tolist() == expected
+    assert segment.rows_with_phrase(phrase_keys).tolist() == expected
 
 
 def test_term_frequency_is_capped_at_255() -> None:
