@@ -32,8 +32,8 @@ async def ann(service: HttpService) -> httpx.AsyncClient:
 @pytest.fixture
 async def sqlite_library(tmp_path: Path) -> AsyncIterator[Library]:
     """A library on SQLite, for tests that do not depend on the engine."""
-    async with open_library(str(tmp_path / "lite.db"), tmp_path) as opened:
-        yield opened
+    async with open_library(str(tmp_path / "lite.db"), tmp_path) as library:
+        yield library
 
 
 @pytest.fixture

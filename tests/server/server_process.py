@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT = 100.0  # seconds, including the start of a process
-WITHOUT_DASHBOARD = {"MEMRECALL_DASHBOARD": "false"}  # which takes seconds to load
+WITHOUT_DASHBOARD = {"MEMRECALL_DASHBOARD": "false"}  # the embedder takes seconds to load
 _MAIN = "import sys; from memrecall.cli import main; main()"
 
 

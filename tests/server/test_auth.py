@@ -26,8 +26,8 @@ PATH = "/v1/users/ann/messages"
 class TestKeys:
     async def test_invalid_key_is_refused(self, service: HttpService) -> None:
         key = await service.create_key("ann")
-        wrong = ["", "Bearer", f"Basic {key}", f"Bearer {key}x", key, "Bearer mr_a_b"]
-        for header in wrong:
+        invalid_headers = ["", "Bearer", f"Basic {key}", f"Bearer {key}x", key, "Bearer mr_a_b"]
+        for header in invalid_headers:
             answer = await service.client(Authorization=header).get(PATH)
             check_error(answer, 401, "UNAUTHENTICATED")
             assert answer.headers["www-authenticate"].startswith("Bearer")
@@ -50,8 +50,8 @@ class TestKeys:
     async def test_expired_key_is_refused(
         self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        soon = datetime.now(UTC) + timedelta(hours=1)
-        _, text = await sqlite_service.library.store.keys.create(Grant(None), expires_at=soon)
+        expiry = datetime.now(UTC) + timedelta(hours=1)
+        _, text = await sqlite_service.library.store.keys.create(Grant(None), expires_at=expiry)
         client = sqlite_service.client(text)
         await write_messages(client, "ann", make_message(1))
 
@@ -98,26 +98,26 @@ class TestKeys:
         assert (await service.library.store.count("nobody"))["messages"] == 0
 
     async def test_key_is_limited_to_its_users(self, sqlite_service: HttpService) -> None:
-        both = await sqlite_service.client_with_key("ann", "ben")
+        shared = await sqlite_service.client_with_key("ann", "ben")
         for user in ("ann", "ben"):
-            await write_messages(both, user, make_message(1))
-        check_error(await both.get("/v1/users/eve/messages"), 404, "NOT_FOUND")
+            await write_messages(shared, user, make_message(1))
+        check_error(await shared.get("/v1/users/eve/messages"), 404, "NOT_FOUND")
 
     async def test_key_of_erased_user_is_refused(self, service: HttpService) -> None:
-        ann, both = (
+        ann, shared = (
             await service.client_with_key("ann"),
             await service.client_with_key("ann", "ben"),
         )
         await write_messages(ann, "ann", make_message(1))
-        await write_messages(both, "ben", make_message(1))
+        await write_messages(shared, "ben", make_message(1))
         await service.library.erase_user("ann")
         check_error(await ann.get(PATH), 401, "UNAUTHENTICATED")
-        check_error(await both.get(PATH), 404, "NOT_FOUND")
-        assert message_ids(await both.get("/v1/users/ben/messages")) == ["m001"]
+        check_error(await shared.get(PATH), 404, "NOT_FOUND")
+        assert message_ids(await shared.get("/v1/users/ben/messages")) == ["m001"]
 
     async def test_metrics_require_operator_key(self, sqlite_service: HttpService) -> None:
-        everybody = await sqlite_service.client_with_key()
-        check_error(await everybody.get("/metrics"), 403, "PERMISSION_DENIED")
+        all_users = await sqlite_service.client_with_key()
+        check_error(await all_users.get("/metrics"), 403, "PERMISSION_DENIED")
         key = (
             await sqlite_service.library.store.keys.create(Grant(frozenset(), permissions=OPERATOR))
         )[1]
@@ -136,10 +136,10 @@ class TestKeys:
             "ann", permissions=frozenset({Permission.SENSITIVE})
         )
         question = {"query": "what is my PIN?"}
-        for client, known in ((ann, False), (trusted, True)):
+        for client, is_visible in ((ann, False), (trusted, True)):
             result = await client.post("/v1/users/ann/recall", json=question)
             assert result.status_code == 200
-            assert ("4711" in result.text) is known
+            assert ("4711" in result.text) is is_visible
 
     async def test_public_endpoints_need_no_key(self, service: HttpService) -> None:
         await service.create_key("ann")
@@ -181,7 +181,7 @@ class TestKeylessService:
     ) -> None:
         await write_messages(sqlite_service.client(), "ann", make_message(1))
         port = sqlite_service.url.rpartition(":")[2]
-        foreign = [
+        non_local = [
             {"Host": "evil.example"},
             {"Host": f"evil.example:{port}"},
             {"Host": "127.0.0.1.evil.example"},
@@ -195,7 +195,7 @@ class TestKeylessService:
             {"X-Forwarded-For": "203.0.113.5"},
             {"Forwarded": "for=203.0.113.5"},
         ]
-        for headers in foreign:
+        for headers in non_local:
             answer = await sqlite_service.client(**headers).get(PATH)
             check_error(answer, 403, "PERMISSION_DENIED")
             assert "access-control-allow-origin" not in answer.headers
@@ -227,10 +227,10 @@ class TestCors:
         page = "https://app.example"
         sqlite_library.settings = replace(sqlite_library.settings, cors_origins=f"{page}, http://b")
         async with serve_in_process(sqlite_library) as service:
-            ask = {"Access-Control-Request-Method": "POST"}
-            allowed = await service.client(Origin=page, **ask).options(PATH)
+            preflight = {"Access-Control-Request-Method": "POST"}
+            allowed = await service.client(Origin=page, **preflight).options(PATH)
             assert allowed.headers["access-control-allow-origin"] == page
-            denied = await service.client(Origin="https://evil.example", **ask).options(PATH)
+            denied = await service.client(Origin="https://evil.example", **preflight).options(PATH)
             assert "access-control-allow-origin" not in denied.headers
             await write_messages(service.client(Origin=page), "ann", make_message(1))
             key = await service.create_key("ann")
@@ -239,7 +239,7 @@ class TestCors:
 
     async def test_cors_is_disabled_by_default(self, sqlite_service: HttpService) -> None:
         key = await sqlite_service.create_key("ann")
-        ask = {"Access-Control-Request-Method": "POST", "Origin": "https://app.example"}
-        answer = await sqlite_service.client(key, **ask).options(PATH)
+        preflight = {"Access-Control-Request-Method": "POST", "Origin": "https://app.example"}
+        answer = await sqlite_service.client(key, **preflight).options(PATH)
         check_error(answer, 405, "INVALID_ARGUMENT")
         assert "access-control-allow-origin" not in answer.headers

@@ -35,10 +35,10 @@ async def test_benchmark_peers_do_the_same_work(sqlite_server: HttpService) -> N
     for kind, questions in calls.items():
         count = 0
         for question in questions[:10]:
-            there = json.loads(await connection.ask(question.request(key)))
-            here: Any = await question.run(sqlite_service.library)
-            ids = [getattr(item, "message", item).message_id for item in here.items]
-            assert [item["message_id"] for item in there["items"]] == ids, kind
+            response = json.loads(await connection.ask(question.request(key)))
+            result: Any = await question.run(sqlite_service.library)
+            ids = [getattr(item, "message", item).message_id for item in result.items]
+            assert [item["message_id"] for item in response["items"]] == ids, kind
             count += len(ids)
         assert count, kind
     await connection.close()
@@ -63,7 +63,7 @@ class Clock:
 
     process_time = perf_counter
 
-    async def spend(self, seconds: float) -> None:
+    async def advance(self, seconds: float) -> None:
         self.now += seconds
         await asyncio.sleep(0)
 
@@ -76,14 +76,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 async def test_load_counts_requests_and_times(clock: Clock) -> None:
-    async def good(number: int) -> None:
-        await clock.spend(0.25 if number == 2 else 0.125)
+    async def succeed(number: int) -> None:
+        await clock.advance(0.25 if number == 2 else 0.125)
 
-    async def bad(number: int) -> None:
+    async def fail(number: int) -> None:
         if number > 3:
             raise Failed("status 503")
 
-    load = await put_load([good, bad], 2.0, clock.perf_counter)
+    load = await put_load([succeed, fail], 2.0, clock.perf_counter)
     assert load.failures == {"status 503": 1}
     assert len(load.times) == 15 + 2
     assert load.seconds == load.cpu == pytest.approx(2.0)
@@ -94,15 +94,15 @@ async def test_load_counts_requests_and_times(clock: Clock) -> None:
 
 async def test_pairs_alternate_both_sides(clock: Clock) -> None:
     async def slow(_: int) -> None:
-        await clock.spend(0.375)
+        await clock.advance(0.375)
 
     async def fast(_: int) -> None:
-        await clock.spend(0.125)
+        await clock.advance(0.125)
 
-    there, here = await put_pairs(slow, fast, 1.0, lambda: 0.0)
-    assert there.times == pytest.approx([0.375] * 4)
-    assert here.times == pytest.approx([0.125] * 4)
-    assert [there.seconds, here.seconds] == pytest.approx([1.5, 0.5])
+    slow_load, fast_load = await put_pairs(slow, fast, 1.0, lambda: 0.0)
+    assert slow_load.times == pytest.approx([0.375] * 4)
+    assert fast_load.times == pytest.approx([0.125] * 4)
+    assert [slow_load.seconds, fast_load.seconds] == pytest.approx([1.5, 0.5])
     assert Load().rate == 0.0
 
 

@@ -26,7 +26,7 @@ from .http_service import (
     serve_on_socket,
     write_messages,
 )
-from .test_recall import STREAM, StalledClient, events_of, stalled_service
+from .test_recall import STREAM, StalledClient, stalled_service, stream_events
 
 PATH = "/v1/users/ann/chat"
 CHAT = [
@@ -64,7 +64,7 @@ async def test_stream_events_are_ordered_and_end_with_final(sqlite_library: Libr
     async with serve_in_process(sqlite_library, model_client=model) as service:
         ann = await service.client_with_key("ann")
         await write_messages(ann, "ann", *CHAT)
-        events = await events_of(ann, QUESTION, PATH)
+        events = await stream_events(ann, QUESTION, PATH)
     names = [name for name, _ in events]
     assert names == [*["tool_call", "tool_result"] * 2, *["text_delta"] * 4, "final"]
     calls = [data for name, data in events if name == "tool_call"]
@@ -103,7 +103,7 @@ async def test_leaks_are_hidden_and_counted_by_family(sqlite_library: Library) -
         client = await service.client_with_key("ann", permissions=frozenset(["operator"]))
         first = (await client.post(PATH, json=QUESTION)).json()
         assert (first["text"], first["degraded"]) == ("Well.\n\nLisbon.", False)
-        events = await events_of(client, QUESTION, PATH)
+        events = await stream_events(client, QUESTION, PATH)
         assert events[-1][1]["degraded"]
         assert "DSML" not in json.dumps(events, ensure_ascii=False)
         metrics = (await client.get("/metrics")).text
@@ -131,11 +131,14 @@ async def test_resent_message_returns_same_answer(sqlite_service: HttpService) -
         body = {"message": "@小助手 where is it?", "message_id": "q1", "group": group}
         first = (await client.post(path, json=body)).json()
         for headers in ({}, STREAM):
-            again = await client.post(path, json=body, headers=headers)
-            assert again.status_code == 200, again.text
-            assert first["message_id"] in again.text
+            repeated = await client.post(path, json=body, headers=headers)
+            assert repeated.status_code == 200, repeated.text
+            assert first["message_id"] in repeated.text
             if not headers:
-                assert (again.json()["text"], again.json()["model_calls"]) == (first["text"], 0)
+                assert (repeated.json()["text"], repeated.json()["model_calls"]) == (
+                    first["text"],
+                    0,
+                )
             assert (await sqlite_service.library.store.count(user))["messages"] == 2
 
 
@@ -242,7 +245,7 @@ class TestFailures:
             client = await service.client_with_key("ann", permissions=frozenset(["operator"]))
             detail = check_error(await client.post(PATH, json=QUESTION), 503, "UNAVAILABLE")
             assert secret not in json.dumps(detail)
-            events = await events_of(client, QUESTION, PATH)
+            events = await stream_events(client, QUESTION, PATH)
             assert [name for name, _ in events] == ["tool_call", "tool_result", "error"]
             assert events[-1][1]["error"]["code"] == "UNAVAILABLE"
             assert (await service.library.store.count("ann"))["messages"] == 2
@@ -272,10 +275,10 @@ class TestDisconnectAndShutdown:
     ) -> None:
         async with stalled_service(sqlite_library) as (service, model):
             ann = await service.client_with_key("ann")
-            asking = asyncio.create_task(ann.post(PATH, json=QUESTION, headers=headers))
+            request_task = asyncio.create_task(ann.post(PATH, json=QUESTION, headers=headers))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+            request_task.cancel()
+            await asyncio.gather(request_task, return_exceptions=True)
             await asyncio.wait_for(model.cancelled.wait(), LIMIT)
             await wait_until(lambda: len(service.app.service.limiter) == 0)
             operator = await service.client_with_key(permissions=frozenset(["operator"]))
@@ -286,10 +289,10 @@ class TestDisconnectAndShutdown:
     async def test_shutdown_ends_stream_with_error_event(self, sqlite_library: Library) -> None:
         async with stalled_service(sqlite_library) as (service, model):
             ann = await service.client_with_key("ann")
-            asking = asyncio.create_task(ann.post(PATH, json=QUESTION))
+            request_task = asyncio.create_task(ann.post(PATH, json=QUESTION))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
             service.app.start_shutdown()
-            check_error(await asyncio.wait_for(asking, LIMIT), 503, "UNAVAILABLE")
+            check_error(await asyncio.wait_for(request_task, LIMIT), 503, "UNAVAILABLE")
 
     async def test_turns_share_slots_with_recalls(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 1, "recall_queue": 0}

@@ -40,17 +40,17 @@ async def first_cursors(client: httpx.AsyncClient) -> tuple[str, str]:
 
 
 async def test_cursor_is_bound_to_user_and_query(sqlite_service: HttpService) -> None:
-    both = await sqlite_service.client_with_key("ann", "ben")
+    client = await sqlite_service.client_with_key("ann", "ben")
     for user in ("ann", "ben"):
-        await write_messages(both, user, *(make_message(n, "tea") for n in range(6)))
-    range_cursor, search_cursor = await first_cursors(both)
+        await write_messages(client, user, *(make_message(n, "tea") for n in range(6)))
+    range_cursor, search_cursor = await first_cursors(client)
     for path, query in [
         ("/v1/users/ben/messages", {"cursor": range_cursor}),
         (RANGE, {"cursor": range_cursor, "role": "user"}),
         (RANGE, {"cursor": range_cursor, "since": timestamp(0)}),
         (RANGE, {"cursor": search_cursor}),
     ]:
-        check_error(await both.get(path, params=query), 400, "INVALID_ARGUMENT")
+        check_error(await client.get(path, params=query), 400, "INVALID_ARGUMENT")
     foreign_requests: list[dict[str, Any]] = [
         {"cursor": search_cursor, "user_id": "ben"},
         {"cursor": search_cursor, "query_text": "tea cup"},
@@ -59,7 +59,7 @@ async def test_cursor_is_bound_to_user_and_query(sqlite_service: HttpService) ->
         {"cursor": range_cursor},
     ]
     for fields in foreign_requests:
-        check_error(await search(both, **fields), 400, "INVALID_ARGUMENT")
+        check_error(await search(client, **fields), 400, "INVALID_ARGUMENT")
     # A key of another agent sees other messages.
     helper = await sqlite_service.client_with_key("ann", agent_id="default")
     check_error(await helper.get(RANGE, params={"cursor": range_cursor}), 400, "INVALID_ARGUMENT")
@@ -71,12 +71,12 @@ async def test_forged_cursor_is_refused(sqlite_service: HttpService) -> None:
     await write_messages(ann, "ann", *(make_message(n, "tea") for n in range(6)))
     for cursor in await first_cursors(ann):
         data = bytearray(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
-        forged = ["x", "!", cursor[:-4], f"{cursor}AAAA", "é", "A" * 500]
-        for place in (0, 15, 16, len(data) - 2):
+        forged_cursors = ["x", "!", cursor[:-4], f"{cursor}AAAA", "é", "A" * 500]
+        for position in (0, 15, 16, len(data) - 2):
             changed = bytearray(data)
-            changed[place] ^= 1
-            forged.append(base64.urlsafe_b64encode(bytes(changed)).decode().rstrip("="))
-        for text in forged:
+            changed[position] ^= 1
+            forged_cursors.append(base64.urlsafe_b64encode(bytes(changed)).decode().rstrip("="))
+        for text in forged_cursors:
             check_error(await ann.get(RANGE, params={"cursor": text}), 400, "INVALID_ARGUMENT")
             check_error(await search(ann, cursor=text), 400, "INVALID_ARGUMENT")
 
@@ -85,12 +85,13 @@ async def test_page_size_may_change_between_pages(sqlite_service: HttpService) -
     ann = await sqlite_service.client_with_key("ann")
     await write_messages(ann, "ann", *(make_message(n, "tea") for n in range(6)))
     range_cursor, search_cursor = await first_cursors(ann)
-    rest = ["m003", "m002", "m001", "m000"]
+    expected = ["m003", "m002", "m001", "m000"]
     assert (
-        message_ids(await ann.get(RANGE, params={"cursor": range_cursor, "page_size": 9})) == rest
+        message_ids(await ann.get(RANGE, params={"cursor": range_cursor, "page_size": 9}))
+        == expected
     )
-    found_rest = await search(ann, cursor=search_cursor, page_size=9, return_fields=["role"])
-    assert message_ids(found_rest) == rest
+    search_page = await search(ann, cursor=search_cursor, page_size=9, return_fields=["role"])
+    assert message_ids(search_page) == expected
 
 
 async def test_cursor_works_in_another_process(location: str, tmp_path: Path) -> None:
@@ -107,13 +108,15 @@ async def test_cursor_works_in_another_process(location: str, tmp_path: Path) ->
         serve_in_process(library) as service,
     ):
         ann = service.client(key)
-        late = [
+        later_messages = [
             make_message(n, "tea tea tea tea tea", message_id=f"late{n}") for n in range(-20, 20)
         ]
-        await write_messages(ann, "ann", *late)
+        await write_messages(ann, "ann", *later_messages)
         assert message_ids(await search(ann, cursor=search_cursor, page_size=200)) == whole[2:]
-        rest = message_ids(await ann.get(RANGE, params={"cursor": range_cursor, "page_size": 200}))
-        assert [key for key in rest if key.startswith("m")] == [
+        remaining = message_ids(
+            await ann.get(RANGE, params={"cursor": range_cursor, "page_size": 200})
+        )
+        assert [key for key in remaining if key.startswith("m")] == [
             f"m{n:03}" for n in reversed(range(28))
         ]
 
@@ -133,8 +136,8 @@ async def test_erased_messages_are_missing_from_later_pages(service: HttpService
         ann, "ann", *(make_message(n, "tea", message_id=f"late{n}") for n in range(50))
     )
 
-    rest = message_ids(await search(ann, page_size=200, cursor=first["next_cursor"]))
-    assert rest == [key for key in before[7:] if int(key[1:]) % 3]
+    remaining = message_ids(await search(ann, page_size=200, cursor=first["next_cursor"]))
+    assert remaining == [key for key in before[7:] if int(key[1:]) % 3]
 
 
 async def test_memories_do_not_shift_message_pages(service: HttpService) -> None:
@@ -148,12 +151,12 @@ async def test_memories_do_not_shift_message_pages(service: HttpService) -> None
     notes = [NewMemory(content="tea tea", memory_key=f"k{n}") for n in range(5)]
     await service.library.add_memories(Scope("ann"), notes, origin=Origin.USER, actor="test")
     service.library.cache.forget("ann")  # as after a restart
-    rest = await search(ann, query_text=text, page_size=200, cursor=first["next_cursor"])
-    assert message_ids(rest) == whole[3:]
+    second = await search(ann, query_text=text, page_size=200, cursor=first["next_cursor"])
+    assert message_ids(second) == whole[3:]
     assert message_ids(await search(ann, query_text=text, page_size=200)) == whole
 
 
-# Few values, so that times and scores are often the same.
+# Few values, so that times and scores are often equal.
 MESSAGES = st.lists(
     st.tuples(
         st.integers(0, 5),
@@ -222,19 +225,19 @@ async def reader(service: HttpService) -> PagedReader:
     return PagedReader(await service.client_with_key())
 
 
-Ask = Callable[[int, str | None], Awaitable[httpx.Response]]
+ReadPage = Callable[[int, str | None], Awaitable[httpx.Response]]
 
 
 async def read_all_pages(
-    reader: PagedReader, ask: Ask, size: int, later: list[Any]
+    reader: PagedReader, read_page: ReadPage, size: int, later: list[Any]
 ) -> tuple[list[str], list[str]]:
     """Return the ids of one large page, and of small pages read between later writes."""
-    whole = message_ids(await ask(200, None))
+    whole = message_ids(await read_page(200, None))
     pages: list[str] = []
     cursor = None
     writes = iter(later)
     while True:
-        answer = await ask(size, cursor)
+        answer = await read_page(size, cursor)
         page = message_ids(answer)
         assert len(page) <= size
         pages += page
@@ -261,8 +264,8 @@ async def test_range_pages_form_a_consistent_snapshot(
     )
 
     assert len(set(pages)) == len(pages)
-    there = set(whole)
-    assert [key for key in pages if key in there] == whole
+    initial = set(whole)
+    assert [key for key in pages if key in initial] == whole
 
 
 @examples

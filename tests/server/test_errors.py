@@ -92,7 +92,7 @@ async def test_bug_reveals_only_its_request_id(
     assert "Traceback" not in answer.text
     bug, line = (record.__dict__["fields"] for record in caplog.records[-2:])
     assert bug["error"] == "ZeroDivisionError"
-    assert any("fail_unexpectedly" in place for place in bug["at"])
+    assert any("fail_unexpectedly" in frame for frame in bug["at"])
     assert line["status"] == 500
     assert bug["request_id"] == line["request_id"] == answer.headers["x-request-id"]
     assert "secret" not in str([record.__dict__ for record in caplog.records])

@@ -15,10 +15,10 @@ from .http_service import HttpService, make_message, write_messages
 
 CANARY = "zqcanaryzq"
 PUBLIC = {"/healthz", "/metrics"}
-EVERYTHING = frozenset(Permission)
+ALL_PERMISSIONS = frozenset(Permission)
 
 
-def substituted(template: str, values: dict[str, str]) -> str:
+def fill_template(template: str, values: dict[str, str]) -> str:
     for name, value in values.items():
         template = template.replace(f"{{{name}}}", quote(value, safe=""))
     assert "{" not in template, f"the test does not know a parameter of {template}"
@@ -42,7 +42,7 @@ def bodies(document: dict[str, Any], operation: dict[str, Any], user: str) -> It
             yield {**body, name: CANARY}
 
 
-async def ask_everything(
+async def call_every_operation(
     client: httpx.AsyncClient, user: str, ids: dict[str, str]
 ) -> list[tuple[str, httpx.Response]]:
     """Call every operation of the document for this user with these ids."""
@@ -51,7 +51,7 @@ async def ask_everything(
     for template, item in document["paths"].items():
         if template in PUBLIC:
             continue
-        path = substituted(template, {"user_id": user, **ids})
+        path = fill_template(template, {"user_id": user, **ids})
         for method, operation in item.items():
             query = queries(operation, user)
             streams = "text/event-stream" in operation["responses"]["200"]["content"]
@@ -71,7 +71,7 @@ def queries(operation: dict[str, Any], user: str) -> dict[str, Any]:
     return {name: value for name, value in fixed_values.items() if name in names}
 
 
-async def remember(service: HttpService, user: str, text: str) -> dict[str, str]:
+async def store_user_data(service: HttpService, user: str, text: str) -> dict[str, str]:
     """Store a memory, a relation and a finished job of a user, and return their ids."""
     scope = Scope(user)
     memory = NewMemory(content=text, memory_key=f"k-{user}")
@@ -79,9 +79,9 @@ async def remember(service: HttpService, user: str, text: str) -> dict[str, str]
     await service.library.store.graph(scope).add({}, [NewRelation(text, "is", text)])
     owner = await service.client_with_key(user)
     body = {"messages": f"I live in {text}.", "background": True}
-    begun = (await owner.post("/v1/memories", json=body)).json()
-    await service.app.service.memory.job(begun["job"]["job_id"], wait=True)
-    return {"memory_id": f"k-{user}", "job_id": begun["job"]["job_id"]}
+    report = (await owner.post("/v1/memories", json=body)).json()
+    await service.app.service.memory.job(report["job"]["job_id"], wait=True)
+    return {"memory_id": f"k-{user}", "job_id": report["job"]["job_id"]}
 
 
 async def test_no_endpoint_returns_data_of_other_users(service: HttpService) -> None:
@@ -89,20 +89,22 @@ async def test_no_endpoint_returns_data_of_other_users(service: HttpService) -> 
     await write_messages(
         owner, "ann", *(make_message(n, f"{CANARY} {n}", speaker=CANARY) for n in range(5))
     )
-    ann_ids = await remember(service, "ann", CANARY)
+    ann_ids = await store_user_data(service, "ann", CANARY)
     memory = NewMemory(content=CANARY, memory_key="k", sensitive=True)
     await service.library.add_memories(Scope("ann"), [memory], origin=Origin.USER, actor="test")
-    stranger = await service.client_with_key("ben", permissions=EVERYTHING)
-    await write_messages(stranger, "ben", make_message(1, "hello"))
-    ben_ids = await remember(service, "ben", "Oslo")
+    other_user = await service.client_with_key("ben", permissions=ALL_PERMISSIONS)
+    await write_messages(other_user, "ben", make_message(1, "hello"))
+    ben_ids = await store_user_data(service, "ben", "Oslo")
     before = await service.library.store.count("ann")
 
     requests = 0
     for user in ("ann", "ben"):
         for ids in (ann_ids, ben_ids, dict.fromkeys(ann_ids, CANARY)):
             for message in ("m001", CANARY):
-                walk = await ask_everything(stranger, user, {"message_id": message, **ids})
-                for name, answer in walk:
+                answers = await call_every_operation(
+                    other_user, user, {"message_id": message, **ids}
+                )
+                for name, answer in answers:
                     requests += 1
                     leaked = json.dumps(answer.text).count(CANARY)
                     # A recall returns its own question, which is Ben's.
@@ -120,12 +122,12 @@ async def test_endpoint_walk_returns_own_data(sqlite_service: HttpService) -> No
     """Without this, the previous test would also pass if every request failed."""
     ann = await sqlite_service.client_with_key("ann")
     await write_messages(ann, "ann", *(make_message(n, f"{CANARY} {n}") for n in range(5)))
-    ann_ids = await remember(sqlite_service, "ann", CANARY)
-    answers = await ask_everything(ann, "ann", {"message_id": "m001", **ann_ids})
+    ann_ids = await store_user_data(sqlite_service, "ann", CANARY)
+    answers = await call_every_operation(ann, "ann", {"message_id": "m001", **ann_ids})
     assert {answer.status_code for _, answer in answers} == {200}
     operations = {" ".join(name.split()[:2]) for name, answer in answers if CANARY in answer.text}
-    blind = {" ".join(name.split()[:2]) for name, _ in answers} - operations
-    assert blind == {
+    without_data = {" ".join(name.split()[:2]) for name, _ in answers} - operations
+    assert without_data == {
         "post /v1/users/{user_id}/messages",
         "post /v1/memories",
         "delete /v1/memories",
@@ -140,7 +142,7 @@ async def test_scores_do_not_depend_on_other_users(sqlite_service: HttpService) 
     client = await sqlite_service.client_with_key()
     await write_messages(client, "ann", *(make_message(n, f"tea {n}") for n in range(5)))
     query = {"user_id": "ann", "query_text": "tea"}
-    alone = (await client.post("/v1/messages/lexical_search", json=query)).json()
+    expected = (await client.post("/v1/messages/lexical_search", json=query)).json()
     await write_messages(client, "ben", *(make_message(n, "tea tea tea") for n in range(50)))
     sqlite_service.library.cache.forget("ann")
-    assert (await client.post("/v1/messages/lexical_search", json=query)).json() == alone
+    assert (await client.post("/v1/messages/lexical_search", json=query)).json() == expected

@@ -54,7 +54,7 @@ async def test_query_language_selects_messages(ann: httpx.AsyncClient) -> None:
 
 async def test_filters_apply_before_ranking(ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", *CHAT)
-    everything = "火锅 OR hotpot OR 不吃辣"
+    query = "火锅 OR hotpot OR 不吃辣"
     for fields, expected in [
         ({"role": "user"}, {1, 3, 5}),
         ({"time_range": {"since": timestamp(3)}}, {3, 4, 5}),
@@ -63,7 +63,7 @@ async def test_filters_apply_before_ranking(ann: httpx.AsyncClient) -> None:
         ({"time_range": {}}, {1, 2, 3, 4, 5}),
         ({}, {1, 2, 3, 4, 5}),
     ]:
-        assert set(await numbers(ann, everything, filter=fields)) == expected, fields
+        assert set(await numbers(ann, query, filter=fields)) == expected, fields
 
 
 async def test_most_relevant_messages_come_first(ann: httpx.AsyncClient) -> None:
@@ -76,8 +76,10 @@ async def test_most_relevant_messages_come_first(ann: httpx.AsyncClient) -> None
 
 
 async def test_ties_are_ordered_by_time_then_id(ann: httpx.AsyncClient) -> None:
-    same = [make_message(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"]
-    await write_messages(ann, "ann", *same)
+    messages = [
+        make_message(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"
+    ]
+    await write_messages(ann, "ann", *messages)
     hits = message_ids(await search(ann, "same"))
     assert hits == ["3a", "3b", "3c", "2a", "2b", "2c", "1a", "1b", "1c"]
 

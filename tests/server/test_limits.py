@@ -32,18 +32,18 @@ async def send_raw(service: HttpService, data: bytes, drops: bytes = b"") -> byt
         while drops and not response.done():
             writer.write(drops)
             await asyncio.sleep(0.01)
-        received = await response
+        response_bytes = await response
     writer.close()
-    return received
+    return response_bytes
 
 
 async def read_response(reader: asyncio.StreamReader) -> bytes:
     """Read until the connection ends or is reset."""
-    received = b""
+    response_bytes = b""
     with contextlib.suppress(ConnectionError):  # the server closed while data was being sent
         while part := await reader.read(65_536):
-            received += part
-    return received
+            response_bytes += part
+    return response_bytes
 
 
 def head(key: str, *lines: str, path: str = PATH) -> bytes:
@@ -79,8 +79,8 @@ async def test_endless_body_is_cut_off(sqlite_library: Library) -> None:
     async with serve_on_socket(sqlite_library, body_limits=SMALL) as service:
         key = await service.create_key("ann")
         claim = head(key, "Content-Length: 100000000000", path=SEARCH)
-        received = await send_raw(service, claim + b"x" * 100_000)
-        assert received.startswith(b"HTTP/1.1 413 ")
+        response_bytes = await send_raw(service, claim + b"x" * 100_000)
+        assert response_bytes.startswith(b"HTTP/1.1 413 ")
 
 
 @pytest.mark.concurrent
@@ -89,19 +89,19 @@ async def test_slow_body_times_out(sqlite_library: Library) -> None:
         key = await service.create_key("ann")
         slow = head(key, "Content-Length: 100000") + b'{"messages"'
         for drops in (b"", b" "):  # single bytes do not extend the time
-            received = await send_raw(service, slow, drops)
-            assert received.startswith(b"HTTP/1.1 408 ")
-            assert b"UNAVAILABLE" in received
+            response_bytes = await send_raw(service, slow, drops)
+            assert response_bytes.startswith(b"HTTP/1.1 408 ")
+            assert b"UNAVAILABLE" in response_bytes
 
 
 @pytest.mark.concurrent
 async def test_unauthenticated_request_is_refused_before_its_body(sqlite_library: Library) -> None:
     async with serve_on_socket(sqlite_library, body_limits=SMALL) as service:
         await service.create_key("ann")
-        received = await send_raw(
+        response_bytes = await send_raw(
             service, head("wrong", "Content-Length: 100", "Connection: close")
         )
-        assert received.startswith(b"HTTP/1.1 401 ")
+        assert response_bytes.startswith(b"HTTP/1.1 401 ")
 
 
 async def test_only_uncompressed_json_is_accepted(sqlite_service: HttpService) -> None:
@@ -170,8 +170,8 @@ async def test_response_carries_request_id(sqlite_service: HttpService) -> None:
     client = sqlite_service.client()
     response = await client.get("/healthz", headers={"X-Request-Id": "trace-1.2:3_x"})
     assert response.headers["x-request-id"] == "trace-1.2:3_x"
-    for unsound in ("a b", "x" * 129, "<script>", ""):
-        answer = await client.get("/healthz", headers={"X-Request-Id": unsound})
+    for invalid_id in ("a b", "x" * 129, "<script>", ""):
+        answer = await client.get("/healthz", headers={"X-Request-Id": invalid_id})
         assert answer.headers["x-request-id"].startswith("r_")
 
 

@@ -1,4 +1,4 @@
-"""Running recalls, and who may see them."""
+"""Running recalls, and the scopes that can see them."""
 
 from memrecall.agent.trace_events import StartEvent
 from memrecall.scope import Permission, Scope
@@ -22,12 +22,12 @@ def test_recall_is_hidden_from_scopes_with_fewer_permissions() -> None:
     recalls = LiveRecalls()
     sees_more = Scope("ann", "helper", permissions=frozenset({Permission.SENSITIVE}))
     live = recalls.start(sees_more, "where?")
-    blind = [
+    scopes = [
         Scope("ben", "helper", permissions=sees_more.permissions),
         Scope("ann", "helper"),
         Scope("ann", "other", permissions=sees_more.permissions),
     ]
-    for scope in blind:
+    for scope in scopes:
         assert recalls.running(scope) == []
         assert recalls.find(scope, live.live_id) is None
     for scope in (sees_more, Scope("ann", permissions=sees_more.permissions)):
@@ -36,11 +36,11 @@ def test_recall_is_hidden_from_scopes_with_fewer_permissions() -> None:
 
 def test_only_latest_ended_recalls_are_stored() -> None:
     recalls = LiveRecalls()
-    begun = [recalls.start(ANN, str(number)) for number in range(MAX_ENDED + 5)]
-    for live in begun:
+    started = [recalls.start(ANN, str(number)) for number in range(MAX_ENDED + 5)]
+    for live in started:
         with recalls.track(live):
             pass
-    assert [recalls.find(ANN, live.live_id) is not None for live in begun] == [
+    assert [recalls.find(ANN, live.live_id) is not None for live in started] == [
         *[False] * 5,
         *[True] * MAX_ENDED,
     ]

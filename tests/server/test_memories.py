@@ -51,9 +51,11 @@ class TestAdd:
         assert [r["event"] for r in report["results"]] == ["ADD"]
         assert (report["stored"], report["problems"], report["job"]) == (1, [], None)
 
-        moved = await add(ann, [{"role": "user", "content": "I moved to Rome."}], session_id="s2")
+        second_report = await add(
+            ann, [{"role": "user", "content": "I moved to Rome."}], session_id="s2"
+        )
 
-        (change,) = moved["results"]
+        (change,) = second_report["results"]
         assert (change["event"], change["previous_memory"]) == ("UPDATE", "User lives in Paris.")
         assert await list_memories(ann) == ["User moved to Rome."]
         assert len(await list_memories(ann, superseded=True)) == 2
@@ -80,15 +82,15 @@ class TestAdd:
     async def test_background_add_stores_messages_at_once(
         self, service: HttpService, ann: httpx.AsyncClient
     ) -> None:
-        begun = await add(ann, "I live in Paris.", background=True)
+        report = await add(ann, "I live in Paris.", background=True)
 
-        assert (begun["stored"], begun["results"]) == (1, [])
-        job = begun["job"]["job_id"]
+        assert (report["stored"], report["results"]) == (1, [])
+        job = report["job"]["job_id"]
         await service.app.service.memory.job(job, wait=True)
-        over = (await ann.get(f"/v1/jobs/{job}")).json()
-        assert (over["job_id"], over["state"]) == (job, "done")
-        assert over["result"]["results"][0]["memory"] == "User lives in Paris."
-        assert over["result"]["messages"] == begun["messages"]
+        finished = (await ann.get(f"/v1/jobs/{job}")).json()
+        assert (finished["job_id"], finished["state"]) == (job, "done")
+        assert finished["result"]["results"][0]["memory"] == "User lives in Paris."
+        assert finished["result"]["messages"] == report["messages"]
         ben = await service.client_with_key("ben")
         check_error(await ben.get(f"/v1/jobs/{job}"), 404, "NOT_FOUND")
         check_error(await ann.get("/v1/jobs/job_none"), 404, "NOT_FOUND")
@@ -96,21 +98,21 @@ class TestAdd:
     async def test_too_many_jobs_are_refused(
         self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ann, go_on = await sqlite_service.client_with_key("ann"), asyncio.Event()
+        ann, released = await sqlite_service.client_with_key("ann"), asyncio.Event()
         parts = await sqlite_service.app.service.memory._open()
 
         async def wait(*_: object) -> dict[str, Any]:
-            await go_on.wait()
+            await released.wait()
             return {}
 
         monkeypatch.setattr(parts.ingestor, "finish", wait)
         for number in range(MAX_JOBS):
             await add(ann, f"note {number}", background=True)
         body = {"messages": "one more", "background": True}
-        refused = await ann.post("/v1/memories", json=body)
-        go_on.set()
-        check_error(refused, 429, "RESOURCE_EXHAUSTED")
-        assert refused.headers["retry-after"]
+        refusal = await ann.post("/v1/memories", json=body)
+        released.set()
+        check_error(refusal, 429, "RESOURCE_EXHAUSTED")
+        assert refusal.headers["retry-after"]
 
     async def test_extraction_failure_hides_its_message_and_keeps_messages(
         self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
@@ -175,30 +177,30 @@ class TestMemoryLists:
             )
         first = (await ann.get("/v1/memories", params={"limit": 3})).json()
         assert [item["memory"] for item in first["results"]] == ["n4", "n3", "n2"]
-        rest = {"limit": 3, "cursor": first["next_cursor"]}
-        assert await list_memories(ann, **rest) == ["n1", "n0"]
+        second_page = {"limit": 3, "cursor": first["next_cursor"]}
+        assert await list_memories(ann, **second_page) == ["n1", "n0"]
         assert await list_memories(ann, filters=json.dumps({"n": {"gte": 3}})) == ["n4", "n3"]
         assert await list_memories(ann, session_id="s1") == ["n3", "n1"]
-        elsewhere = {"cursor": first["next_cursor"], "session_id": "s1"}
-        check_error(await ann.get("/v1/memories", params=elsewhere), 400, "INVALID_ARGUMENT")
+        other_session = {"cursor": first["next_cursor"], "session_id": "s1"}
+        check_error(await ann.get("/v1/memories", params=other_session), 400, "INVALID_ARGUMENT")
 
     async def test_search(self, ann: httpx.AsyncClient) -> None:
         await add_verbatim(ann, "likes green tea", metadata={"sure": True}, session_id="s1")
         await add_verbatim(ann, "plays the violin")
         await write_messages(ann, "ann", make_message(1, "tea again"))
-        ask = {"query": "tea", "limit": 1}
-        results = (await ann.post("/v1/memories/search", json=ask)).json()
+        body = {"query": "tea", "limit": 1}
+        results = (await ann.post("/v1/memories/search", json=body)).json()
         (best,) = results["results"]
         assert best["memory"] == "likes green tea"
         assert 0 < best["score"] <= 1
-        for more in ({"filters": {"sure": True}}, {"rerank": False}, {"session_id": "s1"}):
-            results = (await ann.post("/v1/memories/search", json={**ask, **more})).json()
+        for extra in ({"filters": {"sure": True}}, {"rerank": False}, {"session_id": "s1"}):
+            results = (await ann.post("/v1/memories/search", json={**body, **extra})).json()
             assert results["results"][0]["memory"] == "likes green tea"
-        everything = {"query": "tea", "kinds": "all"}
-        results = (await ann.post("/v1/memories/search", json=everything)).json()
+        all_kinds = {"query": "tea", "kinds": "all"}
+        results = (await ann.post("/v1/memories/search", json=all_kinds)).json()
         assert {hit["kind"] for hit in results["results"]} == {"memory", "message"}
-        nothing = {"query": "tea", "threshold": 1.0}
-        results = (await ann.post("/v1/memories/search", json=nothing)).json()
+        high_threshold = {"query": "tea", "threshold": 1.0}
+        results = (await ann.post("/v1/memories/search", json=high_threshold)).json()
         assert results["results"] == []
         assert results["message"]
 
@@ -207,14 +209,14 @@ class TestMemoryLists:
     ) -> None:
         await add_verbatim(ann, "keep", metadata={"n": 1})
         await add_verbatim(ann, "drop", metadata={"n": 2})
-        some = {"user_id": "ann", "filters": '{"n": 2}'}
-        counted = (await ann.delete("/v1/memories", params={**some, "dry_run": True})).json()
-        assert (counted["found"], counted["deleted"], counted["dry_run"]) == (1, 0, True)
+        params = {"user_id": "ann", "filters": '{"n": 2}'}
+        preview = (await ann.delete("/v1/memories", params={**params, "dry_run": True})).json()
+        assert (preview["found"], preview["deleted"], preview["dry_run"]) == (1, 0, True)
         check_error(await ann.delete("/v1/memories"), 400, "INVALID_ARGUMENT")
-        in_body = await ann.request("DELETE", "/v1/memories", params=some, json={"filters": {}})
+        in_body = await ann.request("DELETE", "/v1/memories", params=params, json={"filters": {}})
         check_error(in_body, 400, "INVALID_ARGUMENT")
         assert await list_memories(ann) == ["drop", "keep"]
-        assert (await ann.delete("/v1/memories", params=some)).json()["deleted"] == 1
+        assert (await ann.delete("/v1/memories", params=params)).json()["deleted"] == 1
         assert await list_memories(ann) == ["keep"]
         assert await list_memories(ann, deleted=True) == ["drop"]
 
@@ -227,13 +229,13 @@ class TestGraphAndState:
         assert ("李明", "advised_by", "张教授") in {
             (r["source"], r["relationship"], r["destination"]) for r in around
         }
-        ways = {"entity": "北京大学", "to": "人工智能"}
-        (way,) = (await ann.get("/v1/graph", params=ways)).json()["paths"]
-        assert len(way) == 3
+        path_query = {"entity": "北京大学", "to": "人工智能"}
+        (path,) = (await ann.get("/v1/graph", params=path_query)).json()["paths"]
+        assert len(path) == 3
         first = (await ann.get("/v1/graph", params={"limit": 2})).json()
         assert len(first["entities"]) == 2
-        rest = {"limit": 10, "cursor": first["next_cursor"]}
-        last = (await ann.get("/v1/graph", params=rest)).json()
+        next_page = {"limit": 10, "cursor": first["next_cursor"]}
+        last = (await ann.get("/v1/graph", params=next_page)).json()
         names = {e["name"] for e in [*first["entities"], *last["entities"]]}
         assert {"李明", "北京大学", "计算机科学", "张教授", "人工智能"} <= names
         assert last["next_cursor"] is None
@@ -250,11 +252,11 @@ class TestGraphAndState:
 
 class TestPermissions:
     async def test_key_of_one_user_needs_no_user_id(self, service: HttpService) -> None:
-        ann, everybody = await service.client_with_key("ann"), await service.client_with_key()
+        ann, all_users = await service.client_with_key("ann"), await service.client_with_key()
         await add_verbatim(ann, "hers")
-        assert await list_memories(everybody, user_id="ann") == ["hers"]
+        assert await list_memories(all_users, user_id="ann") == ["hers"]
         two = await service.client_with_key("ann", "ben")
-        for client in (everybody, two):
+        for client in (all_users, two):
             report = check_error(await client.get("/v1/memories"), 400, "INVALID_ARGUMENT")
             assert report["details"]["fields"][0]["field"] == "user_id"
         check_error(await ann.get("/v1/memories", params={"user_id": "ben"}), 404, "NOT_FOUND")
@@ -270,14 +272,14 @@ class TestPermissions:
         key = await add_verbatim(await service.client_with_key("ann"), "stays")
         reader = await service.client_with_key("ann", read_only=True)
         path = f"/v1/memories/{key}"
-        for refused in (
+        for refusal in (
             await reader.post("/v1/memories", json={"messages": "x"}),
             await reader.patch(path, json={"memory": "x"}),
             await reader.delete(path),
             await reader.post(f"{path}/undo"),
             await reader.delete("/v1/memories", params={"user_id": "ann"}),
         ):
-            check_error(refused, 403, "PERMISSION_DENIED")
+            check_error(refusal, 403, "PERMISSION_DENIED")
         assert await list_memories(reader) == ["stays"]
 
     async def test_agent_key_is_limited_to_its_agent(self, service: HttpService) -> None:
@@ -309,21 +311,21 @@ class TestPermissions:
     ) -> None:
         key = await add_verbatim(ann, "x")
         await service.library.store.owners.set_user_enabled("ann", False)
-        for refused in (
+        for refusal in (
             await ann.get("/v1/memories"),
             await ann.get(f"/v1/memories/{key}"),
             await ann.post("/v1/memories/search", json={"query": "x"}),
             await ann.post("/v1/memories", json={"messages": "y"}),
             await ann.get("/v1/state"),
         ):
-            check_error(refused, 403, "PERMISSION_DENIED")
+            check_error(refusal, 403, "PERMISSION_DENIED")
 
 
 @pytest.mark.concurrent
 async def test_sweeps_follow_the_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    often: dict[str, Any] = {"sweep_hours": 0.01 / 3600, "sweep_most_memories": 1}
-    place = open_library(str(tmp_path / "a.db"), tmp_path, **often)
-    async with place as library, serve_in_process(library) as service:
+    settings: dict[str, Any] = {"sweep_hours": 0.01 / 3600, "sweep_most_memories": 1}
+    opening = open_library(str(tmp_path / "a.db"), tmp_path, **settings)
+    async with opening as library, serve_in_process(library) as service:
         ann = await service.client_with_key("ann")
         await add_verbatim(ann, "one")
         await add_verbatim(ann, "two")
@@ -378,6 +380,6 @@ async def test_invalid_input_names_the_field(sqlite_service: HttpService) -> Non
         report = check_error(answer, 400, "INVALID_ARGUMENT")
         assert report["message"], (method, path, body)
     for method in ("GET", "PATCH", "DELETE"):
-        refused = await ann.request(method, "/v1/memories/search")
-        check_error(refused, 405, "INVALID_ARGUMENT")
-        assert refused.headers["allow"] == "POST"
+        refusal = await ann.request(method, "/v1/memories/search")
+        check_error(refusal, 405, "INVALID_ARGUMENT")
+        assert refusal.headers["allow"] == "POST"

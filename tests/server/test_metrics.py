@@ -25,8 +25,8 @@ times = st.lists(st.floats(0.0, 119.0), min_size=1, max_size=60)
 @given(times, st.sampled_from([0.5, 0.95, 0.99]))
 def test_estimated_percentile_is_in_the_right_bucket(seconds: list[float], share: float) -> None:
     counts: dict[str, int] = {}
-    for each in seconds:
-        counts[latency_label(each)] = counts.get(latency_label(each), 0) + 1
+    for duration in seconds:
+        counts[latency_label(duration)] = counts.get(latency_label(duration), 0) + 1
     true = sorted(seconds)[max(math.ceil(share * len(seconds)) - 1, 0)]
     estimate = estimate_percentile(counts, share)
     assert estimate is not None

@@ -47,13 +47,13 @@ def summarize_turn(answer: dict[str, Any]) -> dict[str, Any]:
     (recall,) = answer["tools"]
     events = json.loads(recall["content"])["events"]
     fields = {name: value for name, value in answer.items() if name not in ("message_id", "tools")}
-    events_found = [
+    event_keys = [
         {name: event[name] for name in ("time", "speaker", "text", "key")} for event in events
     ]
     return {
         **fields,
         "call": (recall["name"], recall["arguments"], recall["forged"]),
-        "found": events_found,
+        "found": event_keys,
     }
 
 

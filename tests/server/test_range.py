@@ -20,13 +20,13 @@ PATH = "/v1/users/ann/messages"
 
 async def test_message_is_returned_unchanged(ann: httpx.AsyncClient) -> None:
     metadata = {"source": "phone", "nested": {"list": [1, None, 2.5]}}
-    sent = make_message(1, "我不吃辣 🌶", speaker="安", session_id="s1", metadata=metadata)
-    await write_messages(ann, "ann", sent)
+    message = make_message(1, "我不吃辣 🌶", speaker="安", session_id="s1", metadata=metadata)
+    await write_messages(ann, "ann", message)
 
     (item,) = (await ann.get(PATH)).json()["items"]
 
     assert item.keys() >= FIELDS
-    assert {name: item[name] for name in sent} == sent
+    assert {name: item[name] for name in message} == message
     assert item["user_id"] == "ann"
 
 
@@ -69,18 +69,18 @@ async def test_range_filters_select_messages(client: httpx.AsyncClient) -> None:
 
 async def test_default_page_has_fifty_messages(ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", *(make_message(n) for n in range(120)))
-    sizes, collected = [], []
+    sizes, ids = [], []
     query: dict[str, str] = {}
     while True:
         answer = await ann.get(PATH, params=query)
         page = message_ids(answer)
         sizes.append(len(page))
-        collected += page
+        ids += page
         if answer.json()["next_cursor"] is None:
             break
         query = {"cursor": answer.json()["next_cursor"]}
     assert sizes == [50, 50, 20]
-    assert collected == [f"m{n:03}" for n in reversed(range(120))]
+    assert ids == [f"m{n:03}" for n in reversed(range(120))]
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [

@@ -42,7 +42,7 @@ CHAT = [
 ]
 
 
-async def events_of(client: httpx.AsyncClient, body: Any, path: str = PATH) -> list[Any]:
+async def stream_events(client: httpx.AsyncClient, body: Any, path: str = PATH) -> list[Any]:
     """Return the names and data of the events of a streamed recall."""
     async with client.stream("POST", path, json=body, headers=STREAM) as answer:
         assert answer.status_code == 200, await answer.aread()
@@ -117,8 +117,8 @@ class TestResult:
         await write_messages(ann, "ann", *CHAT)
 
         async def check(case: tuple[str, str, int]) -> None:
-            query, limit, most = case
-            body = {"query": query, "limits": {limit: most}}
+            query, limit, value = case
+            body = {"query": query, "limits": {limit: value}}
             answer = (await ann.post(PATH, json=body)).json()
             assert answer["stop_reason"] == limit
             assert answer["handoff"]["success"] is False
@@ -215,7 +215,7 @@ class TestStream:
         self, ann: httpx.AsyncClient
     ) -> None:
         await write_messages(ann, "ann", *CHAT)
-        events = await events_of(ann, {"query": "where does my sister live?"})
+        events = await stream_events(ann, {"query": "where does my sister live?"})
         names = [name for name, _ in events]
         assert names[0] == "start"
         assert names[-1] == "done"
@@ -223,9 +223,9 @@ class TestStream:
         assert "error" not in names
         result = events[-1][1]
         assert "m003" in result["handoff"]["relevant_memory_keys"]
-        sent = [{**data} for _, data in events[:-1]]
-        assert sent == result["trace"]["events"]
-        assert [data["kind"] for data in sent] == names[:-1]
+        trace_events = [{**data} for _, data in events[:-1]]
+        assert trace_events == result["trace"]["events"]
+        assert [data["kind"] for data in trace_events] == names[:-1]
 
     @pytest.mark.concurrent
     async def test_events_are_sent_while_recall_runs(self, sqlite_library: Library) -> None:
@@ -269,23 +269,25 @@ class TestStream:
 
         def timeout(seconds: float | None) -> asyncio.Timeout:
             created = make_timeout(seconds)
-            if seconds == far_away + READ_SECONDS:
+            if seconds == long_deadline + READ_SECONDS:
                 deadlines.append(created)
             return created
 
-        make_timeout, far_away = asyncio.timeout, 12_345.0
-        monkeypatch.setattr(RecallHandler, "deadline", far_away)
+        make_timeout, long_deadline = asyncio.timeout, 12_345.0
+        monkeypatch.setattr(RecallHandler, "deadline", long_deadline)
         monkeypatch.setattr(asyncio, "timeout", timeout)
         model = StalledClient()
         async with serve_on_socket(sqlite_library, model_client=model) as service:
             ann = await service.client_with_key("ann")
             await write_messages(ann, "ann", *CHAT)
-            asking = asyncio.create_task(events_of(ann, {"query": "where does my sister live?"}))
+            request_task = asyncio.create_task(
+                stream_events(ann, {"query": "where does my sister live?"})
+            )
             await asyncio.wait_for(model.asked.wait(), LIMIT)
             (deadline,) = deadlines
             deadline.reschedule(asyncio.get_running_loop().time())
             with pytest.raises(httpx.RemoteProtocolError):
-                await asyncio.wait_for(asking, LIMIT)
+                await asyncio.wait_for(request_task, LIMIT)
             assert model.cancelled.is_set()
             await wait_until(lambda: len(service.app.service.limiter) == 0)
 
@@ -300,7 +302,7 @@ class TestStream:
 
         monkeypatch.setattr(sqlite_service.library, "search", broken)
         body = {"query": "where does my sister live?"}
-        events = await events_of(ann, body)
+        events = await stream_events(ann, body)
         names = [name for name, _ in events]
         assert names[0] == "start"
         assert names[-1] == "error"
@@ -321,7 +323,7 @@ class TestStream:
             raise ZeroDivisionError("a secret")
 
         monkeypatch.setattr("memrecall.agent.driver.build_result", broken)
-        events = await events_of(ann, {"query": "where does my sister live?"})
+        events = await stream_events(ann, {"query": "where does my sister live?"})
         name, data = events[-1]
         assert (name, data["error"]["code"]) == ("error", "INTERNAL")
         assert "a secret" not in json.dumps(data)
@@ -374,10 +376,10 @@ class TestDisconnectAndShutdown:
             ann = await service.client_with_key("ann")
             await write_messages(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
-            asking = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
+            request_task = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
+            request_task.cancel()
+            await asyncio.gather(request_task, return_exceptions=True)
             await asyncio.wait_for(model.cancelled.wait(), LIMIT)
             operator = await service.client_with_key(permissions=frozenset(["operator"]))
             await wait_until(lambda: _recalls(caplog))
@@ -400,10 +402,10 @@ class TestDisconnectAndShutdown:
             ann = await service.client_with_key("ann")
             await write_messages(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
-            asking = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
+            request_task = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
             service.app.start_shutdown()
-            answer = await asyncio.wait_for(asking, LIMIT)
+            answer = await asyncio.wait_for(request_task, LIMIT)
             assert model.cancelled.is_set()
             if headers:
                 events = [event async for event in read_events(answer)]

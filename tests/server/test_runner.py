@@ -52,21 +52,21 @@ class ServerStop:
 
 
 @asynccontextmanager
-async def running(
+async def run_in_process(
     folder: Path, stop: ServerStop | None = None, **settings: Any
 ) -> AsyncIterator[ServerInfo]:
     """Run a server in this process and stop it with a signal."""
-    announced: asyncio.Queue[ServerInfo] = asyncio.Queue()
+    announcements: asyncio.Queue[ServerInfo] = asyncio.Queue()
     defaults = {"db": str(folder / "a.db"), "cache_dir": str(folder), "embedder": "hash", "port": 0}
-    chosen = Settings(**{**defaults, "dashboard": False, **settings})
-    work = asyncio.create_task(serve(chosen, announced.put_nowait))
-    hearing = asyncio.create_task(announced.get())
-    await asyncio.wait({work, hearing}, return_when=asyncio.FIRST_COMPLETED)
+    server_settings = Settings(**{**defaults, "dashboard": False, **settings})
+    work = asyncio.create_task(serve(server_settings, announcements.put_nowait))
+    announcement = asyncio.create_task(announcements.get())
+    await asyncio.wait({work, announcement}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
-        hearing.cancel()
+        announcement.cancel()
         await work
     try:
-        yield hearing.result()
+        yield announcement.result()
     finally:
         (stop or ServerStop())()
         await asyncio.wait_for(work, TIMEOUT)
@@ -89,15 +89,15 @@ async def run_in_shell(line: str) -> Any:
 
 @pytest.mark.skipif(CURL is None, reason="no curl on this machine")
 async def test_printed_command_works(tmp_path: Path) -> None:
-    async with running(tmp_path) as listening:
+    async with run_in_process(tmp_path) as listening:
         assert listening.is_open
         assert (await run_in_shell(example_request(listening)))["stored"] == 1
-    async with running(tmp_path) as listening:  # the user now has messages
+    async with run_in_process(tmp_path) as listening:  # the user now has messages
         assert listening.sample_user == "me"
         (item,) = (await run_in_shell(example_request(listening)))["items"]
         assert item["user_id"] == "me"
     key = await make_key(tmp_path, "me")
-    async with running(tmp_path) as listening:
+    async with run_in_process(tmp_path) as listening:
         assert not listening.is_open
         line = example_request(listening)
         assert '-H "Authorization: Bearer KEY"' in line
@@ -115,11 +115,14 @@ def test_printed_command_quotes_unusual_names() -> None:
 
 async def test_public_address_requires_a_key(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="would open everything to everybody") as refusal:
-        async with running(tmp_path, host=EVERYWHERE):
+        async with run_in_process(tmp_path, host=EVERYWHERE):
             pass
     assert "memrecall keys create" in str(refusal.value)
     await make_key(tmp_path)
-    async with running(tmp_path, host=EVERYWHERE) as listening, httpx.AsyncClient() as client:
+    async with (
+        run_in_process(tmp_path, host=EVERYWHERE) as listening,
+        httpx.AsyncClient() as client,
+    ):
         port = listening.url.rpartition(":")[2]
         answer = await client.get(f"http://127.0.0.1:{port}/v1/users/ann/messages")
         check_error(answer, 401, "UNAUTHENTICATED")
@@ -132,7 +135,7 @@ async def test_ipv6_loopback_is_local(tmp_path: Path) -> None:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("this machine has no IPv6")
-    async with running(tmp_path, host="::1") as listening, httpx.AsyncClient() as client:
+    async with run_in_process(tmp_path, host="::1") as listening, httpx.AsyncClient() as client:
         assert listening.url.startswith("http://[::1]:")
         answer = await client.get(f"{listening.url}/v1/users/ann/messages")
         check_error(answer, 404, "NOT_FOUND")
@@ -142,18 +145,18 @@ async def test_used_port_and_unknown_host_are_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         with pytest.raises(InvalidArgument, match=f"cannot listen on 127.0.0.1:{port}") as refusal:
-            async with running(tmp_path, port=port):
+            async with run_in_process(tmp_path, port=port):
                 pass
     assert "--port" in str(refusal.value)
     with pytest.raises(InvalidArgument, match="port 70000 is out of range"):
-        async with running(tmp_path, port=70_000):
+        async with run_in_process(tmp_path, port=70_000):
             pass
     with pytest.raises(InvalidArgument, match=r"'nowhere\.invalid' is not known"):
-        async with running(tmp_path, host="nowhere.invalid"):
+        async with run_in_process(tmp_path, host="nowhere.invalid"):
             pass
-    elsewhere = "192.0.2.1"  # reserved for documentation, so no machine has it
-    with pytest.raises(InvalidArgument, match=f"cannot listen on {elsewhere}") as refusal:
-        async with running(tmp_path, host=elsewhere):
+    unknown_host = "192.0.2.1"  # reserved for documentation, so no machine has it
+    with pytest.raises(InvalidArgument, match=f"cannot listen on {unknown_host}") as refusal:
+        async with run_in_process(tmp_path, host=unknown_host):
             pass
     assert "--host" in str(refusal.value)
     assert "--port" not in str(refusal.value)
@@ -163,7 +166,7 @@ async def test_database_of_another_embedder_is_refused_at_start(tmp_path: Path) 
     async with open_library(str(tmp_path / "a.db"), tmp_path) as library:
         await library.add_messages(Scope("ann"), [NewMessage(role=Role.USER, content="tea")])
     with pytest.raises(EmbeddingModelMismatch, match="reindex"):
-        async with running(tmp_path, embedder="local"):
+        async with run_in_process(tmp_path, embedder="local"):
             pass
 
 
@@ -185,18 +188,18 @@ def test_announcement_shows_address_and_open_warning(tmp_path: Path) -> None:
     )
     assert process.stdout is not None
     try:
-        announced = [process.stdout.readline() for _ in range(6)]
+        lines = [process.stdout.readline() for _ in range(6)]
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=TIMEOUT) == 0
     finally:
         process.kill()
         process.wait(timeout=TIMEOUT)
         process.stdout.close()
-    assert announced[0].startswith("memrecall listens on http://127.0.0.1:")
-    assert "/docs" in announced[2]
-    assert announced[3].startswith("dashboard http://127.0.0.1:")
-    assert "curl " in announced[4]
-    assert announced[5].startswith("OPEN")
+    assert lines[0].startswith("memrecall listens on http://127.0.0.1:")
+    assert "/docs" in lines[2]
+    assert lines[3].startswith("dashboard http://127.0.0.1:")
+    assert "curl " in lines[4]
+    assert lines[5].startswith("OPEN")
 
 
 async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None:
@@ -219,17 +222,17 @@ async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None
     assert line["recalls_cancelled"] == 0
     assert acknowledged >= 200
     async with await Store.open(str(db)) as store:
-        stored = (await store.count("ann"))["messages"]
-    assert acknowledged <= stored <= acknowledged + 20
-    assert stored % 20 == 0
+        stored_count = (await store.count("ann"))["messages"]
+    assert acknowledged <= stored_count <= acknowledged + 20
+    assert stored_count % 20 == 0
 
 
 async def test_shutdown_ends_running_stream_with_terminal_event(tmp_path: Path) -> None:
     """The model server never answers."""
-    hang_up = asyncio.Event()
+    release = asyncio.Event()
 
     async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await hang_up.wait()
+        await release.wait()
         writer.close()
 
     model = await asyncio.start_server(silent, "127.0.0.1", 0)
@@ -238,18 +241,18 @@ async def test_shutdown_ends_running_stream_with_terminal_event(tmp_path: Path) 
     stop = ServerStop()
     async with model:
         async with (
-            running(tmp_path, stop, **settings) as listening,
+            run_in_process(tmp_path, stop, **settings) as listening,
             httpx.AsyncClient(base_url=listening.url, timeout=TIMEOUT) as client,
         ):
             body = {"messages": [make_message(1, "tea")]}
             (await client.post("/v1/users/ann/messages", json=body)).raise_for_status()
-            asked = {"query": "which tea?", "as_of": NOON.replace(year=2027).isoformat()}
+            question = {"query": "which tea?", "as_of": NOON.replace(year=2027).isoformat()}
             headers = {"Accept": "text/event-stream"}
-            stream = client.stream("POST", "/v1/users/ann/recall", json=asked, headers=headers)
+            stream = client.stream("POST", "/v1/users/ann/recall", json=question, headers=headers)
             async with stream as answer:
                 lines = answer.aiter_lines()
                 assert await anext(lines) == "event: start"
                 stop()
-                rest = [line async for line in lines]
-            assert [line for line in rest if line.startswith("event: ")][-1] == "event: error"
-        hang_up.set()
+                remaining = [line async for line in lines]
+            assert [line for line in remaining if line.startswith("event: ")][-1] == "event: error"
+        release.set()

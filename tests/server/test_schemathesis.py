@@ -1,7 +1,6 @@
-"""Requests that somebody else makes up, from what the OpenAPI document says.
+"""Requests that schemathesis generates from the OpenAPI document.
 
-A few of each kind, always the same, among the other tests; many, and others every time, by
-`make fuzz`.
+The normal tests send a few fixed examples; `make fuzz` sends many random ones.
 """
 
 import os
@@ -20,7 +19,7 @@ FEW = "6"
 EXAMPLES = os.environ.get("MEMRECALL_FUZZ_EXAMPLES", FEW)
 SEED = os.environ.get("MEMRECALL_FUZZ_SEED", "1")
 SECONDS = 600 if EXAMPLES == FEW else 7_200
-# What takes longest, the values of every parameter one by one and calls in a row, `make fuzz` does.
+# The slowest phases, coverage of every parameter and sequences of calls, run in `make fuzz`.
 PHASES = "examples,fuzzing" if EXAMPLES == FEW else "examples,coverage,fuzzing,stateful"
 WITH_BODIES = (
     "/v1/messages/lexical_search",
@@ -71,5 +70,5 @@ def test_responses_match_openapi_document(tmp_path: Path) -> None:
     assert not [line for line in reached if line[1] >= 500]
     # Some requests were accepted, and invalid ones were refused.
     assert {(route, 200) for route in (*WITH_BODIES, *WITHOUT)} <= reached
-    refused = WITH_BODIES if EXAMPLES == FEW else (*WITH_BODIES, *WITHOUT)
-    assert {(route, 400) for route in refused} <= reached
+    with_invalid_requests = WITH_BODIES if EXAMPLES == FEW else (*WITH_BODIES, *WITHOUT)
+    assert {(route, 400) for route in with_invalid_requests} <= reached

@@ -75,8 +75,12 @@ async def test_top_k_defaults_to_twenty(ann: httpx.AsyncClient) -> None:
 
 
 async def test_ties_are_ordered_by_time_then_id(ann: httpx.AsyncClient) -> None:
-    same = [make_message(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"]
-    await write_messages(ann, "ann", *same, *(make_message(n, f"other {n}") for n in range(9, 40)))
+    messages = [
+        make_message(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"
+    ]
+    await write_messages(
+        ann, "ann", *messages, *(make_message(n, f"other {n}") for n in range(9, 40))
+    )
     hits = message_ids(await search(ann, query_text="same words", top_k=5))
     assert hits == ["3a", "3b", "3c", "2a", "2b"]
 

@@ -89,9 +89,9 @@ async def test_recall_is_one_span_tree(traced: HttpService, recorder: SpanRecord
         ],
     )
     assert root.context is not None
-    ours = [s for s in spans if s.context and s.context.trace_id == root.context.trace_id]
-    assert len(ours) == 8
-    by_name: dict[str, Any] = {span.name: span.attributes for span in ours}
+    request_spans = [s for s in spans if s.context and s.context.trace_id == root.context.trace_id]
+    assert len(request_spans) == 8
+    by_name: dict[str, Any] = {span.name: span.attributes for span in request_spans}
     assert by_name[chat]["gen_ai.operation.name"] == "chat"
     assert by_name[chat]["gen_ai.usage.input_tokens"] == 700
     assert by_name[chat]["gen_ai.usage.output_tokens"] == 30
@@ -129,10 +129,10 @@ async def test_spans_contain_no_content_or_user(
 
     await wait_until(lambda: sum(span.kind is SpanKind.SERVER for span in recorder.spans) == 11)
     spans = recorder.spans
-    everything = json.dumps([json.loads(span.to_json()) for span in spans]).lower()
-    assert SECRET not in everything
-    assert "ann" not in everything
-    assert client.headers["authorization"].rpartition("_")[2].lower() not in everything
+    exported = json.dumps([json.loads(span.to_json()) for span in spans]).lower()
+    assert SECRET not in exported
+    assert "ann" not in exported
+    assert client.headers["authorization"].rpartition("_")[2].lower() not in exported
     names = [span.name for span in spans]
     assert {name for name in names if name.startswith("GET")} == {
         "GET",

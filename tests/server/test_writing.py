@@ -29,15 +29,15 @@ PATH = "/v1/users/ann/messages"
 async def test_repeated_write_is_idempotent(ann: httpx.AsyncClient) -> None:
     batch = [make_message(1), make_message(2)]
     first = await write_messages(ann, "ann", *batch)
-    again = await write_messages(ann, "ann", *batch, make_message(3))
+    repeated = await write_messages(ann, "ann", *batch, make_message(3))
 
     assert first["stored"] == 2
     assert first["items"] == [
         {"message_id": "m001", "stored": True},
         {"message_id": "m002", "stored": True},
     ]
-    assert again["stored"] == 1
-    assert [item["stored"] for item in again["items"]] == [False, False, True]
+    assert repeated["stored"] == 1
+    assert [item["stored"] for item in repeated["items"]] == [False, False, True]
     assert message_ids(await ann.get(PATH)) == ["m003", "m002", "m001"]
 
 
@@ -77,12 +77,12 @@ async def test_read_messages_can_be_written_back(sqlite_service: HttpService) ->
         items = [i for i in (await ann.get(PATH)).json()["items"] if i["agent_id"] == agent]
         items = items or (await ann.get(PATH)).json()["items"]
         assert (await write_messages(ann, "ann", *items))["stored"] == 0
-        for wrong in ({"user_id": "ben"}, {"agent_id": "other"}):
+        for fields in ({"user_id": "ben"}, {"agent_id": "other"}):
             answer = await ann.post(
-                PATH, json={"messages": [make_message(2), make_message(3, **wrong)]}
+                PATH, json={"messages": [make_message(2), make_message(3, **fields)]}
             )
             detail = check_error(answer, 400, "INVALID_ARGUMENT")
-            assert detail["details"]["fields"][0]["field"] == f"messages.1.{next(iter(wrong))}"
+            assert detail["details"]["fields"][0]["field"] == f"messages.1.{next(iter(fields))}"
 
 
 WORDED: list[tuple[Any, str]] = [
@@ -123,8 +123,8 @@ async def test_written_messages_are_searchable_at_once(ann: httpx.AsyncClient) -
         assert message_ids(await ann.post("/v1/messages/lexical_search", json=body)) == [
             f"m{number:03}"
         ]
-        near = await ann.post("/v1/messages/semantic_search", json={**body, "top_k": 200})
-        assert len(message_ids(near)) == number + 1
+        nearest = await ann.post("/v1/messages/semantic_search", json={**body, "top_k": 200})
+        assert len(message_ids(nearest)) == number + 1
 
 
 MISTAKES: list[Any] = [
@@ -197,13 +197,13 @@ async def test_agent_key_writes_and_reads_its_own_messages(sqlite_service: HttpS
     other = await sqlite_service.client_with_key("ann", agent_id="other")
     await write_messages(helper, "ann", make_message(1, "tea for the helper"))
     await write_messages(other, "ann", make_message(2, "tea for the other"))
-    for client, mine in ((helper, "m001"), (other, "m002")):
-        assert message_ids(await client.get(PATH)) == [mine]
+    for client, own_id in ((helper, "m001"), (other, "m002")):
+        assert message_ids(await client.get(PATH)) == [own_id]
         body = {"user_id": "ann", "query_text": "tea"}
-        assert message_ids(await client.post("/v1/messages/lexical_search", json=body)) == [mine]
-        assert message_ids(await client.post("/v1/messages/semantic_search", json=body)) == [mine]
-        foreign = {"m001": "m002", "m002": "m001"}[mine]
-        check_error(await client.get(f"{PATH}/{foreign}/neighbors"), 404, "NOT_FOUND")
+        assert message_ids(await client.post("/v1/messages/lexical_search", json=body)) == [own_id]
+        assert message_ids(await client.post("/v1/messages/semantic_search", json=body)) == [own_id]
+        other_id = {"m001": "m002", "m002": "m001"}[own_id]
+        check_error(await client.get(f"{PATH}/{other_id}/neighbors"), 404, "NOT_FOUND")
 
 
 class WriteObserver:
@@ -261,11 +261,11 @@ async def test_disconnect_does_not_split_a_write(
         assert service.server is not None
         await wait_until(service.server.is_idle)
         for user in "abcde":
-            stored = (await library.store.count(user))["messages"]
-            assert stored in ((0, 200) if user in "abc" else (200,))
+            stored_count = (await library.store.count(user))["messages"]
+            assert stored_count in ((0, 200) if user in "abc" else (200,))
             receipt = await write_messages(
                 service.client(key), user, *(make_message(n) for n in range(200))
             )
-            assert receipt["stored"] == 200 - stored
+            assert receipt["stored"] == 200 - stored_count
             page = await library.store.timeline(Scope(user)).page(page_size=200)
             assert len(page.items) == 200
