@@ -21,7 +21,7 @@ AGENT = Scope("ops", "helper", permissions=frozenset({Permission.KNOWLEDGE}))
 LARGEST = 4 * 1024 * 1024
 
 
-class BackupSite:
+class BackupLocations:
     """A database, a root of workspaces and a folder of backups."""
 
     def __init__(self, location: str, home: Path) -> None:
@@ -41,9 +41,9 @@ class BackupSite:
         return BackupFolder(self.home / "backups", LARGEST)
 
 
-async def write_state(store: Store, site: BackupSite, name: str) -> None:
-    """Write the state of a name: entries and files that contain it, one more for `b`."""
-    knowledge, spaces = store.knowledge(AGENT), site.workspaces()
+async def write_state(store: Store, locations: BackupLocations, name: str) -> None:
+    """Write the named state: entries and files that contain the name, one more for `b`."""
+    knowledge, spaces = store.knowledge(AGENT), locations.workspaces()
     for entry in (await knowledge.snapshot()).entries:
         await knowledge.delete(entry.knowledge_key)
     for task in spaces.names():
@@ -59,8 +59,8 @@ async def write_state(store: Store, site: BackupSite, name: str) -> None:
         (home / "bytes.bin").write_bytes(b"\0\xff" + name.encode())
 
 
-async def read_state(store: Store, site: BackupSite) -> str:
-    """Return the name of the current state; AssertionError if it mixes two."""
+async def read_state(store: Store, locations: BackupLocations) -> str:
+    """Return the name of the current state; raise AssertionError if it mixes two."""
     entries = (await store.knowledge(AGENT).snapshot()).entries
     names = {entry.summary for entry in entries}
     assert len(names) == 1, names
@@ -68,7 +68,7 @@ async def read_state(store: Store, site: BackupSite) -> str:
     size = 3 + (name == "b")
     assert [e.knowledge_key for e in entries] == [f"kb-{name}{n}" for n in range(size)]
     assert [e.content for e in entries] == [f"{name} {n}" for n in range(size)]
-    spaces = site.workspaces()
+    spaces = locations.workspaces()
     expected = [f"shared-{n}" if n < 2 else f"task-{name}-{n}" for n in range(size)]
     assert spaces.names() == expected
     for task in expected:
@@ -83,14 +83,14 @@ async def read_state(store: Store, site: BackupSite) -> str:
     return name
 
 
-def check_backups(site: BackupSite) -> None:
+def check_backups(locations: BackupLocations) -> None:
     """Assert that every backup file is complete."""
-    folder = site.folder()
+    folder = locations.folder()
     for path in folder.folder.glob("memory_backup_*"):
         unseal(folder.read(path.name)[1])
 
 
-async def work(site: BackupSite, names: list[str], kill_at: int) -> None:
+async def work(locations: BackupLocations, names: list[str], kill_at: int) -> None:
     """Restore and back up in turns; at step `kill_at`, if not 0, kill this process."""
     steps = 0
 
@@ -100,8 +100,8 @@ async def work(site: BackupSite, names: list[str], kill_at: int) -> None:
         if steps == kill_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    async with await Store.open(site.location, durability="normal") as store:
-        backups = site.backups(store, on_step)
+    async with await Store.open(locations.location, durability="normal") as store:
+        backups = locations.backups(store, on_step)
         await backups.recover()
         if kill_at:
             await backups.restore(names[0])
@@ -110,7 +110,7 @@ async def work(site: BackupSite, names: list[str], kill_at: int) -> None:
             for name in names:
                 await backups.restore(name)
                 path = await backups.backup()
-                path.unlink()  # or the folder would fill
+                path.unlink()  # keeps the folder small
 
 
 def main() -> None:
@@ -119,7 +119,7 @@ def main() -> None:
         location, home, kill_at, *names = line.rstrip("\n").split("\t")
         child = os.fork()
         if not child:
-            asyncio.run(work(BackupSite(location, Path(home)), names, int(kill_at)))
+            asyncio.run(work(BackupLocations(location, Path(home)), names, int(kill_at)))
             os._exit(0)
         print(child, flush=True)
         _, status = os.waitpid(child, 0)

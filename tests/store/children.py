@@ -35,7 +35,7 @@ class Child:
         self._process.close()
 
     def start(self) -> None:
-        """Let the process begin."""
+        """Start the process."""
         self._pipe.send("start")
 
     def receive(self) -> object:
@@ -61,7 +61,7 @@ class Child:
                 return reports
 
     def kill(self) -> None:
-        """Send SIGKILL, which no process can catch."""
+        """Send SIGKILL, which cannot be caught."""
         self._process.kill()
         self._process.join(process.TIMEOUT)
 

@@ -1,4 +1,4 @@
-"""Other writers on the same rows."""
+"""Writers that hold locks on the rows that a test writes."""
 
 import asyncio
 import threading
@@ -22,14 +22,14 @@ WHERE datname = current_database() AND wait_event_type = 'Lock'
 
 
 class RolledBack(Exception):
-    """The other writer's transaction ends without a commit."""
+    """Raised in the other writer's transaction to roll it back."""
 
 
 @asynccontextmanager
 async def open_transaction(
     location: str, write: Callable[[Any], Awaitable[object]], *, commit: bool = False
 ) -> AsyncIterator[None]:
-    """Let another store write, and end its transaction only after the block."""
+    """Keep a transaction of another store open during the block."""
     loop = asyncio.get_running_loop()
     has_written, may_end, may_end_thread = asyncio.Event(), asyncio.Event(), threading.Event()
 
@@ -57,7 +57,7 @@ async def open_transaction(
 
 @asynccontextmanager
 async def lock_of_another_writer(location: str, new_user: str | None = None) -> AsyncIterator[None]:
-    """Let another store hold Ann's row, or a new user's that nobody else can see yet."""
+    """Lock Ann's row, or an uncommitted new user's, by another store."""
 
     async def write(connection: Any) -> None:
         if new_user:
@@ -70,7 +70,7 @@ async def lock_of_another_writer(location: str, new_user: str | None = None) -> 
 
 
 async def wait_for_blocked(store: Store, transactions: int) -> None:
-    """Return when this many transactions of the store wait for the other writer."""
+    """Wait until this many transactions of the store wait for the other writer."""
 
     async def is_blocked() -> bool:
         return await count_blocked(store) >= transactions
@@ -79,7 +79,7 @@ async def wait_for_blocked(store: Store, transactions: int) -> None:
 
 
 async def count_blocked(store: Store) -> int:
-    """Return how many transactions of the store have begun and wait."""
+    """Return the number of started transactions of the store that wait."""
     database = store.database
     if database.dialect is SQLITE:  # one waits for the file, the others queue behind it
         queue: Any = database._write_lock

@@ -1,4 +1,4 @@
-"""What a second process does to a database.
+"""Tasks that a second process runs on a database.
 
 A task gets a function that sends reports to the test, and the location of the database.
 """
@@ -44,7 +44,7 @@ async def write(report: Report, location: str, name: str, batches: int) -> None:
 
 
 async def stream(report: Report, location: str, name: str, pause: float = 0.0) -> None:
-    """Write batches for ever and report the number of each acknowledged one.
+    """Write batches without end and report the number of each acknowledged one.
 
     A pause between two writes lets another process write too: SQLite's lock is not fair.
     """
@@ -56,6 +56,6 @@ async def stream(report: Report, location: str, name: str, pause: float = 0.0) -
 
 
 def run(test: Connection, task: Task, arguments: tuple[object, ...]) -> None:
-    """Wait for the signal to start, so that several processes begin at once, then run the task."""
+    """Wait for the start signal, so that several processes start at once; run the task."""
     test.recv()
     asyncio.run(task(test.send, *arguments))

@@ -30,7 +30,7 @@ def new_message(message_id: str | None = None, content: str = "hello", **fields:
     return NewMessage(message_id=message_id, content=content, **fields)
 
 
-def numbered(prefix: str, count: int) -> list[NewMessage]:
+def numbered_messages(prefix: str, count: int) -> list[NewMessage]:
     """Return numbered messages, a minute apart."""
     return [new_message(f"{prefix}{n}", f"{prefix} says {n}", ts=at(n)) for n in range(count)]
 
@@ -44,7 +44,7 @@ async def add_memory(
 
 
 def pending(*rows: RowKey, text: str = "likes tea") -> list[PendingText]:
-    """Return rows to embed; only a memory's text is compared with what is stored."""
+    """Return rows to embed; only the text of a memory is compared with the stored one."""
     return [PendingText(row, text) for row in rows]
 
 
@@ -87,7 +87,7 @@ async def read_tables(database: Database) -> Rows:
         return tables
 
 
-def rows_of(tables: Rows, user_id: str) -> Rows:
+def user_rows(tables: Rows, user_id: str) -> Rows:
     """Return the rows of one user, without empty tables."""
     own = {
         name: [row for row in rows if row.get("user_id") == user_id]

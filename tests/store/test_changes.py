@@ -135,10 +135,10 @@ async def test_update_changes_every_editable_field_and_undo_restores_it(store: S
 
 
 async def test_update_of_an_unknown_field_names_the_editable_ones(store: Store) -> None:
-    with pytest.raises(InvalidArgument, match="'change_no'") as refused:
+    with pytest.raises(InvalidArgument, match="'change_no'") as refusal:
         await store.changes(ANN).update("tea", {"change_no": 1}, actor="test")
 
-    assert "content, summary" in refused.value.hint
+    assert "content, summary" in refusal.value.hint
 
 
 async def test_plan_embeds_each_memory_once(

@@ -1,4 +1,4 @@
-"""Counters: added up in buckets, by all processes, for a while."""
+"""Counters: summed in time buckets by all processes, and their expiry."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -34,10 +34,10 @@ async def test_set_levels_replaces_the_previous_level(store: Store) -> None:
 
 
 async def test_old_buckets_are_dropped_by_resolution(store: Store) -> None:
-    counted = {("recalls", "handoff"): (1, 0.0)}
+    counts = {("recalls", "handoff"): (1, 0.0)}
     for age in (timedelta(days=31), timedelta(days=4), timedelta(hours=5), timedelta(0)):
-        await store.counters.add(counted, NOW - age, 30)
-    await store.counters.add(counted, NOW, 30)
+        await store.counters.add(counts, NOW - age, 30)
+    await store.counters.add(counts, NOW, 30)
 
     async def read_counts(resolution: int) -> int:
         return len(await store.counters.read(resolution, LONG_AGO))

@@ -1,4 +1,4 @@
-"""An acknowledged write survives `kill -9`, and no batch is ever half there."""
+"""Acknowledged writes survive `kill -9`, and no batch is stored partially."""
 
 import asyncio
 import secrets
@@ -19,7 +19,7 @@ from .test_numbering import assert_numbered
 
 pytestmark = pytest.mark.concurrent
 
-CHANCE = secrets.SystemRandom()
+RANDOM = secrets.SystemRandom()
 OTHERS = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND backend_type = 'client backend'
@@ -29,44 +29,44 @@ Batches = dict[str, dict[int, int]]
 
 
 def kill_a_writer(location: str, name: str) -> int:
-    """Start a writer and kill it at some moment; the number of batches it acknowledged."""
+    """Start a writer, kill it at a random moment, and return its acknowledged batches."""
     with Child(process.stream, location, name) as child:
         child.start()
-        acknowledged = [child.receive() for _ in range(CHANCE.randint(1, 6))]
-        time.sleep(CHANCE.uniform(0, 0.03))
+        acknowledged_numbers = [child.receive() for _ in range(RANDOM.randint(1, 6))]
+        time.sleep(RANDOM.uniform(0, 0.03))
         child.kill()
-        acknowledged += child.receive_all()
-    assert acknowledged == list(range(len(acknowledged)))
-    return len(acknowledged)
+        acknowledged_numbers += child.receive_all()
+    assert acknowledged_numbers == list(range(len(acknowledged_numbers)))
+    return len(acknowledged_numbers)
 
 
 async def read_batches(location: str) -> Batches:
-    """How many messages there are of each batch of each writer."""
-    found: Batches = defaultdict(lambda: defaultdict(int))
+    """Return the number of messages of each batch of each writer."""
+    batches: Batches = defaultdict(lambda: defaultdict(int))
     async with await Store.open(location, lock_timeout=60) as store:
-        await wait_until(lambda: is_alone(store))
+        await wait_until(lambda: has_no_other_connections(store))
         messages = await read_pages(store.timeline(process.SCOPE), page_size=200)
         version = await store.feed("ann").version()
-        await require_sound(store)
+        await check_integrity(store)
     assert_numbered(messages)
     assert version is not None
     assert version.version == len(messages)
     for message in messages:
         name, number, _ = message.message_id.split("-")
-        found[name][int(number)] += 1
-    return found
+        batches[name][int(number)] += 1
+    return batches
 
 
-async def is_alone(store: Store) -> bool:
-    """Whether the server is done with the killed: a commit may be under way after its client."""
+async def has_no_other_connections(store: Store) -> bool:
+    """Return True if the server has closed the killed clients, whose commits may still run."""
     if store.database.dialect is SQLITE:
         return True
     async with store.database.autocommit() as connection:
         return bool(await connection.scalar(text(OTHERS)) == 0)
 
 
-async def require_sound(store: Store) -> None:
-    """What SQLite itself says about its file."""
+async def check_integrity(store: Store) -> None:
+    """Run SQLite's integrity check of the file."""
     if store.database.dialect is not SQLITE:
         return
     async with store.database.read() as connection:
@@ -79,13 +79,13 @@ def kill_writers(location: str, kills: int) -> None:
     for number in range(kills):
         acknowledged[f"run{number}"] = kill_a_writer(location, f"run{number}")
 
-        found = asyncio.run(read_batches(location))
+        batches = asyncio.run(read_batches(location))
 
         for name, count in acknowledged.items():
-            stored = found[name]
-            assert set(range(count)) <= set(stored), "an acknowledged batch is lost"
-            assert len(stored) <= count + 1  # one more may have come in without a word
-            assert set(stored.values()) == {process.BATCH}, "a batch is torn"
+            sizes = batches[name]
+            assert set(range(count)) <= set(sizes), "an acknowledged batch is lost"
+            assert len(sizes) <= count + 1  # the last batch may be stored but not acknowledged
+            assert set(sizes.values()) == {process.BATCH}, "a batch is torn"
 
 
 def test_acknowledged_writes_survive_kill(location: str) -> None:
@@ -105,7 +105,7 @@ def test_killed_writer_releases_its_locks(location: str) -> None:
             last = other.receive_new()
         other.kill()
 
-    found = asyncio.run(read_batches(location))
+    batches = asyncio.run(read_batches(location))
     assert isinstance(last, int)
-    assert set(range(last + 1)) <= set(found["other"])
-    assert {size for stored in found.values() for size in stored.values()} == {process.BATCH}
+    assert set(range(last + 1)) <= set(batches["other"])
+    assert {size for sizes in batches.values() for size in sizes.values()} == {process.BATCH}

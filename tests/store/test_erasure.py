@@ -1,4 +1,4 @@
-"""Erased means gone: from every table, and on SQLite from the bytes of the files."""
+"""Erasure from every table, and on SQLite from the bytes of the files."""
 
 import asyncio
 from dataclasses import replace
@@ -23,10 +23,10 @@ from .samples import (
     ids,
     new_message,
     new_trace,
-    numbered,
+    numbered_messages,
     pending,
     read_tables,
-    rows_of,
+    user_rows,
     user_tables,
 )
 
@@ -34,11 +34,11 @@ TEA, WORK = Scope("ann", session_id="tea"), Scope("ann", session_id="work")
 
 
 async def fill(store: Store) -> None:
-    """Two users alike, each with rows in every table and two sessions."""
+    """Store two equal users, each with rows in every table and two sessions."""
     for user in ("ann", "ben"):
         for session in ("tea", "work"):
             scope = Scope(user, session_id=session)
-            await store.timeline(scope).add(numbered(session, 3))
+            await store.timeline(scope).add(numbered_messages(session, 3))
             await add_memory(store, f"memory-{session}", scope=scope)
             await store.traces(scope).add(new_trace(f"trace-{session}"), keep_days=30)
             rows = [
@@ -53,7 +53,7 @@ async def fill(store: Store) -> None:
 
 
 async def derive(store: Store, scope: Scope) -> None:
-    """A history, a graph, a summary and a checkpoint of one session."""
+    """Store a history, a graph, a summary and a checkpoint of one session."""
     session = scope.session_id
     await store.changes(scope).update(f"memory-{session}", {"metadata": {"n": 1}}, actor="ann")
     relation = NewRelation(f"{session} one", "knows", f"{session} two")
@@ -73,16 +73,16 @@ class TestUser:
     async def test_erase_user_removes_only_their_rows_from_every_table(self, store: Store) -> None:
         await fill(store)
         before = await read_tables(store.database)
-        assert set(rows_of(before, "ann")) == {table.name for table in user_tables()}
+        assert set(user_rows(before, "ann")) == {table.name for table in user_tables()}
 
-        erased = await store.owners.erase_user("ann")
+        report = await store.owners.erase_user("ann")
 
         after = await read_tables(store.database)
-        assert erased == ErasureReport(
+        assert report == ErasureReport(
             messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=16
         )
-        assert rows_of(after, "ann") == {}
-        assert rows_of(after, "ben") == rows_of(before, "ben")
+        assert user_rows(after, "ann") == {}
+        assert user_rows(after, "ben") == user_rows(before, "ben")
         assert after["agents"] == before["agents"]
 
     async def test_erased_user_can_write_again(self, store: Store) -> None:
@@ -111,28 +111,28 @@ class TestSession:
         await fill(store)
         before = await read_tables(store.database)
 
-        erased = await store.owners.erase_session("ann", "tea")
+        report = await store.owners.erase_session("ann", "tea")
 
         after = await read_tables(store.database)
-        assert erased == ErasureReport(
+        assert report == ErasureReport(
             messages=3, memories=1, vectors=2, sessions=1, traces=3, derived=8
         )
         for table in ("messages", "memories", "sessions"):
-            rows_before = [r for r in rows_of(before, "ann")[table] if r["session_id"] != "tea"]
-            assert rows_of(after, "ann")[table] == rows_before
-        assert [r["key"] for r in rows_of(after, "ann")["vectors"]] == ["memory-work", "work0"]
-        assert not rows_of(after, "ann").get("traces")  # any of them may have quoted the session
-        assert rows_of(after, "ben") == rows_of(before, "ben")
+            rows_before = [r for r in user_rows(before, "ann")[table] if r["session_id"] != "tea"]
+            assert user_rows(after, "ann")[table] == rows_before
+        assert [r["key"] for r in user_rows(after, "ann")["vectors"]] == ["memory-work", "work0"]
+        assert not user_rows(after, "ann").get("traces")  # any of them may quote the session
+        assert user_rows(after, "ben") == user_rows(before, "ben")
 
     async def test_erase_session_accepts_a_session_known_from_traces(self, store: Store) -> None:
         await fill(store)
-        unwritten = store.traces(Scope("ann", session_id="unwritten"))
-        await unwritten.add(new_trace("asked"), keep_days=30)
+        traces = store.traces(Scope("ann", session_id="unwritten"))
+        await traces.add(new_trace("asked"), keep_days=30)
 
         assert await store.owners.erase_session("ann", "unwritten") == ErasureReport(traces=4)
 
         with pytest.raises(NotFound):
-            await unwritten.get("asked")
+            await traces.get("asked")
         with pytest.raises(NotFound):
             await store.owners.erase_session("ann", "unwritten")
 
@@ -153,7 +153,7 @@ class TestSession:
 
         await store.timeline(WORK).add([new_message("new")])
 
-        rows = rows_of(await read_tables(store.database), "ann")["messages"]
+        rows = user_rows(await read_tables(store.database), "ann")["messages"]
         (new,) = [row for row in rows if row["message_id"] == "new"]
         assert new["change_no"] == before.version + 1
 
@@ -190,49 +190,49 @@ async def test_writer_recreates_a_user_erased_meanwhile(store: Store, location: 
     """The write waits for the erasure."""
     await fill(store)
     async with lock_of_another_writer(location):
-        erasing = asyncio.create_task(store.owners.erase_user("ann"))
+        erasure = asyncio.create_task(store.owners.erase_user("ann"))
         await wait_for_blocked(store, 1)
         writing = asyncio.create_task(store.timeline(TEA).add([new_message("late")]))
         await wait_for_blocked(store, 2)
 
-    await erasing
+    await erasure
     assert (await writing).stored == 1
     assert await ids(store.timeline(ANN)) == ["late"]
 
 
 @pytest.mark.concurrent
 async def test_erase_agent_during_its_first_write(store: Store, location: str) -> None:
-    """One of the two may come too late, and then hears of it in memrecall's words."""
+    """One of the two may be too late and then raises a memrecall error."""
     helper = Scope("ann", agent_id="helper")
     await store.timeline(helper).add([new_message("m")])
     await store.owners.erase_user("ann")
 
-    async def waits_or_ends(erasing: asyncio.Task[None]) -> bool:
-        return erasing.done() or await count_blocked(store) > 1
+    async def waits_or_ends(erasure: asyncio.Task[None]) -> bool:
+        return erasure.done() or await count_blocked(store) > 1
 
     async with lock_of_another_writer(location, new_user="ann"):
         writing = asyncio.create_task(store.timeline(helper).add([new_message("late")]))
         await wait_for_blocked(store, 1)
-        erasing = asyncio.create_task(store.owners.erase_agent("helper"))
-        await wait_until(partial(waits_or_ends, erasing))
+        erasure = asyncio.create_task(store.owners.erase_agent("helper"))
+        await wait_until(partial(waits_or_ends, erasure))
 
-    outcomes = await asyncio.gather(writing, erasing, return_exceptions=True)
-    raised = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-    assert [error for error in raised if not isinstance(error, MemrecallError)] == []
-    assert len(raised) <= 1
+    outcomes = await asyncio.gather(writing, erasure, return_exceptions=True)
+    errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert [error for error in errors if not isinstance(error, MemrecallError)] == []
+    assert len(errors) <= 1
 
 
 CANARY = "zqcanaryzq"
 
 
 def files_with(word: str, file: Path) -> list[str]:
-    """Which of the database's files still contain the word."""
+    """Return the database's files that contain the word."""
     leftovers = file.parent.glob(f"{file.name}*")
     return [path.name for path in leftovers if word.encode() in path.read_bytes()]
 
 
 async def derive_canaries(store: Store) -> None:
-    """The word in every table that is derived, and in the history of another session's memory."""
+    """Store the word in every derived table and in the history of another session."""
     scope = replace(TEA, agent_id="helper")
     changes = store.changes(WORK)
     await add_memory(store, "home", "lives in Paris", scope=WORK)
@@ -253,7 +253,7 @@ async def derive_canaries(store: Store) -> None:
 
 @pytest.mark.parametrize("whole_user", [True, False], ids=["user", "session"])
 async def test_erasure_leaves_no_bytes_in_the_file(tmp_path: Path, whole_user: bool) -> None:
-    """Rows of two users interleave, long and short, so that pages split and move cells about."""
+    """Interleave long and short rows of two users, so that pages split and cells move."""
     file = tmp_path / "memrecall.db"
     async with await Store.open(str(file), durability="normal") as store:
         for number in range(60):

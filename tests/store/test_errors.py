@@ -1,4 +1,4 @@
-"""A full disk, a lock, a lost server: a typed error, and the data as it was before."""
+"""A full disk, a lock, a lost server: typed errors and unchanged data."""
 
 import asyncio
 from pathlib import Path
@@ -19,14 +19,14 @@ from memrecall.store.database.dialects import SQLITE
 
 from ..databases import PostgresqlServer
 from .contention import lock_of_another_writer, wait_for_blocked
-from .samples import ANN, ids, new_message, numbered, read_tables
-from .test_crash import require_sound
+from .samples import ANN, ids, new_message, numbered_messages, read_tables
+from .test_crash import check_integrity
 
 only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 
 
 async def execute_raw(store: Store, statement: str) -> None:
-    """Say something to the one connection that writes so far."""
+    """Execute a statement on the only connection that writes so far."""
     if store.database.dialect is SQLITE:
         with store.database.write_engine.connect() as direct:
             direct.exec_driver_sql(statement)
@@ -36,7 +36,7 @@ async def execute_raw(store: Store, statement: str) -> None:
 
 
 async def write_until_full(store: Store) -> int:
-    """Write until the disk is full; how many batches went in."""
+    """Write until the disk is full and return the number of stored batches."""
     for number in range(1_000):
         try:
             await store.timeline(ANN).add(
@@ -55,7 +55,7 @@ async def test_full_disk_raises_storage_full_and_changes_nothing(tmp_path: Path)
 
         assert batches > 3
         assert (await store.count("ann"))["messages"] == 5 * batches
-        await require_sound(store)
+        await check_integrity(store)
         before = await read_tables(store.database)
         with pytest.raises(StorageFull, match=str(store.location)) as full:
             await store.timeline(ANN).add([new_message("again", "x" * 100_000)])
@@ -63,7 +63,7 @@ async def test_full_disk_raises_storage_full_and_changes_nothing(tmp_path: Path)
         assert await read_tables(store.database) == before
 
         await execute_raw(store, "PRAGMA max_page_count = 100000")
-        assert (await store.timeline(ANN).add(numbered("later", 3))).stored == 3
+        assert (await store.timeline(ANN).add(numbered_messages("later", 3))).stored == 3
         assert (await store.timeline(ANN).get("later0")).sequence_no == 5 * batches + 1
 
 
@@ -80,7 +80,7 @@ async def test_write_raises_storage_busy_after_the_lock_timeout(
             blocked = asyncio.create_task(store.timeline(ANN).add([new_message("n")]))
             await asyncio.wait([blocked], timeout=60)
             gave_up = blocked.done()
-            assert await ids(store.timeline(ANN)) == ["m"]  # reading goes on meanwhile
+            assert await ids(store.timeline(ANN)) == ["m"]  # reads are not blocked
 
         (outcome,) = await asyncio.gather(blocked, return_exceptions=True)
         assert gave_up
@@ -118,19 +118,19 @@ async def test_read_only_database_raises_storage_read_only(store: Store) -> None
 async def test_damaged_file_raises_storage_error(tmp_path: Path) -> None:
     file = tmp_path / "memrecall.db"
     async with await Store.open(str(file)) as store:
-        await store.timeline(ANN).add(numbered("m", 200))
+        await store.timeline(ANN).add(numbered_messages("m", 200))
     data = file.read_bytes()
     file.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
 
-    with pytest.raises(StorageError, match="malformed") as damage:
+    with pytest.raises(StorageError, match="malformed") as error_info:
         async with await Store.open(str(file)) as store:
             await ids(store.timeline(ANN))
 
-    assert "restore a backup" in damage.value.hint
+    assert "restore a backup" in error_info.value.hint
 
 
 def disconnect_clients(server: PostgresqlServer, store: Store) -> None:
-    """Let the server end all connections of a store, as a restart would, and wait for it."""
+    """Close all connections of a store on the server, as a restart would, and wait."""
     name = store.database._engine.url.database
     connections = f"FROM pg_stat_activity WHERE datname = '{name}'"
     server.run(f"SELECT pg_terminate_backend(pid, 60000) {connections}")

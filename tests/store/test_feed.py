@@ -1,4 +1,4 @@
-"""The change feed tells of every row once, in order, whoever writes."""
+"""The change feed returns every row once, in order, for any number of writers."""
 
 import asyncio
 from collections import Counter
@@ -13,32 +13,32 @@ from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.store.database.statements import new_id
 from memrecall.types import NewMemory, Origin
 
-from .samples import ANN, BEN, add_memory, new_message, numbered, pending
+from .samples import ANN, BEN, add_memory, new_message, numbered_messages, pending
 
 MODEL = "embedder-1"
 Change = tuple[int, str, str]
 
 
 async def version(store: Store, user_id: str = "ann") -> int:
-    mark = await store.feed(user_id).version()
-    return 0 if mark is None else mark.version
+    user_version = await store.feed(user_id).version()
+    return 0 if user_version is None else user_version.version
 
 
 async def changes(
-    store: Store, after: int, through: int, user_id: str = "ann", model: str | None = MODEL
+    store: Store, after: int, last_number: int, user_id: str = "ann", model: str | None = MODEL
 ) -> list[Change]:
-    """The changes of a range as (number, kind, key), in the order of their numbers."""
-    found: list[Change] = []
+    """Return the changes of a range as (number, kind, key), ordered by number."""
+    result: list[Change] = []
     last = after
-    async for part in store.feed(user_id).changes(after, through, model):
+    async for part in store.feed(user_id).changes(after, last_number, model):
         rows = [(row.change_no, "message", row.key) for row in part.messages]
         rows += [(row.change_no, "memory", row.key) for row in part.memories]
         rows += [(row.change_no, "vector", row.key) for row in part.vectors]
         assert all(last < number <= part.through for number, _, _ in rows)
         last = part.through
-        found += sorted(rows)
-    assert last == max(after, through)
-    return found
+        result += sorted(rows)
+    assert last == max(after, last_number)
+    return result
 
 
 async def embed(store: Store, *rows: RowKey) -> None:
@@ -52,17 +52,17 @@ async def test_version_of_an_unknown_user_is_none(store: Store) -> None:
 async def test_new_user_is_enabled_and_in_utc(store: Store) -> None:
     await store.timeline(ANN).add([new_message("m")])
 
-    mark = await store.feed("ann").version()
+    user_version = await store.feed("ann").version()
 
-    assert mark is not None
-    assert (mark.version, mark.status, mark.time_zone) == (1, 1, "UTC")
+    assert user_version is not None
+    assert (user_version.version, user_version.status, user_version.time_zone) == (1, 1, "UTC")
 
 
 async def test_every_kind_of_change_takes_the_next_number(store: Store) -> None:
-    await store.timeline(ANN).add(numbered("m", 2))
+    await store.timeline(ANN).add(numbered_messages("m", 2))
     await add_memory(store, "k")
     await embed(store, RowKey("ann", "message", "m0"))
-    await store.timeline(ANN).add(numbered("m", 3))
+    await store.timeline(ANN).add(numbered_messages("m", 3))
 
     assert await changes(store, 0, await version(store)) == [
         (1, "message", "m0"),
@@ -83,17 +83,17 @@ async def test_replaced_vector_is_a_new_change(store: Store) -> None:
 
 
 async def test_changes_returns_rows_of_the_range(store: Store) -> None:
-    await store.timeline(ANN).add(numbered("m", 9))
+    await store.timeline(ANN).add(numbered_messages("m", 9))
 
     for after in range(10):
-        for through in range(10):
-            found = await changes(store, after, through)
-            assert [number for number, _, _ in found] == list(range(after + 1, through + 1))
+        for last_number in range(10):
+            rows = await changes(store, after, last_number)
+            assert [number for number, _, _ in rows] == list(range(after + 1, last_number + 1))
 
 
 async def test_changes_are_those_of_the_user_only(store: Store) -> None:
-    await store.timeline(ANN).add(numbered("a", 3))
-    await store.timeline(BEN).add(numbered("b", 2))
+    await store.timeline(ANN).add(numbered_messages("a", 3))
+    await store.timeline(BEN).add(numbered_messages("b", 2))
 
     assert {key for _, _, key in await changes(store, 0, 99)} == {"a0", "a1", "a2"}
     assert {key for _, _, key in await changes(store, 0, 99, "ben")} == {"b0", "b1"}
@@ -109,7 +109,7 @@ async def test_changes_include_only_vectors_of_the_model(store: Store) -> None:
 
 
 async def test_has_accepts_the_change_number_or_a_later_one(store: Store) -> None:
-    await store.timeline(ANN).add(numbered("m", 2))
+    await store.timeline(ANN).add(numbered_messages("m", 2))
     await add_memory(store, "k")
     feed = store.feed("ann")
 
@@ -136,7 +136,7 @@ STEPS = st.lists(
 async def test_every_write_appears_exactly_once(
     store: Store, steps: list[str], read_size: int
 ) -> None:
-    reader = Reader(store, Scope(new_id("user")), read_size)
+    reader = FeedReader(store, Scope(new_id("user")), read_size)
     for step in [*steps, "read"]:
         await reader.take(step)
 
@@ -144,8 +144,8 @@ async def test_every_write_appears_exactly_once(
     assert reader.numbers == list(range(1, len(reader.written) + 1))
 
 
-class Reader:
-    """Writes as told, and reads what is new when told."""
+class FeedReader:
+    """Runs generated steps: writes rows, or reads the new changes."""
 
     def __init__(self, store: Store, scope: Scope, read_size: int) -> None:
         self._store = store
@@ -157,7 +157,7 @@ class Reader:
         self.numbers: list[int] = []
 
     async def take(self, step: str) -> None:
-        """One step."""
+        """Run one step."""
         if step == "read":
             await self._read()
         elif step == "vectors":
@@ -185,8 +185,8 @@ class Reader:
         user = self._scope.user_id
         while len(self.numbers) < await version(self._store, user):
             after = len(self.numbers)
-            through = min(after + self._read_size, await version(self._store, user))
-            for number, kind, key in await changes(self._store, after, through, user):
+            last_number = min(after + self._read_size, await version(self._store, user))
+            for number, kind, key in await changes(self._store, after, last_number, user):
                 self.numbers.append(number)
                 self.reports.append(f"vector {key}" if kind == "vector" else key)
 
@@ -195,7 +195,7 @@ async def test_long_feeds_are_read_in_batches(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memrecall.store.feed.CHANGES_PER_READ", 3)
-    await store.timeline(ANN).add(numbered("m", 10))
+    await store.timeline(ANN).add(numbered_messages("m", 10))
 
     parts = [part async for part in store.feed("ann").changes(0, 10, None)]
 
@@ -211,17 +211,19 @@ async def test_reader_misses_no_change_of_eight_writers(store: Store) -> None:
 
     async def write(name: str) -> None:
         for number in range(6):
-            both = [ScopedMessage(scope, new_message(f"{name}-{number}")) for scope in (ANN, BEN)]
-            await store.write_messages(both)
+            messages = [
+                ScopedMessage(scope, new_message(f"{name}-{number}")) for scope in (ANN, BEN)
+            ]
+            await store.write_messages(messages)
             await add_memory(store, f"{name}-{number}-memory")
 
     async def poll() -> None:
         last = 0
         while writing or last < await version(store):
-            through = await version(store)
-            if through > last:
-                numbers.extend(await changes(store, last, through))
-                last = through
+            latest = await version(store)
+            if latest > last:
+                numbers.extend(await changes(store, last, latest))
+                last = latest
             await asyncio.sleep(0)
 
     reader = asyncio.create_task(poll())

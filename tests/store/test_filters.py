@@ -79,7 +79,7 @@ async def test_sql_and_python_filters_agree_on_many_examples(
 
 
 async def compare(store: Store, rows: list[dict[str, Any]], filters: list[dict[str, Any]]) -> None:
-    """Ask the database and plain Python the same of one user's rows."""
+    """Compare the database's and plain Python's results for one user's rows."""
     scope = Scope(new_id("user"))
     for number, row in enumerate(rows):
         await add_memory(store, f"k{number}", scope=scope, **row)
@@ -113,9 +113,9 @@ REFUSED: list[tuple[Any, str]] = [
 
 def test_invalid_filters_are_refused_by_name() -> None:
     def refuse(case: tuple[Any, str]) -> None:
-        wrong, pattern = case
+        invalid, pattern = case
         with pytest.raises(InvalidArgument, match=pattern):
-            read_filter(wrong)
+            read_filter(invalid)
 
     check_each(REFUSED, refuse)
 
@@ -131,17 +131,17 @@ def test_deeply_nested_filters_are_refused() -> None:
 async def test_fields_and_metadata_keys_of_one_name_differ(store: Store) -> None:
     await add_memory(store, "k1", pinned=True, metadata={"pinned": False})
     await add_memory(store, "k2", pinned=False, metadata={"pinned": True})
-    listed = store.memories(ANN)
+    memories = store.memories(ANN)
 
-    assert await listed.keys(MemoryQuery(read_filter({"pinned": True}))) == ["k1"]
-    assert await listed.keys(MemoryQuery(read_filter({"metadata.pinned": True}))) == ["k2"]
+    assert await memories.keys(MemoryQuery(read_filter({"pinned": True}))) == ["k1"]
+    assert await memories.keys(MemoryQuery(read_filter({"metadata.pinned": True}))) == ["k2"]
 
 
 async def test_times_compare_across_time_zones(store: Store) -> None:
     await add_memory(store, "k", valid_from=MORNING)
-    listed = store.memories(ANN)
+    memories = store.memories(ANN)
 
     for text in ("2026-01-26T10:00:00Z", "2026-01-26T18:00:00+08:00", "2026-01-26T10:00:00"):
-        assert await listed.keys(MemoryQuery(read_filter({"valid_from": text}))) == ["k"]
-    assert await listed.count(MemoryQuery(read_filter({"valid_from": {"gt": MORNING}}))) == 0
+        assert await memories.keys(MemoryQuery(read_filter({"valid_from": text}))) == ["k"]
+    assert await memories.count(MemoryQuery(read_filter({"valid_from": {"gt": MORNING}}))) == 0
     assert await store.memories(BEN).count(MemoryQuery()) == 0

@@ -1,4 +1,4 @@
-"""What one engine cannot keep, both refuse, before anything is written."""
+"""Input that one engine cannot store is refused by both before any write."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -71,7 +71,7 @@ def test_invalid_scope_id_is_refused() -> None:
 
 async def test_longest_and_unusual_ids_round_trip(store: Store) -> None:
     names = ["x" * 64, "汉" * 64, "😀" * 64, "a b", "a/b", "a'b\"c", "%s", "a\\b", "$1", ":x"]
-    names += ["\u00e9", "e\u0301"]  # they look alike and are two
+    names += ["\u00e9", "e\u0301"]  # different ids that look alike
     scopes = [Scope(name, agent_id=name, session_id=name) for name in names]
 
     for scope in scopes:
@@ -106,9 +106,9 @@ async def test_lookup_of_an_invalid_id_raises_a_caller_error(store: Store) -> No
     await store.timeline(ANN).add([new_message("m")])
 
     failures = {}
-    for verb, read in READS.items():
+    for verb, lookup in READS.items():
         for name in (NUL, HALF_A_PAIR):
-            (outcome,) = await asyncio.gather(read(store, name), return_exceptions=True)
+            (outcome,) = await asyncio.gather(lookup(store, name), return_exceptions=True)
             if isinstance(outcome, Exception) and not isinstance(outcome, CallerError):
                 failures[verb, name] = type(outcome).__name__
 
@@ -145,15 +145,15 @@ JSON_VALUES = st.recursive(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-async def test_metadata_round_trips(store: Store, given_: list[dict[str, Any]]) -> None:
-    names = [new_id("m") for _ in given_]
+async def test_metadata_round_trips(store: Store, values: list[dict[str, Any]]) -> None:
+    names = [new_id("m") for _ in values]
     await store.timeline(ANN).add(
-        [new_message(name, metadata=kept) for name, kept in zip(names, given_, strict=True)]
+        [new_message(name, metadata=value) for name, value in zip(names, values, strict=True)]
     )
 
-    stored = {m.message_id: m.metadata for m in await store.timeline(ANN).get_many(names)}
+    metadata_by_id = {m.message_id: m.metadata for m in await store.timeline(ANN).get_many(names)}
 
-    assert [stored[name] for name in names] == given_
+    assert [metadata_by_id[name] for name in names] == values
 
 
 async def test_numbers_in_metadata_keep_value_and_type(store: Store) -> None:
@@ -161,9 +161,9 @@ async def test_numbers_in_metadata_keep_value_and_type(store: Store) -> None:
     await store.timeline(ANN).add([new_message("m", metadata={"n": numbers})])
     await add_memory(store, "k", metadata={"n": numbers})
 
-    for kept in (await store.timeline(ANN).get("m"), await store.memories(ANN).get("k")):
-        assert kept.metadata == {"n": numbers}
-        assert [type(number) for number in kept.metadata["n"]] == [type(n) for n in numbers]
+    for record in (await store.timeline(ANN).get("m"), await store.memories(ANN).get("k")):
+        assert record.metadata == {"n": numbers}
+        assert [type(number) for number in record.metadata["n"]] == [type(n) for n in numbers]
 
 
 async def test_number_too_long_for_json_is_refused(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Whatever stops a verb, and wherever: the database is as before or as after, never between."""
+"""Interrupted operations leave the database as before or as after, never in between."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -31,7 +31,7 @@ from .samples import (
     ids,
     new_message,
     new_trace,
-    numbered,
+    numbered_messages,
     pending,
     read_tables,
 )
@@ -40,8 +40,8 @@ TEA = Scope("ann", session_id="tea")
 VOLATILE = {"epoch", "provenance", "created_at", "updated_at"}
 
 
-class Fault(Exception):
-    """Something that no driver would raise."""
+class InjectedFault(Exception):
+    """An error that no driver raises."""
 
 
 Verb = Callable[[Store], Awaitable[object]]
@@ -69,9 +69,9 @@ VERBS: dict[str, Verb] = {
 
 
 async def fill(store: Store) -> None:
-    """Two users with rows in every table."""
+    """Store two users with rows in every table."""
     for user in ("ann", "ben"):
-        await store.timeline(Scope(user, session_id="tea")).add(numbered("m", 3))
+        await store.timeline(Scope(user, session_id="tea")).add(numbered_messages("m", 3))
         await add_memory(store, "k", scope=Scope(user, session_id="tea"))
         rows = [RowKey(user, "message", "m0"), RowKey(user, "memory", "k")]
         await store.vectors("embedder-1").write(pending(*rows), np.zeros((2, 3), np.float32))
@@ -80,7 +80,7 @@ async def fill(store: Store) -> None:
 
 
 async def state(store: Store) -> Rows:
-    """All rows, without what chance and the clock put into them."""
+    """Return all rows without random values and times."""
     rows = await read_tables(store.database)
     del rows["memrecall_meta"]
     return {
@@ -94,7 +94,7 @@ async def state(store: Store) -> Rows:
 
 @contextmanager
 def at_statement(database: Database, number: int, action: Callable[[], object]) -> Iterator[None]:
-    """Do something just before the database gets its n-th statement from now on."""
+    """Run an action before the n-th statement of the block."""
     engine = database.write_engine
     statements = count(1)
 
@@ -111,7 +111,7 @@ def at_statement(database: Database, number: int, action: Callable[[], object]) 
 
 @contextmanager
 def at_commit(database: Database, action: Callable[[Any], object]) -> Iterator[None]:
-    """Do something just before each commit."""
+    """Run an action before each commit."""
     event.listen(database.write_engine, "commit", action)
     try:
         yield
@@ -120,20 +120,20 @@ def at_commit(database: Database, action: Callable[[Any], object]) -> Iterator[N
 
 
 def fail(*_: object) -> None:
-    raise Fault
+    raise InjectedFault
 
 
-def connections_out(store: Store) -> int:
+def checked_out_connections(store: Store) -> int:
     pool: Any = store.database.write_engine.pool
     return int(pool.checkedout())
 
 
 async def state_after(verb: Verb, location: str) -> Rows:
-    """What the verb makes of a twin database when nothing goes wrong."""
-    async with await Store.open(location) as twin:
-        await fill(twin)
-        await verb(twin)
-        return await state(twin)
+    """Return the state of another database after an uninterrupted operation."""
+    async with await Store.open(location) as store:
+        await fill(store)
+        await verb(store)
+        return await state(store)
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -145,7 +145,7 @@ async def test_failure_at_any_statement_changes_nothing(
     before, after = await state(store), await state_after(verb, databases.fresh())
     assert before != after
 
-    with at_commit(store.database, fail), pytest.raises(Fault):
+    with at_commit(store.database, fail), pytest.raises(InjectedFault):
         await verb(store)
     assert await state(store) == before
 
@@ -153,10 +153,10 @@ async def test_failure_at_any_statement_changes_nothing(
         with at_statement(store.database, number, fail):
             (outcome,) = await asyncio.gather(verb(store), return_exceptions=True)
         now = await state(store)
-        assert connections_out(store) == 0
-        if not isinstance(outcome, Fault):
+        assert checked_out_connections(store) == 0
+        if not isinstance(outcome, InjectedFault):
             break
-        # Cleaning up after an erasure may fail when the erasure itself has succeeded.
+        # The clean-up after a successful erasure may fail.
         assert now == before or (now == after and name.startswith("erase"))
         if now == after:
             break
@@ -169,12 +169,12 @@ async def test_failure_at_any_statement_of_a_migration_changes_nothing(empty_loc
     try:
         for number in count(
             1, 1 if database.dialect is SQLITE else 3
-        ):  # a third of them: each is slow
+        ):  # a third of them, because each is slow
             with at_statement(database, number, fail):
                 (outcome,) = await asyncio.gather(upgrade(database), return_exceptions=True)
             if outcome is None:
                 break
-            assert isinstance(outcome, Fault)
+            assert isinstance(outcome, InjectedFault)
             async with database.read() as connection:
                 assert await schema_version(connection) == 0
         assert number > 20
@@ -186,18 +186,20 @@ async def test_failure_at_any_statement_of_a_migration_changes_nothing(empty_loc
 
 @pytest.mark.concurrent
 async def test_cancellation_at_any_statement_of_a_write(store: Store) -> None:
-    """A write that has begun is finished, although nobody waits for its outcome any more."""
+    """A write that has started completes even if its caller is cancelled."""
     timeline, loop = store.timeline(TEA), asyncio.get_running_loop()
     for number in count(1):
         batch = [new_message(f"n{number}-{part}") for part in range(3)]
         writing = asyncio.ensure_future(timeline.add(batch))
-        cancel = partial(loop.call_soon_threadsafe, writing.cancel)  # SQLite's are in a thread
+        cancel = partial(
+            loop.call_soon_threadsafe, writing.cancel
+        )  # SQLite's statements run in a thread
         with at_statement(store.database, number, cancel):
             (outcome,) = await asyncio.gather(writing, return_exceptions=True)
 
         tables = await timeline.get_many([str(message.message_id) for message in batch])
         assert len(tables) == 3
-        assert connections_out(store) == 0
+        assert checked_out_connections(store) == 0
         if not isinstance(outcome, asyncio.CancelledError):
             break
     assert number > 4
@@ -206,9 +208,9 @@ async def test_cancellation_at_any_statement_of_a_write(store: Store) -> None:
 
 @pytest.mark.concurrent
 async def test_cancellation_at_any_moment(store: Store) -> None:
-    """Of writes all or nothing is kept; reads leave the connections usable."""
+    """Writes are stored completely or not at all; connections stay usable after reads."""
     timeline = store.timeline(TEA)
-    await timeline.add(numbered("m", 5))
+    await timeline.add(numbered_messages("m", 5))
     for patience in range(12):
         batch = [new_message(f"p{patience}-{part}") for part in range(3)]
         tasks = [
@@ -223,17 +225,17 @@ async def test_cancellation_at_any_moment(store: Store) -> None:
             task.cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
 
-        raised = [type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)]
-        assert set(raised) <= {asyncio.CancelledError}
+        error_types = [type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)]
+        assert set(error_types) <= {asyncio.CancelledError}
         tables = await timeline.get_many([str(message.message_id) for message in batch])
         assert len(tables) in (0, 3)
         # A cancelled read's thread may still be reading.
-        await wait_until(lambda: connections_out(store) == 0)
+        await wait_until(lambda: checked_out_connections(store) == 0)
 
 
 @pytest.mark.concurrent
 async def test_cancelled_caller_waits_for_the_outcome(location: str) -> None:
-    """Not even when cancelled twice, as a server does that shuts down."""
+    """This holds for a second cancellation too, as in the shutdown of a server."""
     async with await Store.open(location, lock_timeout=60) as store:
         await store.timeline(ANN).add([new_message("m")])
         async with lock_of_another_writer(location):
@@ -241,7 +243,7 @@ async def test_cancelled_caller_waits_for_the_outcome(location: str) -> None:
             await wait_for_blocked(store, 1)
             for _ in range(3):
                 writing.cancel()
-                for _ in range(20):  # time enough for a task to end that is going to
+                for _ in range(20):  # enough time for a task that would end
                     await asyncio.sleep(0)
             told_too_early = writing.done()
 

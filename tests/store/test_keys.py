@@ -1,4 +1,4 @@
-"""Keys: the secret is told once, only its hash is kept, and what is closed stays closed."""
+"""Keys: the secret is returned once, only its hash is stored, and revocation is final."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -19,19 +19,19 @@ async def test_verify_returns_the_key_with_its_grant(store: Store) -> None:
     grant = Grant(frozenset({"ann", "ben"}), "helper", read_only=True, permissions=SENSITIVE)
     created, text = await store.keys.create(grant, name="the phone")
 
-    found = await store.keys.verify(text)
+    key = await store.keys.verify(text)
 
-    assert found == created
-    assert found.users == frozenset({"ann", "ben"})
-    assert (found.agent_id, found.read_only, found.permissions) == ("helper", True, SENSITIVE)
-    assert found.name == "the phone"
+    assert key == created
+    assert key.users == frozenset({"ann", "ben"})
+    assert (key.agent_id, key.read_only, key.permissions) == ("helper", True, SENSITIVE)
+    assert key.name == "the phone"
 
 
 async def test_key_for_all_users_has_no_user_list(store: Store) -> None:
     _, text = await store.keys.create(Grant(None))
-    found = await store.keys.verify(text)
-    assert found is not None
-    assert found.users is None
+    key = await store.keys.verify(text)
+    assert key is not None
+    assert key.users is None
 
 
 async def test_secret_is_not_stored(store: Store) -> None:
@@ -45,10 +45,24 @@ async def test_secret_is_not_stored(store: Store) -> None:
 
 async def test_verify_refuses_invalid_texts(store: Store) -> None:
     key, text = await store.keys.create(FOR_ANN)
-    wrong = ["", "mr", "mr_", f"mr_{key.key_id}", f"mr_{key.key_id}_", text[:-1], f"{text}x"]
-    wrong += [f"xx{text[2:]}", f"mr_0000_{text.split('_', 2)[2]}", "mr_\0_x", f"{text} ", "mr_ü_x"]
-    for presented in wrong:
-        assert await store.keys.verify(presented) is None, presented
+    invalid_texts = [
+        "",
+        "mr",
+        "mr_",
+        f"mr_{key.key_id}",
+        f"mr_{key.key_id}_",
+        text[:-1],
+        f"{text}x",
+    ]
+    invalid_texts += [
+        f"xx{text[2:]}",
+        f"mr_0000_{text.split('_', 2)[2]}",
+        "mr_\0_x",
+        f"{text} ",
+        "mr_ü_x",
+    ]
+    for invalid in invalid_texts:
+        assert await store.keys.verify(invalid) is None, invalid
 
 
 async def test_revoked_key_is_refused_and_stays_listed(store: Store) -> None:
@@ -56,7 +70,7 @@ async def test_revoked_key_is_refused_and_stays_listed(store: Store) -> None:
     revoked = await store.keys.revoke(key.key_id)
 
     assert await store.keys.verify(text) is None
-    assert await store.keys.revoke(key.key_id) == revoked  # again changes nothing
+    assert await store.keys.revoke(key.key_id) == revoked  # a second revocation changes nothing
     assert (await store.keys.list()).items == (revoked,)
     assert await store.keys.exist()
     with pytest.raises(NotFound, match="there is no key 0123456789abcdef"):
@@ -75,9 +89,9 @@ async def test_error_does_not_repeat_the_secret(store: Store) -> None:
     key, text = await store.keys.create(FOR_ANN)
     secret = text.removeprefix(f"mr_{key.key_id}_")
     for reference in (secret, f"mr_{secret}", f"mr_0123456789abcdef_{secret}", "\0", ""):
-        with pytest.raises(NotFound) as caught:
+        with pytest.raises(NotFound) as error_info:
             await store.keys.revoke(reference)
-        assert secret[:8] not in str(caught.value)
+        assert secret[:8] not in str(error_info.value)
     assert await store.keys.verify(text) is not None
 
 
@@ -106,13 +120,13 @@ async def test_expired_key_is_refused(store: Store, monkeypatch: pytest.MonkeyPa
 async def test_list_returns_pages_of_keys(store: Store) -> None:
     assert not await store.keys.exist()
     created = [(await store.keys.create(Grant(frozenset({f"u{n}", "x"}))))[0] for n in range(5)]
-    listed: list[Key] = []
+    keys: list[Key] = []
     after: str | None = ""
     while after is not None:
         page = await store.keys.list(after, limit=2)
-        listed += page.items
+        keys += page.items
         after = page.next_after
-    assert listed == created  # in the order they were made
+    assert keys == created  # in the order of creation
     with pytest.raises(NotFound):
         await store.keys.list("0123456789abcdef")
     with pytest.raises(InvalidArgument, match="limit 0"):
@@ -135,9 +149,9 @@ def test_invalid_grant_is_refused(grant: dict[str, object], pattern: str) -> Non
 
 async def test_operator_key_may_have_no_users(store: Store) -> None:
     _, text = await store.keys.create(Grant(frozenset(), permissions=frozenset(Permission)))
-    found = await store.keys.verify(text)
-    assert found is not None
-    assert found.users == frozenset()
+    key = await store.keys.verify(text)
+    assert key is not None
+    assert key.users == frozenset()
 
 
 @pytest.mark.parametrize("name", ["x" * 256, "a\0b"])
@@ -165,20 +179,20 @@ class TestErasure:
         (remaining,) = (await store.keys.list()).items
         assert (remaining.users, remaining.name) == (frozenset(), "")
         assert remaining.revoked_at is not None
-        assert await store.keys.exist()  # the service does not fall open
+        assert await store.keys.exist()  # the service does not become keyless
 
     async def test_erasing_a_user_removes_them_from_shared_keys(self, store: Store) -> None:
         await store.timeline(ANN).add([new_message("m")])
-        _, both = await store.keys.create(Grant(frozenset({"ann", "ben"})), name="both")
-        _, everybody = await store.keys.create(Grant(None))
+        _, shared_key = await store.keys.create(Grant(frozenset({"ann", "ben"})), name="both")
+        _, general_key = await store.keys.create(Grant(None))
 
         await store.owners.erase_user("ann")
 
-        narrowed, untouched = await store.keys.verify(both), await store.keys.verify(everybody)
-        assert narrowed is not None
-        assert (narrowed.users, narrowed.name) == (frozenset({"ben"}), "both")
-        assert untouched is not None
-        assert untouched.users is None
+        shared, general = await store.keys.verify(shared_key), await store.keys.verify(general_key)
+        assert shared is not None
+        assert (shared.users, shared.name) == (frozenset({"ben"}), "both")
+        assert general is not None
+        assert general.users is None
 
     async def test_erase_user_accepts_a_user_known_from_a_key(self, store: Store) -> None:
         await store.keys.create(FOR_ANN)

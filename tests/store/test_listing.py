@@ -1,4 +1,4 @@
-"""What pages for people read: bounded parts of a graph, memories in whatever state."""
+"""Reads of the dashboard: bounded parts of a graph, and memories in any state."""
 
 import pytest
 

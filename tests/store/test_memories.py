@@ -1,4 +1,4 @@
-"""Memories: kept once, with where they came from, and hidden when they are sensitive."""
+"""Memories: stored once, with provenance, and hidden if sensitive."""
 
 import hashlib
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from memrecall.store import Store
 from memrecall.types import MEMORY_BYTES, Keyword, NewMemory, Origin
 
 from ..cases import check_each_async
-from .samples import ANN, BEN, MORNING, add_memory, at, new_message, read_tables, rows_of
+from .samples import ANN, BEN, MORNING, add_memory, at, new_message, read_tables, user_rows
 
 TRUSTED = Scope("ann", permissions=frozenset({Permission.SENSITIVE}))
 FULL = NewMemory(
@@ -69,14 +69,14 @@ async def test_defaults(store: Store) -> None:
 
 async def test_equal_memory_is_not_stored_twice(store: Store) -> None:
     await add_memory(store, "k", "likes tea")
-    before = rows_of(await read_tables(store.database), "ann")["memories"]
+    before = user_rows(await read_tables(store.database), "ann")["memories"]
 
-    again = NewMemory(memory_key="k", content="likes tea")
+    repeated = NewMemory(memory_key="k", content="likes tea")
     fresh = NewMemory(memory_key="n", content="likes rain")
-    result = await store.memories(ANN).add([again, fresh, fresh], origin=Origin.IMPORT)
+    result = await store.memories(ANN).add([repeated, fresh, fresh], origin=Origin.IMPORT)
 
     assert result.created == (False, True, False)
-    after = rows_of(await read_tables(store.database), "ann")["memories"]
+    after = user_rows(await read_tables(store.database), "ann")["memories"]
     assert [row for row in after if row["memory_key"] == "k"] == before
 
 
@@ -136,12 +136,12 @@ async def test_long_memory_is_truncated_between_characters(store: Store) -> None
     }
 
     async def keep(key: str) -> None:
-        content, stored = long[key]
+        content, stored_length = long[key]
         await add_memory(store, key, content)
         memory = await store.memories(ANN).get(key)
-        assert memory.content == content[:stored]
+        assert memory.content == content[:stored_length]
         assert len(memory.content.encode()) <= MEMORY_BYTES
-        assert memory.truncated is (stored < len(content))
+        assert memory.truncated is (stored_length < len(content))
         assert memory.provenance.sha256 == hashlib.sha256(content.encode()).hexdigest()
 
     await check_each_async(long, keep)
@@ -151,8 +151,8 @@ async def test_truncated_memory_is_compared_by_its_whole_content(store: Store) -
     long = "x" * MEMORY_BYTES
     await add_memory(store, "long", long + "one end")
 
-    again = NewMemory(memory_key="long", content=long + "one end")
-    result = await store.memories(ANN).add([again], origin=Origin.USER)
+    repeated = NewMemory(memory_key="long", content=long + "one end")
+    result = await store.memories(ANN).add([repeated], origin=Origin.USER)
 
     assert result.stored == 0
     with pytest.raises(Conflict, match="'long'"):
@@ -180,14 +180,14 @@ class TestSensitive:
 async def test_memory_is_invisible_to_other_users_and_agents(store: Store) -> None:
     await add_memory(store, "k", scope=Scope("ann", agent_id="a1"))
 
-    with pytest.raises(NotFound) as foreign:
+    with pytest.raises(NotFound) as other_error:
         await store.memories(BEN).get("k")
-    with pytest.raises(NotFound) as unknown:
+    with pytest.raises(NotFound) as unknown_error:
         await store.memories(BEN).get("u")
     with pytest.raises(NotFound):
         await store.memories(Scope("ann", agent_id="a2")).get("k")
 
-    assert str(foreign.value).replace("'k'", "'u'") == str(unknown.value)
+    assert str(other_error.value).replace("'k'", "'u'") == str(unknown_error.value)
     assert (await store.memories(ANN).get("k")).agent_id == "a1"
 
 

@@ -1,4 +1,4 @@
-"""Messages are written in batches: all or nothing, once, and never rewritten."""
+"""Writing of messages: atomic batches, deduplicated and never changed."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -19,9 +19,9 @@ from .samples import (
     at,
     ids,
     new_message,
-    numbered,
+    numbered_messages,
     read_tables,
-    rows_of,
+    user_rows,
 )
 
 
@@ -62,10 +62,10 @@ async def test_every_field_round_trips(store: Store) -> None:
 
 async def test_message_without_id_and_time_gets_both(store: Store) -> None:
     timeline = store.timeline(ANN)
-    untimed = NewMessage(content="now", role=Role.USER)
+    without_time = NewMessage(content="now", role=Role.USER)
 
     before = datetime.now(UTC)
-    result = await timeline.add([untimed, untimed])
+    result = await timeline.add([without_time, without_time])
 
     assert result.stored == 2
     assert len(set(result.ids)) == 2
@@ -102,13 +102,13 @@ async def test_write_updates_the_users_last_activity(store: Store) -> None:
 
 async def test_equal_message_is_not_stored_twice(store: Store) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add(numbered("a", 3))
-    before = rows_of(await read_tables(store.database), "ann")
+    await timeline.add(numbered_messages("a", 3))
+    before = user_rows(await read_tables(store.database), "ann")
 
-    result = await timeline.add([*numbered("a", 3), new_message("new", ts=at(9))])
+    result = await timeline.add([*numbered_messages("a", 3), new_message("new", ts=at(9))])
 
     assert result.created == (False, False, False, True)
-    after = rows_of(await read_tables(store.database), "ann")
+    after = user_rows(await read_tables(store.database), "ann")
     assert [row for row in after["messages"] if row["message_id"] != "new"] == before["messages"]
     assert (await timeline.get("new")).sequence_no == 4
 
@@ -181,7 +181,7 @@ async def test_id_must_not_repeat_in_a_batch_with_other_content(store: Store) ->
 
 async def test_conflict_rolls_back_the_batch(store: Store) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add(numbered("a", 2))
+    await timeline.add(numbered_messages("a", 2))
     before = await read_tables(store.database)
 
     with pytest.raises(Conflict, match="'a1'"):
@@ -290,7 +290,7 @@ async def test_times_round_trip_in_utc_to_the_microsecond(store: Store) -> None:
         [new_message(f"m{n}", ts=fields_set) for n, (fields_set, _) in enumerate(EXTREMES)]
     )
 
-    for number, (_, stored) in enumerate(EXTREMES):
+    for number, (_, expected) in enumerate(EXTREMES):
         message = await timeline.get(f"m{number}")
-        assert message.ts == stored
+        assert message.ts == expected
         assert message.ts.utcoffset() == timedelta(0)

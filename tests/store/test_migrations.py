@@ -1,4 +1,4 @@
-"""A database of any earlier memrecall opens, and keeps what it held.
+"""Databases of earlier versions open and keep their data.
 
 `history/` has a sample of each schema version, frozen once released: plain INSERTs, with at least
 the rows that the tests below ask for. `BYTES'00ff'` stands for a literal of bytes.
@@ -33,14 +33,16 @@ HISTORY = Path(__file__).with_name("history")
 
 
 def sample(version: int, *, sqlite: bool) -> list[str]:
-    """The frozen rows of a database of that version, as statements for one engine."""
+    """Return the frozen rows of a schema version as statements for one engine."""
     script = (HISTORY / f"{version:04}.sql").read_text("utf-8")
-    script = script.replace("BYTES'", "X'" if sqlite else r"'\x")  # the one thing SQL differs in
+    script = script.replace(
+        "BYTES'", "X'" if sqlite else r"'\x"
+    )  # the only difference between the dialects
     return [statement for statement in script.split(";\n") if statement.strip()]
 
 
 async def make_old(location: str, version: int) -> None:
-    """A database as memrecall of that schema version left it."""
+    """Create a database as memrecall of that schema version left it."""
     database = Database(location)
 
     async def fill(connection: Any) -> None:
@@ -107,16 +109,16 @@ async def memories_are_read_unchanged(store: Store) -> None:
 async def owners_and_vectors_are_read_unchanged(store: Store) -> None:
     (agent,) = (await store.owners.list_agents()).items
     ann, ben = (await store.owners.list_users()).items
-    closed, opened = (await store.owners.list_sessions("ann")).items
-    mark = await store.feed("ann").version()
-    assert mark is not None
-    changes = [c async for c in store.feed("ann").changes(0, mark.version, "embedder-1")]
+    ended, active = (await store.owners.list_sessions("ann")).items
+    feed_version = await store.feed("ann").version()
+    assert feed_version is not None
+    changes = [c async for c in store.feed("ann").changes(0, feed_version.version, "embedder-1")]
 
     assert (agent["agent_name"], agent["config"]) == ("The helper", {"model": "m"})
     assert (ann["user_name"], ann["profile"]) == ("Ann 安", {"city": "北京"})
     assert (ann["status"], ben["status"]) == (1, 0)
-    assert (closed["status"], opened["context"]) == (0, {"topic": "tea"})
-    assert (mark.version, mark.epoch, mark.time_zone) == (
+    assert (ended["status"], active["context"]) == (0, {"topic": "tea"})
+    assert (feed_version.version, feed_version.epoch, feed_version.time_zone) == (
         6,
         "0123456789abcdef",
         "Asia/Shanghai",
@@ -132,9 +134,9 @@ async def messages_are_numbered_on(store: Store) -> None:
     message = await timeline.get("m4")
     assert message.sequence_no == 3
     assert message.create_time > datetime(2026, 1, 26, 10, 47, 0, 1, tzinfo=UTC)
-    mark = await store.feed("ann").version()
-    assert mark is not None
-    assert mark.version == 7
+    feed_version = await store.feed("ann").version()
+    assert feed_version is not None
+    assert feed_version.version == 7
     with pytest.raises(Disabled):
         await store.timeline(Scope("ann", session_id="closed")).add([new_message("m5")])
     with pytest.raises(Disabled):
@@ -210,8 +212,8 @@ async def test_schema_4_graph_summaries_and_history_are_read_unchanged(
         home = await store.memories(ANN).get("home")
         assert (home.subject, home.field, home.pinned) == ("user", "home", True)
         assert (home.superseded_by, home.superseded_reason) == ("rome", "she moved")
-        added, updated = await store.memories(ANN).history("home")
-        assert (added.new_text, updated.event, updated.other_key) == ("Paris", "UPDATE", "rome")
+        addition, update = await store.memories(ANN).history("home")
+        assert (addition.new_text, update.event, update.other_key) == ("Paris", "UPDATE", "rome")
         await store.changes(ANN).undo("home", actor="ann")
         assert (await store.memories(ANN).get("home")).valid_to is None
         assert await store.memories(ANN).get_many(["rome"]) == []
@@ -222,9 +224,9 @@ async def test_schema_4_graph_summaries_and_history_are_read_unchanged(
         assert (relation.relationship, relation.destination) == ("lives_in", "罗马")
         (summary,) = await store.session_state(scope).summaries()
         assert (summary.level, summary.text) == (0, "茶 and coffee")
-        saved = await store.session_state(scope).latest()
-        assert saved is not None
-        assert saved.state == {"items": [], "scratch": {"步": 1}}
+        checkpoint = await store.session_state(scope).latest()
+        assert checkpoint is not None
+        assert checkpoint.state == {"items": [], "scratch": {"步": 1}}
         assert (await store.knowledge(scope).get("dose")).content == "三次一天"
 
 
@@ -232,9 +234,9 @@ async def test_knowledge_before_schema_5_is_indexed(empty_location: str) -> None
     await make_old(empty_location, 4)
 
     async with await Store.open(empty_location) as store:
-        mark = await store.knowledge_feed("helper").version()
-        assert mark is not None
-        assert (mark.version, mark.status, mark.time_zone) == (1, 1, "UTC")
+        feed_version = await store.knowledge_feed("helper").version()
+        assert feed_version is not None
+        assert (feed_version.version, feed_version.status, feed_version.time_zone) == (1, 1, "UTC")
         (run,) = [c async for c in store.knowledge_feed("helper").changes(0, 1, "embedder-1")]
         (row,) = run.knowledge
         assert (row.key, row.change_no) == ("dose", 1)
@@ -246,9 +248,9 @@ async def test_schema_5_knowledge_is_read_unchanged(empty_location: str) -> None
     await make_old(empty_location, 5)
 
     async with await Store.open(empty_location) as store:
-        mark = await store.knowledge_feed("helper").version()
-        assert mark is not None
-        assert (mark.version, mark.epoch) == (4, "fedcba9876543210")
+        feed_version = await store.knowledge_feed("helper").version()
+        assert feed_version is not None
+        assert (feed_version.version, feed_version.epoch) == (4, "fedcba9876543210")
         (run,) = [c async for c in store.knowledge_feed("helper").changes(0, 4, "embedder-1")]
         assert np.frombuffer(run.vectors[0].vector, VECTOR_DTYPE).tolist() == [1.0, 2.0]
         graph = store.knowledge(Scope("ann", "helper"))
@@ -268,7 +270,7 @@ async def keys_are_taken(store: Store) -> None:
     assert await store.keys.verify(text) == key
 
 
-CHECKS = [  # those that only read come first
+CHECKS = [  # read-only checks come first
     messages_are_read_unchanged,
     memories_are_read_unchanged,
     owners_and_vectors_are_read_unchanged,
@@ -291,7 +293,7 @@ async def test_old_database_is_read_unchanged_and_writable(
 
 
 async def rewrite_meta(location: str, name: str, value: str) -> Rows:
-    """Claim something in the database's own description; all its rows afterwards."""
+    """Change a value of the metadata table and return all rows."""
     database = Database(location)
     stated = update(meta).where(meta.c.name == name).values(value=value)
     try:
@@ -333,12 +335,12 @@ async def test_concurrent_opens_of_an_empty_database(empty_location: str) -> Non
     stores = await asyncio.gather(*(Store.open(empty_location) for _ in range(8)))
 
     versions = [await store.schema_version() for store in stores]
-    births = {store.facts.database_id for store in stores}
+    database_ids = {store.facts.database_id for store in stores}
     for store in stores:
         await store.close()
 
     assert versions == [LATEST] * 8
-    assert len(births) == 1
+    assert len(database_ids) == 1
 
 
 @pytest.mark.concurrent

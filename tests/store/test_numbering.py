@@ -20,7 +20,7 @@ SESSION = Scope("ann", session_id="tea")
 
 
 def assert_numbered(messages: Sequence[Message]) -> None:
-    """Numbers without gaps or repeats, and create times in the same order without repeats."""
+    """Check numbers without gaps, and unique create times in the same order."""
     ordered = sorted(messages, key=lambda message: message.sequence_no)
     assert [m.sequence_no for m in ordered] == list(range(1, len(ordered) + 1))
     times = [m.create_time for m in ordered]
@@ -104,7 +104,7 @@ async def test_concurrent_first_messages_of_a_user(store: Store) -> None:
 
 
 class Clock:
-    """Stands where `datetime` stood, and says what it is told."""
+    """A replacement for `datetime` with a settable time."""
 
     def __init__(self, moment: datetime) -> None:
         self.moment = moment
@@ -126,9 +126,9 @@ async def test_messages_of_one_microsecond_are_both_stored(store: Store, clock: 
     await timeline.add([new_message("m2"), new_message("m3")])
     await store.timeline(ANN.with_session("other")).add([new_message("m4")])
 
-    stored = {m.message_id: m.create_time for m in await read_pages(timeline)}
+    create_times = {m.message_id: m.create_time for m in await read_pages(timeline)}
 
-    assert stored == {
+    assert create_times == {
         "m1": MORNING,
         "m2": MORNING + timedelta(microseconds=1),
         "m3": MORNING + timedelta(microseconds=2),

@@ -1,4 +1,4 @@
-"""What cannot be opened says so in one line: typed, naming the place, never the password."""
+"""Errors of opening a database: typed, one line, with the location, no password."""
 
 import asyncio
 import sqlite3
@@ -20,12 +20,12 @@ PASSWORD = "hunter2"
 
 
 async def refusal(location: str, *, create: bool = True) -> MemrecallError:
-    """The error that opening raises."""
-    with pytest.raises(MemrecallError) as refused:
+    """Return the error that opening raises."""
+    with pytest.raises(MemrecallError) as error_info:
         await Store.open(location, create=create)
-    assert "\n" not in str(refused.value)
-    assert PASSWORD not in f"{refused.value!r} {refused.value} {refused.value.details}"
-    return refused.value
+    assert "\n" not in str(error_info.value)
+    assert PASSWORD not in f"{error_info.value!r} {error_info.value} {error_info.value.details}"
+    return error_info.value
 
 
 def files_in(folder: Path) -> list[Path]:
@@ -116,11 +116,11 @@ class TestFiles:
             store.database.autocommit() as connection,
         ):
             for name, value in expected.items():
-                found = (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
-                assert (name, found) == (name, value)
+                setting = (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
+                assert (name, setting) == (name, value)
 
     async def test_write_begins_with_an_exclusive_lock(self, tmp_path: Path) -> None:
-        """A transaction that reads first and writes later would fail whatever the timeout."""
+        """A transaction that reads before it writes would fail regardless of the timeout."""
         file = tmp_path / "memrecall.db"
         async with await Store.open(str(file)) as store:
 
@@ -132,7 +132,7 @@ class TestFiles:
             await store.database.transact(work)
 
     async def test_transaction_may_await_only_its_database(self, tmp_path: Path) -> None:
-        """It has a thread, and no event loop: what would never come is refused, and undone."""
+        """It runs in a thread without an event loop, so other awaits are refused and undone."""
         async with await Store.open(str(tmp_path / "memrecall.db")) as store:
 
             async def work(connection: Any) -> None:
@@ -142,8 +142,8 @@ class TestFiles:
             with pytest.raises(RuntimeError, match="awaited something other"):
                 await store.database.transact(work)
             with closing(sqlite3.connect(tmp_path / "memrecall.db")) as other:
-                found = other.execute("SELECT name FROM sqlite_master WHERE name = 'half'")
-                assert found.fetchall() == []
+                tables = other.execute("SELECT name FROM sqlite_master WHERE name = 'half'")
+                assert tables.fetchall() == []
 
 
 MEANINGLESS = [
@@ -222,8 +222,8 @@ class TestServer:
             store.database.autocommit() as connection,
         ):
             for name, value in expected.items():
-                found = (await connection.exec_driver_sql(f"SHOW {name}")).scalar()
-                assert (name, found) == (name, value)
+                setting = (await connection.exec_driver_sql(f"SHOW {name}")).scalar()
+                assert (name, setting) == (name, value)
 
     async def test_location_hides_the_password(self, postgresql_server: PostgresqlServer) -> None:
         location = postgresql_server.location("migrated").replace("postgres:@", "postgres:hunter2@")

@@ -1,4 +1,4 @@
-"""Agents, users and sessions: listed, disabled, ended."""
+"""Agents, users and sessions: lists, status changes and erasure."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -17,17 +17,19 @@ from .samples import ANN, BEN, ids, new_message, new_trace
 NAMES = ["B", "a", "é", "甲", "😀"]
 
 
-async def collect(key: str, read: Callable[..., Awaitable[OwnerList]], limit: int) -> list[str]:
-    """All keys of a list, page by page."""
-    found: list[str] = []
+async def collect(
+    key: str, list_page: Callable[..., Awaitable[OwnerList]], limit: int
+) -> list[str]:
+    """Return all keys of a list, read page by page."""
+    keys: list[str] = []
     after: str | None = ""
     while after is not None:
-        page = await read(after=after, limit=limit)
+        page = await list_page(after=after, limit=limit)
         assert len(page.items) <= limit
-        found.extend(item[key] for item in page.items)
-        assert len(set(found)) == len(found), "a page repeats"
+        keys.extend(item[key] for item in page.items)
+        assert len(set(keys)) == len(keys), "a page repeats"
         after = page.next_after
-    return found
+    return keys
 
 
 class TestLists:
@@ -74,9 +76,9 @@ class TestLists:
 
     async def test_limit_out_of_range_is_refused(self, store: Store) -> None:
         async def refuse(limit: int) -> None:
-            for read in (store.owners.list_agents, store.owners.list_users):
+            for list_owners in (store.owners.list_agents, store.owners.list_users):
                 with pytest.raises(InvalidArgument, match=str(limit)):
-                    await read(limit=limit)
+                    await list_owners(limit=limit)
 
         await check_each_async([0, -1, 10_001], refuse)
 
@@ -90,8 +92,8 @@ class TestStatus:
         before = datetime.now(UTC)
         await store.owners.set_user_enabled("ann", False)
 
-        changed, same = (await store.owners.list_users()).items
-        assert same == ben
+        changed, other_user = (await store.owners.list_users()).items
+        assert other_user == ben
         assert changed == {**ann, "status": 0, "update_time": changed["update_time"]}
         assert before <= changed["update_time"] <= datetime.now(UTC)
 
@@ -218,9 +220,9 @@ async def test_find_users_matches_a_prefix(store: Store) -> None:
 
 async def test_get_session(store: Store) -> None:
     await store.timeline(Scope("ann", "helper", "s1")).add([new_message("m")])
-    found = await store.owners.get_session("ann", "s1")
-    assert (found["session_id"], found["last_sequence_no"]) == ("s1", 1)
-    assert await store.owners.get_session("ann", "s1", agent_id="helper") == found
+    record = await store.owners.get_session("ann", "s1")
+    assert (record["session_id"], record["last_sequence_no"]) == ("s1", 1)
+    assert await store.owners.get_session("ann", "s1", agent_id="helper") == record
     for user, session, agent in (("ann", "s2", None), ("ben", "s1", None), ("ann", "s1", "other")):
         with pytest.raises(NotFound):
             await store.owners.get_session(user, session, agent_id=agent)
@@ -229,5 +231,5 @@ async def test_get_session(store: Store) -> None:
 async def test_list_sessions_of_one_agent(store: Store) -> None:
     await store.timeline(Scope("ann", "helper", "s1")).add([new_message("m")])
     await store.timeline(Scope("ann", "other", "s2")).add([new_message("n")])
-    listed = await store.owners.list_sessions("ann", agent_id="other")
-    assert [item["session_id"] for item in listed.items] == ["s2"]
+    page = await store.owners.list_sessions("ann", agent_id="other")
+    assert [item["session_id"] for item in page.items] == ["s2"]

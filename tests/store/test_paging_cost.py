@@ -1,4 +1,4 @@
-"""Reading page by page costs the same at the end as at the start, and a tie costs nothing more."""
+"""The cost of a page does not depend on its position or on equal times."""
 
 import re
 import sqlite3
@@ -22,27 +22,27 @@ from .samples import ANN
 START = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-def spread(number: int) -> datetime:
+def one_minute_apart(number: int) -> datetime:
     return START + timedelta(minutes=number)
 
 
-def level(number: int) -> datetime:
+def same_time(number: int) -> datetime:
     del number
     return START
 
 
-async def fill(store: Store, count: int, when: Callable[[int], datetime]) -> None:
+async def fill(store: Store, count: int, time_of: Callable[[int], datetime]) -> None:
     for first in range(0, count, 5_000):
         numbers = range(first, min(first + 5_000, count))
         batch = [
-            NewMessage(message_id=f"{n:07}", content="x", role=Role.USER, ts=when(n))
+            NewMessage(message_id=f"{n:07}", content="x", role=Role.USER, ts=time_of(n))
             for n in numbers
         ]
         await store.timeline(ANN).add(batch)
 
 
 def literal(statement: Executable, dialect: Dialect) -> str:
-    """A statement with its values written out."""
+    """Return a statement with literal values."""
     compiled = statement.compile(  # type: ignore[attr-defined]
         dialect=dialect, compile_kwargs={"literal_binds": True}
     )
@@ -50,7 +50,7 @@ def literal(statement: Executable, dialect: Dialect) -> str:
 
 
 async def explain(database: Database, statement: Executable) -> str:
-    """How the engine would answer a statement."""
+    """Return the engine's plan for a statement."""
     async with database.autocommit() as connection:
         text = literal(statement, connection.dialect)
         if database.dialect is not SQLITE:
@@ -61,14 +61,14 @@ async def explain(database: Database, statement: Executable) -> str:
 
 
 async def count_work(database: Database, statement: Executable) -> int:
-    """How much an engine does for a statement: SQLite's steps, PostgreSQL's blocks."""
+    """Return the work for a statement: SQLite's steps or PostgreSQL's blocks."""
     async with database.autocommit() as connection:
         text = literal(statement, connection.dialect)
         if database.dialect is not SQLITE:
-            told = await connection.exec_driver_sql(
+            result = await connection.exec_driver_sql(
                 f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}"
             )
-            plan = told.scalar_one()[0]["Plan"]
+            plan = result.scalar_one()[0]["Plan"]
             return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
     assert database.file is not None
     steps = 0
@@ -84,11 +84,11 @@ async def count_work(database: Database, statement: Executable) -> int:
     return steps
 
 
-@pytest.mark.parametrize("when", [spread, level])
+@pytest.mark.parametrize("time_of", [one_minute_apart, same_time])
 async def test_pages_and_neighbors_use_the_index(
-    store: Store, when: Callable[[int], datetime], monkeypatch: pytest.MonkeyPatch
+    store: Store, time_of: Callable[[int], datetime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await fill(store, 3_000, when)
+    await fill(store, 3_000, time_of)
     statements: list[Any] = []
     fetch = Database.fetch
 
@@ -109,12 +109,12 @@ async def test_pages_and_neighbors_use_the_index(
 
     assert (len(pages), len(around)) == (3_000 // 50, 2)
     for statement in (*pages[:2], *around):
-        told = await explain(store.database, statement)
-        assert "ix_messages_ts" in told, told
-        assert not re.search(r"SCAN messages|Seq Scan on messages", told), told
-    # The last page costs what the second does, and not what all before it did.
-    early, late = [await count_work(store.database, pages[at]) for at in (1, -2)]
-    assert 0 < late < 1.5 * early, (early, late)
+        plan = await explain(store.database, statement)
+        assert "ix_messages_ts" in plan, plan
+        assert not re.search(r"SCAN messages|Seq Scan on messages", plan), plan
+    # The last page costs as much as the second, not as much as all before it.
+    early_cost, late_cost = [await count_work(store.database, pages[at]) for at in (1, -2)]
+    assert 0 < late_cost < 1.5 * early_cost, (early_cost, late_cost)
 
 
 async def test_session_page_uses_the_session_index(
@@ -123,7 +123,9 @@ async def test_session_page_uses_the_session_index(
     store = sqlite_store
     for session, count in (("old", 20), ("new", 2_000)):
         batch = [
-            NewMessage(message_id=f"{session}{n:05}", content="x", role=Role.USER, ts=spread(n))
+            NewMessage(
+                message_id=f"{session}{n:05}", content="x", role=Role.USER, ts=one_minute_apart(n)
+            )
             for n in range(count)
         ]
         await store.timeline(Scope("ann", session_id=session)).add(batch)
@@ -137,8 +139,10 @@ async def test_session_page_uses_the_session_index(
     monkeypatch.setattr(Database, "fetch", explained)
     condition = MessageFilter(session_id="old")
     page = await store.timeline(Scope("ann")).page(condition, page_size=15)
-    rest = await store.timeline(Scope("ann")).page(condition, page_size=15, cursor=page.next_cursor)
-    assert [m.message_id for m in (*page.items, *rest.items)] == [
+    second_page = await store.timeline(Scope("ann")).page(
+        condition, page_size=15, cursor=page.next_cursor
+    )
+    assert [m.message_id for m in (*page.items, *second_page.items)] == [
         f"old{n:05}" for n in reversed(range(20))
     ]
     assert all("ix_messages_session_ts (user_id=? AND session_id=?" in plan for plan in plans)
@@ -146,5 +150,5 @@ async def test_session_page_uses_the_session_index(
 
 @pytest.fixture
 async def sqlite_store(tmp_path: Path) -> AsyncIterator[Store]:
-    async with await Store.open(str(tmp_path / "a.db")) as opened:
-        yield opened
+    async with await Store.open(str(tmp_path / "a.db")) as store:
+        yield store

@@ -1,4 +1,4 @@
-"""No statement of a write, or of a look back, reads more than its own users' rows."""
+"""Statements of writes and of history reads access only the rows of their users."""
 
 import re
 from datetime import UTC, datetime
@@ -24,9 +24,11 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
         engine = store.database.write_engine
 
         @event.listens_for(engine, "before_cursor_execute")
-        def note(_c: Any, _u: Any, statement: str, parameters: Any, _x: Any, many: bool) -> None:
+        def record(
+            _c: Any, _u: Any, statement: str, parameters: Any, _x: Any, executemany: bool
+        ) -> None:
             if statement.lstrip().upper().startswith(("SELECT", "UPDATE", "DELETE")):
-                statements.append((statement, parameters[0] if many else parameters))
+                statements.append((statement, parameters[0] if executemany else parameters))
 
         entries = [
             ScopedMessage(
@@ -42,7 +44,7 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
         await store.traces(Scope("u1", session_id="s1")).add(new_trace(), keep_days=1)
         await store.owners.purge_traces(datetime.now(UTC))
         await store.timeline(Scope("u1")).find_labelled("bot", session_id="s1", depth=10)
-        event.remove(engine, "before_cursor_execute", note)
+        event.remove(engine, "before_cursor_execute", record)
         assert len(statements) > 10
         async with store.database.autocommit() as connection:
             for statement, parameters in statements:
@@ -51,7 +53,7 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
                 )
                 details = " / ".join(row[-1] for row in plan)
                 assert not re.search(rf"SCAN ({TABLES})\b", details), (statement, details)
-                if "CAST" in statement:  # what looks into the metadata walks back by the index
+                if "CAST" in statement:  # searches of the metadata go backwards along the index
                     assert "ix_messages_session_ts" in details
 
 

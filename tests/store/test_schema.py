@@ -88,7 +88,7 @@ KEYS = {
     "sessions": ["user_id", "session_id"],
     "messages": ["user_id", "message_id"],
 }
-# What the specification wants an index for; a longer index that begins with it serves as well.
+# Indexes that the specification requires; a longer index with the same prefix also serves.
 SERVED = {
     "agents": ["status", "create_time"],
     "users": ["agent_id", "agent_id status", "last_active_time"],
@@ -123,12 +123,12 @@ ID_COLUMNS = {"agent_id", "user_id", "session_id", "message_id", "parent_message
 }
 
 
-def kind_of(column: Any) -> str:
+def column_kind(column: Any) -> str:
     kind = column["type"]
     names = {SmallInteger: "small", BigInteger: "big", DateTime: "time", JSON: "json", Text: "text"}
     plain = [name for base, name in names.items() if isinstance(kind, base)]
-    named = plain[0] if plain else f"string({kind.length})"
-    return named if column["nullable"] else f"{named} not null"
+    kind_name = plain[0] if plain else f"string({kind.length})"
+    return kind_name if column["nullable"] else f"{kind_name} not null"
 
 
 def access_paths(inspector: Inspector, table: str) -> list[str]:
@@ -138,8 +138,8 @@ def access_paths(inspector: Inspector, table: str) -> list[str]:
     return [" ".join(path) for path in paths]
 
 
-async def look(database: Database, question: Any) -> Any:
-    """Ask the database itself about its schema."""
+async def inspect_database(database: Database, question: Any) -> Any:
+    """Return a reflected property of the database's schema."""
     async with database.read() as connection:
         return await connection.run_sync(lambda c: question(inspect(c)))
 
@@ -147,8 +147,10 @@ async def look(database: Database, question: Any) -> Any:
 class TestSpecifiedTables:
     async def test_columns(self, store: Store) -> None:
         async def compare(table: str) -> None:
-            columns = await look(store.database, lambda inspector: inspector.get_columns(table))
-            kinds = {column["name"]: kind_of(column) for column in columns}
+            columns = await inspect_database(
+                store.database, lambda inspector: inspector.get_columns(table)
+            )
+            kinds = {column["name"]: column_kind(column) for column in columns}
             assert {name: kinds[name] for name in COLUMNS[table]} == COLUMNS[table]
 
         await check_each_async(COLUMNS, compare)
@@ -163,7 +165,7 @@ class TestSpecifiedTables:
                 }
                 return key, access_paths(inspector, table), references
 
-            key, paths, references = await look(store.database, question)
+            key, paths, references = await inspect_database(store.database, question)
 
             assert key == KEYS[table]
             served = [f"{path} " for path in paths]
@@ -185,8 +187,8 @@ def message_row(message_id: str, **fields: Any) -> dict[str, Any]:
     now = datetime.now(UTC)
     owner = {"user_id": "u", "agent_id": "a", "session_id": "s"}
     content = {"role": "user", "content": "hi", "search_text": "hi", "ts": now}
-    counted = {"sequence_no": 1, "change_no": 1}
-    return {"message_id": message_id, **owner, **content, **counted, **fields}
+    numbers = {"sequence_no": 1, "change_no": 1}
+    return {"message_id": message_id, **owner, **content, **numbers, **fields}
 
 
 async def test_defaults(store: Store) -> None:
@@ -198,7 +200,7 @@ async def test_defaults(store: Store) -> None:
             for table in (agents, users, sessions, messages)
         ]
 
-    before = datetime.now(UTC) - timedelta(seconds=1)  # the database's clock may be a coarse one
+    before = datetime.now(UTC) - timedelta(seconds=1)  # the database's clock may be coarse
     agent, user, session, message = await store.database.transact(work)
     after = datetime.now(UTC) + timedelta(seconds=1)
 
@@ -251,12 +253,12 @@ async def test_ids_sort_by_bytes_in_any_server_locale(store: Store, engine: str)
     )
     async with store.database.read() as connection:
         rows = (await connection.execute(expected)).all()
-    otherwise = [row for row in rows if row[1] in ID_COLUMNS and row[2] != "C"]
-    assert otherwise == []
+    other_collations = [row for row in rows if row[1] in ID_COLUMNS and row[2] != "C"]
+    assert other_collations == []
 
 
 def describe_schema(connection: Connection) -> dict[str, Any]:
-    """All that reflection can tell, in an order that does not depend on history."""
+    """Return everything that reflection shows, in a deterministic order."""
     inspector = inspect(connection)
     return {
         table: {
@@ -287,8 +289,8 @@ async def test_migrations_create_the_declared_tables(databases: Any) -> None:
     try:
         await upgrade(migrated)
         await declared.transact(lambda c: c.run_sync(metadata.create_all))
-        async with migrated.read() as one, declared.read() as other:
-            assert await one.run_sync(describe_schema) == await other.run_sync(describe_schema)
+        async with migrated.read() as first, declared.read() as second:
+            assert await first.run_sync(describe_schema) == await second.run_sync(describe_schema)
     finally:
         await migrated.close()
         await declared.close()

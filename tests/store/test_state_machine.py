@@ -1,4 +1,4 @@
-"""Whatever two users do, in any order, the store and a plain dict tell the same story.
+"""The store agrees with a model of plain dicts for any operations of two users.
 
 And nobody is ever shown anything of the other: every text names its owner.
 """
@@ -32,8 +32,8 @@ COUNTS = st.integers(0, 3)
 
 
 @dataclass
-class Spoken:
-    """A message as the model knows it."""
+class ModelMessage:
+    """A message in the model."""
 
     content: str
     session: str
@@ -42,50 +42,50 @@ class Spoken:
 
 
 @dataclass
-class Person:
-    """A user as the model knows them."""
+class ModelUser:
+    """A user in the model."""
 
     enabled: bool = True
     version: int = 0
     ended: dict[str, bool] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=dict)
-    messages: dict[str, Spoken] = field(default_factory=dict)
+    messages: dict[str, ModelMessage] = field(default_factory=dict)
     memories: dict[str, tuple[str, str]] = field(default_factory=dict)
     traces: dict[str, str] = field(default_factory=dict)
 
-    def begin(self, session: str) -> None:
-        """The session is there now."""
+    def open_session(self, session: str) -> None:
+        """Add the session if it is new."""
         self.ended.setdefault(session, False)
         self.counters.setdefault(session, 0)
 
     def timeline(self) -> list[str]:
-        """The ids from the latest to the earliest."""
+        """Return the ids from the latest to the earliest."""
         return sorted(self.messages, key=lambda name: (-self.messages[name].minute, name.encode()))
 
     def reading_order(self) -> list[str]:
-        """The ids from the earliest to the latest."""
+        """Return the ids from the earliest to the latest."""
         return sorted(self.messages, key=lambda name: (self.messages[name].minute, name.encode()))
 
     def refusal(self) -> type[MemrecallError] | None:
-        """Why nothing may be written at all."""
+        """Return the error of every write, or None."""
         return None if self.enabled else Disabled
 
     def closed(self, session: str) -> type[MemrecallError] | None:
-        """Why nothing new may be written to a session."""
+        """Return the error of a new message in a session, or None."""
         return Disabled if self.ended.get(session, False) else None
 
 
-def content_of(user: str, word: str) -> str:
+def make_content(user: str, word: str) -> str:
     return f"{user} says {word}"
 
 
-def minute_of(name: str) -> int:
-    """When a message was said: some at the same time."""
+def minute_for(name: str) -> int:
+    """Return the minute of a message; some messages share one."""
     return sum(name.encode()) % 3
 
 
 def to_message(user: str, name: str, word: str) -> NewMessage:
-    return new_message(name, content_of(user, word), ts=at(minute_of(name)))
+    return new_message(name, make_content(user, word), ts=at(minute_for(name)))
 
 
 class Conversations(RuleBasedStateMachine):
@@ -95,7 +95,7 @@ class Conversations(RuleBasedStateMachine):
         super().__init__()
         self._runner = asyncio.Runner()
         self._location = location
-        self._people: dict[str, Person] = {}
+        self._people: dict[str, ModelUser] = {}
         self._store = self._run(Store.open(location))
 
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -104,7 +104,7 @@ class Conversations(RuleBasedStateMachine):
     def _attempt(
         self, work: Coroutine[Any, Any, object], expected: type[MemrecallError] | None
     ) -> bool:
-        """Do it, or be refused exactly as the model says; whether it was done."""
+        """Run an operation, check that it fails as expected, and return True on success."""
         if expected is None:
             self._run(work)
             return True
@@ -112,9 +112,9 @@ class Conversations(RuleBasedStateMachine):
             self._run(work)
         return False
 
-    def _person(self, user: str) -> Person:
-        """The model's copy, to be kept only if the write succeeds."""
-        return self._people.get(user) or Person()
+    def _person(self, user: str) -> ModelUser:
+        """Return the user of the model, stored only if the write succeeds."""
+        return self._people.get(user) or ModelUser()
 
     @rule(user=USERS, session=SESSIONS, batch=BATCHES)
     def write(self, user: str, session: str, batch: list[tuple[str, str]]) -> None:
@@ -125,25 +125,27 @@ class Conversations(RuleBasedStateMachine):
         if not self._attempt(timeline.add(messages), expected):
             return
         self._people[user] = person
-        person.begin(session)
+        person.open_session(session)
         for name, word in batch:
             if name not in person.messages:
                 person.version += 1
                 person.counters[session] += 1
                 number = person.counters[session]
-                spoken = Spoken(content_of(user, word), session, minute_of(name), number)
-                person.messages[name] = spoken
+                model_message = ModelMessage(
+                    make_content(user, word), session, minute_for(name), number
+                )
+                person.messages[name] = model_message
 
     def _clash(
-        self, person: Person, user: str, session: str, batch: list[tuple[str, str]]
+        self, person: ModelUser, user: str, session: str, batch: list[tuple[str, str]]
     ) -> type[MemrecallError] | None:
         if any(name in person.memories for name, _ in batch):
             return Conflict
-        stored = {name: spoken.content for name, spoken in person.messages.items()}
+        stored = {name: message.content for name, message in person.messages.items()}
         for name, word in batch:
             if name not in stored and (closed := person.closed(session)):
                 return closed
-            if stored.setdefault(name, content_of(user, word)) != content_of(user, word):
+            if stored.setdefault(name, make_content(user, word)) != make_content(user, word):
                 return Conflict
         return None
 
@@ -153,16 +155,16 @@ class Conversations(RuleBasedStateMachine):
         if person is None or not person.messages:
             return
         session = next(iter(person.ended))
-        again = [
-            new_message(name, spoken.content, ts=None) for name, spoken in person.messages.items()
+        repeated = [
+            new_message(name, message.content, ts=None) for name, message in person.messages.items()
         ]
         timeline = self._store.timeline(Scope(user, session_id=session))
-        self._attempt(timeline.add(again), person.refusal())
+        self._attempt(timeline.add(repeated), person.refusal())
 
     @rule(user=USERS, session=SESSIONS, name=NAMES, word=WORDS)
     def add_memory(self, user: str, session: str, name: str, word: str) -> None:
         person = self._person(user)
-        content = content_of(user, word)
+        content = make_content(user, word)
         expected = person.refusal()
         if name in person.messages or person.memories.get(name, (content, ""))[0] != content:
             expected = expected or Conflict
@@ -173,7 +175,7 @@ class Conversations(RuleBasedStateMachine):
         if not self._attempt(memories.add([memory], origin=Origin.USER), expected):
             return
         self._people[user] = person
-        person.begin(session)
+        person.open_session(session)
         if name not in person.memories:
             person.version += 1
             person.memories[name] = (content, session)
@@ -188,20 +190,20 @@ class Conversations(RuleBasedStateMachine):
 
     @rule(user=USERS, size=st.integers(1, 4))
     def read_pages(self, user: str, size: int) -> None:
-        walked = self._run(read_pages(self._store.timeline(Scope(user)), page_size=size))
+        messages = self._run(read_pages(self._store.timeline(Scope(user)), page_size=size))
 
-        assert [message.message_id for message in walked] == self._person(user).timeline()
+        assert [message.message_id for message in messages] == self._person(user).timeline()
 
     @rule(user=USERS, name=NAMES, before=COUNTS, after=COUNTS)
     def read_around(self, user: str, name: str, before: int, after: int) -> None:
         order = self._person(user).reading_order()
-        reading = self._store.timeline(Scope(user)).neighbors(name, before=before, after=after)
+        neighbors = self._store.timeline(Scope(user)).neighbors(name, before=before, after=after)
         if name not in order:
-            self._attempt(reading, NotFound)
+            self._attempt(neighbors, NotFound)
             return
-        place = order.index(name)
-        expected = order[max(0, place - before) : place + after + 1]
-        assert [message.message_id for message in self._run(reading).items] == expected
+        position = order.index(name)
+        expected = order[max(0, position - before) : position + after + 1]
+        assert [message.message_id for message in self._run(neighbors).items] == expected
 
     @rule(user=USERS, session=SESSIONS)
     def end_session(self, user: str, session: str) -> None:
@@ -213,14 +215,14 @@ class Conversations(RuleBasedStateMachine):
     @rule(user=USERS, session=SESSIONS)
     def erase_session(self, user: str, session: str) -> None:
         person = self._person(user)
-        stored = session in person.ended or session in person.traces.values()
-        erasing = self._store.owners.erase_session(user, session)
-        if not self._attempt(erasing, None if stored else NotFound):
+        exists = session in person.ended or session in person.traces.values()
+        erasure = self._store.owners.erase_session(user, session)
+        if not self._attempt(erasure, None if exists else NotFound):
             return
         person.ended.pop(session, None)
         person.counters.pop(session, None)
-        person.traces.clear()  # those of other sessions may quote this one
-        for name in [n for n, spoken in person.messages.items() if spoken.session == session]:
+        person.traces.clear()  # memories of other sessions may quote this one
+        for name in [n for n, message in person.messages.items() if message.session == session]:
             del person.messages[name]
         for name in [n for n, (_, label) in person.memories.items() if label == session]:
             del person.memories[name]
@@ -252,20 +254,20 @@ class Conversations(RuleBasedStateMachine):
         page = (await self._store.timeline(Scope(user)).page(page_size=200)).items
         changed = {m.message_id: (m.content, m.session_id, m.sequence_no) for m in page}
         assert changed == {
-            name: (spoken.content, spoken.session, spoken.sequence_no)
-            for name, spoken in person.messages.items()
+            name: (model_message.content, model_message.session, model_message.sequence_no)
+            for name, model_message in person.messages.items()
         }
-        mark = await self._store.feed(user).version()
-        assert (mark.version if mark else 0) == person.version
+        user_version = await self._store.feed(user).version()
+        assert (user_version.version if user_version else 0) == person.version
         keys: dict[str, list[str]] = {"messages": [], "memories": []}
         async for changes in self._store.feed(user).changes(0, person.version, None):
             keys["messages"] += [row.key for row in changes.messages]
             keys["memories"] += [row.key for row in changes.memories]
         assert sorted(keys["messages"]) == sorted(person.messages)
         assert sorted(keys["memories"]) == sorted(person.memories)
-        # What the other has remembered is not there, even by its name.
-        stored = {name for other in self._people.values() for name in other.memories}
-        records = await self._store.memories(Scope(user)).get_many(sorted(stored))
+        # The other user's memories cannot be read, even by their keys.
+        all_keys = {name for other in self._people.values() for name in other.memories}
+        records = await self._store.memories(Scope(user)).get_many(sorted(all_keys))
         assert {r.memory_key: (r.content, r.session_id) for r in records} == person.memories
         traces = (await self._store.traces(Scope(user)).page(200)).items
         assert {trace.trace_id: trace.session_id for trace in traces} == person.traces

@@ -1,4 +1,4 @@
-"""A thread is what leads up to a place in a session, along its branch."""
+"""Threads: the messages that lead to a place in a session, along its branch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,13 +26,13 @@ TEA = Scope("ann", session_id="tea")
 async def thread(
     store: Store, before: str | None = None, *, limit: int = 1000, scope: Scope = TEA
 ) -> list[str]:
-    """The ids of a thread of the session that is about tea."""
+    """Return the ids of a thread of the session `tea`."""
     messages = await store.timeline(scope).thread(before, session_id="tea", limit=limit)
     return [message.message_id for message in messages]
 
 
 def chain(*links: str) -> list[NewMessage]:
-    """Messages a minute apart, written like "child<parent" or "child"."""
+    """Return messages a minute apart, from texts like "child<parent" or "child"."""
     pairs = [link.partition("<") for link in links]
     return [
         new_message(name, ts=at(minute), parent_message_id=parent or None)
@@ -116,7 +116,7 @@ class TestBranches:
         assert await thread(store, "b") == ["a", "c"]
 
     async def test_parent_may_have_a_later_time(self, store: Store) -> None:
-        """Two clocks: the answer is stamped before its question."""
+        """With two clocks, an answer can have an earlier time than its question."""
         await store.timeline(TEA).add(chain("a", "answer<question", "question", "thanks<answer"))
 
         assert await thread(store) == ["a", "question", "answer", "thanks"]
@@ -152,32 +152,34 @@ class TestScope:
         assert await thread(store, scope=ANN) == ["a", "y<", "b", "c", "x", "d"]
 
 
-Spoken = tuple[int, int | None]  # when, and which message is the parent (some do not exist)
+MessageExample = tuple[int, int | None]  # when, and which message is the parent (some do not exist)
 CONVERSATIONS = st.lists(
     st.tuples(st.integers(0, 6), st.none() | st.integers(0, 12)), min_size=1, max_size=11
 )
 
 
-def expected_thread(conversation: list[Spoken], before: int | None, limit: int) -> list[int]:
-    """The same in the plainest words: all messages at hand, one step back at a time."""
+def expected_thread(
+    conversation: list[MessageExample], before: int | None, limit: int
+) -> list[int]:
+    """Compute a thread in the simplest way, one message back at a time."""
     order = sorted(range(len(conversation)), key=lambda number: (conversation[number][0], number))
-    stored = before is not None and before < len(conversation)
-    at_, passed, messages = before if stored else None, {before}, list[int]()
+    exists = before is not None and before < len(conversation)
+    current, passed, messages = before if exists else None, {before}, list[int]()
     while len(messages) < limit:
-        parent = None if at_ is None else conversation[at_][1]
+        parent = None if current is None else conversation[current][1]
         if parent is None or parent in passed or parent >= len(conversation):
-            earlier = order if at_ is None else order[: order.index(at_)]
-            rest = [number for number in earlier if number not in passed]
-            if not rest:
+            earlier = order if current is None else order[: order.index(current)]
+            candidates = [number for number in earlier if number not in passed]
+            if not candidates:
                 break
-            parent = rest[-1]
-        at_ = parent
-        passed.add(at_)
-        messages.append(at_)
+            parent = candidates[-1]
+        current = parent
+        passed.add(current)
+        messages.append(current)
     return messages[::-1]
 
 
-asked_for = given(
+thread_examples = given(
     CONVERSATIONS, st.none() | st.integers(0, 12), st.integers(1, 12), st.sampled_from([1, 2, 3, 9])
 )
 few = settings(
@@ -187,25 +189,25 @@ few = settings(
 )
 
 
-@asked_for
+@thread_examples
 @few
 async def test_thread_agrees_with_a_simple_walk(
-    store: Store, conversation: list[Spoken], before: int | None, limit: int, page: int
+    store: Store, conversation: list[MessageExample], before: int | None, limit: int, page: int
 ) -> None:
-    await compare_with_plainest_walk(store, conversation, before, limit, page)
+    await compare_with_simple_walk(store, conversation, before, limit, page)
 
 
 @pytest.mark.long
-@asked_for
+@thread_examples
 @settings(few, max_examples=1_000, derandomize=False)
 async def test_thread_agrees_with_a_simple_walk_on_many_examples(
-    store: Store, conversation: list[Spoken], before: int | None, limit: int, page: int
+    store: Store, conversation: list[MessageExample], before: int | None, limit: int, page: int
 ) -> None:
-    await compare_with_plainest_walk(store, conversation, before, limit, page)
+    await compare_with_simple_walk(store, conversation, before, limit, page)
 
 
-async def compare_with_plainest_walk(
-    store: Store, conversation: list[Spoken], before: int | None, limit: int, page: int
+async def compare_with_simple_walk(
+    store: Store, conversation: list[MessageExample], before: int | None, limit: int, page: int
 ) -> None:
     scope = Scope(new_id("user"), session_id="tea")
     batch = [
@@ -226,54 +228,56 @@ async def compare_with_plainest_walk(
 
 
 @contextmanager
-def statements_of(store: Store) -> Iterator[list[tuple[str, Any]]]:
-    """What the database is asked meanwhile."""
+def record_statements(store: Store) -> Iterator[list[tuple[str, Any]]]:
+    """Record the statements that run during the block."""
     database = store.database
     engine: Engine = database.write_engine
-    reads: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
 
-    def note(_c: Any, _u: Any, statement: str, given_: Any, _x: Any, _many: bool) -> None:
-        reads.append((statement, given_))
+    def record(_c: Any, _u: Any, statement: str, parameters: Any, _x: Any, _many: bool) -> None:
+        statements.append((statement, parameters))
 
-    event.listen(engine, "before_cursor_execute", note)
+    event.listen(engine, "before_cursor_execute", record)
     try:
-        yield reads
+        yield statements
     finally:
-        event.remove(engine, "before_cursor_execute", note)
+        event.remove(engine, "before_cursor_execute", record)
 
 
 async def test_cost_does_not_grow_with_the_session(store: Store) -> None:
-    async def read(case: tuple[int, bool]) -> None:
+    async def check(case: tuple[int, bool]) -> None:
         length, linked = case
         scope = Scope(f"user {length} {linked}", session_id="tea")
         links = [f"{n}<{n - 1}" if linked and n else f"{n}" for n in range(length)]
         await store.timeline(scope).add(chain(*links))
 
-        with statements_of(store) as reads:
+        with record_statements(store) as statements:
             messages = await thread(store, f"{length - 1}", limit=500, scope=scope)
 
         assert messages == [f"{n}" for n in range(length - 501, length - 1)]
-        places = [said_ for said_, _ in reads if "messages.content" not in said_]
-        # The message itself, pages of two hundred, and the words of all.
-        assert len(places) == 1 + 3
-        assert len(reads) == len(places) + 1
+        key_statements = [sql for sql, _ in statements if "messages.content" not in sql]
+        # One statement for the message, three pages of keys, and one for all contents.
+        assert len(key_statements) == 1 + 3
+        assert len(statements) == len(key_statements) + 1
 
-    await check_each_async(product([600, 1800], [False, True]), read)
+    await check_each_async(product([600, 1800], [False, True]), check)
 
 
 async def test_sqlite_seeks_in_the_session_by_index(tmp_path: Path) -> None:
     async with await Store.open(str(tmp_path / "chat.db")) as store:
         await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b"))
-        with statements_of(store) as reads:
+        with record_statements(store) as statements:
             await thread(store, "c", limit=2)
         async with store.database.autocommit() as connection:
             plans = []
-            for statement, given_ in reads:
-                plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given_)
+            for statement, parameters in statements:
+                plan = await connection.exec_driver_sql(
+                    f"EXPLAIN QUERY PLAN {statement}", parameters
+                )
                 plans.append(" / ".join(row[-1] for row in plan))
 
     assert len(plans) > 2
     assert all(plan.startswith("SEARCH messages USING INDEX") for plan in plans), plans
     assert not any("B-TREE" in plan for plan in plans[1:]), plans
-    seek = "ix_messages_session_ts (user_id=? AND session_id=? AND (ts,sequence_no)<(?,?))"
-    assert any(seek in plan for plan in plans), plans
+    index_use = "ix_messages_session_ts (user_id=? AND session_id=? AND (ts,sequence_no)<(?,?))"
+    assert any(index_use in plan for plan in plans), plans

@@ -1,4 +1,4 @@
-"""Messages are read from the latest to the earliest, a page at a time, or around one of them."""
+"""Reading of messages: pages from the latest to the earliest, and neighbours."""
 
 import asyncio
 import time
@@ -14,9 +14,9 @@ from memrecall.store import MessageFilter, Store, Timeline, seal_cursor
 from memrecall.types import Role
 
 from ..cases import check_each_async
-from .samples import ANN, BEN, MORNING, at, ids, new_message, numbered, read_pages
+from .samples import ANN, BEN, MORNING, at, ids, new_message, numbered_messages, read_pages
 
-# Bytes decide: capitals before small letters, and an emoji after a full-width letter.
+# Sorted by bytes: capitals before small letters, and an emoji after a full-width letter.
 MIXED_IDS = ["10", "9", "A", "Zoë", "a", "b", "zoe", "乙", "甲", "Ａ", "😀", "𠀀"]
 
 
@@ -30,7 +30,7 @@ def computer_in_shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def write_ties(timeline: Timeline) -> list[str]:
-    """Seventeen messages in groups of the same time; their ids in the order of reading."""
+    """Write seventeen messages in groups of equal times; return their ids in page order."""
     batch = [new_message(f"m{n:02}", ts=at(n % 5)) for n in range(17)]
     await timeline.add(batch[::-1])
     return [f"m{n:02}" for minute in (4, 3, 2, 1, 0) for n in range(17) if n % 5 == minute]
@@ -41,7 +41,7 @@ class TestPages:
         expected = await write_ties(store.timeline(ANN))
 
         assert await ids(store.timeline(ANN)) == expected
-        # And not by the grace of an index:
+        # Independently of an index:
         await store.database.transact(lambda c: c.exec_driver_sql("DROP INDEX ix_messages_ts"))
         assert await ids(store.timeline(ANN)) == expected
         assert [
@@ -53,12 +53,12 @@ class TestPages:
         expected = await write_ties(timeline)
 
         for size in (*range(1, 8), 16, 17, 18, 200):
-            walked = await read_pages(timeline, page_size=size)
-            assert [m.message_id for m in walked] == expected, f"page size {size}"
+            messages = await read_pages(timeline, page_size=size)
+            assert [m.message_id for m in messages] == expected, f"page size {size}"
 
     async def test_last_full_page_has_no_cursor(self, store: Store) -> None:
         timeline = store.timeline(ANN)
-        await timeline.add(numbered("a", 4))
+        await timeline.add(numbered_messages("a", 4))
 
         first = await timeline.page(page_size=2)
         second = await timeline.page(page_size=2, cursor=first.next_cursor)
@@ -69,7 +69,7 @@ class TestPages:
 
     async def test_default_page_size_is_fifty(self, store: Store) -> None:
         timeline = store.timeline(ANN)
-        await timeline.add(numbered("a", 51))
+        await timeline.add(numbered_messages("a", 51))
 
         assert len((await timeline.page()).items) == 50
 
@@ -92,13 +92,13 @@ class TestPages:
 
     async def test_cursor_survives_erasure_of_its_message(self, store: Store) -> None:
         await store.timeline(ANN.with_session("gone")).add([new_message("m1", ts=at(9))])
-        await store.timeline(ANN).add(numbered("a", 3))
+        await store.timeline(ANN).add(numbered_messages("a", 3))
         first = await store.timeline(ANN).page(page_size=1)
         await store.owners.erase_session("ann", "gone")
 
-        rest = await store.timeline(ANN).page(cursor=first.next_cursor)
+        second = await store.timeline(ANN).page(cursor=first.next_cursor)
 
-        assert [m.message_id for m in rest.items] == ["a2", "a1", "a0"]
+        assert [m.message_id for m in second.items] == ["a2", "a1", "a0"]
 
     async def test_page_size_out_of_range_is_refused(self, store: Store) -> None:
         async def refuse(size: int) -> None:
@@ -116,15 +116,17 @@ class TestPages:
         timeline = store.timeline(ANN)
         await timeline.add([new_message(message_id) for message_id in reversed(MIXED_IDS)])
 
-        walked = [m.message_id for m in await read_pages(timeline, page_size=1)]
+        messages = [m.message_id for m in await read_pages(timeline, page_size=1)]
 
-        assert walked == sorted(MIXED_IDS, key=str.encode) == MIXED_IDS
+        assert messages == sorted(MIXED_IDS, key=str.encode) == MIXED_IDS
 
 
 class TestCursors:
     async def test_cursor_of_another_list_is_refused(self, store: Store) -> None:
         for scope in (ANN, BEN, Scope("ann", agent_id="default")):
-            await store.timeline(scope).add(numbered(f"{scope.user_id}{scope.agent_id}", 4))
+            await store.timeline(scope).add(
+                numbered_messages(f"{scope.user_id}{scope.agent_id}", 4)
+            )
         cursor = (await store.timeline(ANN).page(page_size=1)).next_cursor
         filtered = MessageFilter(session_id="default")
         others = [
@@ -141,7 +143,7 @@ class TestCursors:
                 await timeline.page(condition, cursor=cursor)
 
     async def test_cursor_distinguishes_since_from_until(self, store: Store) -> None:
-        await store.timeline(ANN).add(numbered("a", 4))
+        await store.timeline(ANN).add(numbered_messages("a", 4))
         page = await store.timeline(ANN).page(MessageFilter(since=at(1)), page_size=1)
 
         with pytest.raises(InvalidArgument, match="cursor"):
@@ -156,7 +158,7 @@ class TestCursors:
 
     async def test_changed_cursor_is_refused(self, store: Store) -> None:
         timeline = store.timeline(ANN)
-        await timeline.add(numbered("a", 4))
+        await timeline.add(numbered_messages("a", 4))
         cursor = (await timeline.page(page_size=1)).next_cursor
         assert cursor is not None
 
@@ -167,16 +169,16 @@ class TestCursors:
 
     async def test_cursor_of_another_database_is_refused(self, store: Store) -> None:
         binding = ["messages", "ann", None, *MessageFilter().fingerprint()]
-        foreign = seal_cursor(b"another secret", binding, [MORNING.isoformat(), "m"])
+        other_cursor = seal_cursor(b"another secret", binding, [MORNING.isoformat(), "m"])
 
         with pytest.raises(InvalidArgument):
-            await store.timeline(ANN).page(cursor=foreign)
+            await store.timeline(ANN).page(cursor=other_cursor)
 
 
 class TestFilters:
     async def test_since_is_inclusive_and_until_exclusive(self, store: Store) -> None:
         timeline = store.timeline(ANN)
-        await timeline.add(numbered("a", 5))
+        await timeline.add(numbered_messages("a", 5))
 
         assert await ids(timeline, MessageFilter(since=at(3))) == ["a4", "a3"]
         assert await ids(timeline, MessageFilter(until=at(1))) == ["a0"]
@@ -185,7 +187,7 @@ class TestFilters:
 
     async def test_bounds_may_be_in_any_zone(self, store: Store) -> None:
         timeline = store.timeline(ANN)
-        await timeline.add(numbered("a", 5))
+        await timeline.add(numbered_messages("a", 5))
         shanghai = timezone(timedelta(hours=8))
 
         condition = MessageFilter(
@@ -197,7 +199,7 @@ class TestFilters:
     @pytest.mark.usefixtures("computer_in_shanghai")
     async def test_bounds_without_a_zone_are_utc(self, store: Store) -> None:
         timeline = store.timeline(ANN)
-        await timeline.add(numbered("a", 5))
+        await timeline.add(numbered_messages("a", 5))
 
         condition = MessageFilter(since=datetime(2026, 1, 26, 10, 3))  # noqa: DTZ001
 
@@ -237,9 +239,9 @@ class TestFilters:
         await store.timeline(ANN).add([new_message("else", ts=at(4))])
         condition = MessageFilter(since=at(2), until=at(8), role=Role.USER, session_id="tea")
 
-        walked = [m.message_id for m in await read_pages(timeline, condition, page_size=2)]
+        messages = [m.message_id for m in await read_pages(timeline, condition, page_size=2)]
 
-        assert walked == ["m6", "m4", "m2"]
+        assert messages == ["m6", "m4", "m2"]
 
 
 class TestNeighbors:
@@ -289,15 +291,15 @@ class TestNotFound:
         await store.timeline(ANN).add([new_message("mine")])
         timeline = store.timeline(ANN)
 
-        with pytest.raises(NotFound) as foreign:
+        with pytest.raises(NotFound) as other_error:
             await timeline.get("theirs")
-        with pytest.raises(NotFound) as unknown:
+        with pytest.raises(NotFound) as unknown_error:
             await timeline.get("nothing")
         with pytest.raises(NotFound):
             await timeline.neighbors("theirs")
 
-        # Nothing tells a foreign id from one that does not exist.
-        assert str(foreign.value).replace("theirs", "nothing") == str(unknown.value)
+        # The error is the same for another user's id and for one that does not exist.
+        assert str(other_error.value).replace("theirs", "nothing") == str(unknown_error.value)
         assert await timeline.get_many(["theirs", "mine"]) == [await timeline.get("mine")]
 
     async def test_message_of_another_agent_is_not_found(self, store: Store) -> None:
@@ -307,10 +309,10 @@ class TestNotFound:
             await store.timeline(Scope("ann", agent_id="a2")).get("m")
 
     async def test_get_many_accepts_many_ids(self, store: Store) -> None:
-        await store.timeline(ANN).add(numbered("a", 3))
+        await store.timeline(ANN).add(numbered_messages("a", 3))
         condition = [f"a{n}" for n in range(40_000)]
 
-        # Gathered, because a driver's complaint would carry all forty thousand.
+        # Gathered, because a driver's error would contain all forty thousand ids.
         (items,) = await asyncio.gather(
             store.timeline(ANN).get_many(condition), return_exceptions=True
         )
@@ -336,7 +338,7 @@ def test_fingerprint_contains_every_field() -> None:
 class TestLabelled:
     """Messages found by a text in their metadata, from the end of a session backwards."""
 
-    async def written(self, store: Store) -> Timeline:
+    async def write_labelled(self, store: Store) -> Timeline:
         scope = Scope("ann", session_id="s")
         labels: list[dict[str, object]] = [
             {"mentions": ["bot"]},
@@ -353,19 +355,19 @@ class TestLabelled:
         return store.timeline(scope)
 
     async def test_find_labelled_is_latest_first_within_the_session(self, store: Store) -> None:
-        timeline = await self.written(store)
+        timeline = await self.write_labelled(store)
 
-        async def look(case: tuple[str, list[str]]) -> None:
+        async def check(case: tuple[str, list[str]]) -> None:
             label, items = case
             messages = await timeline.find_labelled(label, session_id="s", depth=100)
             assert [message.message_id for message in messages] == items
 
         cases = {"bot": ["m3", "m0"], "小深": ["m1"], "a_b": ["m1"], "nobody": [], "%": []}
-        await check_each_async(cases.items(), look)
+        await check_each_async(cases.items(), check)
 
     async def test_find_labelled_respects_depth_and_limit(self, store: Store) -> None:
-        timeline = await self.written(store)
-        near = await timeline.find_labelled("bot", session_id="s", depth=4)
-        assert [message.message_id for message in near] == ["m3"]
+        timeline = await self.write_labelled(store)
+        within_depth = await timeline.find_labelled("bot", session_id="s", depth=4)
+        assert [message.message_id for message in within_depth] == ["m3"]
         latest = await timeline.find_labelled("bot", session_id="s", depth=100, limit=1)
         assert [message.message_id for message in latest] == ["m3"]

@@ -1,4 +1,4 @@
-"""Vectors are derived: made by one model, replaceable, and only for rows that exist."""
+"""Vectors: one model, replaceable, and only for existing rows."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 from memrecall.errors import EmbeddingModelMismatch
 from memrecall.store import VECTOR_DTYPE, PendingText, RowKey, Store
 
-from .samples import ANN, BEN, add_memory, new_message, numbered, pending, read_tables
+from .samples import ANN, BEN, add_memory, new_message, numbered_messages, pending, read_tables
 
 MODEL = "embedder-1"
 HELLO = RowKey("ann", "message", "m")
@@ -20,15 +20,17 @@ def matrix(*rows: list[float]) -> npt.NDArray[np.float32]:
     return np.array(rows, dtype=np.float32)
 
 
-async def stored(store: Store, user_id: str = "ann", model: str = MODEL) -> dict[str, list[float]]:
-    """The vectors of a user as the change feed gives them."""
+async def read_vectors(
+    store: Store, user_id: str = "ann", model: str = MODEL
+) -> dict[str, list[float]]:
+    """Return the vectors of a user from the change feed."""
     version = await store.feed(user_id).version()
     assert version is not None
-    found: dict[str, list[float]] = {}
+    vectors: dict[str, list[float]] = {}
     async for changes in store.feed(user_id).changes(0, version.version, model):
         for row in changes.vectors:
-            found[f"{row.kind} {row.key}"] = np.frombuffer(row.vector, VECTOR_DTYPE).tolist()
-    return found
+            vectors[f"{row.kind} {row.key}"] = np.frombuffer(row.vector, VECTOR_DTYPE).tolist()
+    return vectors
 
 
 async def versions(store: Store) -> int:
@@ -42,8 +44,8 @@ class TestModel:
         await store.vectors(MODEL).ensure_model()
         await store.vectors(MODEL).ensure_model()
 
-        async with await Store.open(location_of(store)) as again:
-            assert again.facts.embedding_model == MODEL
+        async with await Store.open(get_location(store)) as reopened:
+            assert reopened.facts.embedding_model == MODEL
 
     async def test_check_model_changes_nothing(self, store: Store) -> None:
         before = await read_tables(store.database)
@@ -80,12 +82,12 @@ class TestModel:
         )
 
         assert sum(outcome is None for outcome in outcomes) == 1
-        refused = [outcome for outcome in outcomes if outcome is not None]
-        assert {type(outcome) for outcome in refused} == {EmbeddingModelMismatch}
+        refusals = [outcome for outcome in outcomes if outcome is not None]
+        assert {type(outcome) for outcome in refusals} == {EmbeddingModelMismatch}
 
 
-def location_of(store: Store) -> str:
-    """Where an open store is, password and all."""
+def get_location(store: Store) -> str:
+    """Return the location of an open store, with its password."""
     url = store.database._engine.url
     return str(store.file) if store.file else url.render_as_string(hide_password=False)
 
@@ -96,7 +98,7 @@ class TestWriting:
 
         await store.vectors(MODEL).write(pending(HELLO), matrix([0.1, -0.5, 1.0]))
 
-        remaining = (await stored(store))["message m"]
+        remaining = (await read_vectors(store))["message m"]
         assert remaining == np.array([0.1, -0.5, 1.0], VECTOR_DTYPE).tolist()
 
     async def test_second_vector_replaces_the_first(self, store: Store) -> None:
@@ -106,8 +108,8 @@ class TestWriting:
 
         await store.vectors("embedder-2").write(pending(HELLO), matrix([0.0, 1.0, 0.5]))
 
-        assert await stored(store) == {}
-        assert await stored(store, model="embedder-2") == {"message m": [0.0, 1.0, 0.5]}
+        assert await read_vectors(store) == {}
+        assert await read_vectors(store, model="embedder-2") == {"message m": [0.0, 1.0, 0.5]}
         (row,) = (await read_tables(store.database))["vectors"]
         assert (row["model"], row["dimensions"]) == ("embedder-2", 3)
         assert await versions(store) == before + 1
@@ -120,8 +122,8 @@ class TestWriting:
 
         await store.vectors(MODEL).write(pending(*rows), matrix([1.0], [2.0], [3.0]))
 
-        assert await stored(store) == {"memory k": [2.0], "message m": [3.0]}
-        assert await stored(store, "ben") == {"message m": [1.0]}
+        assert await read_vectors(store) == {"memory k": [2.0], "message m": [3.0]}
+        assert await read_vectors(store, "ben") == {"message m": [1.0]}
 
     async def test_erased_row_gets_no_vector(self, store: Store) -> None:
         await store.timeline(ANN.with_session("gone")).add([new_message("erased")])
@@ -136,7 +138,7 @@ class TestWriting:
 
         await store.vectors(MODEL).write(pending(*rows), matrix([1.0], [2.0], [3.0], [4.0]))
 
-        assert await stored(store) == {"message m": [4.0]}
+        assert await read_vectors(store) == {"message m": [4.0]}
         assert (await store.count())["vectors"] == 1
 
     async def test_changed_row_stays_pending(self, store: Store) -> None:
@@ -144,12 +146,14 @@ class TestWriting:
         await add_memory(store, "k", "likes tea")
         await add_memory(store, "same", "likes tea")
         await store.changes(ANN).update("k", {"content": "likes coffee"}, actor="test")
-        row, same = RowKey("ann", "memory", "k"), RowKey("ann", "memory", "same")
+        row, unchanged = RowKey("ann", "memory", "k"), RowKey("ann", "memory", "same")
 
-        stale = await store.vectors(MODEL).write(pending(row, same, HELLO), matrix(*[[1.0]] * 3))
+        stale = await store.vectors(MODEL).write(
+            pending(row, unchanged, HELLO), matrix(*[[1.0]] * 3)
+        )
 
         assert stale == [row]
-        assert await stored(store) == {"memory same": [1.0], "message m": [1.0]}
+        assert await read_vectors(store) == {"memory same": [1.0], "message m": [1.0]}
         assert await store.vectors(MODEL).pending(9) == [PendingText(row, "likes coffee")]
 
     async def test_write_for_erased_rows_changes_nothing(self, store: Store) -> None:
@@ -194,8 +198,8 @@ class TestPending:
         assert await store.vectors("embedder-2").pending(10) == [PendingText(HELLO, "hello")]
 
     async def test_pending_respects_limit_and_user(self, store: Store) -> None:
-        await store.timeline(ANN).add(numbered("a", 5))
-        await store.timeline(BEN).add(numbered("b", 2))
+        await store.timeline(ANN).add(numbered_messages("a", 5))
+        await store.timeline(BEN).add(numbered_messages("b", 2))
         vectors = store.vectors(MODEL)
 
         assert len(await vectors.pending(3)) == 3
@@ -204,7 +208,7 @@ class TestPending:
         assert {p.row.user_id for p in await vectors.pending(10, "ben")} == {"ben"}
 
     async def test_processing_all_pending_terminates(self, store: Store) -> None:
-        await store.timeline(ANN).add(numbered("a", 7))
+        await store.timeline(ANN).add(numbered_messages("a", 7))
         vectors = store.vectors(MODEL)
 
         processed: list[Any] = []

@@ -1,4 +1,4 @@
-"""Workspaces: fresh, private, and no task's name ever leads out of their root."""
+"""Workspaces: empty, private, and confined to their root for any task name."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ def spaces(root: Path) -> Workspaces:
     return Workspaces(root)
 
 
-def everything(folder: Path) -> set[str]:
+def list_tree(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*")} - {"root/.lock"}
 
 
@@ -54,14 +54,14 @@ class TestTaskIds:
     def test_hostile_name_is_refused_and_touches_nothing(
         self, spaces: Workspaces, root: Path
     ) -> None:
-        before = everything(root.parent)
+        before = list_tree(root.parent)
 
         def refuse(name: str) -> None:
             with pytest.raises(InvalidArgument, match="not a name"):
                 spaces.create(name)
             with pytest.raises(InvalidArgument, match="not a name"):
                 spaces.remove(name)
-            assert everything(root.parent) == before
+            assert list_tree(root.parent) == before
 
         check_each(HOSTILE, refuse, ascii)
 
@@ -148,9 +148,9 @@ class TestLife:
 
     def test_exclusive_lock_keeps_others_out(self, spaces: Workspaces) -> None:
         with spaces.lock(exclusive=True):
-            for refused in (spaces.names, lambda: spaces.create("t"), lambda: spaces.remove("t")):
+            for operation in (spaces.names, lambda: spaces.create("t"), lambda: spaces.remove("t")):
                 with pytest.raises(StorageBusy):
-                    refused()
+                    operation()
         with spaces.lock():
             spaces.create("t")
             with pytest.raises(StorageBusy), spaces.lock(exclusive=True):
@@ -184,12 +184,12 @@ class TestReading:
         return spaces
 
     def test_hit_has_path_and_line(self, filled: Workspaces) -> None:
-        reading = search_files(filled, "RED needle", ReadLimits())
-        assert [(hit.key, hit.line, hit.snippet) for hit in reading.hits] == [
+        result = search_files(filled, "RED needle", ReadLimits())
+        assert [(hit.key, hit.line, hit.snippet) for hit in result.hits] == [
             ("one/notes/plan.md", 3, "Then the red Needle in hay."),
             ("two/log.txt", 2, "no hay here, but a needle: red needle in hay"),
         ]
-        assert reading.left_out == {"binary files": 2, "links and special files": 2}
+        assert result.left_out == {"binary files": 2, "links and special files": 2}
 
     def test_search_requires_every_word(self, filled: Workspaces) -> None:
         assert search_files(filled, "needle camel", ReadLimits()).hits == []
@@ -198,7 +198,7 @@ class TestReading:
         ]
 
     def test_search_finds_chinese_and_normalized_words(self, filled: Workspaces) -> None:
-        for query in ("爬山", "天氣"):  # the second as it is written elsewhere
+        for query in ("爬山", "天氣"):  # the second in another normalization form
             (hit,) = search_files(filled, query, ReadLimits()).hits
             assert (hit.key, hit.line) == ("one/笔记.txt", 2)
 
@@ -209,36 +209,36 @@ class TestReading:
         assert len(hit.snippet) <= 242
 
     def test_search_respects_limits_and_reports_them(self, filled: Workspaces) -> None:
-        few = search_files(filled, "needle", ReadLimits(hits=1))
-        assert (len(few.hits), few.left_out["more hits"]) == (1, 1)
+        limited = search_files(filled, "needle", ReadLimits(hits=1))
+        assert (len(limited.hits), limited.left_out["more hits"]) == (1, 1)
         small = search_files(filled, "needle", ReadLimits(file_bytes=10))
         assert (small.hits, small.left_out["large files"] >= 2) == ([], True)
         short = search_files(filled, "needle", ReadLimits(files=1))
         assert short.left_out["more files"] >= 3
 
     def test_show_files_returns_size_and_text(self, filled: Workspaces) -> None:
-        shown = show_files(filled, ReadLimits()).files
-        assert list(shown) == ["one", "two"]
-        assert shown["one"]["notes/plan.md"] == {
+        files = show_files(filled, ReadLimits()).files
+        assert list(files) == ["one", "two"]
+        assert files["one"]["notes/plan.md"] == {
             "size": 46,
             "text": "# Plan\nFirst tea.\nThen the red Needle in hay.\n",
         }
-        assert shown["two"]["binary.bin"] == {"size": 13, "left_out": "binary files"}
-        assert "link.txt" not in shown["two"]
+        assert files["two"]["binary.bin"] == {"size": 13, "left_out": "binary files"}
+        assert "link.txt" not in files["two"]
 
     def test_show_files_respects_limits_and_reports_them(self, filled: Workspaces) -> None:
-        reading = show_files(filled, ReadLimits(shown_bytes=11))
-        assert reading.files["one"]["notes/plan.md"] == {
+        result = show_files(filled, ReadLimits(shown_bytes=11))
+        assert result.files["one"]["notes/plan.md"] == {
             "size": 46,
             "text": "# Plan\nFirs",
             "left_out": "texts cut short",
         }
-        assert reading.files["one"]["笔记.txt"]["text"] == "第一行\n"  # no part of a character
-        assert reading.left_out["texts cut short"] >= 2
+        assert result.files["one"]["笔记.txt"]["text"] == "第一行\n"  # cut between characters
+        assert result.left_out["texts cut short"] >= 2
         total = show_files(filled, ReadLimits(shown_total=20))
         assert sum(len(f.get("text", "")) for t in total.files.values() for f in t.values()) <= 20
-        few = show_files(filled, ReadLimits(shown_files=1))
-        assert sum(map(len, few.files.values())) == 1
+        limited = show_files(filled, ReadLimits(shown_files=1))
+        assert sum(map(len, limited.files.values())) == 1
 
     def test_file_replaced_by_a_link_is_not_followed(
         self, spaces: Workspaces, tmp_path: Path
