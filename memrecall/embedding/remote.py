@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memrecall.embedding.batching import BATCH_SIZE, BatchedEmbedder
 from memrecall.errors import EmbedderFailed, InvalidArgument
+from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import check_key, check_url
 from memrecall.text_length import single_line
 from memrecall.types import describe_validation_error
@@ -22,9 +21,6 @@ if TYPE_CHECKING:
     import httpx
     import numpy.typing as npt
 
-# Seconds to wait before the second and the third attempt, if the server names none itself.
-PAUSES = (0.5, 1.0)
-LONGEST_PAUSE = 10.0
 EXCERPT_LENGTH = 200
 
 
@@ -40,11 +36,7 @@ class _Answer(BaseModel):
 
 
 class _Transient(EmbedderFailed):
-    """A failure worth a retry, after `pause` seconds if the server requests them."""
-
-    def __init__(self, message: str, *, hint: str = "", pause: float | None = None) -> None:
-        super().__init__(message, hint=hint)
-        self.pause = pause
+    """A failure worth a retry."""
 
 
 class RemoteEmbedder(BatchedEmbedder):
@@ -95,12 +87,9 @@ class RemoteEmbedder(BatchedEmbedder):
             raise EmbedderFailed(f"{self._url} cannot be used: {error}", hint=hint) from error
 
     async def _post(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bytes:
-        for pause in PAUSES:
-            try:
-                return await self._post_once(client, body)
-            except _Transient as failure:
-                await asyncio.sleep(pause if failure.pause is None else failure.pause)
-        return await self._post_once(client, body)
+        return await retry(
+            lambda: self._post_once(client, body), lambda failure: isinstance(failure, _Transient)
+        )
 
     async def _post_once(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bytes:
         import httpx
@@ -124,8 +113,9 @@ class RemoteEmbedder(BatchedEmbedder):
         status = response.status_code
         message = f"{self._url} answered with status {status}"
         if status == 429 or status >= 500:
-            pause = _read_retry_after(response.headers.get("retry-after", ""))
-            return _Transient(message, hint="Try again later", pause=pause)
+            header = response.headers.get("retry-after", "")
+            retry_after = parse_retry_after(header, datetime.now(UTC))
+            return _Transient(message, hint="Try again later", retry_after=retry_after)
         if status in (401, 403):
             return EmbedderFailed(message, hint="Check the API key")
         hint = "Check base_url and the model's name"
@@ -147,17 +137,3 @@ class RemoteEmbedder(BatchedEmbedder):
             problem = f"{len(items)} vectors that do not match the {count} texts sent"
             raise EmbedderFailed(f"{self._url} returned a malformed answer: {problem}")
         return [item.embedding for item in items]
-
-
-def _read_retry_after(value: str) -> float | None:
-    """Return the seconds of a Retry-After header (seconds or a date); None if it is invalid."""
-    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
-        seconds = float(value)
-    else:
-        try:
-            moment = parsedate_to_datetime(value)
-        except ValueError:
-            return None
-        zoned = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
-        seconds = (zoned - datetime.now(UTC)).total_seconds()
-    return min(max(seconds, 0.0), LONGEST_PAUSE)

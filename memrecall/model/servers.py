@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from autogen_core.models import ChatCompletionClient, CreateResult
 from pydantic import ValidationError
 
-from memrecall.errors import ModelFailed
+from memrecall.errors import ModelFailed, RunError
 from memrecall.model.client import (
     BaseClient,
     Part,
@@ -27,6 +28,7 @@ from memrecall.model.client import (
 from memrecall.model.json_calls import JsonCallClient
 from memrecall.model.wire import AnswerCollector, WireAnswer, write_request
 from memrecall.plugins import find_plugin
+from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import OPENAI, check_key, check_url
 
 if TYPE_CHECKING:
@@ -35,9 +37,6 @@ if TYPE_CHECKING:
     from memrecall.settings import Settings
 
 _NO_KEY = "none"  # local servers need no key, but the library requires one
-# Seconds before the second and third attempt, unless the server names them.
-_PAUSES = (0.5, 1.0)
-_MAX_PAUSE = 10.0
 
 
 def make_client(settings: Settings) -> ChatCompletionClient | None:
@@ -116,17 +115,7 @@ class ServerClient(BaseClient):
         yield answer.result()
 
     async def _attempt(self, request: Request, *, stream: bool) -> Any:
-        for pause in _PAUSES:
-            try:
-                return await self._send(request, stream=stream)
-            except ModelFailed as failure:
-                retry_after = failure.details.get("retry_after")
-                if failure.kind not in ("unreachable", "rate_limited") or (
-                    retry_after is not None and retry_after > _MAX_PAUSE
-                ):
-                    raise
-                await asyncio.sleep(pause if retry_after is None else retry_after)
-        return await self._send(request, stream=stream)
+        return await retry(lambda: self._send(request, stream=stream), _is_transient)
 
     async def _send(self, request: Request, *, stream: bool) -> Any:
         body = write_request(request, send_reasoning=self._sends_reasoning)
@@ -200,8 +189,14 @@ class ServerClient(BaseClient):
         failure = make_failure(kind, f"{where} {answer}")
         if kind == "authentication" and not self._key:
             failure.hint = "No key is set: set MEMRECALL_API_KEY"
-        failure.details["retry_after"] = _seconds(error.response.headers.get("retry-after", ""))
+        header = error.response.headers.get("retry-after", "")
+        failure.details["retry_after"] = parse_retry_after(header, datetime.now(UTC))
         return failure
+
+
+def _is_transient(failure: RunError) -> bool:
+    """Return True unless a retry is useless or, after a timeout, too slow."""
+    return isinstance(failure, ModelFailed) and failure.kind in ("unreachable", "rate_limited")
 
 
 def _library_errors() -> tuple[type[Exception], ...]:
@@ -220,7 +215,3 @@ def _error_name(error: APIError) -> str:
     names = [str(name) for name in (error.code, error.type) if name]
     code = next((name for name in names if re.fullmatch(r"[a-z][a-z_]{2,40}", name)), "")
     return f" ({code})" if code else ""
-
-
-def _seconds(retry_after: str) -> float | None:
-    return float(retry_after) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", retry_after) else None

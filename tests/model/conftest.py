@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 from autogen_core.tools import FunctionTool
 
-from memrecall.model import servers as clients
+from memrecall import retries
 
 from .openai_server import ModelServer, serve
 
@@ -11,7 +11,7 @@ from .openai_server import ModelServer, serve
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(clients, "_PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(retries, "PAUSES", (0.01, 0.01))
     with serve() as running:
         yield running
 

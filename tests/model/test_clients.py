@@ -4,6 +4,8 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 from autogen_core import CancellationToken, FunctionCall
@@ -19,9 +21,9 @@ from autogen_core.models import (
 from autogen_core.tools import FunctionTool
 from pydantic import BaseModel
 
+from memrecall import retries
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.model import JsonCallClient, ServerClient, make_client
-from memrecall.model import servers as clients
 from memrecall.settings import Settings
 
 from ..cases import check_each_async
@@ -295,18 +297,31 @@ async def test_temporary_failures_are_retried(client: ServerClient, server: Mode
 
 
 async def test_long_retry_after_is_not_awaited(client: ServerClient, server: ModelServer) -> None:
-    server.play(refusal(429, "slow down", headers={"Retry-After": "3600"}))
-    with pytest.raises(ModelFailed) as failure:
-        await client.create(MESSAGES)
-    assert failure.value.kind == "rate_limited"
-    assert failure.value.details["retry_after"] == 3600
+    async def check(header: str) -> None:
+        server.play(refusal(429, "slow down", headers={"Retry-After": header}))
+        with pytest.raises(ModelFailed) as failure:
+            await client.create(MESSAGES)
+        assert failure.value.kind == "rate_limited"
+        assert failure.value.details["retry_after"] == pytest.approx(3600, abs=60)
+
+    in_an_hour = format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True)
+    await check_each_async(["3600", in_an_hour], check)
+
+
+async def test_retry_after_may_be_a_date(
+    client: ServerClient, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retries, "PAUSES", (3600.0,))
+    past = {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}
+    server.play(refusal(429, "slow down", headers=past), text("ok"))
+    assert (await client.create(MESSAGES)).content == "ok"
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_hanging_server_times_out(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, streamed: bool
 ) -> None:
-    monkeypatch.setattr(clients, "_PAUSES", (3600.0,))  # a retry would exceed the timeout
+    monkeypatch.setattr(retries, "PAUSES", (3600.0,))  # a retry would exceed the timeout
     server.play(Reply(seconds=LIMIT))
     client = ServerClient("tiny", base_url=server.url, timeout=0.2)
     async with asyncio.timeout(LIMIT):
