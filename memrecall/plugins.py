@@ -43,5 +43,5 @@ def require_plugin(kind: Kind, spec: str, built_in: tuple[str, ...]) -> tuple[An
     if plugin is None:
         choices = ", ".join([*built_in, *plugin_names(kind)])
         label = kind.removesuffix("s").replace("_", " ")
-        raise InvalidArgument(f"there is no {label} {spec!r}", hint=f"Choose of {choices}")
+        raise InvalidArgument(f"there is no {label} {spec!r}", hint=f"Use one of {choices}")
     return plugin, argument

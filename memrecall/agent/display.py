@@ -56,7 +56,7 @@ _LABELS = {
     "confidence": ("confidence", "信心度"),
     "nothing": ("nothing that fits was found", "没有找到相关内容"),
     "question": ("Perhaps ask", "可以询问"),
-    "unjudged": ("not judged: the run ended before", "未经判断：在此之前已停止"),
+    "unjudged": ("not judged: the recall ended first", "未经判断：在此之前已停止"),
     "withheld": ("sensitive memories withheld", "条敏感记忆未显示"),
     "dropped": ("dropped, never seen in this recall", "未交接，本次未见过"),
     "understood": ("understood", "理解为"),

@@ -32,7 +32,7 @@ def sweep(
         bool, Option("--duplicates/--keep-duplicates", help="Delete duplicates.")
     ] = True,
     purge: Annotated[bool, Option("--purge", help="Erase permanently, no undo.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would go.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be deleted.")] = False,
     yes: options.Yes = False,
     json: options.Json = False,
 ) -> None:

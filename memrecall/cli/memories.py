@@ -191,7 +191,9 @@ def search(
     filter_: Filter = None,
     as_of: options.AsOf = None,
     threshold: Annotated[float, Option("--min-score", help="Lowest score to show.")] = 0.0,
-    rerank: Annotated[bool, Option("--rerank/--no-rerank", help="Use the full ranking.")] = True,
+    rerank: Annotated[
+        bool, Option("--rerank/--no-rerank", help="Use the full ranking (default).")
+    ] = True,
     allow_sensitive: options.AllowSensitive = False,
     limit: Annotated[int, Option(help="Number of results, at most 200.")] = 10,
     json: options.Json = False,

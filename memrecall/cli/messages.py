@@ -180,7 +180,7 @@ def list_messages(
         return page, is_known
 
     page, is_known = options.with_library(read, db)
-    note = "" if is_known else f"user {user!r} is not known: nothing is stored under this id"
+    note = "" if is_known else f"there is no user {user!r}: nothing is stored under this id"
     _print_page(page, json, note)
 
 

@@ -181,9 +181,11 @@ def erase_session(
 
 @keys.command("create")
 def create_key(
-    user: Annotated[list[str] | None, Option(help="User that the key opens; repeatable.")] = None,
+    user: Annotated[
+        list[str] | None, Option(help="User that the key gives access to; repeatable.")
+    ] = None,
     all_users: Annotated[
-        bool, Option("--all-users", help="Open every user's data: for a trusted back end.")
+        bool, Option("--all-users", help="Give access to all users: for a trusted back end.")
     ] = False,
     agent: options.Agent = None,
     read_only: options.ReadOnly = False,
@@ -242,7 +244,7 @@ def _read_users(names: list[str], all_users: bool, operator: bool) -> frozenset[
         raise InvalidArgument("--user and --all-users are mutually exclusive", hint="Drop one")
     if not names and not all_users and not operator:
         raise InvalidArgument(
-            "the key would open nothing", hint="Give --user, --all-users or --operator"
+            "the key would give access to nothing", hint="Give --user, --all-users or --operator"
         )
     return None if all_users else frozenset(names)
 

@@ -118,7 +118,7 @@ class BatchedEmbedder(ABC):
     async def _embed_checked(self, texts: list[str]) -> Vectors:
         """Embed one batch; accept only rows of unit length and equal size."""
         if self._closed:
-            raise EmbedderFailed(f"the embedder {self._model} is closed", hint="Make a new one")
+            raise EmbedderFailed(f"the embedder {self._model} is closed", hint="Create a new one")
         rows = await self._embed_batch(texts)
         try:
             vectors = _unit_rows(rows, (len(texts), self._dimensions))
@@ -130,7 +130,7 @@ class BatchedEmbedder(ABC):
 
 def _check_positive(name: str, value: int | None) -> None:
     if value is not None and value < 1:
-        raise InvalidArgument(f"{name} is {value}", hint="Give a number above 0")
+        raise InvalidArgument(f"{name} is {value}", hint="Pass a number above 0")
 
 
 def _prepare(text: str) -> str:
@@ -151,7 +151,7 @@ def _unit_rows(rows: npt.ArrayLike, expected: tuple[int, int | None]) -> Vectors
     count, dimensions = expected
     if exact.ndim != 2 or len(exact) != count or exact.shape[1] != (dimensions or exact.shape[1]):
         shape = f"({count}, {dimensions or 'any'})"
-        raise ValueError(f"their shape is {exact.shape} and not {shape}")
+        raise ValueError(f"their shape is {exact.shape}, not {shape}")
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(exact, axis=1, keepdims=True)
     if not np.isfinite(lengths).all():

@@ -60,7 +60,7 @@ class RemoteEmbedder(BatchedEmbedder):
         name = f"openai:{model}" if dimensions is None else f"openai:{model}@{dimensions}"
         super().__init__(name, source=self._url, dimensions=dimensions, batch_size=batch_size)
         if not timeout > 0:
-            raise InvalidArgument(f"timeout is {timeout}", hint="Give seconds above 0")
+            raise InvalidArgument(f"timeout is {timeout}", hint="Pass a number of seconds above 0")
         self._key = check_key(api_key) or None
         self._timeout = timeout
         self._request: dict[str, Any] = {"model": model, "encoding_format": "float"}

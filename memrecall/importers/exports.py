@@ -45,7 +45,7 @@ async def import_export(library: Library, path: Path, user_id: str | None = None
         records.setdefault(str(record["row"].get("user_id")), []).append(record)
     if user_id is not None and len(records) > 1:
         raise InvalidArgument(
-            f"{path} has the data of {len(records)} users, which cannot all be {user_id!r}",
+            f"{path} has {len(records)} users, which cannot be imported as one user {user_id!r}",
             hint="Leave out the user",
         )
     for owner, rows in records.items():
@@ -62,7 +62,7 @@ def parse_record(number: int, line: str | bytes) -> dict[str, Any]:
         record = json.loads(line)
     except ValueError as error:
         raise InvalidArgument(
-            f"line {number} is not JSON: {error}", hint="Pass what export has written"
+            f"line {number} is not JSON: {error}", hint="Use a file that `memrecall export` wrote"
         ) from None
     if not isinstance(record, dict) or not isinstance(record.get("row"), dict):
         raise InvalidArgument(

@@ -104,7 +104,8 @@ def _typed_faults(path: Path) -> Iterator[None]:
     except RuntimeError as error:  # The library raises no other type, and no codes.
         if "lock" in str(error).lower():
             raise StorageBusy(
-                f"the graph {path} is used by another process", hint="One process at a time"
+                f"the graph {path} is used by another process",
+                hint="Only one process can open it at a time",
             ) from error
         raise StorageError(f"the graph {path} failed: {error}") from error
 

@@ -61,7 +61,7 @@ def make_graphs(spec: str, store: Store) -> GraphDB:
         return StoreGraphs(store.database)
     if name == "ladybug":
         if not argument:
-            raise InvalidArgument("graph_db 'ladybug' names no folder", hint="ladybug:FOLDER")
+            raise InvalidArgument("graph_db 'ladybug' needs a folder", hint="Write ladybug:FOLDER")
         from memrecall.library.ladybug import LadybugGraphs
 
         return LadybugGraphs(Path(argument), store.facts.database_id)

@@ -72,7 +72,9 @@ async def _check_library(library: Library, load_embedder: bool) -> list[Finding]
     if store.file is not None:
         findings.append(_check_permissions(store.file))
     if store.facts.text_version != TEXT_VERSION:
-        problem = f"search text is of version {store.facts.text_version}: `memrecall reindex`"
+        problem = (
+            f"search text has the old version {store.facts.text_version}: run `memrecall reindex`"
+        )
         findings.append(Finding("search text", False, problem))
     findings.append(await _check_embedder(library, load_embedder))
     findings.append(await _check_vectors(library))
@@ -105,11 +107,11 @@ async def _check_vectors(library: Library) -> Finding:
         return Finding("vectors", True, "not wanted")
     model, stored = library.embedder.model, library.store.facts.embedding_model
     if stored not in (None, model):
-        problem = f"made by {stored}, the embedder is {model}: `memrecall reindex`"
+        problem = f"created by {stored}, but the embedder is {model}: run `memrecall reindex`"
         return Finding("vectors", False, problem)
     missing = await library.store.vectors(model).count_pending()
     if missing:
-        return Finding("vectors", False, f"{missing} rows have none: `memrecall reindex`")
+        return Finding("vectors", False, f"{missing} rows have none: run `memrecall reindex`")
     return Finding("vectors", True, "every row has one")
 
 

@@ -45,7 +45,9 @@ class EndpointReranker:
                 return _parse_scores(response.json(), len(texts))
         except httpx.HTTPStatusError as error:
             status = error.response.status_code
-            raise ModelFailed(f"the reranker answers with {status}", kind="refused") from None
+            raise ModelFailed(
+                f"the reranker answered with status {status}", kind="refused"
+            ) from None
         except httpx.HTTPError as error:
             name = type(error).__name__
             raise ModelFailed(f"the reranker did not answer: {name}", kind="unreachable") from None

@@ -219,7 +219,7 @@ def _unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:
         agent = scope.agent_id or DEFAULT_NAME
         return SearchPage(explanation=f"agent {agent!r} has no knowledge entries yet")
     user = scope.user_id
-    return SearchPage(explanation=f"user {user!r} is not known: nothing is stored under this id")
+    return SearchPage(explanation=f"there is no user {user!r}: nothing is stored under this id")
 
 
 async def _fetch_hits(

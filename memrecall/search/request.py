@@ -100,7 +100,7 @@ class SemanticQuery:
 
     def __post_init__(self) -> None:
         if (self.text is None) == (self.embedding is None):
-            raise InvalidArgument("give exactly one of query_text and query_embedding")
+            raise InvalidArgument("exactly one of query_text and query_embedding is required")
         if self.text is not None:
             check_query_text(self.text)
         _check_number("top_k", self.top_k, LARGEST_TOP_K)

@@ -138,7 +138,7 @@ class SearchPage:
         if self.withheld and withheld:
             notes.append(f"{self.withheld} sensitive memories withheld: no permission")
         if self.unembedded:
-            notes.append(f"{self.unembedded} rows are not embedded yet: `memrecall reindex`")
+            notes.append(f"{self.unembedded} rows are not embedded yet: run `memrecall reindex`")
         if self.reranker_failure:
             notes.append(f"not reranked: {self.reranker_failure}")
         return "; ".join(filter(None, notes))
@@ -180,7 +180,7 @@ _LABELS = {
     "searched": ("searched", "条记录已搜索"),
     "nothing": ("nothing was found", "没有找到"),
     "withheld": ("sensitive memories withheld", "条敏感记忆未显示"),
-    "unembedded": ("rows found by their words alone so far", "条暂时只能按字词找到"),
+    "unembedded": ("rows without a vector, found by keywords only", "条暂时只能按字词找到"),
     "embedder_failure": ("searched by keywords only", "仅按关键词搜索"),
     "reranker_failure": ("not reranked", "未重新排序"),
     "more": ("there are more", "还有更多"),

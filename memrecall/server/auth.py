@@ -44,7 +44,7 @@ class Principal:
         This is the only way to a scope in the service.
         """
         if self.users is not None and user_id not in self.users:
-            raise NotFound("not this key's user")
+            raise NotFound("the key has no access to this user")
         return Scope(user_id, self.agent_id, session_id, self.permissions)
 
     def resolve_user(self, user_id: str | None) -> str:
@@ -52,7 +52,9 @@ class Principal:
         if user_id is not None:
             return user_id
         if self.users is None or len(self.users) != 1:
-            raise invalid_field("user_id", "is missing, and this key is not for one user alone")
+            raise invalid_field(
+                "user_id", "is required, because this key is not bound to a single user"
+            )
         return next(iter(self.users))
 
     def bound_scope(self, user_id: str | None) -> Scope | None:
@@ -64,12 +66,12 @@ class Principal:
     def require_write(self) -> None:
         """Raise PERMISSION_DENIED if the key is read-only."""
         if self.read_only:
-            raise RequestError(Problem("PERMISSION_DENIED", "this key may only read"))
+            raise RequestError(Problem("PERMISSION_DENIED", "this key is read-only"))
 
     def require_operator(self) -> None:
         """Raise PERMISSION_DENIED if the key has no operator permission."""
         if Permission.OPERATOR not in self.permissions:
-            message = "this needs a key made with --operator"
+            message = "this requires a key created with --operator"
             raise RequestError(Problem("PERMISSION_DENIED", message))
 
 
@@ -92,7 +94,7 @@ class Authenticator:
         authorization = headers.get(b"authorization")
         if authorization is not None:
             return await self._verify_header(authorization.decode("latin-1"))
-        message = "this service needs a key: Authorization: Bearer KEY"
+        message = "this service requires a key: Authorization: Bearer KEY"
         return await self._authenticate_local(headers, client, message)
 
     async def authenticate_browser(
@@ -100,7 +102,7 @@ class Authenticator:
     ) -> Principal:
         """Return the principal of a browser that signed in with a key, or is on this machine."""
         if key_id is None:
-            return await self._authenticate_local(headers, client, "this service needs a key")
+            return await self._authenticate_local(headers, client, "this service requires a key")
         key = await self._keys.find_valid(key_id)
         if key is None:
             raise _unauthenticated("the key was revoked or has expired")
@@ -180,5 +182,5 @@ def _unauthenticated(message: str) -> RequestError:
 
 
 def _not_local(reason: str) -> RequestError:
-    message = f"without keys this service is for local callers, and the request is not: {reason}"
+    message = f"as long as no key exists, only local requests are accepted: {reason}"
     return RequestError(Problem("PERMISSION_DENIED", message))

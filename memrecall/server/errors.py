@@ -104,7 +104,7 @@ def describe_failure(error: MemrecallError) -> str:
 
 def wrong_method(methods: str, target: str = "endpoint") -> Problem:
     """Return the problem of a request with a method that its target does not take."""
-    message, headers = f"this {target} takes {methods}", {"Allow": methods}
+    message, headers = f"this {target} only accepts {methods}", {"Allow": methods}
     return Problem("INVALID_ARGUMENT", message, status=405, headers=headers)
 
 
@@ -146,7 +146,7 @@ def _describe_field(item: Mapping[str, Any]) -> dict[str, str]:
     if item["type"] == "json_invalid":
         return {"field": "body", "message": f"not JSON: {item['ctx']['error']}"}
     if item["type"] == "extra_forbidden":
-        return {"field": name, "message": "is not known here; /docs lists what is"}
+        return {"field": name, "message": "is not a known field; see /docs"}
     reason = explain_validation_problem(item)
     value = item.get("input")
     if source == "query" and isinstance(value, str) and _LOST_PLUS.search(value):
@@ -181,7 +181,7 @@ def report_error(error: Exception, fields: dict[str, Any], request_id: str) -> P
     elif not isinstance(error, RequestError):
         log_bug(error, request_id)
         fields["error"] = type(error).__name__
-        return Problem("INTERNAL", "something went wrong inside", {"request_id": request_id})
+        return Problem("INTERNAL", "internal error", {"request_id": request_id})
     return problem_from_error(error)
 
 

@@ -68,6 +68,6 @@ class RecallLimiter:
     def _exhausted(self) -> RequestError:
         self._metrics.count_refusal()
         recalls = "1 recall" if self._max_running == 1 else f"{self._max_running} recalls"
-        message = f"this key has {recalls} under way already; try again"
+        message = f"this key already has {recalls} running; try again"
         headers = {"Retry-After": str(RETRY_SECONDS)}
         return RequestError(Problem("RESOURCE_EXHAUSTED", message, headers=headers))

@@ -142,8 +142,8 @@ async def serve(settings: Settings, announce: Callable[[ServerInfo], None]) -> N
         has_keys = await library.store.keys.exist()
         if not is_local and not has_keys:
             raise InvalidArgument(
-                f"without keys, {settings.host} would open everything to everybody",
-                hint="Make a key first (`memrecall keys create`), or listen on 127.0.0.1",
+                f"without keys, {settings.host} would expose all data to other machines",
+                hint="Create a key first (`memrecall keys create`), or listen on 127.0.0.1",
             )
         await library.vectors.prepare()  # fail now if another embedder made the vectors
         await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted

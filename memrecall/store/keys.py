@@ -60,8 +60,8 @@ class Grant:
         smallest = 0 if Permission.OPERATOR in self.permissions else 1
         if not smallest <= len(self.users) <= MAX_USERS:
             raise InvalidArgument(
-                f"a key for {len(self.users)} users cannot be made",
-                hint=f"Name 1 to {MAX_USERS} users, or all of them",
+                f"a key cannot give access to {len(self.users)} users",
+                hint=f"Pass 1 to {MAX_USERS} users, or all users",
             )
         for user_id in self.users:
             check_id("user_id", user_id)
@@ -119,7 +119,7 @@ class Keys:
             )
         if expires_at is not None and expires_at <= now:
             raise InvalidArgument(
-                f"a key until {expires_at} would have expired already", hint="Name a later time"
+                f"expires_at {expires_at} is in the past", hint="Pass a later time"
             )
         secret = secrets.token_urlsafe(32)
         key = Key(
@@ -185,7 +185,7 @@ class Keys:
         key_id = reference.strip().removeprefix(f"{PREFIX}_").partition("_")[0]
         hint = "`memrecall keys list` shows the ids"
         if not _ID.fullmatch(key_id):  # not repeated, because it may be a secret
-            raise NotFound("that is no key's id", hint=hint)
+            raise NotFound("this is not the id of a key", hint=hint)
         key = await self._find(key_id)
         if key is None:
             raise NotFound(f"there is no key {key_id}", hint=hint)

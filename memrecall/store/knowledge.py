@@ -216,7 +216,7 @@ class Knowledge:
         if not self._scope.allows(Permission.KNOWLEDGE):
             raise Disabled(
                 f"knowledge of agent {self._agent_id!r} is shared: this scope may not change it",
-                hint="Bind the permission `knowledge`",
+                hint="It requires the permission `knowledge`",
             )
 
     def _not_found(self, key: str) -> NotFound:
@@ -252,7 +252,7 @@ class Knowledge:
     ) -> None:
         numbers = await take_change_numbers(connection, self._agent_id, len(rows))
         if version is not None and numbers.start != version + 1:
-            raise StorageBusy("the knowledge base was written to meanwhile", hint="Try again")
+            raise StorageBusy("the knowledge base changed during the operation", hint="Try again")
         await connection.execute(delete(knowledge).where(knowledge.c.agent_id == self._agent_id))
         numbered = [
             {**row, "agent_id": self._agent_id, "change_no": number}

@@ -88,7 +88,7 @@ class Traces:
         if size > BODY_BYTES:
             raise InvalidArgument(
                 f"the trace's body has {size} bytes of JSON",
-                hint=f"Cut it to {BODY_BYTES}",
+                hint=f"Reduce it to {BODY_BYTES}",
                 size=size,
             )
         now = datetime.now(UTC)

@@ -85,7 +85,7 @@ def _parse(record: Mapping[str, Any]) -> tuple[str, Row]:
     }
     wrong = sorted((set(row) - set(table.c.keys())) | (required - set(row)))
     if wrong:
-        raise InvalidArgument(f"a row of {table.name} has no proper {wrong[0]!r}")
+        raise InvalidArgument(f"a row of {table.name} has an invalid {wrong[0]!r}")
     check_json(f"a row of {table.name}", dict(row))
     values = {name: value for name, value in row.items() if name not in _DATABASE_COLUMNS}
     for column in table.c:

@@ -63,7 +63,7 @@ class VectorStore:
         if rows and rows[0].value != self.model:
             raise EmbeddingModelMismatch(
                 f"{self._database.location} has vectors of {rows[0].value!r}, not {self.model!r}",
-                hint="`memrecall reindex` makes them anew, or choose the old model",
+                hint="Run `memrecall reindex` to embed all rows again, or use the old model",
             )
 
     async def ensure_model(self) -> None:

@@ -116,7 +116,7 @@ class Workspaces:
                 os.mkdir(task_id, PRIVATE, dir_fd=root)
             except FileExistsError:
                 raise Conflict(
-                    f"task {task_id!r} has a workspace already", hint="Clean it up first"
+                    f"task {task_id!r} already has a workspace", hint="Clean it up first"
                 ) from None
             folder = os.open(task_id, _OPEN_FOLDER, dir_fd=root)
             try:

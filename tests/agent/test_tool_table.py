@@ -68,7 +68,7 @@ class TestRemember:
         assert new == await run_mcp(context, "remember", content="Ann's dog is called Udon")
         repeated = await run_autogen(library, "remember", text="Ann's dog is called Udon")
         assert repeated["memory_key"] == new["memory_key"]
-        assert repeated["note"] == "It was known already"
+        assert repeated["note"] == "This fact is already stored"
 
     async def test_mcp_refuses_a_text_that_cannot_be_stored(self, library: Library) -> None:
         with pytest.raises(InvalidArgument, match="cannot be stored"):
@@ -76,7 +76,7 @@ class TestRemember:
 
     async def test_mcp_writes_only_with_the_right_to_write(self, library: Library) -> None:
         context = mcp_context(library, can_write=False)
-        with pytest.raises(Disabled, match="only read"):
+        with pytest.raises(Disabled, match="read-only"):
             await run_mcp(context, "remember", content="Ann likes tea")
 
 

@@ -102,7 +102,7 @@ def test_unknown_user_returns_empty_result_with_note(shell: Shell, chat: Path) -
     for command in (["search", "x"], ["messages"]):
         outcome = shell(*command, "--user", "nobody", "--db", chat, "--json")
         assert outcome.code == 0
-        assert "'nobody' is not known" in outcome.json["message"]
+        assert "there is no user 'nobody'" in outcome.json["message"]
 
 
 def test_messages_are_newest_first_with_api_fields(shell: Shell, chat: Path) -> None:
@@ -302,7 +302,7 @@ def test_owners_are_listed_disabled_ended_and_erased(shell: Shell, chat: Path) -
     assert erasure.json["messages"] == 6
     erasure = shell("users", "erase", "lin", "--db", chat, "--yes", "--json")
     assert erasure.json["messages"] == 6
-    assert "is not known" in shell("search", "数据库", "--user", "lin", "--db", chat).out
+    assert "there is no user" in shell("search", "数据库", "--user", "lin", "--db", chat).out
     assert shell("users", "zone", "maya", "Asia/Shanghai", "--db", chat).code == 0
     assert shell("users", "zone", "maya", "Mars/Base", "--db", chat).code == 2
     assert shell("agents", "erase", "default", "--db", chat, "--yes").code == 2

@@ -116,7 +116,7 @@ def test_later_conflicting_line_is_reported(shell: Shell, db: Path, tmp_path: Pa
     outcome = shell("import", file, "--db", db, "--json")
     assert [fault["line"] for fault in outcome.json["bad"]] == [3]
     assert (
-        "'m1' comes twice in this batch, with another content" in outcome.json["bad"][0]["reason"]
+        "'m1' occurs twice in this batch, with another content" in outcome.json["bad"][0]["reason"]
     )
     assert (outcome.json["stored"], outcome.json["repeated"]) == (3, 1)
 

@@ -99,13 +99,13 @@ def test_operator_key_needs_no_user(shell: Shell, db: Path) -> None:
 
 def test_invalid_key_options_are_rejected(shell: Shell, db: Path) -> None:
     cases: list[tuple[list[str], str]] = [
-        ([], "the key would open nothing"),
+        ([], "the key would give access to nothing"),
         (["--user", "a", "--all-users"], "are mutually exclusive"),
         (["--user", ""], "user_id ''"),
         (["--user", "a", "--expires", "soon"], "--expires 'soon' is not a time"),
         (["--user", "a", "--expires", "2 days"], "90m, 12h, 30d"),
-        (["--user", "a", "--expires", "0d"], "expired already"),
-        (["--user", "a", "--expires", "2020-01-01"], "expired already"),
+        (["--user", "a", "--expires", "0d"], "is in the past"),
+        (["--user", "a", "--expires", "2020-01-01"], "is in the past"),
         (["--user", "a", "--name", "x" * 256], "256 characters"),
     ]
 

@@ -70,4 +70,4 @@ async def test_read_only_key_cannot_chat(browser: Any, keyed_server: Keyed) -> N
         await window.open("/try?user=maya")
         await window.page.fill("[aria-label='Your message']", "hello")
         await window.page.keyboard.press("Enter")
-        await window.page.wait_for_selector("text=this key may only read")
+        await window.page.wait_for_selector("text=this key is read-only")

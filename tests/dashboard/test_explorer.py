@@ -102,7 +102,7 @@ async def test_read_only_key_cannot_delete(browser: Any, keyed_server: Keyed) ->
         await window.ready()
         await window.page.click("button:has-text('Delete')")
         await window.page.click(".q-dialog button:has-text('Delete')")
-        await window.page.wait_for_selector("text=this key may only read")
+        await window.page.wait_for_selector("text=this key is read-only")
 
 
 async def test_graph_is_drawn_and_can_be_navigated(window: Window) -> None:

@@ -202,7 +202,7 @@ class TestScope:
         async with over_http(
             service.url, several, "2026-07-28", **{"Memrecall-User": "carl"}
         ) as client:
-            with pytest.raises(MCPError, match="not this key's user"):
+            with pytest.raises(MCPError, match="the key has no access to this user"):
                 await client.list_tools()
 
     async def test_unlisted_tool_is_refused(self, service: HttpService) -> None:

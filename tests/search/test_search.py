@@ -328,11 +328,11 @@ async def test_neighbours_of_good_hit_are_raised(library: Library) -> None:
 async def test_empty_results_have_explanation(library: Library) -> None:
     unknown = await find(library, "tea", Scope("nobody"))
     assert (unknown.results, unknown.total_found) == ((), 0)
-    assert "'nobody' is not known" in unknown.message
+    assert "there is no user 'nobody'" in unknown.message
     await chat(library)
     assert (await find(library, "zeppelin", mode="keyword")).message == "no match"
     filtered = await find(library, "tea", since=START + timedelta(days=99))
-    assert filtered.message == "nothing stored passes the filters"
+    assert filtered.message == "no stored row matches the filters"
     low = await find(library, "清汤", threshold=0.999)
     assert low.results == ()
     assert "below the threshold of 0.999; the best scores 0." in low.message

@@ -125,7 +125,7 @@ class TestAdd:
 
         monkeypatch.setattr(parts.extractor, "facts", fail)
         report = await add(ann, "I live in Paris.")
-        assert (report["stored"], report["problems"]) == (1, ["memories: could not be made"])
+        assert (report["stored"], report["problems"]) == (1, ["memories: failed"])
         results = (await ann.get("/v1/users/ann/messages")).json()["items"]
         assert results[0]["content"] == "I live in Paris."
 

@@ -114,7 +114,7 @@ def test_printed_command_quotes_unusual_names() -> None:
 
 
 async def test_public_address_requires_a_key(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="would open everything to everybody") as refusal:
+    with pytest.raises(InvalidArgument, match="would expose all data to other machines") as refusal:
         async with run_in_process(tmp_path, host=EVERYWHERE):
             pass
     assert "memrecall keys create" in str(refusal.value)

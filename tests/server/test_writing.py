@@ -63,7 +63,7 @@ async def test_conflict_within_a_batch_is_reported(ann: httpx.AsyncClient) -> No
         PATH, json={"messages": [make_message(1), make_message(1), make_message(1, "other words")]}
     )
     detail = check_error(answer, 409, "CONFLICT")
-    assert "comes twice in this batch, with another content" in detail["message"]
+    assert "occurs twice in this batch, with another content" in detail["message"]
     assert set(detail["details"]["faults"]) == {"2"}
     check_error(await ann.get(PATH), 404, "NOT_FOUND")
 
@@ -92,7 +92,7 @@ WORDED: list[tuple[Any, str]] = [
     ({"messages": [{"role": "user"}]}, "messages.0.content: is missing"),
     (
         {"messages": [make_message(1)], "mesages": 1},
-        "mesages: is not known here; /docs lists what is",
+        "mesages: is not a known field; see /docs",
     ),
 ]
 

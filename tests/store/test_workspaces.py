@@ -57,9 +57,9 @@ class TestTaskIds:
         before = list_tree(root.parent)
 
         def refuse(name: str) -> None:
-            with pytest.raises(InvalidArgument, match="not a name"):
+            with pytest.raises(InvalidArgument, match="not a valid workspace name"):
                 spaces.create(name)
-            with pytest.raises(InvalidArgument, match="not a name"):
+            with pytest.raises(InvalidArgument, match="not a valid workspace name"):
                 spaces.remove(name)
             assert list_tree(root.parent) == before
 

@@ -294,7 +294,7 @@ def _text_of(memory: MemoryContent) -> str:
     if isinstance(content, dict) and kind == MemoryMimeType.JSON.value:
         return json.dumps(content, ensure_ascii=False)
     raise InvalidArgument(
-        f"a memory of type {kind} with a {type(content).__name__} is not text",
+        f"content of type {type(content).__name__} and MIME type {kind} is not text",
         hint="Use text, markdown or JSON",
     )
 

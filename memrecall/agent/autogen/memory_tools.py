@@ -104,7 +104,9 @@ class MemoryTool(SchemaTool):
         try:
             return await self._tool.run(self._context, args)
         except NotFound:
-            return MemoryChange(done=False, note="There is no such memory; recall gives the keys.")
+            return MemoryChange(
+                done=False, note="There is no such memory. Use a key that recall returned."
+            )
         except MemrecallError as error:
             return MemoryChange(done=False, note=f"Nothing was changed: {error.message}")
 

@@ -56,7 +56,7 @@ class ToolContext:
     async def recall_messages(self, messages: object) -> RecallResult:
         """Recall what the last message refers to, within the limits of the interface."""
         if self.recall is None:
-            raise Disabled("this interface cannot recall", hint="Use `recall` of another interface")
+            raise Disabled("this interface does not support recall", hint="Use MCP or HTTP")
         return await self.recall(messages)
 
     @property

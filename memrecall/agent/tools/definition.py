@@ -82,9 +82,9 @@ class Tool:
         """Return why a caller may not use the tool, or None."""
         if self.needs_user and not context.has_user:
             hint = "Use a key of one user, or name the user in a header"
-            return Disabled(f"{self.name} needs a user and none is bound", hint=hint)
+            return Disabled(f"{self.name} needs a user, but no user is bound", hint=hint)
         if self.writes and not context.can_write:
-            return Disabled(f"{self.name} writes, and this key may only read")
+            return Disabled(f"{self.name} writes, but this key is read-only")
         if self.permission is not None and not context.allows(self.permission):
             return Disabled(f"{self.name} needs the permission `{self.permission.value}`")
         return None

@@ -80,9 +80,11 @@ async def remember(
     step = PlanStep("ADD", memory, origin=Origin.ASSISTANT)
     (outcome,) = await context.library.apply_plan(context.scope, [step], actor=context.actor)
     if outcome.event == "NONE":
-        return MemoryChange(done=True, memory_key=outcome.memory_key, note="It was known already")
+        return MemoryChange(
+            done=True, memory_key=outcome.memory_key, note="This fact is already stored"
+        )
     similar = [{"memory_key": hit.key, "content": hit.content} for hit in page.results]
-    note = "If one of the similar ones is now wrong, correct or forget it" if similar else ""
+    note = "If one of the similar memories is now wrong, correct or forget it" if similar else ""
     return MemoryChange(done=True, memory_key=outcome.memory_key, note=note, similar=similar)
 
 
@@ -98,7 +100,7 @@ async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryCh
     """Replace a memory; the old one stays readable in the history."""
     old = await context.library.store.memories(context.scope).get(arguments.memory_key)
     if old.superseded_by is not None:
-        note = "It was replaced already, by the memory of this key"
+        note = "It was already replaced by the memory with this key"
         return MemoryChange(done=False, memory_key=old.superseded_by, note=note)
     try:
         new = NewMemory(
@@ -117,8 +119,10 @@ async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryCh
     step = PlanStep("UPDATE", new, old.memory_key, Origin.ASSISTANT, reason)
     (outcome,) = await context.library.apply_plan(context.scope, [step], actor=context.actor)
     if outcome.event == "NONE":
-        return MemoryChange(done=False, memory_key=outcome.memory_key, note="It says so already")
-    note = f"It took the place of {old.memory_key}"
+        return MemoryChange(
+            done=False, memory_key=outcome.memory_key, note="The memory already says this"
+        )
+    note = f"Replaced {old.memory_key}"
     return MemoryChange(done=True, memory_key=outcome.memory_key, note=note)
 
 
@@ -212,7 +216,7 @@ class RecallAnswer(ToolOutput):
         return cls(
             found=False,
             confidence=0.0,
-            summary=f"{problem} This is not 'none found'.",
+            summary=f"{problem} This does not mean that nothing was found.",
             stop_reason=error.code.lower(),
         )
 

@@ -252,7 +252,7 @@ async def search(context: ToolContext, params: SearchParams) -> ToolHits:
     """Search the knowledge base and the files of the workspaces."""
     if params.level != "kb" and not context.allows(Permission.OPERATOR):
         raise Disabled(
-            "searching workspaces needs the permission `operator`", hint='Ask with level "kb"'
+            "searching workspaces needs the permission `operator`", hint='Use level "kb"'
         )
     hits: list[ToolHit] = []
     left_out: dict[str, int] = {}

@@ -137,7 +137,7 @@ class LanguageTable:
     def _read_fact(self, row: str) -> FactPattern:
         head = _FACT.match(row)
         if head is None:
-            raise ValueError(f"{row!r} is no fact row: write type.slot >relation:kind [flags]")
+            raise ValueError(f"{row!r} is not a fact row: write type.slot >relation:kind [flags]")
         flags = frozenset((head["flags"] or "").split())
         default = {"present"} if self.language == "en" and "any" not in flags else _TENSES
         return FactPattern(

@@ -263,7 +263,7 @@ def _score_parts(
 
 def _explain(visible: VisibleRows, scores: Floats, request: SearchRequest) -> str:
     if not visible.open.any():
-        return "nothing stored passes the filters"
+        return "no stored row matches the filters"
     if not len(scores):
         return "no match"
     if request.cursor is not None:

@@ -119,11 +119,11 @@ class RecallRequest(RequestModel):
     @model_validator(mode="after")
     def _check_query(self) -> "RecallRequest":
         if (self.query is None) == (self.messages is None):
-            raise ValueError("give exactly one of query and messages")
+            raise ValueError("exactly one of query and messages is required")
         if self.messages is not None and not any(
             message.role is Role.USER and message.content.strip() for message in self.messages
         ):
-            raise ValueError("messages: none has the role user and a content")
+            raise ValueError("messages: at least one must have the role user and a text")
         return self
 
     def conversation(self) -> list[dict[str, Any]]:
@@ -157,11 +157,15 @@ class GroupTurn(RequestModel):
     members: Annotated[list[GroupMember], Field(min_length=1, max_length=MOST_MEMBERS)]
     answers: _MemberId
     speaker: Annotated[
-        _MemberId | None, Field(description="Who sends the message; none without a new message.")
+        _MemberId | None,
+        Field(description="The member who sends the message; omit it without a message."),
     ] = None
     mentions: Annotated[
         list[_MemberId] | None,
-        Field(max_length=MOST_MEMBERS, description="Mentioned members, if not those in the text."),
+        Field(
+            max_length=MOST_MEMBERS,
+            description="The mentioned members; default: those in the text.",
+        ),
     ] = None
 
     @model_validator(mode="after")
@@ -191,11 +195,11 @@ class ChatRequest(RequestModel):
     def _check_message(self) -> "ChatRequest":
         if self.group is None:
             if self.message is None:
-                raise ValueError("give a message")
+                raise ValueError("message is required")
         elif (self.message is None) != (self.group.speaker is None):
-            raise ValueError("in a group, give a message and its speaker, or neither")
+            raise ValueError("in a group, pass both message and speaker, or neither")
         elif self.instructions:
-            raise ValueError("in a group, give instructions to the members that they are for")
+            raise ValueError("in a group, put instructions into members")
         return self
 
 

@@ -73,7 +73,7 @@ class RequestContext:
         if agent_id is None:
             return scope
         if scope.agent_id not in (None, agent_id):
-            raise invalid_field("agent_id", f"is not {scope.agent_id!r}, which this key is for")
+            raise invalid_field("agent_id", f"must be {scope.agent_id!r}, the agent of this key")
         return replace(scope, agent_id=agent_id)
 
     def _bind(self, scope: Scope) -> AsyncMemory:

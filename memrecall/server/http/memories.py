@@ -240,7 +240,7 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
 
 def _describe_stage(problem: str) -> str:
     stage = problem.partition(":")[0]
-    return f"{stage}: could not be made" if stage in _STAGES else _FALLBACK
+    return f"{stage}: failed" if stage in _STAGES else _FALLBACK
 
 
 def _parse_filters(text: str | None) -> dict[str, Any] | None:

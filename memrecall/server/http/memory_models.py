@@ -150,7 +150,7 @@ class UpdateRequest(RequestModel):
     @model_validator(mode="after")
     def _check_fields(self) -> "UpdateRequest":
         if not self.model_fields_set:
-            raise ValueError("there is nothing to change: give at least one field")
+            raise ValueError("the update has no fields: pass at least one")
         return self
 
 
@@ -185,7 +185,7 @@ class DeleteAllQuery(_ScopeQuery):
     @model_validator(mode="after")
     def _check_scope(self) -> "DeleteAllQuery":
         if self.user_id is None and self.agent_id is None and self.session_id is None:
-            raise ValueError("give at least one of user_id, agent_id and session_id")
+            raise ValueError("at least one of user_id, agent_id and session_id is required")
         return self
 
 

@@ -150,7 +150,7 @@ class SemanticSearchRequest(_SearchRequest):
     @model_validator(mode="after")
     def _check_query(self) -> "SemanticSearchRequest":
         if (self.query_text is None) == (self.query_embedding is None):
-            raise ValueError("give exactly one of query_text and query_embedding")
+            raise ValueError("exactly one of query_text and query_embedding is required")
         return self
 
 

@@ -148,9 +148,9 @@ def _require_own_labels(
     for position, (entry, message) in enumerate(zip(entries, messages, strict=True)):
         agent_id = entry.scope.agent_id or DEFAULT_NAME
         if message.user_id not in (None, entry.scope.user_id):
-            raise invalid_field(f"messages.{position}.user_id", "is not the path's")
+            raise invalid_field(f"messages.{position}.user_id", "must be the user_id of the path")
         if message.agent_id not in (None, agent_id):
-            reason = f"is not {agent_id!r}, which this key writes as"
+            reason = f"must be {agent_id!r}, the agent of this key"
             raise invalid_field(f"messages.{position}.agent_id", reason)
 
 

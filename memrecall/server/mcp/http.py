@@ -43,7 +43,9 @@ class McpEndpoint:
         if scope["method"] != "POST":
             raise RequestError(wrong_method("POST"))
         if not is_allowed_origin(dict(scope["headers"]), self._origins):
-            raise RequestError(Problem("PERMISSION_DENIED", "this web page may not ask here"))
+            raise RequestError(
+                Problem("PERMISSION_DENIED", "requests from this web page are not allowed")
+            )
         await self._start()
         self._active_requests += 1
         self._idle.clear()
@@ -97,4 +99,4 @@ def _user_scope(principal: Principal, user_id: str | None) -> UserScope | None:
     try:
         return principal.bound_scope(user_id)
     except (NotFound, InvalidArgument):
-        raise MCPError(int(Code.PERMISSION_DENIED), "not this key's user") from None
+        raise MCPError(int(Code.PERMISSION_DENIED), "the key has no access to this user") from None

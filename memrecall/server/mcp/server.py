@@ -241,7 +241,7 @@ class McpHandlers:
         if params.name != _PROMPT.name or not context.has_user:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:100]}")
         if not question:
-            raise MCPError(types.INVALID_PARAMS, "question: it is missing")
+            raise MCPError(types.INVALID_PARAMS, "question is missing")
         result = await _convert_errors(context.recall_messages(question), context)
         text = f"{write_block(result)}\n\n{question}"
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))

@@ -56,7 +56,7 @@ class BackupFolder:
                 file = os.open(path, flags)
             except (FileNotFoundError, NotADirectoryError):
                 raise NotFound(
-                    f"there is no backup {path.name}", hint="Check the folder of backups"
+                    f"there is no backup {path.name}", hint="Check the backup folder"
                 ) from None
             except OSError as error:
                 if error.errno == errno.ELOOP:
@@ -82,13 +82,13 @@ class BackupFolder:
         if "\0" in reference or not _NAME.fullmatch(name):
             raise InvalidArgument(
                 f"{reference[:200]!a} does not name a backup",
-                hint="Give the path that memory_backup returned",
+                hint="Pass the path that memory_backup returned",
             )
         parent = os.path.dirname(reference)
         if parent and os.path.realpath(parent) != str(self.folder):
             raise InvalidArgument(
-                f"{reference[:200]!a} is outside the folder of backups",
-                hint="Give a file's name, or the path that memory_backup returned",
+                f"{reference[:200]!a} is outside the backup folder",
+                hint="Pass a file name, or the path that memory_backup returned",
             )
         return self.folder / name
 

@@ -31,9 +31,9 @@ def check_task_id(name: str) -> str:
     """Return a valid task id; InvalidArgument for any other name."""
     if not is_task_id(name):
         raise InvalidArgument(
-            f"task_id {name[:80]!a} is not a name for a workspace",
+            f"task_id {name[:80]!a} is not a valid workspace name",
             hint=f"Use 1 to {TASK_ID_LENGTH} of A-Z, a-z, 0-9, '.', '_' and '-', beginning with a"
-            " letter or digit, not ending with '.', and no name of a device",
+            " letter or digit, not ending with '.', and not a device name",
         )
     return name
 
@@ -152,7 +152,7 @@ def unseal(data: bytes) -> Backup:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise _damaged("it was not made by memory_backup")
     if content.get("version") != VERSION:
-        raise _damaged(f"its version {content.get('version')!r} is not known here")
+        raise _damaged(f"its version {content.get('version')!r} is not supported")
     try:
         backup = Backup.model_validate(content)
     except ValidationError as error:
@@ -185,13 +185,13 @@ def _check_entries(backup: Backup) -> None:
 
 def _check_workspace(backup: Backup, task_id: str, workspace: SavedWorkspace) -> None:
     if not is_task_id(task_id):
-        raise _damaged(f"{task_id[:80]!a} is not a name for a workspace")
+        raise _damaged(f"{task_id[:80]!a} is not a valid workspace name")
     folders = set(workspace.folders)
     for path in (*workspace.folders, *workspace.files):
         parts = _split_path(path)
         folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
     if not folders.isdisjoint(workspace.files):
-        raise _damaged(f"workspace {task_id!r} has a file and a folder of one name")
+        raise _damaged(f"workspace {task_id!r} has a file and a folder with the same name")
     for path, saved in workspace.files.items():
         expected = backup.manifest.files[f"{task_id}/{path}"]
         try:
@@ -199,7 +199,7 @@ def _check_workspace(backup: Backup, task_id: str, workspace: SavedWorkspace) ->
         except (ValueError, binascii.Error):
             raise _damaged(f"the file {path[:80]!r} cannot be read") from None
         if FileDigest(size=len(data), sha256=hashlib.sha256(data).hexdigest()) != expected:
-            raise _damaged(f"the file {path[:80]!r} is not the one that was saved")
+            raise _damaged(f"the file {path[:80]!r} does not match its checksum")
 
 
 def _split_path(path: str) -> list[str]:

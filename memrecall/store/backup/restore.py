@@ -207,8 +207,8 @@ class Backups:
             backup = await asyncio.to_thread(unseal, data)
             if backup.manifest.agent_id != self._agent_id:
                 raise InvalidArgument(
-                    f"the backup is of agent {backup.manifest.agent_id!r}, "
-                    f"not of {self._agent_id!r}"
+                    f"the backup belongs to agent {backup.manifest.agent_id!r}, "
+                    f"not {self._agent_id!r}"
                 )
             for attempts_left in range(_ATTEMPTS - 1, -1, -1):
                 previous, version = await self._save(root)

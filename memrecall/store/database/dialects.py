@@ -201,26 +201,27 @@ class SqliteDialect(DatabaseDialect):
         if file is None:
             raise InvalidArgument(
                 "a SQLite database in memory cannot be shared by connections",
-                hint="Give a file path, in a temporary folder if it should not stay",
+                hint="Pass a file path, in a temporary folder for temporary data",
             )
         if os.path.isdir(file):  # unlike Path.is_dir, this never raises
-            raise StorageUnreachable(f"{file} is a folder", hint="Give the path of a file in it")
+            raise StorageUnreachable(f"{file} is a folder", hint="Pass the path of a file in it")
         if os.path.exists(file):
             return
         if not create:
             raise StorageUnreachable(
-                f"there is no database at {file}", hint="`memrecall import` and `add` make one"
+                f"there is no database at {file}",
+                hint="`memrecall import` and `memrecall add` create one",
             )
         if not file.parent.is_dir():
             raise StorageUnreachable(
-                f"the folder {file.parent} does not exist", hint="Make it, or choose another --db"
+                f"the folder {file.parent} does not exist", hint="Create it, or choose another --db"
             )
         try:
             # SQLite gives its log files the mode of the database file.
             os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
         except OSError as error:
             raise StorageUnreachable(
-                f"cannot make {file}: {error.strerror}", hint="Choose another place with --db"
+                f"cannot create {file}: {error.strerror}", hint="Choose another place with --db"
             ) from error
 
     def get_error_code(self, error: BaseException) -> str:
@@ -267,8 +268,8 @@ class PostgresqlDialect(DatabaseDialect):
         ("53100", StorageFull, _SPACE_HINT),
         ("55P03", StorageBusy, _WAIT_HINT),  # lock timeout
         ("40P01", StorageBusy, _WAIT_HINT),  # deadlock
-        ("23503", StorageBusy, "What it refers to was erased meanwhile; try again"),
-        ("25006", StorageReadOnly, "Connect to a server that takes writes"),
+        ("23503", StorageBusy, "A row that it refers to was erased concurrently; try again"),
+        ("25006", StorageReadOnly, "Connect to a server that accepts writes"),
         ("08", StorageUnreachable, "Check that the server runs"),
         ("3D000", StorageUnreachable, "Check the name in the database URL"),
         ("28", StorageUnreachable, "Check user and password in the URL"),

@@ -196,16 +196,17 @@ def _parse_operator(name: str, symbol: object, value: object) -> Filter:
 def _parse_comparison(name: str, symbol: Operator, value: object) -> Compare:
     if not isinstance(value, str | int | float | bool | datetime | None):
         raise InvalidArgument(
-            f"filter {name!r} compares with {value!r}",
-            hint="Use a text, a number, a flag, a time or null",
+            f"filter {name!r} cannot compare with {value!r}",
+            hint="Use a string, a number, a boolean, a time or null",
         )
     if symbol != "eq" and (value is None or isinstance(value, bool)):
-        raise InvalidArgument(f"filter {name!r}: {value!r} has no order", hint="Use eq or ne")
+        raise InvalidArgument(f"filter {name!r}: {value!r} cannot be ordered", hint="Use eq or ne")
     if isinstance(value, str):
         check_text(f"filter {name!r}", value)
     if isinstance(value, int | float) and not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
         raise InvalidArgument(
-            f"filter {name!r} compares with {value}", hint=f"Use numbers up to {LARGEST_NUMBER}"
+            f"filter {name!r} cannot compare with {value}",
+            hint=f"Use numbers up to {LARGEST_NUMBER}",
         )
     column = _COLUMNS.get(name)  # a name that begins with the prefix is no column
     if column in TIME_FIELDS:

@@ -115,7 +115,7 @@ def _require_equal(
     }
     different = [name for name, value in values.items() if value != stored[name]]
     if different:
-        problem = "comes twice in this batch, with" if in_batch else "is already stored with"
+        problem = "occurs twice in this batch, with" if in_batch else "is already stored with"
         raise Conflict(
             f"message {message.message_id!r} {problem} another {different[0]}",
             hint="Messages are evidence and never rewritten; give the new one its own id",

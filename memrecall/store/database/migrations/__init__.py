@@ -28,7 +28,7 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
         version = await schema_version(connection)
     if version > LATEST:
         raise SchemaTooNew(
-            f"{database.location} has schema {version}, this memrecall knows up to {LATEST}",
+            f"{database.location} has schema {version}, but this memrecall supports up to {LATEST}",
             hint="Upgrade memrecall: pip install -U memrecall",
         )
     if version < target:
