@@ -53,8 +53,8 @@ Fields = dict[str, Any]
 _QUOTATION_LENGTH = 24  # characters that make a line of a summary a quotation
 _HANDOFF_ARGUMENTS = ("confidence", "relevant_memory_keys")
 _LABELS = {
-    "confidence": ("confidence", "信心度"),
-    "nothing": ("nothing that fits was found", "没有找到相关内容"),
+    "confidence": ("confidence", "置信度"),
+    "nothing": ("nothing relevant was found", "没有找到相关内容"),
     "question": ("Perhaps ask", "可以询问"),
     "unjudged": ("not judged: the recall ended first", "未经判断：在此之前已停止"),
     "withheld": ("sensitive memories withheld", "条敏感记忆未显示"),
@@ -69,8 +69,8 @@ _LABELS = {
     "tool_calls": ("tool calls", "次工具调用"),
     "tokens": ("tokens", "个词元"),
     "failed": ("the model failed", "模型出错"),
-    "steer": ("steered", "已纠正"),
-    "fallback": ("the rules go on", "改由规则继续"),
+    "steer": ("corrected", "已纠正"),
+    "fallback": ("continuing with rules", "改由规则继续"),
     "stop": ("stopped", "已停止"),
     "handoff": ("handoff", "交接"),
 }
@@ -254,7 +254,7 @@ def _warning(label: str, reason: str, text: str) -> Html:
 
 
 def _iteration(event: IterationEvent, say: Say) -> Html:
-    title = f"{say('iteration')} {event.iteration}{' 轮' if say('window') == '窗口' else ''}"
+    title = f"{say('iteration')} {event.iteration}{' 次迭代' if say('window') == '窗口' else ''}"
     window_text = f"{event.shown} {say('shown')} ({say('window')} {event.window})"
     line = "margin:.6em 0 .2em;border-bottom:1px solid rgba(128,128,128,.3)"
     return tag("div", f"{title} · {window_text}", style=f"{line};{DIM}")

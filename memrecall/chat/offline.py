@@ -32,8 +32,8 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "assistant": ("On {day} I said: “{text}”", "{day} 我说过：“{text}”"),
     "other": ("{speaker}, {day}: “{text}”", "{speaker}，{day}：“{text}”"),
     "unknown": (
-        "I do not know: I find nothing about it in what was said.",
-        "我不知道：在说过的话里没有找到。",
+        "I do not know: I found nothing about it in earlier conversations.",
+        "我不知道：在以前的对话里没有找到相关内容。",
     ),
     "failed": (
         "I cannot look it up at the moment, so I do not know.",

@@ -67,20 +67,20 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "also_called": ("{name} (also {nicknames})", "{name}（也叫{nicknames}）"),
     "also_joint": (", ", "、"),
     "cap_counted": (
-        "recall_memory can run {cap} times in this turn, the recall already made included: {left} "
+        "recall_memory can run {cap} times in this turn, including the recall already made: {left} "
         "left.",
         "本轮 recall_memory 最多 {cap} 次，已做的一次计算在内：还剩 {left} 次。",
     ),
     "cap_beside": (
-        "Beside the recall already made, recall_memory can run {left} times in this turn.",
+        "Besides the recall already made, recall_memory can run {left} times in this turn.",
         "除已做的一次外，本轮 recall_memory 最多还可调用 {left} 次。",
     ),
     "cap_beside_1": (
-        "Beside the recall already made, recall_memory can run once in this turn.",
+        "Besides the recall already made, recall_memory can run once in this turn.",
         "除已做的一次外，本轮 recall_memory 最多还可调用 1 次。",
     ),
     "cap_none": (
-        "No further recall is left in this turn: do not call recall_memory.",
+        "No recalls are left in this turn: do not call recall_memory.",
         "本轮没有剩余的回忆次数：不要调用 recall_memory。",
     ),
     "your_turn": ("It is your turn, {name}.", "轮到你了，{name}。"),
@@ -91,11 +91,11 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "未被提及，可自行判断",
     ),
     "nothing_recalled": (
-        "Nothing that fits was found. Do not guess: say that you do not know, or ask.",
+        "Nothing relevant was found. Do not guess: say that you do not know, or ask.",
         "没有找到相符的内容。不要猜测：请说不知道，或者询问。",
     ),
     "recall_failed": (
-        "The recall failed, which is not the same as nothing found. Answer without it and do not "
+        "The recall failed, which is not the same as finding nothing. Answer without it and do not "
         "claim to know what was said earlier.",
         "回忆失败，这不等于没有找到。请在没有它的情况下回答，不要声称知道以前说过什么。",
     ),
@@ -125,7 +125,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "第一条消息提及你，时间较早；其后只显示最近 {shown} 条消息。",
     ),
     "shortened": (
-        "Long messages are cut and end in “…”: {count}.",
+        "Long messages are truncated and end in “…”: {count}.",
         "过长的消息已截断，以“…”结尾：{count} 条。",
     ),
     "note_joint": (" ", ""),
@@ -135,8 +135,8 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "来自 {tool} 的数据，不是任何人说的：{content}",
     ),
     "answer_in_words": (
-        "Answer now, in plain words alone. No tool can be called any more: write no call of one.",
-        "现在请只用文字回答。已不能调用任何工具：不要写出工具调用。",
+        "Answer now in plain words. Tools are no longer available: do not write tool calls.",
+        "现在请只用文字回答。工具已不可用：不要写出工具调用。",
     ),
     # To the reader
     "no_answer": ("I have no answer to this.", "这个问题我答不上来。"),

@@ -74,7 +74,7 @@ RECALLS: Words = {
     "download": ("Download JSON", "下载 JSON"),
     "timeline": ("Timeline", "时间线"),
     "steps": ("Steps", "步骤"),
-    "iteration": ("Iteration {number}", "第 {number} 轮"),
+    "iteration": ("Iteration {number}", "第 {number} 次迭代"),
     "window": ("window {size}, {shown} messages", "窗口 {size}，含 {shown} 条消息"),
     "windows": ("Windows", "上下文窗口"),
     "confidence": ("Confidence", "置信度"),
@@ -85,7 +85,7 @@ RECALLS: Words = {
     "model": ("Model", "模型"),
     "cost": (
         "{iterations} iter. · {calls} calls · {took}",
-        "{iterations} 轮 · 调用 {calls} 次 · {took}",
+        "迭代 {iterations} 次 · 调用 {calls} 次 · {took}",
     ),
     "handoff": ("Handoff", "交接结果"),
     "abstained": ("No answer: the recall abstained.", "未找到可靠依据，本次不作答。"),

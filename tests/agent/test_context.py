@@ -435,7 +435,7 @@ async def test_storage_failure_becomes_a_block(
     context = await add_messages(MemoryContext(library, ANN), user_message())
     (block,) = recalled_blocks(await context.get_messages())
     assert "could not be searched" in block
-    assert "This does not mean that there is nothing" in block
+    assert "This does not mean that nothing is stored" in block
     assert "<database>" not in block
 
 
@@ -506,7 +506,7 @@ async def test_long_answer_is_stored_as_memories(library: Library) -> None:
     (message,) = await context.get_messages()
     assert isinstance(message, AssistantMessage)
     assert message.thought == "hm"
-    assert "kept as memory long_" in str(message.content)
+    assert "stored as memory long_" in str(message.content)
 
 
 async def test_message_of_the_maximum_size_stays(library: Library) -> None:

@@ -76,7 +76,7 @@ async def test_texts_are_escaped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("question", "texts", "labels"),
     [
-        ("我对花生过敏吗？", "我对花生过敏。", ("信心度", "回忆过程", "次模型调用", "第 1 轮")),
+        ("我对花生过敏吗？", "我对花生过敏。", ("置信度", "回忆过程", "次模型调用", "第 1 次迭代")),
         ("Who has the spare key?", "Joyce has the spare key.",
          ("confidence", "How it was recalled", "model calls", "iteration 1")),
     ],
@@ -114,7 +114,7 @@ async def test_abstention_shows_its_question(tmp_path: Path) -> None:
     client = ScriptedClient([search("x"), step])
     result = await recall_from_messages(tmp_path, "x?", ["a"], client)
     page = assert_harmless(result._repr_html_())
-    assert "nothing that fits was found" in page.text
+    assert "nothing relevant was found" in page.text
     assert "When was it?" in page.text
 
 
@@ -129,7 +129,7 @@ async def test_failures_and_remarks_are_shown(tmp_path: Path) -> None:
     client = ScriptedClient([search("tea is hot"), say("a"), say("b")])
     result = await recall_from_messages(tmp_path, "tea?", ["tea is hot"], client)
     page = assert_harmless(result._repr_html_())
-    assert "steered (text_answer)" in page.text
+    assert "corrected (text_answer)" in page.text
     assert "stopped (text_answer)" in page.text
 
 

@@ -163,7 +163,7 @@ async def test_storage_failure_returns_an_answer(
     monkeypatch.setattr(ChangeFeed, "version", broken)
     answer = await run_tool(make_tool(library), query=REQUEST)
     assert answer["stop_reason"] == "storage_failed"
-    assert "does not mean that there is nothing" in answer["summary"]
+    assert "does not mean that nothing is stored" in answer["summary"]
 
 
 async def test_stream_ends_with_an_answer_after_an_error(library: Library) -> None:

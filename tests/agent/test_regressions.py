@@ -71,7 +71,7 @@ class TestVerdicts:
             library, search("database config port pool"), say("no"), limits=Limits(model_calls=2)
         )
         assert not stopped.judged
-        assert "unjudged" in stopped.handoff.search_summary
+        assert "before the results were judged" in stopped.handoff.search_summary
 
 
 async def test_results_have_content_and_date(library: Library) -> None:

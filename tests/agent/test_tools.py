@@ -270,7 +270,7 @@ class TestFailures:
         assert recall.stop_reason is StopReason.STORAGE_FAILED
         assert not recall.abstained
         assert not recall.handoff.success
-        assert "does not mean that there is nothing" in recall.handoff.search_summary
+        assert "does not mean that nothing is stored" in recall.handoff.search_summary
 
     async def test_unexpected_error_becomes_an_internal_failure(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
@@ -384,7 +384,7 @@ class TestKeywords:
         )
         result = tool_results(recall)[0]["output"]
         assert {word["keyword"] for word in result["keywords"]} == {"database", "config"}
-        assert "made by rules" in result["message"]
+        assert "come from rules" in result["message"]
 
     async def test_model_expands_queries_once_if_enabled(self, library: Library) -> None:
         answer = say('{"keywords": [{"keyword": "trout", "weight": 1, "type": "entity"}]}')

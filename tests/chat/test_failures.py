@@ -42,7 +42,7 @@ class TestFailures:
         assert (turn.final.text, turn.final.degraded) == ("Hello.", False)
         for result in turn.recall_answers(forged=True) + turn.recall_answers(forged=False):
             assert result["events"] == []
-            assert "not the same as nothing found" in result["note"]
+            assert "not the same as finding nothing" in result["note"]
         assert len(await stored_messages(sqlite_library, LIN)) == 2
 
     async def test_failed_search_does_not_fail_the_turn(

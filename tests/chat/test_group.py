@@ -157,7 +157,7 @@ class TestView:
         assert lengths[1:] == [500, 20, 300]
         assert 11_000 < lengths[0] < 12_000
         assert view["messages"][0]["text"].endswith("a…")
-        assert view["note"] == "Long messages are cut and end in “…”: 1."
+        assert view["note"] == "Long messages are truncated and end in “…”: 1."
 
     async def test_truncated_message_can_be_recalled(self, semantic_library: Library) -> None:
         filler = "We talked about trains. " * 700

@@ -264,8 +264,8 @@ class TestRecallLimit:
     @pytest.mark.parametrize(
         ("cap", "count_forced", "prompt_text", "refusal"),
         [
-            (0, True, "No further recall", "allows no recall of your own"),
-            (1, True, "No further recall", "the one recall of this turn is used up"),
+            (0, True, "No recalls are left", "allows no recall of your own"),
+            (1, True, "No recalls are left", "the one recall of this turn is used up"),
             (1, False, "can run once in this turn", "the one recall of this turn is used up"),
             (2, False, "can run 2 times", "all 2 recalls of this turn are used up"),
         ],

@@ -387,7 +387,7 @@ def test_recall_prints_thoughts_steering_errors_and_dropped_keys(
         " 1  812 + 96 tokens",
         "Let me [bold]look�[31m.",
         "hybrid, limit 3, score ≥ 0.0",
-        "! steered (text_answer): ",
+        "! corrected (text_answer): ",
         "get_memory_detail nope",
         "not_found: ",
         '▸ search_memories {"user_id": "lin"}',

@@ -6,78 +6,87 @@ from memrecall.text.language import fill_phrase
 
 _PHRASES: dict[str, tuple[str, str]] = {
     # Thoughts
-    "first": ("I look for what the message names: {words}.", "先搜索消息里提到的内容：{words}。"),
+    "first": (
+        "I search for what the message mentions: {words}.",
+        "先搜索消息里提到的内容：{words}。",
+    ),
     "first_context": (
-        "The message names nothing itself; I search with what was said before it: {words}.",
+        "The message names nothing specific; I search with what was said before it: {words}.",
         "消息本身没有说出具体内容，用前面的对话来搜索：{words}。",
     ),
     "is_stored": (
-        "What is meant stands in this conversation; I look whether it is stored too.",
+        "What is meant is in this conversation; I check whether it is stored too.",
         "所指内容就在当前对话中，看看是否也有存储。",
     ),
     "words_only": (
-        "Search by meaning failed; I search by words alone.",
+        "Semantic search failed; I search by keywords only.",
         "语义搜索不可用，改用关键词搜索。",
     ),
     "any_time": (
-        "Too little within the stated time; I drop the time.",
+        "Too few results within the stated time; I drop the time filter.",
         "这段时间内结果太少，去掉时间限制。",
     ),
     "both": (
-        "Too little by the exact words; I search by meaning too.",
+        "Too few results by keywords; I add semantic search.",
         "按原词找到的太少，同时按意思搜索。",
     ),
-    "lower": ("Too little; I accept weaker matches.", "结果太少，降低相关性要求。"),
-    "anyone": ("Too little; I look at what anybody said.", "结果太少，不再限定是谁说的。"),
-    "context": ("Too little; I add words of the conversation.", "结果太少，加上对话里的词再搜索。"),
-    "meaning": ("Too little by words; I search by meaning.", "按词找到的太少，改按意思搜索。"),
-    "keywords": ("I search with the telling words alone.", "只用关键的词再搜索一次。"),
+    "lower": ("Too few results; I accept lower scores.", "结果太少，降低相关性要求。"),
+    "anyone": ("Too few results; I include all speakers.", "结果太少，不再限定是谁说的。"),
+    "context": (
+        "Too few results; I add words from the conversation.",
+        "结果太少，加上对话里的词再搜索。",
+    ),
+    "meaning": (
+        "Too few results by keywords; I search by meaning.",
+        "按词找到的太少，改按意思搜索。",
+    ),
+    "keywords": ("I search with the keywords only.", "只用关键的词再搜索一次。"),
     "read": (
         "I read the best matches and what was said around them.",
         "阅读最相关的内容及其前后文。",
     ),
     "pause": (
-        "The search was refused; I look at the words of the request first.",
+        "The search was refused; I extract the keywords of the request first.",
         "搜索被拒绝，先看看请求里的关键词。",
     ),
     "expand": (
-        "“{reference}” points outside the messages shown; I ask for earlier ones.",
+        "“{reference}” refers to something before this window; I request earlier messages.",
         "“{reference}”指的内容不在当前窗口里，请求查看更早的消息。",
     ),
     "finish": ("I hand off what was found.", "交接找到的内容。"),
-    "give_up": ("Nothing fits; I say so and ask.", "没有合适的内容，如实说明并追问。"),
+    "give_up": ("Nothing matches; I say so and ask.", "没有合适的内容，如实说明并追问。"),
     # Reasons
-    "found": ("found {count} that fit", "找到 {count} 条相关内容"),
-    "not_found": ("nothing that fits was found", "没有找到相关内容"),
+    "found": ("relevant results found: {count}", "找到 {count} 条相关内容"),
+    "not_found": ("nothing relevant was found", "没有找到相关内容"),
     "failed": ("the search failed", "搜索失败"),
-    "unsearched": ("nothing could be searched any more", "已经不能再搜索"),
-    "in_window": ("what is meant stands in the conversation itself", "所指内容就在当前对话中"),
-    "nothing_asked": ("the message refers to nothing", "消息没有提及需要回忆的内容"),
+    "unsearched": ("no further search was possible", "无法继续搜索"),
+    "in_window": ("what is meant is in the conversation itself", "所指内容就在当前对话中"),
+    "nothing_asked": ("the message refers to nothing earlier", "消息没有提及需要回忆的内容"),
     # Summaries
     "summary_found": (
-        "For “{asked}” these fit, the most likely first:",
+        "Matches for “{asked}”, most likely first:",
         "针对“{asked}”，以下内容最相关（按可能性排序）：",
     ),
     "quote": ("- {when}, {who}: “{text}”", "- {when}，{who}：“{text}”"),
     "summary_not_found": (
-        "Nothing that fits “{asked}” was found. Searched for: {queries}.",
+        "Nothing relevant to “{asked}” was found. Searched for: {queries}.",
         "没有找到与“{asked}”相符的内容。搜索过：{queries}。",
     ),
     "closest": (
-        "The closest, which does not seem to be meant: {when}, {who}: “{text}”",
+        "The closest match, which is probably not meant: {when}, {who}: “{text}”",
         "最接近但看来不是所指的：{when}，{who}：“{text}”",
     ),
     "summary_failed": (
-        "The memories could not be searched ({codes}). This does not mean that there is nothing.",
+        "The memories could not be searched ({codes}). This does not mean that nothing is stored.",
         "无法搜索记忆（{codes}）。这不表示没有相关内容。",
     ),
     "summary_unsearched": (
-        "Nothing could be searched. This does not mean that there is nothing.",
-        "没有能够搜索。这不表示没有相关内容。",
+        "No search was possible. This does not mean that nothing is stored.",
+        "未能搜索。这不表示没有相关内容。",
     ),
     "summary_limited": (
-        "The limit on {limit} left no room for a search. This does not mean that there is nothing.",
-        "{limit} 的上限没有留下搜索的余地。这不表示没有相关内容。",
+        "The limit on {limit} allowed no search. This does not mean that nothing is stored.",
+        "受 {limit} 上限所限，未能搜索。这不表示没有相关内容。",
     ),
     "partly_failed": (
         "Some searches failed ({codes}): there may be more.",
@@ -110,7 +119,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "意思相近；共搜索 {searches}，最高相关性 {score:.2f}。",
     ),
     "why_not": (
-        "The best of {count} results has too little of what was asked.",
+        "Even the best of {count} results matches too little of the request.",
         "{count} 条结果中最好的也与所问内容相差太远。",
     ),
     "once": ("1 search", "1 次"),
@@ -121,8 +130,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "“{reference}”具体指什么？大概是什么时间或什么主题？",
     ),
     "ask_words": (
-        "I found nothing about {words}. When was it, or in which other words might it have been "
-        "said?",
+        "I found nothing about {words}. When was it, or what other words might have been used?",
         "没有找到关于{words}的内容。大概是什么时候，或者当时是怎么说的？",
     ),
     "ask_time": (

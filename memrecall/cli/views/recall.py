@@ -82,7 +82,7 @@ class RecallView:
     def _remark(self, event: TraceEvent) -> Lines:
         match event:
             case SteerEvent():
-                return self._warning(f"steered ({event.reason})", event.text)
+                return self._warning(f"corrected ({event.reason})", event.text)
             case FallbackEvent():
                 problem = event.problem or event.reason
                 return self._warning("the model cannot continue, falling back to rules", problem)

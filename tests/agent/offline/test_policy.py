@@ -307,7 +307,7 @@ def test_refused_search_is_repeated_after_another_call() -> None:
 def test_forced_handoff_before_any_search_reports_no_search() -> None:
     recall = simulate(briefing([user("我的自行车在哪里")]), scripted_tools(TEN), tools=("handoff",))
     assert recall.handoff is not None
-    assert "没有能够搜索" in recall.handoff["search_summary"]
+    assert "未能搜索" in recall.handoff["search_summary"]
 
 
 def test_embedder_failure_falls_back_to_keyword_search() -> None:
