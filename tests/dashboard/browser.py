@@ -44,24 +44,24 @@ def _own_browser() -> str | None:
 
 def _can_load() -> bool:
     """Return True if the download host or the proxy accepts connections."""
-    place = urlsplit(
+    url = urlsplit(
         getproxies().get("https") or os.environ.get("PLAYWRIGHT_DOWNLOAD_HOST") or _DOWNLOADS
     )
-    answered: list[str] = []
+    reachable_hosts: list[str] = []
 
     def connect() -> None:
         try:
-            port = place.port or {"http": 80}.get(place.scheme, 443)
-            socket.create_connection((place.hostname or "", port), _SECONDS_TO_ANSWER).close()
+            port = url.port or {"http": 80}.get(url.scheme, 443)
+            socket.create_connection((url.hostname or "", port), _SECONDS_TO_ANSWER).close()
         except (OSError, ValueError):
             return
-        answered.append(place.netloc)
+        reachable_hosts.append(url.netloc)
 
     # Name resolution has no timeout.
-    looking = Thread(target=connect, daemon=True)
-    looking.start()
-    looking.join(_SECONDS_TO_ANSWER)
-    return bool(answered)
+    thread = Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(_SECONDS_TO_ANSWER)
+    return bool(reachable_hosts)
 
 
 def main() -> int:

@@ -37,9 +37,9 @@ _STARTED = {"browser", "open_server", "keyed_server", "model_server"}
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run all tests of this folder in the event loop of the browser."""
-    here = Path(__file__).parent
+    dashboard_folder = Path(__file__).parent
     for item in items:
-        if here not in item.path.parents:
+        if dashboard_folder not in item.path.parents:
             continue
         if inspect.iscoroutinefunction(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
@@ -125,7 +125,7 @@ def _copy(sample_database: Path, folder: Path) -> str:
     return str(shutil.copy(sample_database, folder / "sample.db"))
 
 
-async def _keys_of(location: str, folder: Path) -> dict[str, str]:
+async def _make_keys(location: str, folder: Path) -> dict[str, str]:
     async with await Library.open(sample_settings(location, folder)) as library:
         return await make_keys(library)
 
@@ -142,10 +142,10 @@ def chromium() -> str:
 @pytest.fixture(scope="session")
 def open_server(sample_database: Path, folder: Path, chromium: str) -> Iterator[ServerProcess]:
     """A server without keys."""
-    place = folder / "open"
-    location = _copy(sample_database, place)
-    write_sample_runs(place / "runs")
-    with run_server(place, "--db", location, MEMRECALL_RUNS_DIR=str(place / "runs")) as server:
+    home = folder / "open"
+    location = _copy(sample_database, home)
+    write_sample_runs(home / "runs")
+    with run_server(home, "--db", location, MEMRECALL_RUNS_DIR=str(home / "runs")) as server:
         yield server
 
 
@@ -161,11 +161,11 @@ def keyed_server(
     sample_database: Path, folder: Path, chromium: str, model_server: ModelServer
 ) -> Iterator[tuple[ServerProcess, dict[str, str]]]:
     """A server with keys and a model, and the keys."""
-    place = folder / "keyed"
-    location = _copy(sample_database, place)
-    keys = asyncio.run(_keys_of(location, place))
+    home = folder / "keyed"
+    location = _copy(sample_database, home)
+    keys = asyncio.run(_make_keys(location, home))
     model = {"MEMRECALL_MODEL": "tiny", "MEMRECALL_BASE_URL": model_server.url}
-    with run_server(place, "--db", location, MEMRECALL_API_KEY="k", **model) as server:
+    with run_server(home, "--db", location, MEMRECALL_API_KEY="k", **model) as server:
         yield server, keys
 
 
@@ -218,5 +218,5 @@ async def sign_in(window: Window, key: str) -> None:
 @pytest_asyncio.fixture(loop_scope="session")
 async def window(browser: Any, open_server: ServerProcess) -> AsyncIterator[Window]:
     """A window on the open server."""
-    async with window_on(browser, open_server.url) as opened:
-        yield opened
+    async with window_on(browser, open_server.url) as open_window:
+        yield open_window

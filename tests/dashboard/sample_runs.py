@@ -43,9 +43,9 @@ def _write_run(path: Path, started_at: str, missed: set[int], answered: int = QU
         retrieved = ((key, 0.9), ("beside", 0.2))
         answer = QuestionResult(str(item["query_id"]), str(item["category"]), retrieved, (0.8, 0.1))
         run.append(answer, 0.004 + number / 1000)
-    read = run.read()
+    run_data = run.read()
     state.counts = {"questions": QUESTIONS, "answered": answered}
     state.complete = answered == QUESTIONS
     if state.complete:
-        state.metrics = summarize(read.questions, read.answers, read.seconds)
+        state.metrics = summarize(run_data.questions, run_data.answers, run_data.seconds)
     run.save(state)

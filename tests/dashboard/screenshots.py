@@ -102,8 +102,8 @@ def main() -> int:
     if browser_path is None:
         print(NO_BROWSER)
         return 1
-    with tempfile.TemporaryDirectory(prefix="mr-pictures-") as place:
-        folder, runs = Path(place), Path(place) / "runs"
+    with tempfile.TemporaryDirectory(prefix="mr-pictures-") as temporary:
+        folder, runs = Path(temporary), Path(temporary) / "runs"
         ids = asyncio.run(prepare(folder, folder / "sample.db"))
         evaluate(folder, runs)
         settings = {"MEMRECALL_RUNS_DIR": str(runs)}

@@ -22,7 +22,7 @@ from .sample import sample_settings
 Keyed = tuple[ServerProcess, dict[str, str]]
 
 
-def socket_of(server: ServerProcess, page: str) -> str:
+def websocket_url(server: ServerProcess, page: str) -> str:
     """Return the URL of the websocket of a page."""
     match = re.search(r"'client_id': '([0-9a-f-]+)'", page)
     assert match is not None
@@ -37,9 +37,13 @@ def test_websocket_requires_the_pages_own_browser(keyed_server: Keyed) -> None:
         client.post("/sign-in", data={"key": keys["maya"]})
         page = client.get("/recalls?user=maya").text
         cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
-    address, own = socket_of(server, page), Origin(server.url)
-    foreign = Origin("http://evil.example")
-    for origin, headers in ((own, {}), (foreign, {"Cookie": cookie}), (None, {"Cookie": cookie})):
+    address, own = websocket_url(server, page), Origin(server.url)
+    other_origin = Origin("http://evil.example")
+    for origin, headers in (
+        (own, {}),
+        (other_origin, {"Cookie": cookie}),
+        (None, {"Cookie": cookie}),
+    ):
         with (
             pytest.raises(InvalidStatus),
             connect(address, origin=origin, additional_headers=headers),
@@ -55,13 +59,13 @@ async def test_revoked_key_loses_access_at_once(
     server, _ = keyed_server
     settings = sample_settings(str(folder / "keyed" / "sample.db"), folder)
     async with await Library.open(settings) as library:
-        made, text = await library.store.keys.create(Grant(frozenset({"maya"})))
+        key, text = await library.store.keys.create(Grant(frozenset({"maya"})))
         async with window_on(browser, server.url) as window:
             await sign_in(window, text)
             await window.open("/explorer/memories?user=maya")
             await window.page.click("a:has-text('allergic to peanuts')")
             await window.ready()
-            await library.store.keys.revoke(made.key_id)
+            await library.store.keys.revoke(key.key_id)
             await window.page.click("button:has-text('Delete')")
             await window.page.click(".q-dialog button:has-text('Delete')")
             await window.page.wait_for_selector("text=the key was revoked or has expired")

@@ -81,10 +81,10 @@ def test_theme_follows_cookie() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_any_cookie_header_can_be_parsed(sent: bytes) -> None:
-    headers = {b"cookie": sent}
+def test_any_cookie_header_can_be_parsed(header: bytes) -> None:
+    headers = {b"cookie": header}
     assert isinstance(read_cookies(headers), dict)
-    assert choose_language(headers | {b"accept-language": sent}) in ("en", "zh")
+    assert choose_language(headers | {b"accept-language": header}) in ("en", "zh")
 
 
 @given(st.text(max_size=60))

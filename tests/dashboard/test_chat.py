@@ -59,8 +59,8 @@ async def test_configured_model_answers(
         await window.page.wait_for_selector("h2:has-text('Handoff')")
         assert words in await window.text("[role=log]")
         assert "owned" not in await window.page.title()
-    sent = json.dumps(model_server.requests[-1], ensure_ascii=False)
-    assert "Joyce" in sent  # the context contained the recall
+    request = json.dumps(model_server.requests[-1], ensure_ascii=False)
+    assert "Joyce" in request  # the context contained the recall
 
 
 async def test_read_only_key_cannot_chat(browser: Any, keyed_server: Keyed) -> None:

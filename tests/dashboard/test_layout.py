@@ -38,10 +38,17 @@ _CSP = "content-security-policy"
 def test_open_service_refuses_other_sites(open_server: ServerProcess, http: httpx.Client) -> None:
     for headers in ({"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         assert http.get(open_server.url + "/", headers=headers).status_code == 403
-    hop = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
-    hop |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Origin": "http://evil.example"}
+    upgrade_headers = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec-WebSocket-Version": "13",
+    }
+    upgrade_headers |= {
+        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+        "Origin": "http://evil.example",
+    }
     socket = open_server.url + "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
-    assert http.get(socket, headers=hop).status_code == 403
+    assert http.get(socket, headers=upgrade_headers).status_code == 403
 
 
 def test_long_polling_and_other_methods_are_refused(
@@ -85,9 +92,9 @@ async def test_sign_in_and_out(browser: Any, keyed_server: Keyed) -> None:
 def test_cross_site_sign_in_is_refused(keyed_server: Keyed, http: httpx.Client) -> None:
     server, keys = keyed_server
     form = {"key": keys["maya"], "next": "//evil.example"}
-    foreign = {"Origin": "http://evil.example"}
-    refused = http.post(server.url + "/sign-in", data=form, headers=foreign)
-    assert refused.status_code == 403
+    headers = {"Origin": "http://evil.example"}
+    response = http.post(server.url + "/sign-in", data=form, headers=headers)
+    assert response.status_code == 403
     accepted = http.post(server.url + "/sign-in", data=form)
     assert (accepted.status_code, accepted.headers["location"]) == (303, "/")
     assert "secure" not in accepted.headers["set-cookie"].lower()

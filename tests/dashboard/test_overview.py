@@ -45,10 +45,10 @@ async def test_overview_shows_service_usage(
 
         async def is_written() -> bool:  # counters are written every few seconds
             rows = await store.counters.read(HOUR, datetime.now(UTC) - timedelta(hours=2))
-            counted: Counter[str] = Counter()
+            counts: Counter[str] = Counter()
             for row in rows:
-                counted[row.name] += row.count
-            return counted["searches"] >= 3 and counted["recalls"] >= 1
+                counts[row.name] += row.count
+            return counts["searches"] >= 3 and counts["recalls"] >= 1
 
         await wait_until(is_written)
     async with window_on(browser, server.url) as window:

@@ -12,14 +12,14 @@ from memrecall.store.counters import bucket_of
 NOW = datetime(2026, 5, 4, 10, 20, 30, tzinfo=UTC)
 
 
-def make_recall(minutes: float, **more: object) -> TraceSummary:
+def make_recall(minutes: float, **fields: object) -> TraceSummary:
     facts: dict[str, object] = {
         "trace_id": "t", "agent_id": "a", "session_id": None, "query": "q",
         "stop_reason": "handoff", "confidence": 0.85, "abstained": False, "iterations": 1,
         "model_calls": 1, "tool_calls": 1, "seconds": 0.2,
         "created_at": NOW - timedelta(minutes=minutes),
     }  # fmt: skip
-    return TraceSummary(**{**facts, **more})  # type: ignore[arg-type]  # as above
+    return TraceSummary(**{**facts, **fields})  # type: ignore[arg-type]  # as above
 
 
 @given(st.sampled_from(sorted(PERIODS)), st.floats(1.5e9, 2.5e9))
