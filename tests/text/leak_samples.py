@@ -197,7 +197,7 @@ def _has_closed_fences(sample: str) -> bool:
     return sample.count("```") % 2 == 0
 
 
-MADE_SAMPLES = list(dict.fromkeys(_fill_templates()))
+TEMPLATE_SAMPLES = list(dict.fromkeys(_fill_templates()))
 REAL_SAMPLES = list(
     dict.fromkeys(
         filter(
@@ -206,4 +206,4 @@ REAL_SAMPLES = list(
         )
     )
 )
-SAMPLES = MADE_SAMPLES + REAL_SAMPLES
+SAMPLES = TEMPLATE_SAMPLES + REAL_SAMPLES

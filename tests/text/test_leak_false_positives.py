@@ -2,7 +2,7 @@
 
 from memrecall.text import LeakFilter, filter_leaks
 from tests.cases import check_each
-from tests.text.leak_samples import MADE_SAMPLES, REAL_SAMPLES, SAMPLES
+from tests.text.leak_samples import REAL_SAMPLES, SAMPLES, TEMPLATE_SAMPLES
 
 TOOLS = (
     *("recall_memory", "get_other_members_messages", "is_mentioned", "search_memory"),
@@ -22,7 +22,7 @@ def shorten(sample: str) -> str:
 
 def test_samples_cover_enough_prose() -> None:
     assert len(SAMPLES) == len(set(SAMPLES))
-    assert len(MADE_SAMPLES) >= 500
+    assert len(TEMPLATE_SAMPLES) >= 500
     assert len(REAL_SAMPLES) >= 2_000
     assert sum(any("\u4e00" <= char <= "\u9fff" for char in sample) for sample in SAMPLES) >= 300
 

@@ -30,7 +30,7 @@ PART = MAX_JSON_LENGTH  # characters, the most that is ever held back
 TEXTS = read_ordinary()
 # The most function calls for four characters; some texts have more marks than documents.
 CALLS = {"English prose": 6, "list of spans": 20, "stray backticks": 20}
-CALLS_OF_DOCUMENTS = 14
+DOCUMENT_CALLS = 14
 
 
 def test_ordinary_text_in_small_chunks_takes_few_calls() -> None:
@@ -39,7 +39,7 @@ def test_ordinary_text_in_small_chunks_takes_few_calls() -> None:
         text = fill(TEXTS[name], SAMPLE)
         assert stream(text, mode) == text  # also builds the automaton for the text
         calls = count_calls(lambda: stream(text, mode))
-        assert calls / (SAMPLE / CHUNK) < CALLS.get(name, CALLS_OF_DOCUMENTS)
+        assert calls / (SAMPLE / CHUNK) < CALLS.get(name, DOCUMENT_CALLS)
 
     check_each([(name, mode) for name in TEXTS for mode in MODES], check)
 

@@ -25,7 +25,7 @@ CODE = [
     f"```\n{CALL}",
     f"``` {CALL}",
 ]
-AROUND_NO_CODE = [
+OUTSIDE_CODE = [
     ("a ` stray mark ", "\n`"),
     ("`code` ", ""),
     ("```\ncode\n```\n", ""),
@@ -210,7 +210,7 @@ class TestMarkdown:
             assert visible == before
             assert len(leaks) == 1
 
-        check_each(AROUND_NO_CODE, check)
+        check_each(OUTSIDE_CODE, check)
 
     def test_stray_backtick_does_not_break_a_later_span(self) -> None:
         text = f"it`s said: `` {CALL} ``\nmore"

@@ -375,7 +375,7 @@ def test_english() -> None:
     check_each(ENGLISH.items(), check)
 
 
-ON_OTHER_DAYS: list[tuple[datetime, str, str]] = [
+RELATIVE_TIMES: list[tuple[datetime, str, str]] = [
     (MONDAY, "周三", "2026-03-11/2026-03-12"),
     (MONDAY, "周一", "2026-03-16/2026-03-17"),
     (MONDAY, "上周一", "2026-03-09/2026-03-10"),
@@ -405,7 +405,7 @@ def test_relative_times_depend_on_the_current_day() -> None:
         now, text, expected = case
         assert parse_bounds(text, now) == expected
 
-    check_each(ON_OTHER_DAYS, check)
+    check_each(RELATIVE_TIMES, check)
 
 
 STATEMENTS: list[tuple[datetime, str, str, str]] = [
@@ -601,13 +601,13 @@ def test_now_without_a_zone_is_utc() -> None:
 
 
 # Fragments that form and break expressions, and years at the ends of the calendar.
-SCRAPS = """
+FRAGMENTS = """
     每 | 每周 | 的 | 到 | 和 | 之间 | 从 | 前 | 后 | 2月 | 30日 | 12点
     between | and | to | at | ( | ) | -
     9999年 | 1年 | 9999年前 | 千年后 | 2199年 | 9999-12-31
     in 1999 | 5000 years from now | may | 2022
 """
-WORDS = st.sampled_from([*CHINESE, *ENGLISH, *phrases(SCRAPS), " "])
+WORDS = st.sampled_from([*CHINESE, *ENGLISH, *phrases(FRAGMENTS), " "])
 TEXTS = st.one_of(st.text(), st.lists(st.one_of(WORDS, st.text(max_size=3))).map("".join))
 ZONES = st.one_of(st.sampled_from([UTC, SHANGHAI, NEW_YORK]), st.timezones())
 NOWS = st.datetimes(timezones=st.one_of(st.none(), ZONES), allow_imaginary=True)

@@ -1,4 +1,4 @@
-"""What is held back can still become a form: an ending is found for it that makes it one."""
+"""Held-back text can still become a leaked format: some ending completes it."""
 
 import itertools
 from collections import deque
@@ -23,41 +23,41 @@ from memrecall.text.leaks.markdown import MAX_SPAN_LENGTH
 from memrecall.text.leaks.matchers import FormatEntry, get_formats
 from tests.cases import check_each
 from tests.text.leak_cases import CASES, TOOLS
-from tests.text.leak_samples import MADE_SAMPLES
+from tests.text.leak_samples import TEMPLATE_SAMPLES
 
-MOST_STATES = 3_000
-UNNAMED = "好"  # a character that no pattern names
+MAX_STATES = 3_000
+UNLISTED_CHARACTER = "好"  # a character that no pattern lists
 KEYS = sorted(NAME_KEYS | CALL_KEYS | LIST_KEYS | ARGUMENT_KEYS | OTHER_KEYS)
 WORDS = [*KEYS, *TOOLS, *(f"{space}.search_memory" for space in ("functions", "tools"))]
 CALL = '"name": "search_memory", "arguments": {}}'
-# What closes the strings, lists and objects that are open, and what makes the rest a call.
+# Endings that close open strings, lists and objects, and endings that make a call.
 CLOSERS = ["", "}", "]}", "1}", ": 1}", ": 1}}", "{}", "]", '"', '"}', '"]}', '": 1}', '": 1}]}']
 TAILS = [
     *(CALL, ", " + CALL, "{" + CALL, "[{" + CALL, ': "search_memory", "arguments"'),
     *(': "1", ' + CALL, ': {"a": 1}, ' + CALL, ": {" + CALL, ": [{" + CALL, ', "arguments"'),
     *('search_memory", "arguments"', '"search_memory", "arguments"', "}", ': {"'),
 ]
-# Each undoes a span: by the line's end, and by making a run longer that would have closed it.
+# Each ends a code span: by the end of the line, or by a longer run of backticks.
 LINE_ENDS = ["\n", "`\n", "``\n"]
-ANSWER = "assistantfinal"  # makes a thought of what may be one
+ANSWER = "assistantfinal"  # turns the text before it into reasoning
 
 ANY_LENGTH = range(1, 100_000)
-KEPT_CASES = [case.text for case in CASES if case.reasoning == "keep"]
+CASES_WITH_REASONING = [case.text for case in CASES if case.reasoning == "keep"]
 
-known_endings: dict[int, list[str]] = {}  # by state: those live as long as the formats
+known_endings: dict[int, list[str]] = {}  # by the id of a state, which lives as long as the formats
 
 
 def shortest_endings(state: AutomatonState[FormatEntry]) -> list[str]:
-    """The fewest characters that complete a form, and the fewest that complete a call."""
+    """Return the shortest endings that complete a format and a call."""
     if id(state) not in known_endings:
         known_endings[id(state)] = list(find_endings(state))
     return known_endings[id(state)]
 
 
 def find_endings(state: AutomatonState[FormatEntry]) -> Iterator[str]:
-    todo, seen, is_first = deque([(state, "")]), {id(state)}, True
-    while todo and len(seen) < MOST_STATES:
-        reached, ending = todo.popleft()
+    queue, visited, is_first = deque([(state, "")]), {id(state)}, True
+    while queue and len(visited) < MAX_STATES:
+        reached, ending = queue.popleft()
         if reached.matched is not None:
             is_call = reached.matched.row.kind is FormatKind.CALL
             if is_first or is_call:
@@ -69,85 +69,85 @@ def find_endings(state: AutomatonState[FormatEntry]) -> Iterator[str]:
             continue
         for char in [*sorted(reached.characters), OTHER]:
             after = reached[char]
-            if id(after) not in seen:
-                seen.add(id(after))
-                todo.append((after, ending + (char or UNNAMED)))
+            if id(after) not in visited:
+                visited.add(id(after))
+                queue.append((after, ending + (char or UNLISTED_CHARACTER)))
 
 
-def endings(held: str) -> Iterator[str]:
-    """Texts that may complete what has begun."""
+def endings(held_text: str) -> Iterator[str]:
+    """Yield texts that may complete the held-back text."""
     yield from (*LINE_ENDS, ANSWER)
     formats = get_formats(tuple(sorted(TOOLS)), "keep")
     for watch, start_position in itertools.product(
         map(formats.prose, [None, *ANSWERS]), StartPosition
     ):
         state = watch.starts[start_position]
-        for char in held:
+        for char in held_text:
             state = state[char]
-        for found in [] if state.is_settled else shortest_endings(state):
-            yield found
-            yield found + CALL.removeprefix('"')
-            yield found + ANSWER
-    yield from json_endings(held.rsplit('"', 1)[-1].rsplit("'", 1)[-1])
+        for ending in [] if state.is_settled else shortest_endings(state):
+            yield ending
+            yield ending + CALL.removeprefix('"')
+            yield ending + ANSWER
+    yield from json_endings(held_text.rsplit('"', 1)[-1].rsplit("'", 1)[-1])
 
 
 def json_endings(word: str) -> Iterator[str]:
     yield from (closer + tail for closer in CLOSERS for tail in TAILS)
-    for known in WORDS:
-        if known.startswith(word.lower()):
-            yield from (known[len(word) :] + quote + tail for quote in "\"'" for tail in TAILS)
+    for candidate in WORDS:
+        if candidate.startswith(word.lower()):
+            yield from (candidate[len(word) :] + quote + tail for quote in "\"'" for tail in TAILS)
 
 
 @cache
-def can_become_a_form(before: str, held: str, rest: str) -> bool:
-    """Whether some ending, perhaps the one it has, hides exactly what is held back."""
-    for ending in itertools.chain([rest], endings(held)):
+def can_become_a_format(before: str, held_text: str, remaining: str) -> bool:
+    """Return True if some ending hides exactly the held-back text."""
+    for ending in itertools.chain([remaining], endings(held_text)):
         for end in ("", "\n"):
-            visible, leaks = filter_leaks(before + held + ending + end, TOOLS)
+            visible, leaks = filter_leaks(before + held_text + ending + end, TOOLS)
             if leaks and leaks[0].position == len(before):
                 return True
-            if not leaks and held not in visible:
-                return True  # a thought, or a token around an answer
+            if not leaks and held_text not in visible:
+                return True  # reasoning, or a token around an answer
     return False
 
 
 def check(text: str, lengths: range = ANY_LENGTH) -> None:
-    """Feed a text by characters; check what is held at these lengths of it."""
+    """Feed a text by characters and check the held-back text at some lengths."""
     leaks = LeakFilter(TOOLS)
     for length, char in enumerate(text, start=1):
         leaks.feed(char)
         if leaks.leaks:
             return
-        if length in lengths and (held := leaks.held):
-            before = text[: length - len(held)]
-            assert can_become_a_form(before, held, text[length:]), (before, held)
+        if length in lengths and (held_text := leaks.held):
+            before = text[: length - len(held_text)]
+            assert can_become_a_format(before, held_text, text[length:]), (before, held_text)
 
 
 def check_some_lengths(texts: list[str]) -> None:
-    """Check every sixth length of a text, beginning at another one in each of six texts."""
-    numbered = [(text, number % 6) for number, text in enumerate(texts)]
-    check_each(numbered, lambda one: check(one[0], ANY_LENGTH[one[1] :: 6]))
+    """Check every sixth length of a text, with another offset in each of six texts."""
+    offsets_by_text = [(text, number % 6) for number, text in enumerate(texts)]
+    check_each(offsets_by_text, lambda case: check(case[0], ANY_LENGTH[case[1] :: 6]))
 
 
 def test_withheld_text_of_cases_can_complete_a_format() -> None:
-    check_some_lengths(KEPT_CASES)
+    check_some_lengths(CASES_WITH_REASONING)
 
 
 @pytest.mark.long
 def test_withheld_text_of_cases_can_complete_a_format_at_any_length() -> None:
-    check_each(KEPT_CASES, check)
+    check_each(CASES_WITH_REASONING, check)
 
 
 def test_withheld_text_of_prose_can_complete_a_format() -> None:
-    check_some_lengths(MADE_SAMPLES[::5])
+    check_some_lengths(TEMPLATE_SAMPLES[::5])
 
 
 @pytest.mark.long
 def test_withheld_text_of_all_prose_can_complete_a_format() -> None:
-    check_each(MADE_SAMPLES, check)
+    check_each(TEMPLATE_SAMPLES, check)
 
 
-HELD: list[tuple[str, str]] = [
+HELD_TEXTS: list[tuple[str, str]] = [
     ("3 <", "<"),
     ("3 < 5", ""),
     ("a <b", "<b"),
@@ -184,14 +184,14 @@ HELD: list[tuple[str, str]] = [
 
 def test_withheld_text_examples() -> None:
     def check(case: tuple[str, str]) -> None:
-        text, held = case
-        at_once, in_pieces = LeakFilter(TOOLS), LeakFilter(TOOLS)
-        at_once.feed(text)
+        text, held_text = case
+        whole, chunked = LeakFilter(TOOLS), LeakFilter(TOOLS)
+        whole.feed(text)
         for char in text:
-            in_pieces.feed(char)
-        assert (at_once.held, in_pieces.held) == (held, held)
+            chunked.feed(char)
+        assert (whole.held, chunked.held) == (held_text, held_text)
 
-    check_each(HELD, check)
+    check_each(HELD_TEXTS, check)
 
 
 LONG_FORMS: list[tuple[str, int]] = [
@@ -207,10 +207,10 @@ LONG_FORMS: list[tuple[str, int]] = [
 
 def test_format_must_be_recognised_within_the_maximum_length() -> None:
     def check(case: tuple[str, int]) -> None:
-        text, most = case
+        text, max_length = case
         leaks = LeakFilter(TOOLS)
         for char in text:
             leaks.feed(char)
-            assert len(leaks.held) <= most
+            assert len(leaks.held) <= max_length
 
     check_each(LONG_FORMS, check)
