@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 EMPTY = "template1"
 MIGRATED = "migrated"
 # A test's server never loses power, so its writes need not reach the disk.
-UNSAFE_AND_FAST = ("fsync", "synchronous_commit", "full_page_writes")
+DISABLED_DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
 DISCONNECT_OTHERS = """
 SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
@@ -98,7 +98,7 @@ class PostgresqlServer:
 
     def prepare(self) -> None:
         """Create the template of the migrated databases."""
-        fast = [f"ALTER SYSTEM SET {name} = off" for name in UNSAFE_AND_FAST]
+        fast = [f"ALTER SYSTEM SET {name} = off" for name in DISABLED_DURABILITY]
         self.run(*fast, "SELECT pg_reload_conf()", f"CREATE DATABASE {MIGRATED}")
         run_in_thread(migrate(self.location(MIGRATED)))
 

@@ -25,12 +25,12 @@ DEMO = Path("examples/demo.py")
 
 VAGUE = "the flat we talked about, what was the catch again?"
 # If several messages answer a request, any of them may come first.
-FOUND = {
+EXPECTED_KEYS = {
     "我对什么过敏来着？": {"lin-030"},
     "按照我之前的数据库配置来": {"lin-001", "lin-005", "lin-007", "lin-060", "lin-061"},
     "Who has my spare key?": {"maya-051"},
 }
-NEVER_SAID = {"我的护照什么时候到期？", "When does my passport expire?"}
+UNANSWERABLE = {"我的护照什么时候到期？", "When does my passport expire?"}
 
 
 def read_chat() -> dict[str, list[ScopedMessage]]:
@@ -141,11 +141,11 @@ def test_demo_prints_evidence_or_follow_up_question(demo_output: str) -> None:
         r"^\d+ messages of 2 users imported and embedded in \d", demo_output, re.MULTILINE
     )
     recalls = read_recalls(demo_output)
-    assert recalls.keys() == FOUND.keys() | NEVER_SAID | {VAGUE}
-    for request, expected in FOUND.items():
+    assert recalls.keys() == EXPECTED_KEYS.keys() | UNANSWERABLE | {VAGUE}
+    for request, expected in EXPECTED_KEYS.items():
         assert recalls[request].keys[0] in expected, request
         assert (recalls[request].confidence or 0) >= 0.3
-    for request in NEVER_SAID:
+    for request in UNANSWERABLE:
         assert recalls[request].keys == [], request
         assert (recalls[request].confidence or 0) < 0.3
         assert sum("nothing handed off" in line for line in recalls[request].lines) == 1

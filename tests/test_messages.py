@@ -259,7 +259,7 @@ def test_ids_times_and_tool_calls_are_kept(
     assert parsed[4].metadata == {"k": "v"}
 
 
-REFUSED: tuple[tuple[object, str], ...] = (
+INVALID_MESSAGES: tuple[tuple[object, str], ...] = (
     ([], "empty"),
     ("  ", "empty"),
     (None, "NoneType is not a message"),
@@ -280,7 +280,7 @@ REFUSED: tuple[tuple[object, str], ...] = (
 
 
 @both_entry_points
-@pytest.mark.parametrize(("messages", "reason"), REFUSED)
+@pytest.mark.parametrize(("messages", "reason"), INVALID_MESSAGES)
 def test_other_values_are_refused_with_a_hint(
     messages: object, reason: str, parse: Callable[[object], list[ConversationMessage]]
 ) -> None:

@@ -33,7 +33,7 @@ def test_empty_variable_is_unset(tmp_path: Path) -> None:
     assert loaded.settings.db == "file.db"
 
 
-WRONG = (
+INVALID_SETTINGS = (
     ({"MEMRECALL_LOCK_TIMEOUT": "soon"}, "lock_timeout = 'soon' (from environment)"),
     ({"MEMRECALL_LOCK_TIMEOUT": "-1"}, "must be above 0"),
     ({"MEMRECALL_SNAPSHOTS": "perhaps"}, "snapshots"),
@@ -51,7 +51,7 @@ def test_invalid_value_is_named_in_error() -> None:
             load_settings({}, environment)
         assert message in str(failure.value)
 
-    check_each(WRONG, check)
+    check_each(INVALID_SETTINGS, check)
 
 
 def test_runs_folder_defaults_to_data_folder(

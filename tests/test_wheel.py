@@ -25,7 +25,7 @@ print(prompts._folder())
 print(prompts.load_prompt(*sys.argv[1:]))
 """
 
-USE = """
+SEARCH_PROGRAM = """
 import asyncio, sys
 import memrecall
 from memrecall.memory import Library
@@ -92,7 +92,11 @@ def test_wheel_loads_prompts(installed: Path, tmp_path: Path) -> None:
 def test_wheel_imports_and_searches(installed: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     process = subprocess.run(
-        [sys.executable, "-c", USE], cwd=tmp_path, env=environment, capture_output=True, text=True
+        [sys.executable, "-c", SEARCH_PROGRAM],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert process.returncode == 0, process.stderr
     location, content = process.stdout.split()

@@ -48,7 +48,7 @@ from .recall_helpers import (
 FOLDER = Path(__file__).parents[2] / "fixtures" / "cassettes"
 NOTHING_EN = "Do that thing I asked you to make before"
 NOTHING_ZH = "我之前让你做的那个东西"
-FOUND = search("database config port pool")
+SEARCH = search("database config port pool")
 
 
 @dataclass(frozen=True)
@@ -141,20 +141,20 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "window_refused_twice": Scenario([expand_window(9), expand_window(9)], user_messages(3)),
     "budget_forced_handoff": Scenario(
-        [FOUND, hand_off("a1", confidence=0.6)], limits=Limits(model_calls=2)
+        [SEARCH, hand_off("a1", confidence=0.6)], limits=Limits(model_calls=2)
     ),
-    "budget_end": Scenario([FOUND, search("dinner")], limits=Limits(model_calls=2)),
+    "budget_end": Scenario([SEARCH, search("dinner")], limits=Limits(model_calls=2)),
     # Models that misbehave
-    "misbehaves_text": Scenario([FOUND, say("It is port 5433."), say("As I said.")]),
+    "misbehaves_text": Scenario([SEARCH, say("It is port 5433."), say("As I said.")]),
     "misbehaves_leak": Scenario(
         [
-            FOUND,
+            SEARCH,
             say('<tool_call>{"name": "handoff", "arguments": {}}</tool_call>'),
             say("functions.handoff {}"),
         ]
     ),
-    "misbehaves_silence": Scenario([FOUND, silence(), silence()]),
-    "misbehaves_repeats": Scenario([FOUND, FOUND, FOUND]),
+    "misbehaves_silence": Scenario([SEARCH, silence(), silence()]),
+    "misbehaves_repeats": Scenario([SEARCH, SEARCH, SEARCH]),
     "misbehaves_searches_on": Scenario(
         [search("a1"), search("a2"), search("a3"), search("a4"), search("a5"), search("a6")]
     ),
@@ -163,13 +163,13 @@ SCENARIOS: dict[str, Scenario] = {
             call_raw("search_memories", "{oops"),
             call("search_memories", query="x", user_id="lin"),
             call("search_everything", query="x"),
-            calls(FOUND, detail("zzz")),
+            calls(SEARCH, detail("zzz")),
             hand_off("a1", "zzz"),
         ]
     ),
     "misbehaves_without_tools": Scenario([say("Hello!"), say("How can I help?")]),
     "misbehaves_fails": Scenario(
-        [FOUND, fail("timeout", "no answer"), fail("unreachable", "gone")]
+        [SEARCH, fail("timeout", "no answer"), fail("unreachable", "gone")]
     ),
     # The offline client in the same loop
     "offline.en": Scenario(None),

@@ -126,7 +126,7 @@ async def test_greeting_is_not_recalled(library: Library) -> None:
     await check_no_recall(library, ["hi", "Hello!", "thanks!", "你好", "谢谢", "早上好"])
 
 
-BY_A_FRAMEWORK = (
+FRAMEWORK_TEXTS = (
     "Transferred to planner, adopting the role of planner immediately.",
     "You are in a role play game.\n\nuser: like before\n\nRead the above conversation. Then select "
     "the next role from ['a', 'b'] to play. Only return the role.",
@@ -134,7 +134,7 @@ BY_A_FRAMEWORK = (
     "## 记忆搜索完成 (信心度: 90%)\n\n### 搜索总结\n之前说过",
 )
 MACHINE_MADE = (
-    *BY_A_FRAMEWORK,
+    *FRAMEWORK_TEXTS,
     "### Task:\nSuggest a title for the conversation above.",
     '{"reason": "done", "search_summary": "as you said before", "relevant_memory_keys": []}',
     ' [{"text": "按之前的来"}]\n',
@@ -149,7 +149,7 @@ async def test_framework_text_needs_no_model_decision() -> None:
     async def check(prompt: str) -> None:
         assert not await NeedJudge(ScriptedClient([])).needs_recall([REQUEST, prompt], "en")
 
-    await check_each_async(BY_A_FRAMEWORK, check)
+    await check_each_async(FRAMEWORK_TEXTS, check)
 
 
 async def test_quoted_framework_text_is_recalled(library: Library) -> None:

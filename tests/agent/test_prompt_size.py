@@ -17,7 +17,7 @@ from .recall_helpers import LIN, REQUEST, REQUEST_ZH, hand_off, search, user_mes
 
 LARGEST_HEAD: dict[Language, int] = {"en": 6_000, "zh": 4_500}
 LARGEST_RESULT = 3_000
-ASK: dict[Language, str] = {"en": REQUEST, "zh": REQUEST_ZH}
+REQUESTS: dict[Language, str] = {"en": REQUEST, "zh": REQUEST_ZH}
 
 
 def head(body: dict[str, Any]) -> str:
@@ -62,7 +62,7 @@ async def recall(library: Library, server: ModelServer, user: str, language: Lan
     )
     client = ServerClient("tiny", base_url=server.url)
     result = await Recaller(library, Scope(user), client).recall(
-        user_messages(12, last=ASK[language])
+        user_messages(12, last=REQUESTS[language])
     )
     await client.close()
     assert (result.stop_reason, result.iterations) == ("handoff", 2)

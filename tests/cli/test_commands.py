@@ -308,7 +308,7 @@ def test_owners_are_listed_disabled_ended_and_erased(shell: Shell, chat: Path) -
     assert shell("agents", "erase", "default", "--db", chat, "--yes").code == 2
 
 
-WRONG = [
+INVALID_ARGUMENTS = [
     ["search", "x", "--user", "lin", "--limit", "many"],
     ["search", "x", "--user", "lin", "--limit", "100000"],
     ["search", "x", "--user", "lin", "--since", "soon"],
@@ -350,7 +350,7 @@ def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> Non
         if as_json is not None:
             assert json.loads(as_json.err)["error"]["code"] == outcome.err.rpartition("[")[2][:-2]
 
-    check_each(WRONG, check)
+    check_each(INVALID_ARGUMENTS, check)
     assert shell("stats", "--db", chat, "--json").json == before
 
 

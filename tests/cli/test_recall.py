@@ -241,7 +241,7 @@ def test_invalid_conversation_error_names_line(shell: Shell, chat: Path, tmp_pat
     check_each(BAD_FILES, check)
 
 
-WRONG = [
+INVALID_ARGUMENTS = [
     ([], "there is no query"),
     ([" "], "the query is empty"),
     (["x", "--messages", "nowhere.json"], "cannot read nowhere.json"),
@@ -266,7 +266,7 @@ def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> Non
         assert expected in outcome.err
         assert outcome.err.count("\n") == 1
 
-    check_each(WRONG, check)
+    check_each(INVALID_ARGUMENTS, check)
 
 
 def test_recall_does_not_create_database(shell: Shell, db: Path, tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_purge_removes_old_traces_of_all_users(shell: Shell, chat: Path) -> None
     assert shell(*base, "0", "--json").json["purged"] == 1
 
 
-WRONG = [
+INVALID_ARGUMENTS = [
     (["show", "--user", "lin"], "exactly one of TRACE_ID, --last and --file"),
     (["show", "tr_1", "--last", "--user", "lin"], "exactly one of TRACE_ID, --last and --file"),
     (["show", "tr_1"], "a stored trace requires --user"),
@@ -197,7 +197,7 @@ def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> Non
         assert message in outcome.err
         assert outcome.err.count("\n") == 1
 
-    check_each(WRONG, check)
+    check_each(INVALID_ARGUMENTS, check)
 
 
 def test_show_rejects_file_without_result(shell: Shell, tmp_path: Path) -> None:

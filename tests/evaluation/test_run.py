@@ -176,7 +176,7 @@ def test_killed_run_can_be_continued(large_evaluation: EvaluationCli, sign: sign
     options = ("--mode", "search", "--out", large_evaluation.folder / "run")
     code = 130 if sign is signal.SIGINT else -sign
     with subprocess.Popen(
-        [sys.executable, "-c", STOPPING, "eval", "run", *files, *options],
+        [sys.executable, "-c", STUCK_PROGRAM, "eval", "run", *files, *options],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -194,7 +194,7 @@ def test_killed_run_can_be_continued(large_evaluation: EvaluationCli, sign: sign
 
 
 # The command line, stuck at the fourth question.
-STOPPING = """
+STUCK_PROGRAM = """
 import asyncio, itertools
 from memrecall.cli import main
 from memrecall.evaluation.evaluators import SearchEvaluator

@@ -25,7 +25,7 @@ async def test_replay_gives_recorded_result() -> None:
     await check_each_async(SCENARIOS, check)
 
 
-DECIDED_BY: list[tuple[str, list[str]]] = [
+SOURCES: list[tuple[str, list[str]]] = [
     ("standard.en", ["model", "model", "model", "model"]),
     ("standard.zh", ["model", "rules", "model", "model"]),  # without known memories, no model call
     ("mended.en", ["model", "model", "model", "model"]),
@@ -47,7 +47,7 @@ def test_recorded_results_name_their_source() -> None:
         assert [bool(problem) for problem in problems] == [expected] * 4, problems
         assert results["facts"]["facts"]
 
-    check_each(DECIDED_BY, check)
+    check_each(SOURCES, check)
 
 
 CALLS: list[tuple[str, int]] = [

@@ -141,7 +141,7 @@ async def test_model_is_not_asked_without_messages_of_people() -> None:
     assert (await ModelExtractor(client).relations(messages, now=NOW)).relations == ()
 
 
-UNUSABLE: list[tuple[list[Any], str]] = [
+UNUSABLE_ANSWERS: list[tuple[list[Any], str]] = [
     ([say("Sure!"), say("I like tea too.")], "not JSON"),
     ([silence(), silence()], "empty"),
     ([say('{"facts": 3}'), say('{"fact": []}')], "facts"),
@@ -160,7 +160,7 @@ async def test_unusable_model_falls_back_to_rules() -> None:
         assert (result.facts, result.by) == (by_rules.facts, "rules")
         assert problem in result.problem
 
-    await check_each_async(UNUSABLE, check)
+    await check_each_async(UNUSABLE_ANSWERS, check)
 
 
 async def test_unusable_answer_is_requested_again() -> None:

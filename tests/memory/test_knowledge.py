@@ -262,7 +262,7 @@ class TestVectors:
         assert [item.text for item in await vectors.pending(10)] == ["parasol"]
 
 
-MEANT: list[tuple[str, str | None]] = [
+SEMANTIC_QUERIES: list[tuple[str, str | None]] = [
     ("how many holidays do I have", "Vacation policy"),
     ("painkiller maximum per day", "Ibuprofen dose"),
     ("买的东西不想要了怎么办", "退货政策"),
@@ -287,4 +287,4 @@ async def test_semantic_search_returns_only_relevant_entries(tmp_path: Path) -> 
             query, best = case
             assert next(iter(await search_titles(base, query)), None) == best
 
-        await check_each_async(MEANT, check)
+        await check_each_async(SEMANTIC_QUERIES, check)

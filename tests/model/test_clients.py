@@ -42,8 +42,8 @@ pytestmark = pytest.mark.concurrent
 
 Tools = tuple[FunctionTool, FunctionTool]
 KEY = "sk-very-secret-key"
-SAID = "my cat is called 墨墨"
-MESSAGES: list[LLMMessage] = [UserMessage(content=SAID, source="user")]
+MESSAGE_TEXT = "my cat is called 墨墨"
+MESSAGES: list[LLMMessage] = [UserMessage(content=MESSAGE_TEXT, source="user")]
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def test_text_answer_has_usage(client: ServerClient, server: ModelServer) 
     assert (result.content, result.finish_reason, result.thought) == ("你好", "stop", None)
     assert (client.actual_usage().prompt_tokens, client.total_usage().completion_tokens) == (7, 3)
     assert server.requests == [
-        {"model": "tiny", "messages": [{"role": "user", "content": SAID}]}
+        {"model": "tiny", "messages": [{"role": "user", "content": MESSAGE_TEXT}]}
     ]  # no names, no empty tools
     assert server.authorizations == [f"Bearer {KEY}"]
 
@@ -153,7 +153,7 @@ async def test_system_messages_are_joined_and_source_is_omitted(
     )
     assert server.requests[0]["messages"] == [
         {"role": "system", "content": "a\n\nb"},
-        {"role": "user", "content": SAID},
+        {"role": "user", "content": MESSAGE_TEXT},
         {"role": "user", "content": "memory"},
         {"role": "user", "content": "one\ntwo"},
         {"role": "assistant", "content": "said"},
@@ -401,7 +401,7 @@ async def test_key_and_conversation_are_not_logged(
     caplog.set_level(logging.INFO)
     server.play(text("a secret answer"))
     await client.create(MESSAGES)
-    for secret in (KEY, SAID, "a secret answer"):
+    for secret in (KEY, MESSAGE_TEXT, "a secret answer"):
         assert secret not in caplog.text
 
 

@@ -26,7 +26,7 @@ from memrecall.settings import Settings
 
 Tools = tuple[FunctionTool, FunctionTool]
 pytestmark = [pytest.mark.model, pytest.mark.timeout(600)]
-ASK: list[LLMMessage] = [
+MESSAGES: list[LLMMessage] = [
     SystemMessage(content="You search the memories of a user."),
     UserMessage(content="Which tea do I like?", source="user"),
 ]
@@ -73,7 +73,9 @@ async def test_local_model_calls_a_tool_and_reads_its_result(
     client: ChatCompletionClient, tools: Tools
 ) -> None:
     options = {"max_tokens": 200, "temperature": 0, "seed": 1}
-    first = await client.create(ASK, tools=tools, tool_choice="required", extra_create_args=options)
+    first = await client.create(
+        MESSAGES, tools=tools, tool_choice="required", extra_create_args=options
+    )
     assert isinstance(first.content, list)
     (call,) = first.content
     assert call.id == "call_1"
@@ -87,7 +89,7 @@ async def test_local_model_calls_a_tool_and_reads_its_result(
         FunctionExecutionResultMessage(content=[result]),
     ]
     second = await client.create(
-        [*ASK, *turn], tools=tools, tool_choice=tools[1], extra_create_args=options
+        [*MESSAGES, *turn], tools=tools, tool_choice=tools[1], extra_create_args=options
     )
     assert isinstance(second.content, list)
     assert [(tool_call.id, tool_call.name) for tool_call in second.content] == [
@@ -97,7 +99,7 @@ async def test_local_model_calls_a_tool_and_reads_its_result(
 
 
 async def test_local_model_streams_chunks(client: ChatCompletionClient) -> None:
-    stream = client.create_stream(ASK, extra_create_args={"max_tokens": 10, "temperature": 0})
+    stream = client.create_stream(MESSAGES, extra_create_args={"max_tokens": 10, "temperature": 0})
     *pieces, result = [part async for part in stream]
     assert isinstance(result, CreateResult)
     assert "".join(map(str, pieces)) == result.content

@@ -22,7 +22,7 @@ from ..waiting import LIMIT, wait_until
 
 Tools = tuple[FunctionTool, FunctionTool]
 SYSTEM = SystemMessage(content="回忆。")
-ASK = UserMessage(content="上次那个方案", source="user")
+REQUEST = UserMessage(content="上次那个方案", source="user")
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def text_rule(text: str) -> Rule:
 async def test_rule_of_the_prompt_answers(tools: Tools) -> None:
     rule = RecordingRule()
     client = RuleClient({"recall": rule})
-    result = await client.create([SYSTEM, ASK], tools=tools, tool_choice="required")
+    result = await client.create([SYSTEM, REQUEST], tools=tools, tool_choice="required")
     assert result == CreateResult(
         finish_reason="function_calls",
         content=[
@@ -67,7 +67,7 @@ async def test_rule_of_the_prompt_answers(tools: Tools) -> None:
     )
     (request,) = rule.requests
     assert request == RuleRequest(
-        "recall", "zh", (ASK,), ("search", "handoff"), forced=None, required=True
+        "recall", "zh", (REQUEST,), ("search", "handoff"), forced=None, required=True
     )
     assert rule.thread is threading.main_thread()
 
@@ -78,7 +78,7 @@ async def test_call_ids_continue_from_the_history(tools: Tools) -> None:
         for i in range(3)
     ]
     client = RuleClient({"recall": RecordingRule()})
-    result = await client.create([SYSTEM, ASK, *earlier], tools=tools, tool_choice=tools[1])
+    result = await client.create([SYSTEM, REQUEST, *earlier], tools=tools, tool_choice=tools[1])
     assert isinstance(result.content, list)
     assert [call.id for call in result.content] == ["call_4", "call_5"]
 
@@ -96,7 +96,9 @@ async def test_tool_choice_reaches_the_rule(tools: Tools) -> None:
 
 async def test_offline_stream_returns_text_then_result() -> None:
     client = RuleClient({"judge": text_rule("yes")})
-    parts = [part async for part in client.create_stream([SystemMessage(content="Judge."), ASK])]
+    parts = [
+        part async for part in client.create_stream([SystemMessage(content="Judge."), REQUEST])
+    ]
     assert parts[0] == "yes"
     assert isinstance(parts[1], CreateResult)
     assert (parts[1].content, parts[1].thought) == ("yes", "judge en")
@@ -106,9 +108,9 @@ async def test_offline_stream_returns_text_then_result() -> None:
 async def test_prompt_without_a_rule_is_an_error() -> None:
     client = RuleClient({"judge": text_rule("yes")})
     with pytest.raises(ModelFailed, match=r"no rule for the prompt 'recall'.*rules for: judge"):
-        await client.create([SYSTEM, ASK])
+        await client.create([SYSTEM, REQUEST])
     with pytest.raises(ModelFailed, match="no prompt that the offline client knows"):
-        await client.create([ASK])
+        await client.create([REQUEST])
 
 
 async def test_large_inputs_do_not_block_the_loop() -> None:
@@ -124,7 +126,7 @@ async def test_cancelled_token_cancels_the_rule() -> None:
     token.cancel()
     client = RuleClient({"recall": text_rule("late")})
     with pytest.raises(asyncio.CancelledError):
-        await client.create([SYSTEM, ASK], cancellation_token=token)
+        await client.create([SYSTEM, REQUEST], cancellation_token=token)
 
     started, released = threading.Event(), threading.Event()
 

@@ -9,7 +9,7 @@ from memrecall.model import load_prompt, prompt_name, prompts
 from memrecall.model.prompts import FILE_NAME
 from memrecall.types import Language
 
-SHIPPED: list[tuple[str, Language]] = [
+PACKAGED_PROMPTS: list[tuple[str, Language]] = [
     (match[1], "zh" if match[2] == "zh" else "en")
     for file in sorted((Path(__file__).parents[2] / "prompts").glob("*.md"))
     if (match := FILE_NAME.fullmatch(file.name))
@@ -54,9 +54,9 @@ def test_unknown_prompt_error_lists_prompts() -> None:
 
 
 def test_shipped_prompts_are_distinct() -> None:
-    for name, language in SHIPPED:
+    for name, language in PACKAGED_PROMPTS:
         assert prompt_name(load_prompt(name, language)) == (name, language)
     languages: dict[str, set[str]] = {}
-    for name, language in SHIPPED:
+    for name, language in PACKAGED_PROMPTS:
         languages.setdefault(name, set()).add(language)
     assert all(codes == {"en", "zh"} for codes in languages.values())

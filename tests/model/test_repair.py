@@ -26,7 +26,7 @@ VALUES = st.recursive(
 CONTAINERS = st.lists(VALUES, max_size=4) | st.dictionaries(st.text(), VALUES, max_size=4)
 
 
-MEANT: tuple[tuple[str, object], ...] = (
+REPAIRED_VALUES: tuple[tuple[str, object], ...] = (
     ('```json\n{"a": 1}\n```', {"a": 1}),
     ('Sure, as {asked}:\n```\n{"a": [1, 2]}\n```\nAnything else?', {"a": [1, 2]}),
     ('The answer [is]: {"a": "b"} as you see.', {"a": "b"}),
@@ -57,7 +57,7 @@ def test_malformed_json_is_repaired() -> None:
         text, value = case
         assert repair_json(text) == value
 
-    check_each(MEANT, check)
+    check_each(REPAIRED_VALUES, check)
 
 
 def test_text_without_json_raises_value_error() -> None:

@@ -87,7 +87,7 @@ async def test_tool_of_a_user_has_the_user_of_the_key(
         reply = await call_method(client, "search_messages", {"query": "tea"})
         if "error" in reply:
             return reply["error"]["code"]
-        return [found["content"] for found in reply["result"]["messages"]]
+        return [item["content"] for item in reply["result"]["messages"]]
 
     async with serve_in_process(library) as service:
         assert await find(await service.client_with_key("ann")) == ["tea of ann"]

@@ -10,7 +10,7 @@ from memrecall.search.ranking.lexical import query_terms
 from memrecall.search.ranking.people import coverage_by_person
 from memrecall.search.results import Hit, ScoreParts
 
-WHY = ScoreParts(0, 0, 0, 0, 0, 0, 0, 0)
+SCORE_PARTS = ScoreParts(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def make_hit(speaker: str | None, content: str, role: str | None = "user") -> Hit:
@@ -24,7 +24,7 @@ def make_hit(speaker: str | None, content: str, role: str | None = "user") -> Hi
         content=content,
         session_id=None,
         memory_type="message",
-        why=WHY,
+        why=SCORE_PARTS,
     )
 
 

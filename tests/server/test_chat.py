@@ -195,7 +195,7 @@ async def test_duplicate_message_id_is_a_conflict(sqlite_service: HttpService) -
         check_error(answer, 409, "CONFLICT")
 
 
-MISTAKES: list[dict[str, Any]] = [
+INVALID_REQUESTS: list[dict[str, Any]] = [
     {},
     {"message": ""},
     {"message": " "},
@@ -225,7 +225,7 @@ async def test_invalid_chat_requests_are_refused(sqlite_service: HttpService) ->
             check_error(await ann.post(PATH, json=body, headers=headers), 400, "INVALID_ARGUMENT")
         assert (await sqlite_service.library.store.count())["messages"] == 0
 
-    await check_each_async(MISTAKES, check, lambda body: repr(body)[:200])
+    await check_each_async(INVALID_REQUESTS, check, lambda body: repr(body)[:200])
 
 
 async def test_error_message_uses_singular(sqlite_service: HttpService) -> None:

@@ -166,7 +166,7 @@ MESSAGES = st.lists(
     min_size=1,
     max_size=12,
 )
-LATER = st.lists(MESSAGES, max_size=4)
+LATER_MESSAGES = st.lists(MESSAGES, max_size=4)
 FILTERS = st.fixed_dictionaries(
     {},
     optional={
@@ -252,7 +252,7 @@ examples = settings(max_examples=25, suppress_health_check=[HealthCheck.function
 
 
 @examples
-@given(first=MESSAGES, later=LATER, conditions=FILTERS, size=SIZES)
+@given(first=MESSAGES, later=LATER_MESSAGES, conditions=FILTERS, size=SIZES)
 async def test_range_pages_form_a_consistent_snapshot(
     reader: PagedReader, first: Any, later: Any, conditions: dict[str, Any], size: int
 ) -> None:
@@ -269,7 +269,7 @@ async def test_range_pages_form_a_consistent_snapshot(
 
 
 @examples
-@given(first=MESSAGES, later=LATER, conditions=FILTERS, size=SIZES, text=QUERIES)
+@given(first=MESSAGES, later=LATER_MESSAGES, conditions=FILTERS, size=SIZES, text=QUERIES)
 async def test_search_pages_form_a_consistent_snapshot(
     reader: PagedReader, first: Any, later: Any, conditions: dict[str, Any], size: int, text: str
 ) -> None:

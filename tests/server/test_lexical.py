@@ -119,7 +119,7 @@ async def test_pages_cover_all_results_once(ann: httpx.AsyncClient) -> None:
     assert scores == sorted(scores, reverse=True)
 
 
-MISTAKES: list[dict[str, Any]] = [
+INVALID_REQUESTS: list[dict[str, Any]] = [
     {"query_text": ""},
     {"query_text": " \t\n"},
     {"query_text": "a AND"},
@@ -149,7 +149,7 @@ MISTAKES: list[dict[str, Any]] = [
 async def test_invalid_searches_are_refused(sqlite_service: HttpService) -> None:
     ann = await sqlite_service.client_with_key("ann")
     await write_messages(ann, "ann", *CHAT)
-    for fields in MISTAKES:
+    for fields in INVALID_REQUESTS:
         answer = await ann.post(PATH, json={"user_id": "ann", **fields})
         check_error(answer, 400, "INVALID_ARGUMENT")
     syntax = check_error(await search(ann, "tea AND (cup"), 400, "INVALID_ARGUMENT")

@@ -83,7 +83,7 @@ async def test_default_page_has_fifty_messages(ann: httpx.AsyncClient) -> None:
     assert ids == [f"m{n:03}" for n in reversed(range(120))]
 
 
-MISTAKES: list[tuple[dict[str, Any], str]] = [
+INVALID_PARAMETERS: list[tuple[dict[str, Any], str]] = [
     ({"page_size": 0}, "page_size"),
     ({"page_size": 201}, "page_size"),
     ({"page_size": "many"}, "page_size"),
@@ -100,7 +100,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 
 async def test_invalid_parameter_is_named(sqlite_service: HttpService) -> None:
     ann = await sqlite_service.client_with_key("ann")
-    for query, field in MISTAKES:
+    for query, field in INVALID_PARAMETERS:
         detail = check_error(await ann.get(PATH, params=query), 400, "INVALID_ARGUMENT")
         assert detail["details"]["fields"][0]["field"] == field
         assert detail["message"].startswith(field)

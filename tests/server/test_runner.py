@@ -36,7 +36,7 @@ from .server_process import (
 
 pytestmark = pytest.mark.concurrent
 CURL = shutil.which("curl")
-EVERYWHERE = "0.0.0.0"  # noqa: S104 -- to see it refused, and then with a key
+ALL_INTERFACES = "0.0.0.0"  # noqa: S104 -- to see it refused, and then with a key
 
 
 class ServerStop:
@@ -115,12 +115,12 @@ def test_printed_command_quotes_unusual_names() -> None:
 
 async def test_public_address_requires_a_key(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="would expose all data to other machines") as refusal:
-        async with run_in_process(tmp_path, host=EVERYWHERE):
+        async with run_in_process(tmp_path, host=ALL_INTERFACES):
             pass
     assert "memrecall keys create" in str(refusal.value)
     await make_key(tmp_path)
     async with (
-        run_in_process(tmp_path, host=EVERYWHERE) as listening,
+        run_in_process(tmp_path, host=ALL_INTERFACES) as listening,
         httpx.AsyncClient() as client,
     ):
         port = listening.url.rpartition(":")[2]

@@ -14,7 +14,7 @@ from .record_examples import EXAMPLE_USER
 from .schemathesis_hooks import MEMORY
 from .server_process import WITHOUT_DASHBOARD, run_command, run_server
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 FEW = "6"
 EXAMPLES = os.environ.get("MEMRECALL_FUZZ_EXAMPLES", FEW)
 SEED = os.environ.get("MEMRECALL_FUZZ_SEED", "1")
@@ -27,7 +27,7 @@ WITH_BODIES = (
     "/v1/memories",
     "/v1/memories/search",
 )
-WITHOUT = ("/v1/memories/{memory_id}", "/v1/graph", "/v1/state")
+WITHOUT_BODIES = ("/v1/memories/{memory_id}", "/v1/graph", "/v1/state")
 
 
 @pytest.mark.timeout(SECONDS + 60)
@@ -41,7 +41,7 @@ def test_responses_match_openapi_document(tmp_path: Path) -> None:
         completed = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli"),
-                *("--config-file", str(HERE / "schemathesis.toml")),
+                *("--config-file", str(FOLDER / "schemathesis.toml")),
                 *("run", f"{server.url}/openapi.json", "--checks", "all"),
                 # A request that fits the schema may still be invalid: the query language, the
                 # characters of an id or a range that ends before its start are not described.
@@ -51,7 +51,7 @@ def test_responses_match_openapi_document(tmp_path: Path) -> None:
             ],
             env={
                 **os.environ,
-                "PYTHONPATH": str(HERE.parents[1]),
+                "PYTHONPATH": str(FOLDER.parents[1]),
                 "SCHEMATHESIS_HOOKS": "tests.server.schemathesis_hooks",
             },
             cwd=tmp_path,  # it writes its cache there
@@ -69,6 +69,6 @@ def test_responses_match_openapi_document(tmp_path: Path) -> None:
         }
     assert not [line for line in reached if line[1] >= 500]
     # Some requests were accepted, and invalid ones were refused.
-    assert {(route, 200) for route in (*WITH_BODIES, *WITHOUT)} <= reached
-    with_invalid_requests = WITH_BODIES if EXAMPLES == FEW else (*WITH_BODIES, *WITHOUT)
+    assert {(route, 200) for route in (*WITH_BODIES, *WITHOUT_BODIES)} <= reached
+    with_invalid_requests = WITH_BODIES if EXAMPLES == FEW else (*WITH_BODIES, *WITHOUT_BODIES)
     assert {(route, 400) for route in with_invalid_requests} <= reached

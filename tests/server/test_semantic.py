@@ -108,7 +108,7 @@ async def test_return_fields_limit_the_response(sqlite_service: HttpService) -> 
     assert item == {"message_id": "m001", "role": "user", "semantic_score": 1.0}
 
 
-MISTAKES: list[dict[str, Any]] = [
+INVALID_REQUESTS: list[dict[str, Any]] = [
     {},
     {"query_text": "tea", "query_embedding": [1.0] * 64},
     {"query_text": " "},
@@ -131,7 +131,7 @@ MISTAKES: list[dict[str, Any]] = [
 async def test_invalid_semantic_searches_are_refused(sqlite_service: HttpService) -> None:
     ann = await sqlite_service.client_with_key("ann")
     await write_messages(ann, "ann", make_message(1, "tea"))
-    for fields in MISTAKES:
+    for fields in INVALID_REQUESTS:
         check_error(await search(ann, **fields), 400, "INVALID_ARGUMENT")
     for number in ("NaN", "Infinity", "1e999"):
         text = f'{{"user_id": "ann", "query_embedding": [{number}{", 1.0" * 63}]}}'

@@ -85,7 +85,7 @@ async def test_read_messages_can_be_written_back(sqlite_service: HttpService) ->
             assert detail["details"]["fields"][0]["field"] == f"messages.1.{next(iter(fields))}"
 
 
-WORDED: list[tuple[Any, str]] = [
+ERROR_MESSAGES: list[tuple[Any, str]] = [
     ([make_message(1)], "body: must be a JSON object"),
     ({"messages": []}, "messages: must have at least 1 item, and has 0"),
     ({"messages": [5]}, "messages.0: must be a JSON object"),
@@ -99,7 +99,7 @@ WORDED: list[tuple[Any, str]] = [
 
 async def test_invalid_message_is_explained(sqlite_service: HttpService) -> None:
     ann = await sqlite_service.client_with_key("ann")
-    for body, words in WORDED:
+    for body, words in ERROR_MESSAGES:
         detail = check_error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
         assert detail["message"] == words
     blank = {"user_id": "ann", "query_text": "  "}
@@ -127,7 +127,7 @@ async def test_written_messages_are_searchable_at_once(ann: httpx.AsyncClient) -
         assert len(message_ids(nearest)) == number + 1
 
 
-MISTAKES: list[Any] = [
+INVALID_MESSAGES: list[Any] = [
     {},
     {"messages": []},
     {"messages": {}},
@@ -151,7 +151,7 @@ MISTAKES: list[Any] = [
 
 async def test_invalid_messages_are_refused_and_nothing_stored(sqlite_service: HttpService) -> None:
     ann = await sqlite_service.client_with_key("ann")
-    for body in MISTAKES:
+    for body in INVALID_MESSAGES:
         check_error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
     check_error(await ann.get(PATH), 404, "NOT_FOUND")
     fault = check_error(

@@ -311,7 +311,18 @@ def with_file(data: bytes, task: str, path: str) -> bytes:
     return with_members(json.dumps(content).encode())
 
 
-STRAY = ["../x", "/etc/x", "a/../../x", "a//b", "./x", "a/.", "", "a\0", "x" * 256, "a/" * 70 + "b"]
+ESCAPING_PATHS = [
+    "../x",
+    "/etc/x",
+    "a/../../x",
+    "a//b",
+    "./x",
+    "a/.",
+    "",
+    "a\0",
+    "x" * 256,
+    "a/" * 70 + "b",
+]
 DAMAGED: dict[str, Any] = {
     "empty": lambda data: b"",
     "truncated": lambda data: data[: len(data) // 2],
@@ -342,7 +353,7 @@ DAMAGED: dict[str, Any] = {
     "a hidden workspace": lambda data: with_file(data, ".restore-1", "plan.json"),
     **{
         f"a path astray {path[:9]!a}": lambda data, p=path: with_file(data, "t", p)
-        for path in STRAY
+        for path in ESCAPING_PATHS
     },
 }
 

@@ -90,7 +90,7 @@ async def compare(store: Store, rows: list[dict[str, Any]], filters: list[dict[s
         assert keys == expected, data
 
 
-REFUSED: list[tuple[Any, str]] = [
+INVALID_FILTERS: list[tuple[Any, str]] = [
     ({"a": {"like": "t%"}}, "'like'"),
     ({"a": {"$gt": 1}}, "'\\$gt'"),
     ({"and": {"a": 1}}, "'and'"),
@@ -117,7 +117,7 @@ def test_invalid_filters_are_refused_by_name() -> None:
         with pytest.raises(InvalidArgument, match=pattern):
             read_filter(invalid)
 
-    check_each(REFUSED, refuse)
+    check_each(INVALID_FILTERS, refuse)
 
 
 def test_deeply_nested_filters_are_refused() -> None:

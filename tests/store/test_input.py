@@ -21,19 +21,19 @@ from ..cases import check_each
 from .samples import ANN, add_memory, new_message
 
 NUL = "a\0b"
-HALF_A_PAIR = "a\ud83d"
+LONE_SURROGATE = "a\ud83d"
 TOO_LONG = "x" * 65
-IMPOSSIBLE_IDS = [NUL, HALF_A_PAIR, TOO_LONG, "", " a", "a ", "a\nb", "a\x7fb", "\u200b"]
+IMPOSSIBLE_IDS = [NUL, LONE_SURROGATE, TOO_LONG, "", " a", "a ", "a\nb", "a\x7fb", "\u200b"]
 
 BAD_FIELDS: list[dict[str, Any]] = [
-    *({"content": text} for text in (NUL, HALF_A_PAIR, "x" * 1_000_001, None, 7)),
+    *({"content": text} for text in (NUL, LONE_SURROGATE, "x" * 1_000_001, None, 7)),
     *({"message_id": name} for name in IMPOSSIBLE_IDS),
-    *({"parent_message_id": name} for name in (NUL, HALF_A_PAIR, TOO_LONG)),
+    *({"parent_message_id": name} for name in (NUL, LONE_SURROGATE, TOO_LONG)),
     *({"role": role} for role in ("User", "human", "", None)),
-    *({"speaker": name} for name in (NUL, HALF_A_PAIR, "x" * 256)),
+    *({"speaker": name} for name in (NUL, LONE_SURROGATE, "x" * 256)),
     *({"content_type": label} for label in (NUL, "", "x" * 51)),
     *({"ts": moment} for moment in ("yesterday", 7, "0001-01-01T00:00:00+14:00")),
-    *({"metadata": {"k": value}} for value in (NUL, HALF_A_PAIR, {1}, b"", object())),
+    *({"metadata": {"k": value}} for value in (NUL, LONE_SURROGATE, {1}, b"", object())),
     *({"metadata": {"k": [float(value)]}} for value in ("nan", "inf", "-inf")),
     {"metadata": {NUL: 1}},
     {"metadata": {1: 1}},
@@ -107,7 +107,7 @@ async def test_lookup_of_an_invalid_id_raises_a_caller_error(store: Store) -> No
 
     failures = {}
     for verb, lookup in READS.items():
-        for name in (NUL, HALF_A_PAIR):
+        for name in (NUL, LONE_SURROGATE):
             (outcome,) = await asyncio.gather(lookup(store, name), return_exceptions=True)
             if isinstance(outcome, Exception) and not isinstance(outcome, CallerError):
                 failures[verb, name] = type(outcome).__name__
@@ -116,7 +116,7 @@ async def test_lookup_of_an_invalid_id_raises_a_caller_error(store: Store) -> No
 
 
 async def test_invalid_actor_is_refused(store: Store) -> None:
-    for actor in (NUL, HALF_A_PAIR):
+    for actor in (NUL, LONE_SURROGATE):
         with pytest.raises(InvalidArgument):
             await store.memories(ANN).add(
                 [NewMemory(content="likes tea")], origin=Origin.USER, actor=actor

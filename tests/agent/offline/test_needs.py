@@ -11,7 +11,7 @@ def _lines(table: str) -> list[str]:
 
 NEEDED = _lines(examples.NEEDED_EN) + _lines(examples.NEEDED_ZH)
 NOT_NEEDED = _lines(examples.NOT_NEEDED_EN) + _lines(examples.NOT_NEEDED_ZH)
-IN_THE_CONVERSATION = (
+ABOUT_THIS_CONVERSATION = (
     ("continue", ["Write a story about a lighthouse.", "Once upon a time a keeper…"]),
     ("接着说", ["讲讲黑洞的形成", "恒星坍缩以后……"]),
     ("try again", ["Sort the list 3, 1, 2", "1, 2, 4"]),
@@ -19,7 +19,7 @@ IN_THE_CONVERSATION = (
     ("把那个改成蓝色", ["画一个红色的按钮", "<button>…"]),
     ("your answer above, please shorter", ["What is entropy?", "Entropy measures disorder."]),
 )
-IN_ANOTHER = (
+ABOUT_ANOTHER_CONVERSATION = (
     "do it like last time",
     "上次的方案呢",
     "What did I tell you last week?",
@@ -46,14 +46,14 @@ def test_reference_to_this_conversation_needs_no_recall() -> None:
     def check(case: tuple[str, list[str]]) -> None:
         assert not needs_recall(*case).needed
 
-    check_each(IN_THE_CONVERSATION, check)
+    check_each(ABOUT_THIS_CONVERSATION, check)
 
 
 def test_reference_to_another_conversation_needs_a_recall() -> None:
     def check(text: str) -> None:
         assert needs_recall(text, ["Write a story about a lighthouse.", "讲讲黑洞"]).needed
 
-    check_each(IN_ANOTHER, check)
+    check_each(ABOUT_ANOTHER_CONVERSATION, check)
 
 
 def test_request_next_to_machine_text_is_recognised() -> None:
