@@ -1,6 +1,6 @@
 """OpenTelemetry spans, by its conventions for HTTP servers and generative AI.
 
-Spans go to the tracer of the enclosing block (`with use_tracer(tracer): …`). Outside of such a
+Spans go to the tracer of the enclosing block (`with tracing(tracer): …`). Outside of such a
 block nothing is recorded or imported, and a span costs next to nothing.
 
 A span contains names, numbers and codes, but no contents, queries, results or user ids: neither in
@@ -73,7 +73,7 @@ _NO_SPAN = nullcontext(ActiveSpan(None))
 
 
 @contextmanager
-def use_tracer(tracer: "Tracer | None") -> Iterator[None]:
+def tracing(tracer: "Tracer | None") -> Iterator[None]:
     """Record the spans of this block and of the tasks it starts with a tracer (None: none)."""
     token = _tracer.set(tracer)
     try:

@@ -1,5 +1,6 @@
 """The transcripts, examples and links of README and docs."""
 
+import ast
 import os
 import re
 import shlex
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -167,6 +169,21 @@ def test_readmes_share_code_blocks() -> None:
         assert english == chinese
 
     check_each(["console", "json", "python", "text", "py", "shell"], check)
+
+
+def test_imports_in_documents_work() -> None:
+    """What a document imports exists, also where its examples need a model or a server to run."""
+
+    def check(name: str) -> None:
+        for block in (*blocks(name, "py"), *blocks(name, "python")):
+            for node in ast.walk(ast.parse(block, name)):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("memrecall"):
+                    module = import_module(str(node.module))
+                    assert [
+                        alias.name for alias in node.names if not hasattr(module, alias.name)
+                    ] == []
+
+    check_each([*READMES, *DOCS], check)
 
 
 def test_relative_links_exist() -> None:

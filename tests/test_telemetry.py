@@ -19,7 +19,7 @@ from memrecall.telemetry import (
     trace_request,
     trace_search,
     trace_tool,
-    use_tracer,
+    tracing,
 )
 
 SECRET = "zqsecretzq"
@@ -60,7 +60,7 @@ def test_spans_without_tracer_are_one_inert_span() -> None:
 
 
 def test_span_names_and_attributes_follow_conventions(recorder: SpanRecorder) -> None:
-    with use_tracer(recorder.tracer), trace_request("POST", []) as request:
+    with tracing(recorder.tracer), trace_request("POST", []) as request:
         with trace_model("gpt", "openai", "recall") as model:
             model.set({"gen_ai.usage.input_tokens": 3})
         with trace_tool("search_memories", "c1"), trace_search("hybrid", SECRET, 10) as search:
@@ -104,7 +104,7 @@ def test_span_names_and_attributes_follow_conventions(recorder: SpanRecorder) ->
 def test_failed_span_has_error_type_without_message(recorder: SpanRecorder) -> None:
     with (
         pytest.raises(ValueError, match=SECRET),
-        use_tracer(recorder.tracer),
+        tracing(recorder.tracer),
         trace_tool("handoff", "c1"),
     ):
         raise ValueError(SECRET)
@@ -122,7 +122,7 @@ def test_failed_span_has_error_type_without_message(recorder: SpanRecorder) -> N
 def test_request_span_fails_on_server_errors_only(
     recorder: SpanRecorder, status: int, error: str | None
 ) -> None:
-    with use_tracer(recorder.tracer), trace_request("GET", []) as span:
+    with tracing(recorder.tracer), trace_request("GET", []) as span:
         span.answer("GET", "", status)
     (request,) = recorder.spans
     assert request.name == "GET"
@@ -131,7 +131,7 @@ def test_request_span_fails_on_server_errors_only(
 
 
 def test_unknown_http_method_is_replaced(recorder: SpanRecorder) -> None:
-    with use_tracer(recorder.tracer), trace_request(SECRET, []) as span:
+    with tracing(recorder.tracer), trace_request(SECRET, []) as span:
         span.answer(SECRET, "/healthz", 405)
     (request,) = recorder.spans
     assert request.name == "HTTP /healthz"
@@ -142,7 +142,7 @@ def test_unknown_http_method_is_replaced(recorder: SpanRecorder) -> None:
 def test_request_span_continues_trace_of_caller(recorder: SpanRecorder) -> None:
     trace_id, span_id = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     headers = [(b"traceparent", f"00-{trace_id}-{span_id}-01".encode()), (b"x", b"\xff")]
-    with use_tracer(recorder.tracer), trace_request("GET", headers) as span:
+    with tracing(recorder.tracer), trace_request("GET", headers) as span:
         assert span.trace_id == trace_id
     (request,) = recorder.spans
     assert request.parent is not None
@@ -151,7 +151,7 @@ def test_request_span_continues_trace_of_caller(recorder: SpanRecorder) -> None:
 
 def test_unsampled_spans_work() -> None:
     tracer = TracerProvider(sampler=ALWAYS_OFF).get_tracer("tests")
-    with use_tracer(tracer), trace_request("GET", []) as span:
+    with tracing(tracer), trace_request("GET", []) as span:
         span.set({"a": 1})
         span.answer("GET", "/x", 500)
 
@@ -166,7 +166,7 @@ async def test_tasks_and_threads_inherit_tracer(recorder: SpanRecorder) -> None:
         with trace_search("keyword", "x", 1):
             pass
 
-    with use_tracer(recorder.tracer), trace_tool("search_memories", "c1"):
+    with tracing(recorder.tracer), trace_tool("search_memories", "c1"):
         await asyncio.gather(search(), search(), asyncio.to_thread(search_in_a_thread))
     with trace_search("keyword", "nobody listens any more", 1):
         pass

@@ -138,15 +138,15 @@ def doctor(
         output.print_json(diagnosis.as_dict())
     else:
         _print_diagnosis(diagnosis)
-    if not diagnosis.well:
+    if not diagnosis.is_ok:
         raise typer.Exit(EXIT_UNHEALTHY)
 
 
 def _print_diagnosis(diagnosis: Any) -> None:
     terminal = output.console()
     for finding in diagnosis.findings:
-        status = "[green]ok[/green]  " if finding.well else "[red]bad[/red] "
-        terminal.print(f"{status} {finding.subject:<12} {output.escape(finding.said)}")
+        status = "[green]ok[/green]  " if finding.is_ok else "[red]bad[/red] "
+        terminal.print(f"{status} {finding.subject:<12} {output.escape(finding.message)}")
     terminal.print("\n[bold]settings[/bold]")
     for name, value in diagnosis.settings.items():
         origin = diagnosis.origins.get(name, "default")

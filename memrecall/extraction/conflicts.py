@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from memrecall.extraction.protocol import Fact, Known
+from memrecall.extraction.protocol import Fact, KnownMemory
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import FactSignature, fact_signature, overlap
 from memrecall.text.normalize import normalize
@@ -20,11 +20,11 @@ _SAME_TOPIC = 0.5
 class SignedMemory:
     """A memory, or a fact that is about to be one, with its signature."""
 
-    known: Known
+    known: KnownMemory
     signature: FactSignature
 
 
-def sign(known: Known) -> SignedMemory:
+def sign(known: KnownMemory) -> SignedMemory:
     """Return a memory with its signature."""
     return SignedMemory(known, fact_signature(known.text, known.subject))
 

@@ -17,7 +17,7 @@ from memrecall.extraction.conflicts import (
     is_known,
     sign,
 )
-from memrecall.extraction.protocol import RETRACTION, Decision, Fact, Known
+from memrecall.extraction.protocol import RETRACTION, Decision, Fact, KnownMemory
 from memrecall.extraction.signature import FactSignature, fact_signature, overlap
 
 REPLACED_LATER = "later words in the same text replace it"
@@ -25,7 +25,7 @@ KNOWN_ALREADY = "it is known already"
 _NEW = "\0"  # Starts the key of a memory that is not stored yet; real keys cannot contain it.
 
 
-def decide(facts: Sequence[Fact], known: Sequence[Known]) -> list[Decision]:
+def decide(facts: Sequence[Fact], known: Sequence[KnownMemory]) -> list[Decision]:
     """Return a decision for each fact, in order; a retraction may end several memories."""
     memories = [sign(memory) for memory in known]
     decisions: list[list[Decision]] = [[] for _ in facts]
@@ -144,5 +144,5 @@ def _is_equal(memory: SignedMemory, other: SignedMemory) -> bool:
     return same_text or memory.signature == other.signature
 
 
-def _as_known(fact: Fact, key: str) -> Known:
-    return Known(key, fact.text, fact.subject, fact.field, fact.memory_type, fact.valid_from)
+def _as_known(fact: Fact, key: str) -> KnownMemory:
+    return KnownMemory(key, fact.text, fact.subject, fact.field, fact.memory_type, fact.valid_from)

@@ -15,7 +15,7 @@ from memrecall.extraction.protocol import (
     Entity,
     Extracted,
     Fact,
-    Known,
+    KnownMemory,
     Related,
     Relation,
     Summary,
@@ -85,7 +85,7 @@ class ModelExtractor:
         by, problem = self._describe(problems, len(groups))
         return Extracted(tuple(dict.fromkeys(facts)), by, problem)
 
-    async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
+    async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         """Return what to do for each fact; the model is not asked about facts known verbatim."""
         by_rules = await self._rules.decide(facts, known)
         undecided = verify.undecided_facts(facts, by_rules.decisions)

@@ -7,7 +7,7 @@ from typing import Any
 
 from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.extraction.decisions import decide
-from memrecall.extraction.protocol import Fact, Known
+from memrecall.extraction.protocol import Fact, KnownMemory
 from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.rules.extractor import build_graph
 from memrecall.extraction.summaries import summarise
@@ -130,8 +130,8 @@ def _read_fact(line: dict[str, Any]) -> Fact:
     )
 
 
-def _read_known(line: dict[str, Any]) -> Known:
-    return Known(
+def _read_known(line: dict[str, Any]) -> KnownMemory:
+    return KnownMemory(
         str(_number(line["known"])),
         str(line.get("text", "")),
         str(line.get("about", "user")),

@@ -64,7 +64,7 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownMemory:
     """An existing memory, with what a decision needs to know about it."""
 
     memory_key: str
@@ -169,7 +169,7 @@ class Extractor(Protocol):
         """
         ...
 
-    async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
+    async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         """Return what to do for each fact, given the known memories."""
         ...
 

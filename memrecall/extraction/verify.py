@@ -15,7 +15,7 @@ from memrecall.extraction.protocol import (
     Decision,
     EntityType,
     Fact,
-    Known,
+    KnownMemory,
     MemoryType,
     Relation,
     Utterance,
@@ -121,7 +121,7 @@ def undecided_facts(facts: Sequence[Fact], decisions: Sequence[Decision]) -> lis
 
 def merge_verdicts(
     facts: Sequence[Fact],
-    known: Sequence[Known],
+    known: Sequence[KnownMemory],
     verdicts: Sequence[DecisionItem],
     by_rules: Sequence[Decision],
 ) -> tuple[Decision, ...]:
@@ -146,7 +146,7 @@ def merge_verdicts(
 
 
 def _apply_verdict(
-    fact: Fact, verdict: DecisionItem, memories: Mapping[int, Known], used: set[str]
+    fact: Fact, verdict: DecisionItem, memories: Mapping[int, KnownMemory], used: set[str]
 ) -> Decision | None:
     """Return the verdict as a decision, or None if it is invalid."""
     event = verdict.event.upper()

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from memrecall.errors import InvalidArgument
-from memrecall.extraction.protocol import Fact, Known, Utterance
+from memrecall.extraction.protocol import Fact, KnownMemory, Utterance
 from memrecall.types import Role, format_time, parse_time
 
 
@@ -199,7 +199,7 @@ def fact_line(number: int, fact: Fact) -> str:
     return to_line({**line, "field": fact.field, "negated": fact.negated or None})
 
 
-def known_line(number: int, known: Known) -> str:
+def known_line(number: int, known: KnownMemory) -> str:
     """Return a memory that a fact may affect as a line."""
     line = {"known": number, "text": known.text, "about": known.subject, "type": known.memory_type}
     since = known.valid_from and format_time(known.valid_from)

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,12 @@ class Finding:
     """The result of one check."""
 
     subject: str
-    well: bool
-    said: str
+    is_ok: bool
+    message: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the finding as plain data."""
+        return {"subject": self.subject, "well": self.is_ok, "said": self.message}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +38,15 @@ class Diagnosis:
     origins: Mapping[str, str]
 
     @property
-    def well(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether no problem was found."""
-        return all(finding.well for finding in self.findings)
+        return all(finding.is_ok for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the diagnosis as plain data."""
         return {
-            "well": self.well,
-            "findings": [asdict(finding) for finding in self.findings],
+            "well": self.is_ok,
+            "findings": [finding.as_dict() for finding in self.findings],
             "settings": dict(self.settings),
             "origins": dict(self.origins),
         }
@@ -104,7 +108,7 @@ async def _check_embedder(library: Library, load: bool) -> Finding:
 
 async def _check_vectors(library: Library) -> Finding:
     if library.embedder is None:
-        return Finding("vectors", True, "not wanted")
+        return Finding("vectors", True, "disabled")
     model, stored = library.embedder.model, library.store.facts.embedding_model
     if stored not in (None, model):
         problem = f"created by {stored}, but the embedder is {model}: run `memrecall reindex`"

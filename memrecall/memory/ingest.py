@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
 from memrecall.extraction.names import aliases_in
-from memrecall.extraction.protocol import Decision, Extractor, Fact, Known, Utterance
+from memrecall.extraction.protocol import Decision, Extractor, Fact, KnownMemory, Utterance
 from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.jobs import Processes, run_process
@@ -210,9 +210,9 @@ class Ingestor:
             ]
             return await self._library.apply_plan(scope, steps, actor=ACTOR)
 
-    async def _find_related(self, scope: Scope, facts: Sequence[Fact]) -> dict[str, Known]:
+    async def _find_related(self, scope: Scope, facts: Sequence[Fact]) -> dict[str, KnownMemory]:
         """Return memories about the same things: those of the same field, and by search."""
-        related: dict[str, Known] = {}
+        related: dict[str, KnownMemory] = {}
         store = self._library.store
         for fact in facts:
             if fact.field is not None:
@@ -244,8 +244,8 @@ async def _report_failure(name: str, work: Awaitable[Result], problems: list[str
         return None
 
 
-def _to_known(record: MemoryRecord) -> Known:
-    return Known(
+def _to_known(record: MemoryRecord) -> KnownMemory:
+    return KnownMemory(
         memory_key=record.memory_key,
         text=record.content,
         subject=record.subject or "user",

@@ -114,7 +114,7 @@ class CounterBuffer:
             levels = await self._counters.measure_levels()
             await self._counters.set_levels(levels, datetime.now(UTC), self._keep_days)
         except MemrecallError as error:
-            log.warning("levels not measured", extra={"fields": {"error": type(error).__name__}})
+            log.warning("gauges not updated", extra={"fields": {"error": type(error).__name__}})
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

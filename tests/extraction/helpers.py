@@ -6,12 +6,12 @@ from typing import Any
 
 from autogen_core.models import SystemMessage, UserMessage
 
-from memrecall.extraction import Decision, Fact, Known
+from memrecall.extraction import Decision, Fact, KnownMemory
 from memrecall.testing import Request, say
 
 from .transcripts import NOW
 
-PARIS = Known("k1", "User lives in Paris.", "user", "home", "user_profile")
+PARIS = KnownMemory("k1", "User lives in Paris.", "user", "home", "user_profile")
 BERLIN = Fact("User moved to Berlin.", "user", "user_profile", "home", ("m0",), NOW)
 TEA = Fact("User likes tea.", "user", "user_preference", "likes", ("m0",), NOW)
 
@@ -30,7 +30,9 @@ def prompt_lines(request: Request) -> list[dict[str, Any]]:
     return [json.loads(line) for line in user.content.split("\n")]
 
 
-def apply_decisions(decisions: Sequence[Decision], known: Sequence[Known]) -> list[Known]:
+def apply_decisions(
+    decisions: Sequence[Decision], known: Sequence[KnownMemory]
+) -> list[KnownMemory]:
     """Return the memories as a store has them after the decisions."""
     memories = {memory.memory_key: memory for memory in known}
     for number, decision in enumerate(decisions):
@@ -38,7 +40,7 @@ def apply_decisions(decisions: Sequence[Decision], known: Sequence[Known]) -> li
         key = f"new-{number}" if decision.event == "ADD" else decision.memory_key
         if decision.event in ("ADD", "UPDATE") and key is not None:
             field = decision.field or fact.field
-            memories[key] = Known(
+            memories[key] = KnownMemory(
                 key, fact.text, fact.subject, field, fact.memory_type, fact.valid_from
             )
         elif decision.event == "DELETE" and key is not None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from memrecall.extraction import Known, ModelExtractor, Utterance, offline_client
+from memrecall.extraction import KnownMemory, ModelExtractor, Utterance, offline_client
 from memrecall.model.cassette import RecordingClient
 from memrecall.model.structured import ModelClient
 from memrecall.testing import ScriptedClient, say
@@ -31,7 +31,7 @@ class Scenario:
 
     steps: Sequence[Any] | None
     messages: Sequence[Utterance]
-    known: Sequence[Known] = ()
+    known: Sequence[KnownMemory] = ()
 
     def client(self) -> ModelClient:
         """Return the model to record."""
@@ -46,7 +46,7 @@ MESSAGES_EN = parse_turns(
 MESSAGES_ZH = parse_turns(
     "我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常有名。"
 )
-KNOWN_EN = [Known("k1", "User lives in Paris.", "user", "home", "user_profile", NOW)]
+KNOWN_EN = [KnownMemory("k1", "User lives in Paris.", "user", "home", "user_profile", NOW)]
 NAME, HOME, ALLERGY = (
     {
         "text": "User's name is Nora.",
@@ -92,7 +92,7 @@ MOVED_ZH = parse_turns(
     "assistant| 恭喜！新家怎么样？",
     "挺好的。对了，我对海鲜过敏，今晚吃什么好？",
 )
-KNOWN_ZH = [Known("k1", "用户住在北京。", "user", "home", "user_profile", NOW)]
+KNOWN_ZH = [KnownMemory("k1", "用户住在北京。", "user", "home", "user_profile", NOW)]
 # Text before the JSON, a trailing comma and no end, as small models write it.
 BROKEN_ZH = """好的，以下是事实：
 ```json

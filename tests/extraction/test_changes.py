@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC
 
-from memrecall.extraction import Known, RuleExtractor, Utterance
+from memrecall.extraction import KnownMemory, RuleExtractor, Utterance
 from tests.cases import check_each_async
 
 from .changes_en import CHANGES_EN, Change
@@ -16,8 +16,8 @@ EXTRACTOR = RuleExtractor()
 
 
 async def add_message(
-    messages: Sequence[Utterance], position: int, known: list[Known]
-) -> list[Known]:
+    messages: Sequence[Utterance], position: int, known: list[KnownMemory]
+) -> list[KnownMemory]:
     """Return the memories after one more message, with the earlier ones as its context."""
     result = await EXTRACTOR.facts(
         [messages[position]], now=NOW, zone=UTC, context=messages[:position]
@@ -28,12 +28,12 @@ async def add_message(
         item.event for item in (await EXTRACTOR.decide(result.facts, updated_memories)).decisions
     } <= {"NONE"}
     return [
-        Known(f"{position}-{at}", item.text, item.subject, item.field, item.memory_type)
+        KnownMemory(f"{position}-{at}", item.text, item.subject, item.field, item.memory_type)
         for at, item in enumerate(updated_memories)
     ]
 
 
-def find_mismatches(known: Sequence[Known], expected: Sequence[str]) -> list[str]:
+def find_mismatches(known: Sequence[KnownMemory], expected: Sequence[str]) -> list[str]:
     """Return the memories without a match in `expected`, and the unmatched words."""
     unmatched = [item.text for item in known]
     missing: list[str] = []
@@ -51,7 +51,7 @@ async def test_memories_before_and_after_a_change() -> None:
     async def check(change: Change) -> None:
         before, now, expected_before, expected_after = change
         messages = parse_turns(*before, now)
-        known: list[Known] = []
+        known: list[KnownMemory] = []
         for position in range(len(before)):
             known = await add_message(messages, position, known)
         assert find_mismatches(known, expected_before) == []

@@ -5,7 +5,7 @@ from datetime import UTC
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.extraction import RETRACTION, Decision, Fact, Known, RuleExtractor
+from memrecall.extraction import RETRACTION, Decision, Fact, KnownMemory, RuleExtractor
 from memrecall.extraction.conflicts import ends, sign
 from memrecall.extraction.decisions import decide
 from memrecall.extraction.protocol import MemoryType
@@ -29,8 +29,8 @@ def make_fact(
 
 def make_memory(
     text: str, field: str | None = None, kind: str = "user_profile", *, subject: str = "user"
-) -> Known:
-    return Known("k1", text, subject, field, kind, NOW)
+) -> KnownMemory:
+    return KnownMemory("k1", text, subject, field, kind, NOW)
 
 
 def events(decisions: list[Decision]) -> list[tuple[str, str | None]]:
@@ -229,8 +229,8 @@ def test_decide_without_facts_returns_nothing() -> None:
 
 def test_update_supersedes_most_similar_memory() -> None:
     memories = [
-        Known("k1", "User is going to Oslo in May 2026.", memory_type="plan"),
-        Known("k2", "User is going to Rome in May 2026.", memory_type="plan"),
+        KnownMemory("k1", "User is going to Oslo in May 2026.", memory_type="plan"),
+        KnownMemory("k2", "User is going to Rome in May 2026.", memory_type="plan"),
     ]
     new_fact = make_fact("User is not going to Rome anymore.", None, "plan", negated=True)
     assert events(decide([new_fact], memories)) == [("UPDATE", "k2")]
@@ -259,16 +259,16 @@ def test_retraction_keeps_memory_that_is_restated_later() -> None:
 def test_retraction_deletes_several_memories() -> None:
     retraction = make_fact("User has a dog.", "pet", RETRACTION)
     memories = [
-        Known("k1", "User has a dog named Rex.", field="pet"),
-        Known("k2", "User has a brown dog.", field="pet"),
-        Known("k3", "User has a cat.", field="pet"),
+        KnownMemory("k1", "User has a dog named Rex.", field="pet"),
+        KnownMemory("k2", "User has a brown dog.", field="pet"),
+        KnownMemory("k3", "User has a cat.", field="pet"),
     ]
     assert events(decide([retraction], memories)) == [("DELETE", "k1"), ("DELETE", "k2")]
 
 
 async def test_decisions_on_extracted_facts() -> None:
     extractor = RuleExtractor()
-    memories: list[Known] = []
+    memories: list[KnownMemory] = []
     for text, expected in [
         ("I live in Paris and I have a dog named Rex.", ["ADD", "ADD"]),
         ("I live in Paris.", ["NONE"]),
@@ -313,10 +313,10 @@ def facts(draw: st.DrawFn) -> Fact:
 
 
 @st.composite
-def memories(draw: st.DrawFn) -> list[Known]:
+def memories(draw: st.DrawFn) -> list[KnownMemory]:
     stored_facts = draw(st.lists(facts(), max_size=5))
     return [
-        Known(
+        KnownMemory(
             f"k{number}", make_fact.text, make_fact.subject, make_fact.field, make_fact.memory_type
         )
         for number, make_fact in enumerate(stored_facts)
@@ -325,13 +325,15 @@ def memories(draw: st.DrawFn) -> list[Known]:
 
 
 @given(st.lists(facts(), max_size=4), memories())
-def test_decide_is_idempotent(new_facts: list[Fact], memories: list[Known]) -> None:
+def test_decide_is_idempotent(new_facts: list[Fact], memories: list[KnownMemory]) -> None:
     after = apply_decisions(decide(new_facts, memories), memories)
     assert {item.event for item in decide(new_facts, after)} <= {"NONE"}
 
 
 @given(st.lists(facts(), max_size=4), memories())
-def test_decisions_refer_to_existing_memories(new_facts: list[Fact], memories: list[Known]) -> None:
+def test_decisions_refer_to_existing_memories(
+    new_facts: list[Fact], memories: list[KnownMemory]
+) -> None:
     keys = {item.memory_key for item in memories}
     decisions = decide(new_facts, memories)
     assert {id(item.fact) for item in decisions} == {id(item) for item in new_facts}
@@ -346,21 +348,25 @@ def test_decisions_refer_to_existing_memories(new_facts: list[Fact], memories: l
 
 
 @given(facts(), memories())
-def test_repeated_fact_changes_nothing(new_fact: Fact, memories: list[Known]) -> None:
-    memory = Known("same", new_fact.text, new_fact.subject, new_fact.field, new_fact.memory_type)
+def test_repeated_fact_changes_nothing(new_fact: Fact, memories: list[KnownMemory]) -> None:
+    memory = KnownMemory(
+        "same", new_fact.text, new_fact.subject, new_fact.field, new_fact.memory_type
+    )
     if new_fact.memory_type != RETRACTION:
         assert [item.event for item in decide([new_fact], [*memories, memory])] == ["NONE"]
 
 
 @given(facts(), memories())
-def test_decisions_keep_memories_of_other_subjects(new_fact: Fact, memories: list[Known]) -> None:
+def test_decisions_keep_memories_of_other_subjects(
+    new_fact: Fact, memories: list[KnownMemory]
+) -> None:
     others = {item.memory_key for item in memories if item.subject != new_fact.subject}
     touched = {item.memory_key for item in decide([new_fact], memories)}
     assert not touched & others
 
 
 @given(facts(), memories())
-def test_contradiction_stores_new_value(new_fact: Fact, memories: list[Known]) -> None:
+def test_contradiction_stores_new_value(new_fact: Fact, memories: list[KnownMemory]) -> None:
     after = apply_decisions(decide([new_fact], memories), memories)
     if new_fact.memory_type != RETRACTION:
         key = decide([new_fact], after)[0].memory_key

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.extraction import RETRACTION, Decision, Fact, Known, ModelExtractor
+from memrecall.extraction import RETRACTION, Decision, Fact, KnownMemory, ModelExtractor
 from memrecall.testing import ScriptedClient, fail, say
 from tests.cases import check_each_async
 
@@ -14,7 +14,7 @@ from .transcripts import NOW, parse_turns
 
 
 async def decide(
-    verdicts: list[dict[str, Any]], *new_facts: Fact, known: Sequence[Known] = (PARIS,)
+    verdicts: list[dict[str, Any]], *new_facts: Fact, known: Sequence[KnownMemory] = (PARIS,)
 ) -> list[Decision]:
     client = ScriptedClient([answer(decisions=verdicts)])
     result = await ModelExtractor(client).decide(new_facts, known)
@@ -66,7 +66,7 @@ async def test_invalid_verdicts_fall_back_to_rules() -> None:
 
 
 async def test_model_cannot_change_memory_of_another_subject() -> None:
-    memory = Known("k1", "Ann lives in Paris.", "Ann", "home", "user_profile")
+    memory = KnownMemory("k1", "Ann lives in Paris.", "Ann", "home", "user_profile")
     update = {"fact": 0, "event": "UPDATE", "known": 1}
     assert [item.event for item in await decide([update], BERLIN, known=[memory])] == ["ADD"]
 

@@ -5,7 +5,7 @@ from datetime import UTC
 from memrecall.extraction import (
     EXTRACTION_RULES,
     Fact,
-    Known,
+    KnownMemory,
     ModelExtractor,
     RuleExtractor,
     offline_client,
@@ -31,7 +31,7 @@ async def test_offline_client_gives_results_of_rules() -> None:
         assert [without_keywords(fact) for fact in result.facts] == [
             without_keywords(fact) for fact in by_rules.facts
         ]
-        known = [PARIS, Known("k2", "用户住在北京。", "user", "home", "user_profile")]
+        known = [PARIS, KnownMemory("k2", "用户住在北京。", "user", "home", "user_profile")]
         decisions = await extractor.decide(by_rules.facts, known)
         assert [(item.event, item.memory_key) for item in decisions.decisions] == [
             (item.event, item.memory_key)

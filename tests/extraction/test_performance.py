@@ -1,5 +1,6 @@
 """Cost of the rules: linear in the length of the conversation, for any text."""
 
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -41,14 +42,19 @@ def repeat(part: str, size: int) -> list[Utterance]:
     return parse_turns("I live in " + (part * size)[:size])
 
 
-def seconds(messages: Sequence[Utterance]) -> float:
-    """Return the processor time of one extraction, the better of two."""
-    times = []
-    for _ in range(2):
+def seconds(messages: Sequence[Utterance], limit: float = 0.0) -> float:
+    """Return the processor time of one extraction, the best of up to six.
+
+    Another program can make a run slower, never faster: the first run below `limit` is enough.
+    """
+    best = math.inf
+    for _ in range(6 if limit else 2):
         start = time.process_time()
         extract(messages)
-        times.append(time.process_time() - start)
-    return min(times)
+        best = min(best, time.process_time() - start)
+        if best < limit:
+            break
+    return best
 
 
 @cache
@@ -62,16 +68,17 @@ def check_sentence_growth(part: str) -> None:
     """Grow the text by half up to a sentence, so that exponential growth fails early."""
     size, previous = 10.0, baseline()
     while size <= MAX_SENTENCE:
-        current = seconds(repeat(part, int(size)))
-        assert current < 8 * max(previous, baseline()), f"{size:.0f} characters"
+        limit = 8 * max(previous, baseline())
+        current = seconds(repeat(part, int(size)), limit)
+        assert current < limit, f"{size:.0f} characters"
         size, previous = 1.5 * size, current
 
 
 def check_message_growth(part: str) -> None:
     """Extract from eight times the text: linear work takes 8 times as long, quadratic 64."""
     check_sentence_growth(part)
-    small = max(seconds(repeat(part, MAX_MESSAGE // 16)), baseline())
-    assert seconds(repeat(part, MAX_MESSAGE // 2)) < 28 * small
+    limit = 28 * max(seconds(repeat(part, MAX_MESSAGE // 16)), baseline())
+    assert seconds(repeat(part, MAX_MESSAGE // 2), limit) < limit
 
 
 def table_words() -> list[str]:
@@ -127,4 +134,5 @@ def test_text_beyond_limit_is_ignored() -> None:
 @pytest.mark.long
 def test_thousand_messages_take_linear_time() -> None:
     assert len(MESSAGES) == 1_000
-    assert seconds(MESSAGES) < 10 * max(seconds(MESSAGES[:200]), baseline())  # quadratic: 25 times
+    limit = 10 * max(seconds(MESSAGES[:200]), baseline())  # quadratic: 25 times
+    assert seconds(MESSAGES, limit) < limit

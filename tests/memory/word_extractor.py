@@ -10,7 +10,7 @@ from memrecall.extraction.protocol import (
     Entity,
     Extracted,
     Fact,
-    Known,
+    KnownMemory,
     Related,
     Relation,
     Summary,
@@ -47,7 +47,7 @@ class WordExtractor:
             raise RuntimeError("boom")
         return Extracted(tuple(fact for said in utterances for fact in _read_facts(said)))
 
-    async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
+    async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         return Decided(tuple(_decide(fact, known) for fact in facts))
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
@@ -86,7 +86,7 @@ def _read_facts(utterance: Utterance) -> list[Fact]:
     ]  # fmt: skip
 
 
-def _decide(fact: Fact, known: Sequence[Known]) -> Decision:
+def _decide(fact: Fact, known: Sequence[KnownMemory]) -> Decision:
     matching = [k for k in known if (k.subject, k.field) == (fact.subject, fact.field)]
     if fact.negated:
         if not matching:

@@ -1,1 +1,1 @@
-"""The five tools: their models, what they do, and the table that lists them."""
+"""Tools: argument and result models, handlers, and the table that all interfaces render."""

@@ -12,7 +12,7 @@ from memrecall.extraction.protocol import (
     Entity,
     Extracted,
     Fact,
-    Known,
+    KnownMemory,
     Related,
     Relation,
     Summary,
@@ -91,7 +91,7 @@ class RuleExtractor:
         statements = read_statements(utterances, now=now, zone=zone, context=context)
         return Extracted(tuple(build_facts(statements)))
 
-    async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
+    async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         """Return what to do for each fact, given the known memories."""
         return Decided(tuple(decide(facts, known)))
 

@@ -25,7 +25,7 @@ from memrecall.server.errors import (
 )
 from memrecall.server.http.payloads import MEDIA_TYPE, problem_response
 from memrecall.server.metrics import Metrics
-from memrecall.telemetry import ActiveSpan, trace_request, use_tracer
+from memrecall.telemetry import ActiveSpan, trace_request, tracing
 
 log = logging.getLogger("memrecall.server")
 
@@ -123,7 +123,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with use_tracer(self._tracer), trace_request(scope["method"], scope["headers"]) as span:
+        with tracing(self._tracer), trace_request(scope["method"], scope["headers"]) as span:
             await self._observe(span, scope, receive, send)
 
     async def _observe(self, span: ActiveSpan, scope: Scope, receive: Receive, send: Send) -> None:
