@@ -29,6 +29,7 @@ _ALIASES = {
     "human": Role.USER,
     "ai": Role.ASSISTANT,
 }
+ROLE_NAMES = (*Role, *_ALIASES)
 # The `type` of the messages of LangChain and AutoGen.
 _ROLE_OF_TYPE = {
     **_ALIASES,
@@ -125,9 +126,18 @@ def parse_role(value: object) -> Role:
             return _ALIASES[value]
         if value in tuple(Role):
             return Role(value)
-    raise InvalidArgument(
-        f"role {value!r} is not known", hint=f"Use {', '.join((*Role, *_ALIASES))}"
-    )
+    raise InvalidArgument(f"role {value!r} is not known", hint=f"Use {', '.join(ROLE_NAMES)}")
+
+
+def join_content_parts(fields: Any) -> Any:
+    """Return the fields of a message to store with content parts as one text and its type."""
+    content = fields.get("content") if isinstance(fields, Mapping) else None
+    if content is None or not (isinstance(content, Mapping) or _is_list(content)):
+        return fields
+    text, content_type = _parse_parts(content)
+    if not text:
+        raise InvalidArgument("content has no text", hint="Pass a part with text")
+    return {"content_type": content_type, **fields, "content": text}
 
 
 def origin_of(role: Role) -> Origin:
@@ -232,6 +242,11 @@ def _parse_content(item: Any) -> tuple[str, str]:
         content = _get(item, "text")
     if content is None or isinstance(content, str):
         return content or "", "text"
+    return _parse_parts(content)
+
+
+def _parse_parts(content: object) -> tuple[str, str]:
+    """Return the text of content parts, one to a line, and their content type."""
     if isinstance(content, Mapping):
         content = [content]
     if not _is_list(content):

@@ -1,5 +1,6 @@
 """The one parser of messages: every form, for `add` and for `recall`."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,8 +18,10 @@ from autogen_core.models import (
     UserMessage,
 )
 from PIL import Image as Picture
+from pydantic import BaseModel, ValidationError
 
 from memrecall.errors import InvalidArgument
+from memrecall.importers.jsonl import read_entry
 from memrecall.messages import (
     ConversationMessage,
     parse_messages,
@@ -26,7 +29,10 @@ from memrecall.messages import (
     parse_role,
     redact_text,
 )
-from memrecall.types import Message, NewMessage, Role
+from memrecall.server.http.chat_models import RecallRequest
+from memrecall.server.http.memory_models import AddRequest
+from memrecall.server.http.message_models import WriteRequest
+from memrecall.types import Message, NewMessage, Role, describe_validation_error
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 Parsed = list[tuple[str, str, str | None, str]]
@@ -73,27 +79,79 @@ def parse_for_recall(messages: object) -> list[ConversationMessage]:
     return list(parse_messages(messages))
 
 
+def from_new_message(message: NewMessage) -> ConversationMessage:
+    return ConversationMessage(
+        message.role,
+        message.content,
+        message.speaker,
+        message.ts,
+        message.message_id,
+        message.parent_message_id,
+        message.content_type,
+        message.metadata,
+    )
+
+
 def parse_for_add(messages: object) -> list[ConversationMessage]:
-    return [
-        ConversationMessage(
-            message.role,
-            message.content,
-            message.speaker,
-            message.ts,
-            message.message_id,
-            message.parent_message_id,
-            message.content_type,
-            message.metadata,
-        )
-        for message in parse_new_messages(messages)
-    ]
+    return [from_new_message(message) for message in parse_new_messages(messages)]
 
 
-ENTRY_POINTS: list[Callable[[object], list[ConversationMessage]]] = [
-    parse_for_recall,
-    parse_for_add,
-]
-both_entry_points = pytest.mark.parametrize("parse", ENTRY_POINTS)
+def parse_request(model: type[BaseModel], messages: object) -> Any:
+    """Return the messages of a request with this JSON."""
+    try:
+        request = model.model_validate(json.loads(json.dumps({"messages": messages})))
+    except ValidationError as error:
+        raise InvalidArgument(describe_validation_error(error)) from None
+    return request.messages  # type: ignore[attr-defined]
+
+
+def parse_for_http_add(messages: object) -> list[ConversationMessage]:
+    return parse_for_add(parse_request(AddRequest, messages))
+
+
+def parse_for_http_recall(messages: object) -> list[ConversationMessage]:
+    return parse_for_recall(parse_request(RecallRequest, messages))
+
+
+def parse_for_http_write(messages: object) -> list[ConversationMessage]:
+    return [from_new_message(message) for message in parse_request(WriteRequest, messages)]
+
+
+def parse_for_import(messages: object) -> list[ConversationMessage]:
+    assert isinstance(messages, list)
+    defaults = {"user_id": "u", "message_id": "m", "ts": TIME.isoformat()}
+    lines = [json.dumps({**defaults, **message}).encode() for message in messages]
+    return [from_new_message(read_entry(line).message) for line in lines]
+
+
+Parser = Callable[[object], list[ConversationMessage]]
+# Which forms an entry point can get: Python objects, JSON, or complete messages as JSON.
+ENTRY_POINTS: dict[Parser, str] = {
+    parse_for_recall: "object",
+    parse_for_add: "object",
+    parse_for_http_add: "json",
+    parse_for_http_recall: "json",
+    parse_for_http_write: "message",
+    parse_for_import: "message",
+}
+python_entry_points = pytest.mark.parametrize("parse", [parse_for_recall, parse_for_add])
+
+
+def can_receive(parse: Parser, messages: object) -> bool:
+    """Return True if a form can be sent to an entry point."""
+    if ENTRY_POINTS[parse] == "object":
+        return True
+    try:
+        json.dumps(messages)
+    except TypeError:
+        return False
+    fields = {"role", "content"}
+    return ENTRY_POINTS[parse] == "json" or (
+        isinstance(messages, list)
+        and all(isinstance(item, dict) and item.keys() == fields for item in messages)
+    )
+
+
 PICTURE = Image(Picture.new("RGB", (1, 1)))
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:,"}}
 
@@ -227,20 +285,23 @@ FORMS: dict[str, tuple[object, Parsed]] = {
 }
 
 
-@both_entry_points
-@pytest.mark.parametrize("form", FORMS)
-def test_every_form_is_accepted(
-    form: str, parse: Callable[[object], list[ConversationMessage]]
-) -> None:
+@pytest.mark.parametrize(
+    ("parse", "form"),
+    [
+        (parse, form)
+        for parse in ENTRY_POINTS
+        for form in FORMS
+        if can_receive(parse, FORMS[form][0])
+    ],
+)
+def test_every_form_is_accepted(form: str, parse: Parser) -> None:
     messages, expected = FORMS[form]
     parsed = parse(messages)
     assert [(m.role.value, m.text, m.speaker, m.content_type) for m in parsed] == expected
 
 
-@both_entry_points
-def test_ids_times_and_tool_calls_are_kept(
-    parse: Callable[[object], list[ConversationMessage]],
-) -> None:
+@python_entry_points
+def test_ids_times_and_tool_calls_are_kept(parse: Parser) -> None:
     calls = [{"name": "f", "args": {}, "id": "c"}]
     chat = TextMessage(content="a", source="user", created_at=TIME, metadata={"k": "v"})
     parsed = parse(
@@ -259,10 +320,54 @@ def test_ids_times_and_tool_calls_are_kept(
     assert parsed[4].metadata == {"k": "v"}
 
 
+@pytest.mark.parametrize(
+    "parse", [parse for parse, forms in ENTRY_POINTS.items() if forms != "message"]
+)
+def test_ids_and_times_of_json_are_kept(parse: Parser) -> None:
+    fields = {"id": "1", "timestamp": TIME.isoformat(), "parent_message_id": "0"}
+    tool = {"role": "function", "name": "f", "content": "a", "tool_call_id": "c", "color": "red"}
+    first, second = parse([{"content": "a", **fields}, tool])
+    assert (first.message_id, first.ts, first.parent_message_id) == ("1", TIME, "0")
+    assert (second.role, second.speaker, second.metadata) == (Role.TOOL, "f", {"tool_call_id": "c"})
+
+
+PARTS: dict[str, tuple[object, Parsed]] = {
+    "parts": ([{"type": "text", "text": "a"}, "b", IMAGE_PART], user("a\nb\n[image]")),
+    "single part": ({"type": "text", "text": "a"}, user("a")),
+    "image alone": ([IMAGE_PART], user("[image]", None, "image")),
+}
+
+
+@pytest.mark.parametrize("parse", ENTRY_POINTS)
+@pytest.mark.parametrize("form", PARTS)
+def test_content_parts_become_one_text(form: str, parse: Parser) -> None:
+    content, expected = PARTS[form]
+    parsed = parse([{"role": "human", "content": content}])
+    assert [(m.role.value, m.text, m.speaker, m.content_type) for m in parsed] == expected
+
+
+@pytest.mark.parametrize("parse", [parse_for_http_write, parse_for_import])
+def test_stored_message_needs_text_and_known_role(parse: Parser) -> None:
+    wordless: tuple[object, ...] = ([], {}, [{"type": "thinking"}])
+    for content in wordless:
+        with pytest.raises(InvalidArgument, match="content has no text"):
+            parse([{"role": "user", "content": content}])
+    with pytest.raises(InvalidArgument, match="role 'robot' is not known"):
+        parse([{"role": "robot", "content": "a"}])
+    with pytest.raises(InvalidArgument, match="part 7"):
+        parse([{"role": "user", "content": [7]}])
+
+
+def test_no_message_is_refused() -> None:
+    for parse in (parse_for_recall, parse_for_add, parse_for_http_add):
+        with pytest.raises(InvalidArgument, match="NoneType is not a message"):
+            parse(None)
+
+
 INVALID_MESSAGES: tuple[tuple[object, str], ...] = (
     ([], "empty"),
     ("  ", "empty"),
-    (None, "NoneType is not a message"),
+    ([None], "NoneType is not a message"),
     (7, "int is not a message"),
     ([7], "int is not a message"),
     (b"a", "bytes is not a message"),
@@ -279,11 +384,23 @@ INVALID_MESSAGES: tuple[tuple[object, str], ...] = (
 )
 
 
+<<<<<<< HEAD
 @both_entry_points
 @pytest.mark.parametrize(("messages", "reason"), INVALID_MESSAGES)
 def test_other_values_are_refused_with_a_hint(
     messages: object, reason: str, parse: Callable[[object], list[ConversationMessage]]
 ) -> None:
+=======
+@pytest.mark.parametrize(
+    ("parse", "messages", "reason"),
+    [
+        (parse, messages, reason)
+        for parse, forms in ENTRY_POINTS.items()
+        for messages, reason in INVALID_MESSAGES
+        if forms != "message" and can_receive(parse, messages)
+    ],
+)
+def test_other_values_are_refused_with_a_hint(messages: object, reason: str, parse: Parser) -> None:
     with pytest.raises(InvalidArgument, match=reason):
         parse(messages)
 

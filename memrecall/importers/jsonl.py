@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from memrecall.errors import CallerError, InvalidArgument
+from memrecall.messages import join_content_parts, parse_role
 from memrecall.progress import Advance
 from memrecall.scope import Scope
 from memrecall.store import ScopedMessage
@@ -70,9 +71,10 @@ def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
         missing.insert(0, "user_id")
     if missing:
         raise InvalidArgument(f"{missing[0]} is missing")
-    fields = {name: data[name] for name in _MESSAGE_FIELDS & data.keys()}
+    fields = {name: data[name] for name in _MESSAGE_FIELDS if data.get(name) is not None}
+    fields["role"] = parse_role(fields["role"])
     try:
-        message = NewMessage.model_validate({k: v for k, v in fields.items() if v is not None})
+        message = NewMessage.model_validate(join_content_parts(fields))
     except ValidationError as error:
         raise InvalidArgument(describe_validation_error(error)) from None
     return ScopedMessage(

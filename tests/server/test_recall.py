@@ -91,6 +91,24 @@ class TestResult:
         assert answer.json()["trace"]["events"][0]["asked"] == "我有什么忌口来着？"
         assert answer.json()["language"] == "zh"
 
+    async def test_messages_are_those_that_python_accepts(
+        self, sqlite_service: HttpService
+    ) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
+        question = "where does my sister live?"
+        forms: list[Any] = [
+            question,
+            [question],
+            {"content": {"type": "text", "text": question}, "id": "1", "name": "Ann", "x": 1},
+            [{"role": "function", "name": "f", "content": "42", "tool_call_id": "c"}, question],
+            [{"role": "assistant", "content": question, "timestamp": timestamp(9)}],
+        ]
+        for messages in forms:
+            answer = await ann.post(PATH, json={"messages": messages})
+            assert answer.status_code == 200, answer.text
+            assert answer.json()["trace"]["events"][0]["asked"] == question
+
     async def test_as_of_sets_the_current_time(self, sqlite_service: HttpService) -> None:
         ann = await sqlite_service.client_with_key("ann")
         await write_messages(ann, "ann", *CHAT)
@@ -179,8 +197,9 @@ class TestResult:
             {"query": "x", "time_zone": "../../etc/passwd"},
             {"query": "x", "time_zone": ""},
             {"query": "x", "time_zone": 8},
-            {"messages": [{"role": "assistant", "content": "which one?"}]},
-            {"messages": [{"role": "assistant", "content": "x"}, {"content": " "}]},
+            {"messages": 5},
+            {"messages": [5]},
+            {"messages": [{"content": "x", "id": 5}]},
             {"query": "x", "user_id": "ben"},
             {"query": "x", "session_id": ""},
         ]

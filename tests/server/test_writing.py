@@ -41,6 +41,18 @@ async def test_repeated_write_is_idempotent(ann: httpx.AsyncClient) -> None:
     assert message_ids(await ann.get(PATH)) == ["m003", "m002", "m001"]
 
 
+async def test_role_aliases_and_content_parts_are_stored(sqlite_service: HttpService) -> None:
+    ann = await sqlite_service.client_with_key("ann")
+    parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "x"}}]
+    messages = (
+        {**make_message(1, role="human"), "content": parts},
+        make_message(2, role="developer"),
+    )
+    await write_messages(ann, "ann", *messages)
+    second, first = (await ann.get(PATH)).json()["items"]
+    assert (first["role"], first["content"], second["role"]) == ("user", "look\n[image]", "system")
+
+
 async def test_conflicting_content_refuses_whole_batch(ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", make_message(1), make_message(2))
     batch = [

@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from memrecall.budget import Limits
 from memrecall.chat import Member
 from memrecall.chat.mentions import MOST_MEMBERS
-from memrecall.errors import InvalidArgument
-from memrecall.messages import parse_message, parse_role
+from memrecall.messages import ConversationMessage
+from memrecall.server.http.input_messages import InputMessages, accept_messages
 from memrecall.server.http.message_models import (
     MessageId,
     QueryText,
@@ -20,7 +20,6 @@ from memrecall.types import (
     ID_LENGTH,
     NAME_LENGTH,
     CleanText,
-    Content,
     Id,
     Language,
     Moment,
@@ -51,33 +50,6 @@ _Instructions = Annotated[
 ]
 
 
-def _normalize_message(value: Any) -> Any:
-    """Resolve role aliases and join content parts, as `Memory.add` and `recall` do."""
-    if isinstance(value, str):
-        return {"content": value}
-    if not isinstance(value, dict):
-        return value
-    try:
-        role = {"role": parse_role(value["role"])} if "role" in value else {}
-        is_list = isinstance(value.get("content"), list)
-        content = {"content": parse_message(value).text} if is_list else {}
-    except InvalidArgument as error:
-        raise ValueError(error.message) from None
-    return {**value, **role, **content}
-
-
-class SaidMessage(RequestModel):
-    """A message of the conversation that a recall is about."""
-
-    role: Role = Role.USER
-    content: Content
-    speaker: Name | None = None
-    ts: Moment | None = None
-    message_id: Id | None = None
-
-    _normalize = model_validator(mode="before")(_normalize_message)
-
-
 class RecallLimits(RequestModel):
     """Limits of one recall, below those of the server."""
 
@@ -96,13 +68,18 @@ class RecallRequest(RequestModel):
     """A recall for exactly one of `query` and `messages`."""
 
     model_config = ConfigDict(
-        json_schema_extra=require_exactly_one(query="string", messages="array")
+        json_schema_extra=require_exactly_one(
+            query=["string"], messages=["array", "object", "string"]
+        )
     )
 
     query: QueryText | None = None
-    messages: Annotated[
-        list[SaidMessage] | None, Field(min_length=1, max_length=MAX_CONVERSATION)
-    ] = None
+    messages: (
+        Annotated[
+            InputMessages, Field(max_length=MAX_CONVERSATION), accept_messages(MAX_CONVERSATION)
+        ]
+        | None
+    ) = None
     session_id: SessionId | None = None
     as_of: Annotated[
         Moment | None, Field(description="Recall as of this time; later messages are not seen.")
@@ -120,21 +97,15 @@ class RecallRequest(RequestModel):
     def _check_query(self) -> "RecallRequest":
         if (self.query is None) == (self.messages is None):
             raise ValueError("exactly one of query and messages is required")
-        if self.messages is not None and not any(
-            message.role is Role.USER and message.content.strip() for message in self.messages
-        ):
-            raise ValueError("messages: at least one must have the role user and a text")
         return self
 
-    def conversation(self) -> list[dict[str, Any]]:
-        """Return the messages, the query last."""
-        if self.messages is None:
-            return [{"role": "user", "content": self.query}]
-        return [message.model_dump() for message in self.messages]
+    def conversation(self) -> tuple[ConversationMessage, ...]:
+        """Return the messages, or the query as the only one."""
+        return self.messages or (ConversationMessage(Role.USER, self.query or ""),)
 
     def characters(self) -> int:
         """Return the length of the conversation."""
-        return sum(len(message["content"]) for message in self.conversation())
+        return sum(len(message.text) for message in self.conversation())
 
 
 class GroupMember(RequestModel):

@@ -213,7 +213,7 @@ async def read_job(job_id: PathId, query: Owner, context: Context) -> Response:
 
 async def _add(memory: AsyncMemory, body: AddRequest) -> dict[str, Any]:
     return await memory.add(
-        body.memory_messages(),
+        body.messages,
         session_id=body.session_id,
         metadata=body.metadata,
         infer=body.infer,

@@ -3,13 +3,14 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from memrecall.memory.graph import DEEPEST
 from memrecall.memory.graph import LARGEST_LIMIT as LARGEST_GRAPH
 from memrecall.memory.records import LARGEST_LIMIT as LARGEST_LIST
 from memrecall.memory.search import LARGEST_LIMIT as LARGEST_SEARCH
 from memrecall.memory.search import Kinds
+from memrecall.server.http.input_messages import InputMessages, accept_messages
 from memrecall.server.http.message_models import (
     ID_BOUNDS,
     MAX_BATCH,
@@ -56,35 +57,10 @@ FiltersText = Annotated[
 _Cursor = Annotated[str, Field(min_length=1, max_length=MAX_CURSOR)]
 
 
-class ToldMessage(BaseModel):
-    """A chat message in OpenAI's format; unknown fields are ignored.
-
-    `content` is text or a list of content parts; a message without text is skipped.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    role: Annotated[str, Field(description="user, assistant, system, developer, tool …")] = "user"
-    content: str | list[str | dict[str, Any]] | None = None
-    name: Annotated[str | None, Field(description="The name of the speaker, like `speaker`.")] = (
-        None
-    )
-    speaker: str | None = None
-    ts: Moment | None = None
-    message_id: Id | None = None
-    metadata: dict[str, Any] | None = None
-    tool_calls: list[dict[str, Any]] | None = None
-    tool_call_id: str | None = None
-
-
 class AddRequest(RequestModel):
     """Something to remember: a text, a message or a list of messages."""
 
-    messages: (
-        Annotated[str, Field(min_length=1)]
-        | ToldMessage
-        | Annotated[list[ToldMessage], Field(min_length=1, max_length=MAX_BATCH)]
-    )
+    messages: Annotated[InputMessages, Field(max_length=MAX_BATCH), accept_messages(MAX_BATCH)]
     user_id: OptionalUser = None
     agent_id: AgentId | None = None
     session_id: SessionId | None = None
@@ -104,13 +80,6 @@ class AddRequest(RequestModel):
     background: Annotated[
         bool, Field(strict=True, description="Respond as soon as the messages are stored.")
     ] = False
-
-    def memory_messages(self) -> Any:
-        """Return the messages as `Memory.add` takes them."""
-        if isinstance(self.messages, str):
-            return self.messages
-        items = self.messages if isinstance(self.messages, list) else [self.messages]
-        return [item.model_dump(exclude_none=True) for item in items]
 
 
 class MemorySearchRequest(RequestModel):

@@ -5,10 +5,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from memrecall.messages import join_content_parts
 from memrecall.search.request import LARGEST_PAGE, LARGEST_TOP_K, PAGE_SIZE, TOP_K
+from memrecall.server.http.input_messages import ContentParts, InputRole, with_value_error
 from memrecall.store import MessageFilter
 from memrecall.text.query import MAX_QUERY_LENGTH
-from memrecall.types import ID_LENGTH, Id, Moment, Name, NewMessage, Role
+from memrecall.types import ID_LENGTH, Content, Id, Moment, Name, NewMessage, Role
 
 MAX_BATCH = 1_000
 MAX_SEARCH_CURSOR = 200_000  # the cursor of a query of ten thousand different words
@@ -56,10 +58,10 @@ Whole = Field(strict=True)  # JSON says 5, not "5" and not 5.0
 QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=r"\S")]
 
 
-def require_exactly_one(**types: str) -> dict[str, Any]:
+def require_exactly_one(**types: list[str]) -> dict[str, Any]:
     """Return the JSON schema that requires exactly one of these properties."""
     choices = [
-        {"required": [name], "properties": {name: {"type": kind}}} for name, kind in types.items()
+        {"required": [name], "properties": {name: {"type": names}}} for name, names in types.items()
     ]
     return {"oneOf": choices}
 
@@ -134,7 +136,7 @@ class SemanticSearchRequest(_SearchRequest):
     """A search by meaning with exactly one of `query_text` and `query_embedding`."""
 
     model_config = ConfigDict(
-        json_schema_extra=require_exactly_one(query_text="string", query_embedding="array")
+        json_schema_extra=require_exactly_one(query_text=["string"], query_embedding=["array"])
     )
 
     query_text: QueryText | None = None
@@ -157,12 +159,18 @@ class SemanticSearchRequest(_SearchRequest):
 class IncomingMessage(NewMessage):
     """A message to store. `ts` defaults to the current time, `message_id` to a new id."""
 
+    content: Annotated[
+        Content, BeforeValidator(lambda value: value, json_schema_input_type=Content | ContentParts)
+    ]
+    role: InputRole
     speaker: Annotated[
         Name | None, BeforeValidator(lambda value: None if value == "" else value)
     ] = None
     session_id: SessionId | None = None
     user_id: Annotated[Id | None, Field(description="Must equal the path's, if present.")] = None
     agent_id: Annotated[Id | None, Field(description="Must equal the key's, if present.")] = None
+
+    _join_parts = model_validator(mode="before")(with_value_error(join_content_parts))
 
 
 class WriteRequest(RequestModel):

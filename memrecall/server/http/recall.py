@@ -91,7 +91,7 @@ class RecallHandler:
     async def events(self) -> AsyncGenerator[TraceEvent | RecallResult, None]:
         """Yield the events as they happen, then the result."""
         service = self.context.service
-        query = str(self.body.conversation()[-1]["content"])
+        query = self.body.conversation()[-1].text
         live = self.live or service.live.start(self.scope, query)
         with service.live.track(live):
             async with aclosing(self._counted_events(live)) as events:
