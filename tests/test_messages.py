@@ -384,13 +384,6 @@ INVALID_MESSAGES: tuple[tuple[object, str], ...] = (
 )
 
 
-<<<<<<< HEAD
-@both_entry_points
-@pytest.mark.parametrize(("messages", "reason"), INVALID_MESSAGES)
-def test_other_values_are_refused_with_a_hint(
-    messages: object, reason: str, parse: Callable[[object], list[ConversationMessage]]
-) -> None:
-=======
 @pytest.mark.parametrize(
     ("parse", "messages", "reason"),
     [
