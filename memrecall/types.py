@@ -7,7 +7,7 @@ databases accept exactly the same input.
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -155,6 +155,16 @@ def check_range(since: datetime | None, until: datetime | None) -> None:
 def format_time(moment: datetime) -> str:
     """Format a time as RFC 3339 in UTC."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def format_minute(moment: datetime, zone: tzinfo = UTC) -> str:
+    """Format a time to the minute for people, in a zone."""
+    return cut_to_minute(moment.astimezone(zone).isoformat())
+
+
+def cut_to_minute(time: str) -> str:
+    """Return an RFC 3339 text to the minute for people, in the zone that it is written in."""
+    return time[:16].replace("T", " ")
 
 
 def _validator(check: Callable[[str, Any], object], accepts: type = object) -> BeforeValidator:

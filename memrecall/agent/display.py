@@ -37,12 +37,12 @@ from memrecall.text.html import (
     labels,
     meter,
     score_cell,
-    short_time,
     table,
     tag,
     warning,
 )
 from memrecall.text_length import single_line, truncate_text
+from memrecall.types import cut_to_minute, format_minute
 
 if TYPE_CHECKING:  # they show themselves with this module, which needs them for types only
     from memrecall.agent.result import RecalledMemory, RecallResult, ResolvedTime
@@ -104,7 +104,7 @@ def result_html(result: "RecallResult") -> str:
 def trace_html(trace: "Trace") -> str:
     """Return a trace as HTML: its events in order, with tool results folded."""
     say = labels(_LABELS, trace.start.language)
-    started = f"{trace.started_at.astimezone(trace_time_zone(trace)):%Y-%m-%d %H:%M}"
+    started = format_minute(trace.started_at, trace_time_zone(trace))
     head = tag("div", clip(trace.start.asked, say), style=TITLE)
     about = tag("div", f"{started} · {trace.trace_id}", style=DIM)
     return str(box(head, about, _events(trace.events, say)))
@@ -147,7 +147,11 @@ def remove_quotations(summary: str, quoted: Sequence[str]) -> str:
 def _format_moment(moment: datetime | None) -> str:
     if moment is None:
         return ""
-    return f"{moment:%Y-%m-%d}" if _is_midnight(moment) else f"{moment:%Y-%m-%d %H:%M}"
+    return (
+        f"{moment:%Y-%m-%d}"
+        if _is_midnight(moment)
+        else format_minute(moment, moment.tzinfo or UTC)
+    )
 
 
 def _is_midnight(moment: datetime) -> bool:
@@ -176,7 +180,7 @@ def _question(question: str | None, say: Say) -> list[Html]:
 def _evidence(memory: "RecalledMemory", zone: tzinfo, say: Say) -> Html:
     speaker = memory.speaker or memory.role or memory.memory_type
     score = [] if memory.relevance_score is None else [f" · {memory.relevance_score:.2f}"]
-    moment = f"{memory.ts.astimezone(zone):%Y-%m-%d %H:%M}"
+    moment = format_minute(memory.ts, zone)
     head = tag("span", f" · {moment} · {memory.memory_key}", *score, style=DIM)
     return tag(
         "div",
@@ -302,7 +306,7 @@ def _result_row(hit: Fields) -> list[Html]:
     text = hit.get("summary") or hit.get("passage") or hit["content_preview"]
     return [
         score_cell(hit["relevance_score"]),
-        cell(short_time(hit["created_at"]), f"{NARROW};{DIM}"),
+        cell(cut_to_minute(hit["created_at"]), f"{NARROW};{DIM}"),
         cell(tag("strong", speaker)),
         cell(single_line(text), WIDE),
     ]

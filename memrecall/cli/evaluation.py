@@ -324,7 +324,7 @@ def _run_line(item: dict[str, Any]) -> str:
     metrics = [f"{name} {item[name]:.3f}" for name in _LISTED_METRICS if item[name] is not None]
     total = "" if item["complete"] else f" of {item['questions']:,}"
     return (
-        f"{item['started_at'][:16].replace('T', ' ')}  [bold]{output.escape(item['name'])}"
+        f"{output.format_minute(item['started_at'])}  [bold]{output.escape(item['name'])}"
         f"[/bold]  {item['mode']}  {output.escape(item['corpus'])}  "
         f"{item['answered']:,}{total} questions  " + "  ".join(metrics)
     )

@@ -223,7 +223,7 @@ def _memory_line(item: dict[str, Any]) -> str:
     labels = [item["memory_type"], *(["pinned"] if item["pinned"] else [])]
     if item["valid_to"]:
         labels.append(f"until {item['valid_to'][:10]}")
-    created = item["created_at"][:16].replace("T", " ")
+    created = output.format_minute(item["created_at"])
     return (
         f"{score}[dim]{created}[/dim] {output.shorten(item['memory'])}  "
         f"[dim]{output.escape(', '.join(labels))}  {output.escape(item['id'])}[/dim]"
@@ -262,7 +262,7 @@ def history(
         reason = f" ({change['reason']})" if change["reason"] else ""
         undone = " [dim]undone[/dim]" if change["undone"] else ""
         output.console().print(
-            f"[dim]{change['created_at'][:16].replace('T', ' ')}[/dim] {change['event']:<6} "
+            f"[dim]{output.format_minute(change['created_at'])}[/dim] {change['event']:<6} "
             f"{output.escape(text)}{output.escape(reason)} "
             f"[dim]by {output.escape(change['actor_id'])}[/dim]{undone}"
         )

@@ -155,9 +155,11 @@ def write_file(file: Path, text: str) -> None:
         raise InvalidArgument(f"cannot write {file}: {error.strerror}") from None
 
 
-def format_minute(moment: datetime) -> str:
-    """Format a time to the minute."""
-    return moment.strftime("%Y-%m-%d %H:%M")
+def format_minute(time: datetime | str) -> str:
+    """Format a time to the minute, in UTC; a text stays in its own zone."""
+    from memrecall import types
+
+    return types.cut_to_minute(time) if isinstance(time, str) else types.format_minute(time)
 
 
 def count_noun(number: int, noun: str) -> str:

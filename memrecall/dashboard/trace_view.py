@@ -15,11 +15,11 @@ from memrecall.dashboard.widgets import (
     card,
     dim_label,
     format_duration,
-    format_moment,
     row,
     show_empty,
     show_fact,
 )
+from memrecall.types import format_minute
 
 HIGH_CONFIDENCE = 0.6
 _MAX_CHARS = 6_000
@@ -248,7 +248,7 @@ def _draw_evidence(page: Page, memory: Mapping[str, Any], zone: tzinfo) -> None:
         text = (memory["content"] or key)[:_MAX_CHARS]
         ui.link(text, key_link(page, key, kind)).classes("mr-text")
         facts = [memory["memory_type"], memory["speaker"] or memory["role"] or ""]
-        facts.append(format_moment(datetime.fromisoformat(memory["ts"]), zone))
+        facts.append(format_minute(datetime.fromisoformat(memory["ts"]), zone))
         if memory["relevance_score"] is not None:
             facts.append(page.text("relevance", score=f"{memory['relevance_score']:.2f}"))
         dim_label(" · ".join(filter(None, facts)))
@@ -257,7 +257,7 @@ def _draw_evidence(page: Page, memory: Mapping[str, Any], zone: tzinfo) -> None:
 
 
 def _draw_neighbor(page: Page, message: Mapping[str, Any], zone: tzinfo) -> None:
-    time = format_moment(datetime.fromisoformat(message["ts"]), zone)
+    time = format_minute(datetime.fromisoformat(message["ts"]), zone)
     text = f"{message['speaker']}, {time}: {message['content'][:400]}"
     target = key_link(page, message["memory_key"], "message")
     ui.link(text, target).classes("mr-small mr-dim mr-text")

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -96,11 +96,6 @@ async def user_time_zone(page: Page) -> tzinfo:
     """Return the time zone of the user of a page."""
     version = await page.library.store.feed(page.user).version()
     return ZoneInfo(version.time_zone if version else "UTC")
-
-
-def format_moment(time: datetime, zone: tzinfo) -> str:
-    """Return a time to the minute in a time zone."""
-    return f"{time.astimezone(zone):%Y-%m-%d %H:%M}"
 
 
 def format_duration(seconds: float) -> str:

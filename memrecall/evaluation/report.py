@@ -6,6 +6,7 @@ from html import escape
 from memrecall.evaluation.figures import Figure, PlottedRun, draw_figures, prepare_runs
 from memrecall.evaluation.plots import STYLE
 from memrecall.evaluation.runs import EvaluationRun, RunPlan
+from memrecall.types import cut_to_minute
 
 _NOTE = (
     "With 95 % bootstrap intervals over questions. Questions without evidence do not count for "
@@ -56,7 +57,7 @@ def _runs_table(runs: Sequence[PlottedRun]) -> str:
             plan.embedder,
             _model(plan),
             plan.version,
-            state.started_at[:16].replace("T", " "),
+            cut_to_minute(state.started_at),
         )
         cells = "".join(f"<td>{escape(value)}</td>" for value in values)
         label = f"{_swatch(plotted)}{escape(plotted.name)}"

@@ -20,13 +20,13 @@ from memrecall.text.html import (
     labels,
     note,
     score_cell,
-    short_time,
     table,
     tag,
     warning,
 )
 from memrecall.text.language import language_of_most
 from memrecall.text_length import single_line, truncate_text
+from memrecall.types import cut_to_minute
 
 Fields = Mapping[str, Any]
 
@@ -85,7 +85,7 @@ class MemoryResult(dict[str, Any]):
     def _repr_html_(self) -> str:
         say = _say([self["memory"]])
         who = self.get("speaker") or self.get("role") or self["memory_type"]
-        head = f" · {short_time(_since(self))} · {self['id']}"
+        head = f" · {cut_to_minute(_since(self))} · {self['id']}"
         rows = (
             [cell(name, f"{NARROW};{DIM}"), cell(truncate_text(_plain(value), _LONGEST_ROW), WIDE)]
             for name, value in self.items()
@@ -166,7 +166,7 @@ def _item_row(item: Fields, say: Say, *, scored: bool) -> list[Html]:
     text = single_line(item["memory"], _LONGEST_ROW)
     return [
         *([score_cell(item.get("score"))] if scored else []),
-        cell(short_time(_since(item)), f"{NARROW};{DIM}"),
+        cell(cut_to_minute(_since(item)), f"{NARROW};{DIM}"),
         cell(item.get("speaker") or kind),
         tag("td", text, *_flags(item, say), style=WIDE),
     ]
@@ -175,7 +175,7 @@ def _item_row(item: Fields, say: Say, *, scored: bool) -> list[Html]:
 def _flags(item: Fields, say: Say) -> list[Html]:
     flags = [say(name) for name in ("sensitive", "pinned") if item.get(name)]
     if item.get("valid_to"):
-        flags.append(f"{say('replaced')} {short_time(item['valid_to'])[:10]}")
+        flags.append(f"{say('replaced')} {item['valid_to'][:10]}")
     return [warning(" · ".join(flags))] if flags else []
 
 
@@ -200,7 +200,7 @@ def _change_row(change: Fields, say: Say) -> list[Html]:
     notes += [warning(say("undone"))] if change["undone"] else []
     return [
         _event_cell(change["event"], say),
-        cell(short_time(change["created_at"]), f"{NARROW};{DIM}"),
+        cell(cut_to_minute(change["created_at"]), f"{NARROW};{DIM}"),
         tag("td", single_line(text or "", _LONGEST_ROW), *notes, style=WIDE),
         cell(change["actor_id"] or "", f"{NARROW};{DIM}"),
     ]

@@ -29,7 +29,7 @@ from memrecall.text.html import (
 )
 from memrecall.text.language import language_of, language_of_most
 from memrecall.text_length import single_line
-from memrecall.types import MemoryRecord, Message, format_time
+from memrecall.types import MemoryRecord, Message, format_minute
 
 
 class DegradeReason(StrEnum):
@@ -81,7 +81,7 @@ class Hit:
     def _repr_html_(self) -> str:
         say = labels(_LABELS, language_of(self.content))
         style = f"color:{colour_of(self.score)};font-weight:600"
-        head = tag("span", f" · {_time(self)} · {self.key} · ", style=DIM)
+        head = tag("span", f" · {format_minute(self.ts)} · {self.key} · ", style=DIM)
         summary = tag("div", clip(self.summary, say), style=f"{TEXT};font-weight:600")
         chance = [] if self.probability is None else [f"{say('chance')} {self.probability:.2f}"]
         parts = [f"{say(name)} {value:+.2f}" for name, value in self.why.as_dict().items() if value]
@@ -206,7 +206,7 @@ def _row(hit: Hit, say: Say) -> list[Html]:
     text = hit.summary or hit.content
     return [
         score_cell(hit.score),
-        cell(_time(hit), f"{NARROW};{DIM}"),
+        cell(format_minute(hit.ts), f"{NARROW};{DIM}"),
         cell(tag("strong", _author(hit))),
         tag("td", single_line(text, _MAX_ROW_CHARACTERS), *_superseded(hit, say), style=WIDE),
     ]
@@ -243,7 +243,3 @@ def _remarks(page: SearchPage, say: Say) -> list[Html]:
 
 def _author(hit: Hit) -> str:
     return hit.speaker or hit.role or hit.memory_type
-
-
-def _time(hit: Hit) -> str:
-    return format_time(hit.ts)[:16].replace("T", " ")

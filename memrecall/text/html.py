@@ -58,11 +58,6 @@ def clip(text: str, say: Say) -> str:
     return f"{text[:_MAX_LENGTH]}… ({len(text):,} {say('cut')})"
 
 
-def short_time(time: str | None) -> str:
-    """Return an RFC 3339 time to the minute, for lists."""
-    return (time or "")[:16].replace("T", " ")
-
-
 def colour_of(share: float) -> str:
     """Return green, amber or red for a share between 0 and 1."""
     if share >= 0.6:

@@ -25,6 +25,7 @@ from memrecall.agent.trace_events import (
 )
 from memrecall.cli.output import count_noun, draw_bar, flatten, fold, indent, sanitize, truncate
 from memrecall.cli.views import tools as tool_lines
+from memrecall.types import format_minute
 
 Lines = list[Text]
 Fields = dict[str, Any]
@@ -222,7 +223,7 @@ class RecallView:
 
     def _evidence(self, number: int, memory: RecalledMemory, zone: tzinfo) -> Lines:
         speaker = memory.speaker or memory.role or memory.memory_type
-        time = memory.ts.astimezone(zone).strftime("%Y-%m-%d %H:%M")
+        time = format_minute(memory.ts, zone)
         label = f"  {time}  {flatten(memory.memory_key)}"
         head = Text.assemble((flatten(speaker), "bold"), (label, "dim"))
         if memory.relevance_score is not None:

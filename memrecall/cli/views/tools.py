@@ -8,6 +8,7 @@ from rich.text import Text
 
 from memrecall.agent.trace_events import ResultEvent
 from memrecall.cli.output import flatten, fold, pad, truncate
+from memrecall.types import cut_to_minute
 
 Fields = dict[str, Any]
 
@@ -87,7 +88,7 @@ def score_style(score: float) -> str:
 
 def local_minute(moment: str) -> str:
     """Shorten an ISO time to the minute."""
-    return flatten(moment[:16].replace("T", " "))
+    return flatten(cut_to_minute(moment))
 
 
 def nearby_line(speaker: str, content: str, width: int) -> Text:

@@ -22,6 +22,7 @@ from memrecall.dashboard.widgets import (
 )
 from memrecall.evaluation.compare import OVERALL, Change, QuestionChange
 from memrecall.evaluation.runs import RunState
+from memrecall.types import cut_to_minute
 
 QUESTIONS_PER_PAGE = 50
 MAX_RUNS = 100
@@ -61,7 +62,7 @@ def _draw_run(page: Page, name: str, state: RunState) -> None:
         ui.label(page.text("incomplete")).classes("mr-badge mr-warn")
     questions = state.counts.get("questions", 0)
     dim_label(f"{state.plan.mode} · {page.text('questions_count', count=questions)}")
-    dim_label(state.started_at[:16].replace("T", " "))
+    dim_label(cut_to_minute(state.started_at))
 
 
 def _format_interval(measured: Mapping[str, float]) -> str:

@@ -14,7 +14,6 @@ from memrecall.dashboard.widgets import (
     confirm,
     dim_label,
     draw_pager,
-    format_moment,
     hidden_field,
     row,
     show_empty,
@@ -25,7 +24,7 @@ from memrecall.dashboard.widgets import (
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, Revision
-from memrecall.types import MemoryRecord
+from memrecall.types import MemoryRecord, format_minute
 
 PAGE_SIZE = 25
 STATES = ("current", "superseded", "deleted")
@@ -95,7 +94,7 @@ def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | No
             ui.label(page.text("sensitive")).classes("mr-badge")
         if score is not None:
             dim_label(f"{score:.2f}")
-        dim_label(f"{item.memory_type} · {format_moment(item.created_at, zone)}")
+        dim_label(f"{item.memory_type} · {format_minute(item.created_at, zone)}")
 
 
 @register_page("/explorer/memory", "memory")
@@ -139,9 +138,9 @@ def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
         show_fact(page.text("memory_type"), item.memory_type)
         show_fact(page.text("layer"), item.layer)
         show_fact(page.text("subject"), item.subject or "–")
-        show_fact(page.text("valid_from"), format_moment(item.since, zone))
+        show_fact(page.text("valid_from"), format_minute(item.since, zone))
         if item.valid_to is not None:
-            show_fact(page.text("valid_to"), format_moment(item.valid_to, zone), "mr-warn")
+            show_fact(page.text("valid_to"), format_minute(item.valid_to, zone), "mr-warn")
         show_fact(page.text("origin"), f"{item.provenance.origin.value}, {item.provenance.actor}")
         if item.keywords:
             show_fact(page.text("keywords"), ", ".join(k.keyword for k in item.keywords[:12]))
@@ -185,7 +184,7 @@ def _draw_step(page: Page, step: Revision, zone: tzinfo) -> None:
     with ui.element("div").classes("mr-evidence"):
         with row():
             ui.label(step.event).classes("mr-badge")
-            dim_label(f"{format_moment(step.at, zone)} · {step.actor}")
+            dim_label(f"{format_minute(step.at, zone)} · {step.actor}")
             if step.undone:
                 ui.label(page.text("undone")).classes("mr-badge mr-warn")
         if step.old_text and step.new_text != step.old_text:

@@ -15,7 +15,6 @@ from memrecall.dashboard.widgets import (
     card,
     dim_label,
     draw_pager,
-    format_moment,
     hidden_field,
     highlighted_text,
     row,
@@ -28,7 +27,7 @@ from memrecall.store import MemoryQuery, MessageFilter, StoredSummary
 from memrecall.text.query import parse_query, positive_words
 from memrecall.text.snippets import snippets
 from memrecall.text_length import truncate_text
-from memrecall.types import Message, Role, parse_time
+from memrecall.types import Message, Role, format_minute, parse_time
 
 PAGE_SIZE = 25
 RESULT_SIZE = 15
@@ -175,7 +174,7 @@ def _draw_message(
         with row():
             ui.label(message.speaker or message.role.value).classes("mr-speaker")
             target = page.user_link("/explorer", around=message.message_id)
-            ui.link(format_moment(message.ts, zone), target).classes("mr-small")
+            ui.link(format_minute(message.ts, zone), target).classes("mr-small")
             session = page.user_link("/explorer", session=message.session_id)
             ui.link(message.session_id, session).classes("mr-small mr-dim")
             if score is not None:
@@ -223,7 +222,7 @@ def _draw_session(page: Page, item: dict[str, Any], zone: tzinfo) -> None:
 
 def _draw_origin(page: Page, item: dict[str, Any], zone: tzinfo) -> None:
     agent = page.text("of_agent", agent=item["agent_id"])
-    dim_label(f"{agent} · {format_moment(item['create_time'], zone)}")
+    dim_label(f"{agent} · {format_minute(item['create_time'], zone)}")
 
 
 @register_page("/explorer/session", "session")

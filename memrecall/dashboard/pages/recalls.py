@@ -20,7 +20,6 @@ from memrecall.dashboard.widgets import (
     dim_label,
     draw_pager,
     format_duration,
-    format_moment,
     row,
     select_user,
     show_empty,
@@ -33,7 +32,7 @@ from memrecall.server.http.chat_models import RecallLimits, RecallRequest
 from memrecall.server.http.recall import RecallHandler
 from memrecall.server.live import LiveRecall
 from memrecall.store import StoredTrace, TraceSummary
-from memrecall.types import describe_validation_error
+from memrecall.types import describe_validation_error, format_minute
 
 PAGE_SIZE = 25
 _DEFAULTS = Limits()
@@ -84,7 +83,7 @@ def draw_recall(page: Page, item: TraceSummary, zone: tzinfo) -> None:
     counts = {"iterations": item.iterations, "calls": item.tool_calls}
     cost = page.text("cost", took=format_duration(item.seconds), **counts)
     dim_label(cost if item.stop_reason == "handoff" else f"{item.stop_reason} · {cost}")
-    dim_label(format_moment(item.created_at, zone))
+    dim_label(format_minute(item.created_at, zone))
 
 
 def _draw_form(page: Page, earlier: StoredTrace | None) -> None:
@@ -154,7 +153,7 @@ async def trace(page: Page) -> None:
     stored, zone = await _read_trace(page, "id"), await user_time_zone(page)
     with row():
         ui.link(page.text("recalls"), page.user_link("/recalls"))
-        dim_label(f"{format_moment(stored.created_at, zone)} · {stored.trace_id}")
+        dim_label(f"{format_minute(stored.created_at, zone)} · {stored.trace_id}")
     show_title(stored.query or stored.trace_id)
     _draw_actions(page, stored)
     draw_facts(page, stored.body)
@@ -195,7 +194,7 @@ async def compare(page: Page) -> None:
                 with card():
                     target = page.user_link("/recalls/trace", id=stored.trace_id)
                     ui.link(stored.query or stored.trace_id, target)
-                    dim_label(f"{format_moment(stored.created_at, zone)} · {stored.trace_id}")
+                    dim_label(f"{format_minute(stored.created_at, zone)} · {stored.trace_id}")
                     draw_facts(page, stored.body)
                 _draw_body(page, stored, zone)
 
