@@ -138,7 +138,8 @@ def check_time_zone(value: str) -> str:
         ZoneInfo(value)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidArgument(
-            f"time zone {value[:80]!r} is not known", hint="Write it like Asia/Shanghai"
+            f"time zone {truncate_text(value, 80)!r} is not known",
+            hint="Write it like Asia/Shanghai",
         ) from None
     return value
 

@@ -195,7 +195,7 @@ def _evidence(memory: "RecalledMemory", zone: tzinfo, say: Say) -> Html:
 
 def _context_lines(messages: Iterable[Fields]) -> Iterable[Html]:
     for message in messages:
-        line = f"{message['speaker']}: {single_line(message['content'])[:200]}"
+        line = f"{message['speaker']}: {single_line(message['content'], 200)}"
         yield tag("div", line, style=f"{LINE};{DIM}")
 
 

@@ -239,15 +239,13 @@ def write_briefing(state: RecallState, window: list[ConversationMessage]) -> str
 def _message_fields(
     state: RecallState, message: ConversationMessage, number: int, size: int
 ) -> dict[str, Any]:
-    text = message.text
-    if len(text) > size:
-        text = text[:size] + state.say("message_cut", total=len(text))
+    note = state.say("message_cut", total=len(message.text))
     fields = {
         "n": number,
         "role": message.role.value,
         "speaker": message.speaker,
         "time": message.ts and state.format_local(message.ts),
-        "text": text,
+        "text": truncate_text(message.text, size, note),
     }
     return {name: value for name, value in fields.items() if value is not None}
 

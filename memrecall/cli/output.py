@@ -142,9 +142,9 @@ def print_page(
 
 def shorten(text: str) -> str:
     """Return the beginning of a long text, escaped; --json prints it in full."""
-    from memrecall.text.snippets import preview
+    from memrecall.text.snippets import truncate_at_word
 
-    return escape(preview(text, _PREVIEW_LENGTH))
+    return escape(truncate_at_word(text, _PREVIEW_LENGTH))
 
 
 def write_file(file: Path, text: str) -> None:

@@ -19,6 +19,7 @@ from memrecall.dashboard.widgets import (
     show_empty,
     show_fact,
 )
+from memrecall.text_length import truncate_text
 from memrecall.types import format_minute
 
 HIGH_CONFIDENCE = 0.6
@@ -49,7 +50,7 @@ def _draw_json(name: str, value: Any) -> ui.label:
     if name:
         dim_label(name)
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
-    return ui.label(text[:_MAX_CHARS]).classes("mr-code")
+    return ui.label(truncate_text(text, _MAX_CHARS)).classes("mr-code")
 
 
 def key_link(page: Page, key: str, kind: str | None) -> str:
@@ -177,7 +178,7 @@ def _draw_details(page: Page, step: TimelineStep) -> None:
         data = event.data
         text = data.pop("text", None)
         if isinstance(text, str):
-            ui.label(text[:_MAX_CHARS]).classes("mr-text")
+            ui.label(truncate_text(text, _MAX_CHARS)).classes("mr-text")
         if data:
             _draw_json("", data)
 
@@ -199,7 +200,7 @@ def _draw_result(page: Page, item: Mapping[str, Any]) -> None:
     texts = (item.get(name) for name in ("content_preview", "summary", "content"))
     with ui.element("div").classes("mr-item"):
         text = str(next(filter(None, texts), key))
-        ui.link(text[:300], key_link(page, key, item.get("kind")))
+        ui.link(truncate_text(text, 300), key_link(page, key, item.get("kind")))
         if item.get("relevance_score") is not None:
             dim_label(f"{item['relevance_score']:.2f}")
         dim_label(str(item.get("memory_type", "")))
@@ -225,7 +226,7 @@ def draw_handoff(page: Page, body: Mapping[str, Any], zone: tzinfo) -> None:
     with card(page.text("handoff")):
         if body["abstained"]:
             ui.label(page.text("abstained")).classes("mr-warn")
-        ui.label(handoff["search_summary"][:_MAX_CHARS]).classes("mr-text")
+        ui.label(truncate_text(handoff["search_summary"], _MAX_CHARS)).classes("mr-text")
         if handoff["follow_up_question"]:
             ui.label(handoff["follow_up_question"]).classes("mr-text mr-warn")
         if handoff["reasoning"]:
@@ -245,7 +246,7 @@ def _draw_evidence(page: Page, memory: Mapping[str, Any], zone: tzinfo) -> None:
     with ui.element("div").classes("mr-evidence"):
         for message in memory["before"]:
             _draw_neighbor(page, message, zone)
-        text = (memory["content"] or key)[:_MAX_CHARS]
+        text = truncate_text(memory["content"] or key, _MAX_CHARS)
         ui.link(text, key_link(page, key, kind)).classes("mr-text")
         facts = [memory["memory_type"], memory["speaker"] or memory["role"] or ""]
         facts.append(format_minute(datetime.fromisoformat(memory["ts"]), zone))
@@ -258,6 +259,6 @@ def _draw_evidence(page: Page, memory: Mapping[str, Any], zone: tzinfo) -> None:
 
 def _draw_neighbor(page: Page, message: Mapping[str, Any], zone: tzinfo) -> None:
     time = format_minute(datetime.fromisoformat(message["ts"]), zone)
-    text = f"{message['speaker']}, {time}: {message['content'][:400]}"
+    text = f"{message['speaker']}, {time}: {truncate_text(message['content'], 400)}"
     target = key_link(page, message["memory_key"], "message")
     ui.link(text, target).classes("mr-small mr-dim mr-text")

@@ -14,6 +14,8 @@ from itertools import accumulate
 from typing import Any
 from unicodedata import east_asian_width
 
+from memrecall.text_length import truncate_text
+
 # A row is one colour, for light and for dark pages.
 LIGHT_PALETTE, DARK_PALETTE = zip(
     ("#2a78d6", "#3987e5"),
@@ -177,7 +179,7 @@ def whisker_chart(title: str, label: str, groups: Sequence[tuple[str, Sequence[W
     top = float(TOP)
     for name, whiskers in groups:
         height = ROW_HEIGHT * max(len(whiskers), 1) + 12
-        text = _text(left - 10, top + height / 2 + 4, _shorten(name), _TICK_BESIDE)
+        text = _text(left - 10, top + height / 2 + 4, _truncate_label(name), _TICK_BESIDE)
         parts.append(f"<g><title>{escape(name)}</title>{text}</g>")
         for at, whisker in enumerate(whiskers):
             parts += _whisker(whisker, x, top + 6 + ROW_HEIGHT * (at + 0.5))
@@ -213,11 +215,11 @@ def category_chart(label: str, metric: str, summaries: Mapping[str, Mapping[str,
     return whisker_chart(category_heading(label), label, [group for group in groups if group[1]])
 
 
-def _shorten(name: str) -> str:
+def _truncate_label(name: str) -> str:
     """Truncate a label to its column; a Chinese character is as wide as two letters."""
     widths = (2 if east_asian_width(character) in "WF" else 1 for character in name)
     within = sum(width <= _MAX_LABEL_LENGTH for width in accumulate(widths))
-    return name if within == len(name) else name[: within - 1] + "…"
+    return name if within == len(name) else truncate_text(name, within - 1)
 
 
 def _whisker(whisker: Whisker, x: Scale, y: float) -> list[str]:

@@ -11,9 +11,10 @@ from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules.conversation import read_sentence
 from memrecall.extraction.rules.sentences import Sentence, split_sentences
 from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext
-from memrecall.text.highlights import best_cut
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, language_of
+from memrecall.text.snippets import truncate_at_word
 from memrecall.text.tokens import BREAK, analyze
+from memrecall.text_length import ELLIPSIS
 from memrecall.types import Language, Role
 
 _STATEMENT_WEIGHT, _NUMBER_WEIGHT, _QUESTION_WEIGHT, _ASSISTANT_WEIGHT = 1.6, 1.2, 0.6, 0.7
@@ -65,7 +66,7 @@ def summarise(
     if chosen:
         return _write([scored[place] for place in sorted(chosen)])
     best = max(scored, key=lambda line: line.score, default=None)
-    return _cut(_write([best]), limit_characters) if best else ""
+    return _truncate(_write([best]), limit_characters) if best else ""
 
 
 def _score_lines(messages: Sequence[Utterance | str], language: Language | None) -> list[_Line]:
@@ -155,14 +156,11 @@ def shorten(text: str, limit: int) -> str:
     if len(text) <= limit:
         return text
     ends = [match.end() for match in _SENTENCE_END.finditer(text) if match.end() <= limit]
-    return text[: ends[-1]].rstrip() if ends else _cut(text, limit)
+    return text[: ends[-1]].rstrip() if ends else _truncate(text, limit)
 
 
-def _cut(text: str, limit: int) -> str:
-    """Return the text cut between words, with an ellipsis."""
+def _truncate(text: str, limit: int) -> str:
+    """Return the text, cut between words so that it fits with its ellipsis."""
     if len(text) <= limit:
         return text
-    if limit < 2:
-        return ""
-    ends = range(limit - 1, max(limit // 2, 1) - 1, -1)
-    return text[: best_cut(text, ends, limit - 1)].rstrip() + "…"
+    return truncate_at_word(text, limit - len(ELLIPSIS)) if limit > len(ELLIPSIS) else ""

@@ -25,6 +25,7 @@ from memrecall.errors import (
 )
 from memrecall.store.backup.format import check_task_id, is_task_id
 from memrecall.text.normalize import normalize
+from memrecall.text_length import ELLIPSIS, truncate_text
 
 Result = TypeVar("Result")
 
@@ -361,14 +362,14 @@ def _match(entry: WorkspaceEntry, text: str, words: list[str]) -> FileHit | None
     if best is None:
         return None
     key = f"{entry.task_id}/{entry.path}"
-    return FileHit(key, -best[2], _cut(best[3], words), best[1], best[0])
+    return FileHit(key, -best[2], _excerpt(best[3], words), best[1], best[0])
 
 
-def _cut(line: str, words: list[str]) -> str:
+def _excerpt(line: str, words: list[str]) -> str:
     """Return the part of a long line where the query begins."""
     line = line.strip()
     if len(line) <= _SNIPPET_LENGTH:
         return line
     positions = [fold(line).find(word) for word in words]
     start = max(0, min((position for position in positions if position >= 0), default=0) - 40)
-    return ("…" if start else "") + line[start : start + _SNIPPET_LENGTH] + "…"
+    return (ELLIPSIS if start else "") + truncate_text(line[start:], _SNIPPET_LENGTH)

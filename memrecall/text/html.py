@@ -8,6 +8,8 @@ which some viewers drop.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
+from memrecall.text_length import ELLIPSIS, truncate_text
+
 Say = Callable[[str], str]
 Labels = Mapping[str, tuple[str, str]]  # English, Chinese
 
@@ -53,9 +55,7 @@ def labels(table: Labels, language: str) -> Say:
 
 def clip(text: str, say: Say) -> str:
     """Return the text, or the start and length of a very long one."""
-    if len(text) <= _MAX_LENGTH:
-        return text
-    return f"{text[:_MAX_LENGTH]}… ({len(text):,} {say('cut')})"
+    return truncate_text(text, _MAX_LENGTH, f"{ELLIPSIS} ({len(text):,} {say('cut')})")
 
 
 def colour_of(share: float) -> str:

@@ -31,13 +31,13 @@ def snippets(
         raise InvalidArgument(f"length {length} and limit {limit} must be 1 or more")
     highlights = find_highlights(content, words)
     if not highlights:
-        return [preview(content, length)] if content.strip() else []
+        return [truncate_at_word(content, length)] if content.strip() else []
     spans = _merge(highlights)
     passages = _choose_passages(content, highlights, length, limit)
     return [_render(content, passage, spans, before, after) for passage in passages]
 
 
-def preview(content: str, length: int = 200) -> str:
+def truncate_at_word(content: str, length: int = 200) -> str:
     """Return the start of the content, cut between words, with an ellipsis if cut."""
     if length < 1:
         raise InvalidArgument(f"length {length} must be 1 or more")

@@ -208,6 +208,11 @@ class TestReading:
         assert "needle" in hit.snippet
         assert len(hit.snippet) <= 242
 
+    def test_snippet_has_no_ellipsis_where_the_line_ends(self, spaces: Workspaces) -> None:
+        (spaces.create("t") / "f").write_text("x " * 500 + "needle at the end")
+        (hit,) = search_files(spaces, "needle", ReadLimits()).hits
+        assert hit.snippet == "…" + "x " * 20 + "needle at the end"
+
     def test_search_respects_limits_and_reports_them(self, filled: Workspaces) -> None:
         limited = search_files(filled, "needle", ReadLimits(hits=1))
         assert (len(limited.hits), limited.left_out["more hits"]) == (1, 1)

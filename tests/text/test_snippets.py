@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.snippets import preview, snippets
+from memrecall.text.snippets import snippets, truncate_at_word
 from memrecall.text.tokens import analyze, locate
 from memrecall.text_length import ELLIPSIS
 from tests.cases import check_each
@@ -149,10 +149,10 @@ PREVIEWS: list[tuple[str, int, str]] = [
 ]
 
 
-def test_previews_are_cut_between_words() -> None:
+def test_texts_are_truncated_between_words() -> None:
     def check(case: tuple[str, int, str]) -> None:
         content, length, expected = case
-        assert preview(content, length) == expected
+        assert truncate_at_word(content, length) == expected
 
     check_each(PREVIEWS, check)
 

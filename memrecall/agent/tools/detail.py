@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import GetMemoryDetailInput, GetMemoryDetailOutput, NearbyMessage
-from memrecall.agent.tools.search import preview
+from memrecall.agent.tools.search import preview_content
 from memrecall.types import MemoryRecord, Message
 
 _NEIGHBORS = 2
@@ -109,5 +109,5 @@ def _nearby(state: RecallState, message: Message) -> NearbyMessage:
         memory_key=message.message_id,
         speaker=message.speaker or message.role.value,
         created_at=state.format_local(message.ts),
-        content=preview(message.content),
+        content=preview_content(message.content),
     )

@@ -278,7 +278,7 @@ def _result_item(state: RecallState, hit: Hit, query: str) -> MemorySearchResult
     return MemorySearchResultItem(
         memory_key=hit.key,
         summary=hit.summary,
-        content_preview=preview(hit.content),
+        content_preview=preview_content(hit.content),
         memory_type=hit.memory_type,
         relevance_score=round(hit.score, 3),
         created_at=state.format_local(hit.ts),
@@ -294,8 +294,8 @@ def _result_item(state: RecallState, hit: Hit, query: str) -> MemorySearchResult
     )
 
 
-def preview(content: str) -> str:
-    """Return the first 200 characters of a content."""
+def preview_content(content: str) -> str:
+    """Return the first 200 characters of a content, as tools return them to a model."""
     return truncate_text(content, _PREVIEW, "...")
 
 
