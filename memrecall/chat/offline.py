@@ -1,6 +1,5 @@
 """Rules that answer the chat prompts without a model: quote what was recalled, or nothing."""
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
 from memrecall.agent.tools.chat import IS_MENTIONED, RECALL_MEMORY
 from memrecall.chat.phrases import say
 from memrecall.chat.visible_text import SILENCE
+from memrecall.json_objects import load_json_object
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
 from memrecall.text_length import truncate_text
 from memrecall.types import Language
@@ -68,7 +68,8 @@ def _answer(request: RuleRequest) -> str:
     language = request.language
     query = _recall_query(request.messages)
     result = _tool_results(request.messages).get(RECALL_MEMORY)
-    events = _load(result.content).get("events") if result is not None else None
+    output = load_json_object(result.content) if result is not None else None
+    events = output.get("events") if output is not None else None
     if events and (_is_question(query) or needs_recall(query, ()).needed):
         return "\n".join(_quote(event, language) for event in _evidence(events)[:_MOST_QUOTES])
     if not _is_question(query):
@@ -90,7 +91,7 @@ def _recall_query(messages: Sequence[LLMMessage]) -> str:
         if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
             for call in message.content:
                 if call.name == RECALL_MEMORY:
-                    return str(_load(call.arguments).get("query", ""))
+                    return str((load_json_object(call.arguments) or {}).get("query", ""))
     return ""
 
 
@@ -118,11 +119,3 @@ def _tool_results(messages: Sequence[LLMMessage]) -> dict[str, FunctionExecution
         if isinstance(message, FunctionExecutionResultMessage)
         for result in message.content
     }
-
-
-def _load(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}

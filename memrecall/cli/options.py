@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 from typer import Option
 
 from memrecall.errors import InvalidArgument
+from memrecall.json_objects import load_json_object
 
 Result = TypeVar("Result")
 
@@ -150,11 +151,8 @@ def read_role(value: str | None) -> Any:
 
 def read_object(option: str, text: str) -> dict[str, Any]:
     """Parse the JSON object passed with an option."""
-    try:
-        value = json_module.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
+    value = load_json_object(text)
+    if value is None:
         raise InvalidArgument(
             f"{option} {text!r} is not a JSON object", hint="""Write it like '{"a": 1}'"""
         )

@@ -16,8 +16,8 @@ from memrecall.evaluation.questions import (
     digest,
     numbered_lines,
     read_bytes,
-    read_object,
 )
+from memrecall.json_objects import parse_json_line
 from memrecall.library.library import Library
 from memrecall.scope import Permission, Scope
 from memrecall.store import ScopedMessage
@@ -87,7 +87,7 @@ def _add_line(
     corpus: Corpus, number: int, line: bytes, read_message: ReadMessage
 ) -> tuple[str, str]:
     """Add one line to the corpus; return its user and key."""
-    data = read_object(line) if b'"memory_key"' in line else {}
+    data = parse_json_line(line) if b'"memory_key"' in line else {}
     if data.get("memory_key") is None:
         entry = read_message(line)
         corpus.messages.append((number, entry))

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from memrecall.errors import InvalidArgument
+from memrecall.json_objects import parse_json_line
 from memrecall.search import SearchRequest
 from memrecall.types import CleanText, Id, Name, TimeZone, describe_validation_error, parse_time
 
@@ -37,19 +38,6 @@ def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             yield number, line
-
-
-def read_object(line: bytes) -> dict[str, Any]:
-    """Parse one line as a JSON object."""
-    try:
-        data = json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"not UTF-8 at byte {error.start}") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise InvalidArgument("not a JSON object")
-    return data
 
 
 def at_line(path: Path, number: int, error: Exception) -> InvalidArgument:
@@ -147,7 +135,7 @@ def read_questions(path: Path, limit: int | None = None) -> QuestionSet:
 
 
 def _read(line: bytes) -> Question:
-    data: dict[str, Any] = read_object(line)
+    data: dict[str, Any] = parse_json_line(line)
     if isinstance(keys := data.get("evidence"), list):
         data["evidence"] = [key for at, key in enumerate(keys) if key not in keys[:at]]
     question = Question.model_validate(data)

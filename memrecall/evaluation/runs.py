@@ -22,9 +22,9 @@ from memrecall.evaluation.questions import (
     QuestionResult,
     at_line,
     numbered_lines,
-    read_object,
     read_questions,
 )
+from memrecall.json_objects import parse_json_line
 from memrecall.search.request import Mode
 from memrecall.text.html import (
     DIM,
@@ -264,7 +264,9 @@ class RunFolder:
         state = self.read_state()
         questions = read_questions(self._queries).questions
         answers = [self._read_result(number, line) for number, line in _whole_lines(self._results)]
-        seconds = [float(read_object(line)["seconds"]) for _, line in _whole_lines(self._timings)]
+        seconds = [
+            float(parse_json_line(line)["seconds"]) for _, line in _whole_lines(self._timings)
+        ]
         count = len(answers)
         expected = [question.query_id for question in questions[:count]]
         if expected != [answer.query_id for answer in answers] or len(seconds) < count:
@@ -277,7 +279,7 @@ class RunFolder:
 
     def _read_result(self, number: int, line: bytes) -> QuestionResult:
         try:
-            return QuestionResult.from_dict(read_object(line))
+            return QuestionResult.from_dict(parse_json_line(line))
         except (InvalidArgument, KeyError, TypeError, ValueError) as error:
             raise at_line(self._results, number, error) from None
 

@@ -1,14 +1,13 @@
 """Messages as JSON lines, one message a line."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
 from memrecall.errors import CallerError, InvalidArgument
+from memrecall.json_objects import parse_json_line
 from memrecall.messages import join_content_parts, parse_role
 from memrecall.progress import Advance
 from memrecall.scope import Scope
@@ -60,7 +59,7 @@ def read_lines(path: Path, advance: Advance = lambda size: None) -> Iterator[tup
 
 def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
     """Return one line as a message with its scope; raise CallerError if it is invalid."""
-    data = _parse_object(line)
+    data = parse_json_line(line)
     scope = {name: data.get(name) or None for name in SCOPE_FIELDS}
     scope["user_id"] = scope["user_id"] or default_user
     for name, value in scope.items():
@@ -80,24 +79,3 @@ def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
     return ScopedMessage(
         Scope(str(scope["user_id"]), scope["agent_id"], scope["session_id"]), message
     )
-
-
-def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    data = dict(pairs)
-    if len(data) != len(pairs):
-        names = [name for name, _ in pairs]
-        duplicate = next(name for name in names if names.count(name) > 1)
-        raise InvalidArgument(f"{duplicate} is given twice")
-    return data
-
-
-def _parse_object(line: bytes) -> dict[str, Any]:
-    try:
-        data = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_reject_duplicates)
-    except UnicodeDecodeError as error:
-        raise InvalidArgument(f"not UTF-8 at byte {error.start}") from None
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"not JSON: {error}") from None
-    if not isinstance(data, dict):
-        raise InvalidArgument("JSON, but not an object")
-    return data

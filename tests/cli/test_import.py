@@ -49,7 +49,7 @@ def test_import_of_valid_lines_exits_0(shell: Shell, db: Path, tmp_path: Path) -
 
 BAD = [
     ("not json", "not JSON"),
-    ("[1]", "not an object"),
+    ("[1]", "not a JSON object"),
     (line(1, message_id=None), "message_id is missing"),
     (line(1, user_id=None), "user_id is missing"),
     (line(1, ts=None), "ts is missing"),

@@ -77,6 +77,7 @@ def test_invalid_question_error_names_line(tmp_path: Path) -> None:
     cases: list[tuple[Any, str]] = [
         ("not json", "line 2: not JSON"),
         ("[1]", "line 2: not a JSON object"),
+        ('{"query_id": "q1", "query_id": "q2"}', "line 2: query_id is given twice"),
         (changed(query_id="absent"), "line 2: query_id is missing"),
         (changed(query_id="q0"), "line 2: query_id 'q0' repeats line 1"),
         (changed(query="absent"), "line 2: query is missing"),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.offline.transcript import read_json_object
+from memrecall.json_objects import load_json_object
 from memrecall.model.offline import RuleAnswer, RuleRequest
 from memrecall.model.protocol import LLMMessage
 from memrecall.text.keywords import extract_keywords
@@ -56,7 +56,7 @@ def read_json_lines(messages: Iterable[LLMMessage]) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of messages that hold one per line, skipping other lines."""
     for message in messages:
         if isinstance(message.content, str):
-            yield from filter(None, map(read_json_object, message.content.split("\n")))
+            yield from filter(None, map(load_json_object, message.content.split("\n")))
 
 
 def extract_typed_keywords(

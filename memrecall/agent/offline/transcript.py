@@ -1,12 +1,12 @@
 """The tool calls of a recall so far, and the candidates that they returned."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from memrecall.budget import Limit
+from memrecall.json_objects import load_json_object
 from memrecall.model.protocol import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
 
 if TYPE_CHECKING:
@@ -23,15 +23,6 @@ _FAILURE_CODES = frozenset(
     {"storage", "timeout", "embedder", "no_permission", "internal", "unreadable"}
 )
 _QUESTION_ENDINGS = ("?", "？", "吗", "呢", "吗。", "呢。")
-
-
-def read_json_object(text: str) -> dict[str, Any]:
-    """Return the JSON object in a text, or an empty one if it is malformed."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +121,9 @@ def _read_steps(messages: Sequence[LLMMessage]) -> Iterator[ToolStep]:
     for message in messages:
         if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
             for call in message.content:
-                arguments = read_json_object(call.arguments)
-                yield ToolStep(call.name, arguments, read_json_object(answers.get(call.id, "")))
+                arguments = load_json_object(call.arguments) or {}
+                answer = load_json_object(answers.get(call.id, "")) or {}
+                yield ToolStep(call.name, arguments, answer)
 
 
 @dataclass(frozen=True, slots=True)

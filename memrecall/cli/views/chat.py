@@ -1,6 +1,5 @@
 """The terminal view of a chat turn: tool calls, their results, text as it streams."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +8,7 @@ from rich.text import Text
 from memrecall.agent.tools.chat import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
 from memrecall.chat import ChatEvent, Failed, Final, TextDelta, ToolCall, ToolResult
 from memrecall.cli.output import count_noun, flatten, sanitize, truncate
+from memrecall.json_objects import load_json_object
 
 _MAX_ITEMS = 3  # events or messages of a tool result
 _MARGIN = "    "
@@ -58,14 +58,14 @@ def _lines(event: ChatEvent) -> Iterator[Text]:
 
 
 def _call(event: ToolCall) -> Text:
-    arguments = _load_object(event.arguments)
+    arguments = load_json_object(event.arguments) or {}
     query = f" “{flatten(str(arguments['query']))}”" if arguments.get("query") else ""
     forced = " (every turn)" if event.forged else ""
     return Text.assemble(("  ▸ ", "cyan"), (flatten(event.name), "cyan"), query, (forced, "dim"))
 
 
 def _result(event: ToolResult) -> Iterator[Text]:
-    output = _load_object(event.content)
+    output = load_json_object(event.content) or {}
     if event.is_error:
         yield Text(f"{_MARGIN}{flatten(str(output.get('note', event.content)))}", "yellow")
     elif event.name == RECALL_MEMORY and "events" in output:
@@ -97,11 +97,3 @@ def _end(event: Final) -> Iterator[Text]:
         yield Text(f"  the model wrote {calls} as text ({families}): hidden, not run", "yellow")
     if event.degraded:
         yield Text("  degraded: the model returned no clean answer", "yellow")
-
-
-def _load_object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
