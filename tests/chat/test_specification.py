@@ -114,6 +114,7 @@ class TestSuggestedTests:
         assert turn.final.text == ANSWER
 
     @TURNS
+    @pytest.mark.concurrent
     async def test_5_deepseek_calls_tools_by_structure(
         self, library: Library, server: ModelServer, run_turn: Any
     ) -> None:

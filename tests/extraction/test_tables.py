@@ -6,6 +6,8 @@ import sys
 from importlib.resources import files
 from pathlib import Path
 
+import pytest
+
 import memrecall.extraction
 from memrecall.extraction.rules.conversation import read_statements
 from memrecall.extraction.rules.tables import load_table
@@ -68,6 +70,7 @@ def test_lines_are_short_and_files_explain_their_columns() -> None:
         assert max(map(len, lines)) <= 100, file.name
 
 
+@pytest.mark.concurrent
 def test_modules_that_use_tables_can_be_imported_first() -> None:
     for module in ("conflicts", "signature", "summaries"):
         code = f"import memrecall.extraction.{module}"

@@ -160,6 +160,7 @@ class TestInference:
         assert repeated["results"] == []
         assert await list_memories(memory) == ["user's home is Paris"]
 
+    @pytest.mark.concurrent
     async def test_concurrent_adds_store_one_memory(self, memory: AsyncMemory) -> None:
         await asyncio.gather(*(memory.add("home: Paris.", "ann") for _ in range(8)))
         await asyncio.gather(*(memory.add(f"k{n}: v.", "ann") for n in range(8)))
@@ -168,6 +169,7 @@ class TestInference:
         assert await list_memories(memory) == sorted(expected)
         assert len(await list_messages(memory)) == 16
 
+    @pytest.mark.concurrent
     async def test_two_processes_do_not_store_the_same_fact_twice(self, location: str) -> None:
         """Two memories on one database do not share in-process locks."""
         settings = make_settings(location)

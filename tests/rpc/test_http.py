@@ -168,6 +168,7 @@ async def test_bug_reveals_only_its_request_id(
     assert "secret" not in json.dumps(reply)
 
 
+@pytest.mark.concurrent
 async def test_backups_run_beside_writes(library: Library) -> None:
     import asyncio
 

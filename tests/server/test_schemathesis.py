@@ -31,6 +31,7 @@ WITHOUT_BODIES = ("/v1/memories/{memory_id}", "/v1/graph", "/v1/state")
 
 
 @pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.concurrent
 def test_responses_match_openapi_document(tmp_path: Path) -> None:
     db = tmp_path / "a.db"
     run_command(tmp_path, "add", "likes tea", "--user", EXAMPLE_USER, "--key", MEMORY, "--db", db)

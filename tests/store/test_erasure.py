@@ -281,6 +281,7 @@ async def test_erasure_leaves_no_bytes_in_the_file(tmp_path: Path, whole_user: b
         assert len(await ids(store.timeline(BEN))) == 60
 
 
+@pytest.mark.concurrent
 async def test_erasure_completes_despite_an_open_reader(tmp_path: Path) -> None:
     file = tmp_path / "memrecall.db"
     async with await Store.open(str(file), lock_timeout=0.1) as store:
