@@ -18,8 +18,9 @@ from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import render
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.definition import Interface, Tool
-from memrecall.agent.tools.models import ToolFailure
-from memrecall.agent.tools.table import SEARCH, find_tool, tools_for
+from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
+from memrecall.agent.tools.names import SEARCH
+from memrecall.agent.tools.table import find_tool, tools_for
 from memrecall.agent.trace_events import TextEvent, TraceEvent
 from memrecall.errors import (
     CallerError,
@@ -46,6 +47,8 @@ _SCOPE_ARGUMENTS = frozenset(
     {"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id"}
 )
 _MAX_PROBLEMS = 3
+# Failures that say nothing about what is stored; other codes only refuse one call.
+_FAILURE_CODES = frozenset({ToolErrorCode.STORAGE, ToolErrorCode.TIMEOUT, ToolErrorCode.INTERNAL})
 
 
 def normalize_tool_name(name: str) -> str:
@@ -118,6 +121,21 @@ class _UnknownTool(NotFound):
     """A call of a tool that does not exist."""
 
 
+_ERROR_CODES: tuple[tuple[type[Exception], ToolErrorCode], ...] = (
+    (TimeoutError, ToolErrorCode.TIMEOUT),
+    (Disabled, ToolErrorCode.NO_PERMISSION),
+    (_UnknownTool, ToolErrorCode.UNKNOWN_TOOL),
+    (NotFound, ToolErrorCode.NOT_FOUND),
+    (InvalidArgument, ToolErrorCode.INVALID_ARGUMENTS),
+    (EmbedderFailed, ToolErrorCode.EMBEDDER),
+    (CallerError, ToolErrorCode.REFUSED),
+)
+# Codes whose phrase, of the same name, says what to do next.
+_EXPLAINED_CODES = frozenset(
+    {ToolErrorCode.NO_PERMISSION, ToolErrorCode.EMBEDDER, ToolErrorCode.STORAGE}
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolRun:
     """A finished tool call: validated arguments, output, and the text for the model."""
@@ -129,9 +147,9 @@ class ToolRun:
     seconds: float
 
     @property
-    def error(self) -> str | None:
+    def error(self) -> ToolErrorCode | None:
         """The error code of a failed call."""
-        code: str | None = getattr(self.output, "error", None)
+        code: ToolErrorCode | None = getattr(self.output, "error", None)
         return code
 
 
@@ -167,9 +185,9 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
         _log.exception("the tool %s failed", name)
         problem = type(error).__name__
         output = ToolFailure(
-            error="internal", message=state.say("internal", tool=name, problem=problem)
+            error=ToolErrorCode.INTERNAL, message=state.say("internal", tool=name, problem=problem)
         )
-    if isinstance(output, ToolFailure) and output.error in ("storage", "timeout", "internal"):
+    if isinstance(output, ToolFailure) and output.error in _FAILURE_CODES:
         state.failures.append(output.error)
     return ToolRun(name, fields, output, render(output, state.language), time.monotonic() - started)
 
@@ -191,24 +209,20 @@ async def _run_with_retry(state: RecallState, tool: Tool, arguments: BaseModel) 
 def _failure(
     state: RecallState, tool: str, error: MemrecallError | TimeoutError, seconds: float
 ) -> ToolFailure:
-    match error:
-        case TimeoutError():
-            code, message = "timeout", state.say("timeout", tool=tool, seconds=seconds)
-        case Disabled():
-            code, message = "no_permission", state.say("no_permission", problem=error.message)
-        case _UnknownTool():
-            code, message = "unknown_tool", error.message
-        case NotFound():
-            code, message = "not_found", str(error)
-        case InvalidArgument():
-            code, message = "invalid_arguments", str(error)
-        case EmbedderFailed():
-            code, message = "embedder", state.say("embedder", problem=error.message)
-        case CallerError():
-            code, message = "refused", str(error)
-        case _:
-            code, message = "storage", state.say("storage", problem=error.message)
+    code = error_code(error)
+    if isinstance(error, TimeoutError):
+        message = state.say("timeout", tool=tool, seconds=seconds)
+    elif code in _EXPLAINED_CODES:
+        message = state.say(code, problem=error.message)
+    else:
+        message = str(error)
     return ToolFailure(error=code, message=message)
+
+
+def error_code(error: MemrecallError | TimeoutError) -> ToolErrorCode:
+    """Return the code of a failed call; an error of no other kind is one of the database."""
+    codes = (code for kind, code in _ERROR_CODES if isinstance(error, kind))
+    return next(codes, ToolErrorCode.STORAGE)
 
 
 def has_leaked_call(text: str, model: str) -> bool:

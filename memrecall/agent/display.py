@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
+from memrecall.agent.tools.names import HANDOFF
 from memrecall.agent.trace_events import (
     FallbackEvent,
     HandoffEvent,
@@ -279,7 +280,7 @@ def _result(event: ResultEvent, say: Say) -> Html:
 
 
 def _arguments(event: ResultEvent) -> Iterable[tuple[str, Any]]:
-    if event.tool != "handoff":
+    if event.tool != HANDOFF:
         return event.arguments.items()
     # The other arguments follow as the handoff itself.
     return [(name, event.arguments[name]) for name in _HANDOFF_ARGUMENTS if name in event.arguments]

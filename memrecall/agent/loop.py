@@ -12,9 +12,9 @@ from memrecall.agent.prompt_view import SOURCE, write_hint
 from memrecall.agent.result import StopReason
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState
 from memrecall.agent.tools.definition import Interface
-from memrecall.agent.tools.models import HandoffInput, SearchMemoriesOutput
+from memrecall.agent.tools.models import HandoffInput, SearchMemoriesOutput, ToolErrorCode
+from memrecall.agent.tools.names import EXPANSION, SEARCH
 from memrecall.agent.tools.table import (
-    EXPANSION,
     count_schema_characters,
     forced_handoff,
     function_schemas,
@@ -176,7 +176,7 @@ class RecallLoop:
         state = self._state
         refused = set() if state.window.can_grow else {EXPANSION}
         if state.consecutive_searches >= MAX_CONSECUTIVE_SEARCHES:
-            refused.add("search_memories")
+            refused.add(SEARCH)
         return [name for name in tools_for(Interface.RECALL) if name not in refused]
 
     def _judge_failure(self, error: ModelFailed) -> TurnOutcome:
@@ -270,7 +270,9 @@ class RecallLoop:
     def _skip_call(self, call: FunctionCall) -> FunctionExecutionResult:
         text = self._state.say("not_run")
         self._context.recorder.add(
-            ResultEvent(id=call.id, tool=call.name, output={}, text=text, error="not_run")
+            ResultEvent(
+                id=call.id, tool=call.name, output={}, text=text, error=ToolErrorCode.NOT_RUN
+            )
         )
         return _make_result(call, text, is_error=True)
 
@@ -283,10 +285,12 @@ class RecallLoop:
         if window.refusals > 1:
             is_used_up = window.iteration >= window.max_iterations
             return Stop(StopReason.ITERATIONS if is_used_up else StopReason.NO_OLDER_MESSAGES)
-        self._storage_failures = self._storage_failures + 1 if run.error == "storage" else 0
+        self._storage_failures = (
+            self._storage_failures + 1 if run.error is ToolErrorCode.STORAGE else 0
+        )
         if self._storage_failures > 1:
             return Stop(StopReason.STORAGE_FAILED)
-        is_bad = run.error in ("invalid_arguments", "unknown_tool")
+        is_bad = run.error in (ToolErrorCode.INVALID_ARGUMENTS, ToolErrorCode.UNKNOWN_TOOL)
         self._bad_calls = self._bad_calls + 1 if is_bad else 0
         if self._bad_calls >= _MAX_BAD_CALLS:
             return Steer(StopReason.BAD_CALLS, "steer_bad_calls")
@@ -301,7 +305,7 @@ class RecallLoop:
             self._fruitless_searches = 0 if new_keys else self._fruitless_searches + 1
         ignores_refusal = self._state.consecutive_searches > MAX_CONSECUTIVE_SEARCHES + 1
         is_fruitless = self._fruitless_searches >= _MAX_FRUITLESS_SEARCHES
-        if output.error == "repeated" or ignores_refusal or is_fruitless:
+        if output.error is ToolErrorCode.REPEATED or ignores_refusal or is_fruitless:
             return Steer(StopReason.REPEATED_SEARCH, "steer_repeat")
         return Proceed()
 

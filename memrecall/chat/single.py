@@ -7,7 +7,8 @@ from typing import Unpack
 from autogen_core.models import ChatCompletionClient
 
 from memrecall.agent.prompt_view import to_json
-from memrecall.agent.tools.chat import MAX_QUERY, RECALL_MEMORY
+from memrecall.agent.tools.chat import MAX_QUERY
+from memrecall.agent.tools.names import RECALL_MEMORY
 from memrecall.chat.base import (
     Chat,
     ChatArguments,

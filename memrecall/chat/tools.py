@@ -12,10 +12,11 @@ from autogen_core.tools import ToolSchema
 from memrecall.agent import RecalledMemory, Recaller, RecallResult
 from memrecall.agent.dispatch import leaked_families, normalize_tool_name, parse_arguments
 from memrecall.agent.prompt_view import render, to_json
-from memrecall.agent.tools.chat import MAX_QUERY, RECALL_MEMORY
+from memrecall.agent.tools.chat import MAX_QUERY
 from memrecall.agent.tools.context import TurnContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import TextAnswer
+from memrecall.agent.tools.names import RECALL_MEMORY
 from memrecall.agent.tools.table import find_tool, function_schemas, tools_for
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.chat.history import fit_texts

@@ -1,7 +1,9 @@
 """One table of tools: every interface renders the same schemas and runs the same handlers."""
 
+import ast
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,12 +11,20 @@ from typing import Any
 import pytest
 from autogen_core import CancellationToken
 
+import memrecall
 from memrecall.agent import MEMRECALL_TOOLS, memory_tools
-from memrecall.agent.tools import models, table
+from memrecall.agent.tools import models, names, table
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
-from memrecall.agent.tools.models import TextAnswer, ToolInput, ToolOutput
+from memrecall.agent.tools.models import (
+    TextAnswer,
+    ToolErrorCode,
+    ToolFailure,
+    ToolInput,
+    ToolOutput,
+)
 from memrecall.agent.tools.table import TOOLS, function_schemas, tools_for
+from memrecall.agent.trace_events import ResultEvent
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.tools import TurnRecalls, TurnTools
 from memrecall.errors import Disabled, InvalidArgument
@@ -23,9 +33,10 @@ from memrecall.model import prompts
 from memrecall.scope import Permission, Scope
 from memrecall.server.mcp.server import describe_tool, make_context
 from memrecall.server.rpc.methods import dispatcher
+from memrecall.testing import call
 
 from . import tool_schemas
-from .recall_helpers import ANN, run_recall
+from .recall_helpers import ANN, hand_off, run_recall
 
 # `python -m tests.agent.tool_schemas` records it again.
 SNAPSHOT = json.loads(tool_schemas.FILE.read_text("utf-8"))
@@ -37,6 +48,52 @@ def test_schemas_match_the_snapshot(library: Library, interface: str) -> None:
     current = tool_schemas.all_schemas(library)
     assert current.keys() == SNAPSHOT.keys()
     assert json.dumps(current[interface], indent=1) == json.dumps(SNAPSHOT[interface], indent=1)
+
+
+def string_constants(folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield the modules of a folder with their string constants."""
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield path.name, node.value
+
+
+def test_tool_names_are_written_once() -> None:
+    package = Path(memrecall.__file__).parent
+    # "handoff" is also the kind of an event and a stop reason.
+    tool_names = {names.SEARCH, names.DETAIL, names.KEYWORDS, names.EXPANSION, names.RECALL_MEMORY}
+    for folder in ("agent", "chat", "cli"):
+        modules = {
+            module for module, text in string_constants(package / folder) if text in tool_names
+        }
+        assert modules == ({"names.py"} if folder == "agent" else set())
+
+
+def test_error_codes_are_part_of_the_wire_format() -> None:
+    assert sorted(ToolErrorCode) == [
+        *("embedder", "internal", "invalid_arguments", "no_permission", "not_found", "not_run"),
+        *("refused", "repeated", "storage", "timeout", "too_many_searches", "unknown"),
+        *("unknown_tool", "unreadable"),
+    ]
+    failure = ToolFailure(error=ToolErrorCode.STORAGE, message="m")
+    assert failure.as_json() == {"success": False, "error": "storage", "message": "m"}
+
+
+async def test_failed_calls_have_error_codes(library: Library) -> None:
+    result = await run_recall(
+        library,
+        call("search_memories", query="database"),
+        call("search_memories", query="database"),
+        call("get_memory_detail", memory_key="none"),
+        call("no_tool"),
+        hand_off("a1"),
+    )
+    results = [event for event in result.trace.events if isinstance(event, ResultEvent)]
+    assert [event.error for event in results if event.error is not None] == [
+        ToolErrorCode.REPEATED,
+        ToolErrorCode.NOT_FOUND,
+        ToolErrorCode.UNKNOWN_TOOL,
+    ]
 
 
 def mcp_context(library: Library, scope: Scope = ANN, *, can_write: bool = True) -> ToolContext:

@@ -20,13 +20,13 @@ from memrecall.agent.result import RecallResult
 from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToolArguments
+from memrecall.agent.tools.names import RECALL as NAME
 from memrecall.agent.tools.table import TOOLS, SchemaTool, tools_for
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.types import Language
 
-NAME = "recall"
 DESCRIPTION = TOOLS[NAME].texts("en").description
 
 

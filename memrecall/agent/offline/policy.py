@@ -17,12 +17,6 @@ from memrecall.agent.offline.phrases import say
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage, parse_request
 from memrecall.agent.offline.selection import select_evidence
 from memrecall.agent.offline.transcript import (
-    DETAIL,
-    EXPAND,
-    HANDOFF,
-    KEYWORDS,
-    SEARCH,
-    TOO_MANY_SEARCHES,
     Candidate,
     Findings,
     Transcript,
@@ -30,6 +24,8 @@ from memrecall.agent.offline.transcript import (
     read_transcript,
 )
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS, matches_any
+from memrecall.agent.tools.models import ToolErrorCode
+from memrecall.agent.tools.names import DETAIL, EXPANSION, HANDOFF, KEYWORDS, SEARCH
 from memrecall.model.offline import RuleAnswer, RuleCall, RuleRequest
 from memrecall.text.language import STOP_CHARS
 from memrecall.text.times import TimeSpan
@@ -99,7 +95,7 @@ class _RecallTurn:
     def _expand(self) -> RuleAnswer | None:
         request = self._request
         is_unsure = self._selection.confidence < _SURE
-        if EXPAND not in self._tools or not _needs_larger_window(
+        if EXPANSION not in self._tools or not _needs_larger_window(
             request, self._transcript, is_unsure
         ):
             return None
@@ -107,12 +103,14 @@ class _RecallTurn:
         reference = request.references[0].text if request.references else request.text[:20]
         thought = say(request.language, "expand", reference=reference)
         arguments = {"reason": thought, "current_size": size, "requested_size": 2 * size}
-        return _call(EXPAND, arguments, thought)
+        return _call(EXPANSION, arguments, thought)
 
     def _extract_keywords(self) -> RuleAnswer | None:
         """Make another call after a refused search: a model may have searched before the rules."""
         steps, refused = self._transcript.steps, self._transcript.refused_searches
-        is_refused = bool(steps) and steps[-1].error == TOO_MANY_SEARCHES and refused <= 1
+        is_refused = (
+            bool(steps) and steps[-1].error == ToolErrorCode.TOO_MANY_SEARCHES and refused <= 1
+        )
         if not is_refused or KEYWORDS not in self._tools:
             return None
         query = _build_query(self._request)
@@ -137,7 +135,7 @@ class _RecallTurn:
         if self._refers_to_nothing or self._transcript.refused_searches > 1:
             return True
         failures = self._findings.failures
-        return "no_permission" in failures or len(failures) >= _MAX_FAILURES
+        return ToolErrorCode.NO_PERMISSION in failures or len(failures) >= _MAX_FAILURES
 
     def _explain(self, plan: _SearchPlan) -> str:
         request = self._request
@@ -237,7 +235,7 @@ def _plan_next_search(
     request: ParsedRequest, transcript: Transcript, findings: Findings, abstains: bool
 ) -> _SearchPlan | None:
     """Return the next untried search, if any; `abstains`: no candidate is good enough yet."""
-    tried = [s.arguments for s in transcript.searches if s.error != TOO_MANY_SEARCHES]
+    tried = [s.arguments for s in transcript.searches if s.error != ToolErrorCode.TOO_MANY_SEARCHES]
     earlier = [_with_defaults(arguments) for arguments in (*tried, *transcript.briefing.tried)]
     plans = _plans(request, transcript, findings, abstains)
     untried = (plan for plan in plans if _with_defaults(plan.arguments) not in earlier)
@@ -270,7 +268,7 @@ def _plans(
         yield _SearchPlan("first_context", base | {"query": query})
     span, role = _span_filter(request.times.message_span), _role_filter(request)
     yield _SearchPlan("first", base | span | role)
-    if transcript.searches and transcript.searches[-1].error == "embedder":
+    if transcript.searches and transcript.searches[-1].error == ToolErrorCode.EMBEDDER:
         yield _SearchPlan("words_only", base | {"search_mode": "keyword"})
     is_filtered = bool(span or role or request.mode != "hybrid")
     # If only a time describes what is meant, messages of another time are not it.

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from memrecall.agent.tools.models import ToolErrorCode
+from memrecall.agent.tools.names import DETAIL, EXPANSION, SEARCH
 from memrecall.budget import Limit
 from memrecall.json_objects import load_json_object
 from memrecall.model.protocol import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
@@ -12,15 +14,16 @@ from memrecall.model.protocol import AssistantMessage, FunctionExecutionResultMe
 if TYPE_CHECKING:
     from memrecall.agent.prompt_view import Briefing
 
-SEARCH = "search_memories"
-DETAIL = "get_memory_detail"
-EXPAND = "expand_context_window"
-HANDOFF = "handoff"
-KEYWORDS = "extract_search_keywords"
-TOO_MANY_SEARCHES = "too_many_searches"  # the error code of a search that was refused
 # Failures that say nothing about what is stored; other codes only refuse one call.
 _FAILURE_CODES = frozenset(
-    {"storage", "timeout", "embedder", "no_permission", "internal", "unreadable"}
+    {
+        ToolErrorCode.STORAGE,
+        ToolErrorCode.TIMEOUT,
+        ToolErrorCode.EMBEDDER,
+        ToolErrorCode.NO_PERMISSION,
+        ToolErrorCode.INTERNAL,
+        ToolErrorCode.UNREADABLE,
+    }
 )
 _QUESTION_ENDINGS = ("?", "？", "吗", "呢", "吗。", "呢。")
 
@@ -37,9 +40,9 @@ class ToolStep:
     def error(self) -> str | None:
         """The error code of the answer, None on success."""
         if not self.answer:
-            return "unreadable"
+            return ToolErrorCode.UNREADABLE
         failed = self.answer.get("success") is False or "error" in self.answer
-        return str(self.answer.get("error", "unknown")) if failed else None
+        return str(self.answer.get("error", ToolErrorCode.UNKNOWN)) if failed else None
 
     @property
     def results(self) -> list[dict[str, Any]]:
@@ -79,7 +82,7 @@ class Transcript:
     @property
     def refused_searches(self) -> int:
         """The number of searches refused because too many came in a row."""
-        return sum(step.error == TOO_MANY_SEARCHES for step in self.searches)
+        return sum(step.error == ToolErrorCode.TOO_MANY_SEARCHES for step in self.searches)
 
     @property
     def fruitless_searches(self) -> int:
@@ -95,7 +98,7 @@ class Transcript:
     @property
     def has_refused_expansion(self) -> bool:
         """Whether a larger window was requested; a granted one starts a new iteration."""
-        return any(step.tool == EXPAND for step in self.steps)
+        return any(step.tool == EXPANSION for step in self.steps)
 
 
 def read_transcript(messages: Sequence[LLMMessage]) -> Transcript:

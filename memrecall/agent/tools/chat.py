@@ -6,10 +6,8 @@ from pydantic import StringConstraints
 
 from memrecall.agent.tools.context import TurnContext
 from memrecall.agent.tools.models import TextAnswer, ToolInput
+from memrecall.agent.tools.names import IS_MENTIONED, OTHER_MESSAGES
 
-RECALL_MEMORY = "recall_memory"
-OTHER_MESSAGES = "get_other_members_messages"
-IS_MENTIONED = "is_mentioned"
 MAX_QUERY = 1_000
 
 

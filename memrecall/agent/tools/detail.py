@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 
 from memrecall.agent.state import RecallState
-from memrecall.agent.tools.models import GetMemoryDetailInput, GetMemoryDetailOutput, NearbyMessage
+from memrecall.agent.tools.models import (
+    GetMemoryDetailInput,
+    GetMemoryDetailOutput,
+    NearbyMessage,
+    ToolErrorCode,
+)
 from memrecall.agent.tools.search import preview_content
 from memrecall.types import MemoryRecord, Message
 
@@ -21,7 +26,9 @@ async def get_memory_detail(
     )
     if not isinstance(detail, GetMemoryDetailOutput):
         return GetMemoryDetailOutput(
-            success=False, error="not_found", message=state.say("missing_memory", key=key)
+            success=False,
+            error=ToolErrorCode.NOT_FOUND,
+            message=state.say("missing_memory", key=key),
         )
     if not state.conversation.has_message(key, detail.content or ""):
         state.add_seen_keys([key])

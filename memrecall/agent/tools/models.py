@@ -4,6 +4,7 @@ Names, types, defaults and bounds are those of the specification; fields marked 
 optional. `prompts/tools.*.md` describes the arguments to models in their language.
 """
 
+from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,6 +12,25 @@ from pydantic import BaseModel, ConfigDict, Field
 from memrecall.search.request import Kind, Mode
 
 Days = Annotated[int, Field(ge=1, le=365)]
+
+
+class ToolErrorCode(StrEnum):
+    """Why a tool call failed or was refused."""
+
+    TIMEOUT = "timeout"
+    NO_PERMISSION = "no_permission"
+    UNKNOWN_TOOL = "unknown_tool"
+    NOT_FOUND = "not_found"
+    INVALID_ARGUMENTS = "invalid_arguments"
+    EMBEDDER = "embedder"
+    REFUSED = "refused"
+    STORAGE = "storage"
+    INTERNAL = "internal"  # a bug of memrecall
+    TOO_MANY_SEARCHES = "too_many_searches"  # in a row
+    REPEATED = "repeated"  # the same search again
+    NOT_RUN = "not_run"  # an earlier call has ended the turn
+    UNREADABLE = "unreadable"  # the answer was truncated or lost
+    UNKNOWN = "unknown"  # the answer has no code
 
 
 class ToolInput(BaseModel):
@@ -56,7 +76,7 @@ class ToolFailure(ToolOutput):
     """A failed call: an error code, and a message that says what to do next."""
 
     success: Literal[False] = False
-    error: str
+    error: ToolErrorCode
     message: str
 
 
@@ -103,7 +123,7 @@ class SearchMemoriesOutput(ToolOutput):
     results: list[MemorySearchResultItem] = []
     search_query_expanded: str | None = None
     message: str | None = None
-    error: str | None = None  # additions from here on
+    error: ToolErrorCode | None = None  # additions from here on
     withheld: int = 0
     relaxed: list[str] = []
     searched: int = 0  # memories and messages that passed the filters
@@ -138,7 +158,7 @@ class GetMemoryDetailOutput(ToolOutput):
     created_at: str | None = None
     metadata: dict[str, Any] | None = None
     message: str | None = None
-    error: str | None = None  # additions from here on
+    error: ToolErrorCode | None = None  # additions from here on
     kind: Kind | None = None
     speaker: str | None = None
     role: str | None = None
@@ -171,7 +191,7 @@ class ExtractKeywordsOutput(ToolOutput):
     keywords: list[KeywordExtractionItem] = []
     expanded_query: str | None = None
     message: str | None = None
-    error: str | None = None  # addition
+    error: ToolErrorCode | None = None  # addition
 
 
 class ExpandContextWindowInput(ToolInput):

@@ -11,6 +11,7 @@ from memrecall.agent.tools.models import (
     MemorySearchResultItem,
     SearchMemoriesInput,
     SearchMemoriesOutput,
+    ToolErrorCode,
 )
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
@@ -59,14 +60,17 @@ def _refuse(state: RecallState, arguments: SearchMemoriesInput) -> SearchMemorie
         count = state.consecutive_searches
         message = state.say("three_in_a_row", count=count, left=options)
         return SearchMemoriesOutput(
-            success=False, total_found=0, error="too_many_searches", message=message
+            success=False, total_found=0, error=ToolErrorCode.TOO_MANY_SEARCHES, message=message
         )
     fields = arguments.model_dump(exclude_none=True)
     for search in state.searches:
         if search.arguments == fields:
             message = state.say("repeated", call=search.call, found=search.total_found)
             return SearchMemoriesOutput(
-                success=False, total_found=search.total_found, error="repeated", message=message
+                success=False,
+                total_found=search.total_found,
+                error=ToolErrorCode.REPEATED,
+                message=message,
             )
     return None
 

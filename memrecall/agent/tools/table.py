@@ -19,6 +19,17 @@ from memrecall.agent.tools.control import expand_context_window, handoff
 from memrecall.agent.tools.definition import Interface, Tool, Variant
 from memrecall.agent.tools.detail import get_memory_detail
 from memrecall.agent.tools.keywords import extract_search_keywords
+from memrecall.agent.tools.names import (
+    DETAIL,
+    EXPANSION,
+    HANDOFF,
+    IS_MENTIONED,
+    KEYWORDS,
+    OTHER_MESSAGES,
+    RECALL,
+    RECALL_MEMORY,
+    SEARCH,
+)
 from memrecall.agent.tools.search import search_memories
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
@@ -26,10 +37,6 @@ from memrecall.model.protocol import BaseTool, CancellationToken, ToolSchema
 from memrecall.scope import Permission, Scope
 from memrecall.text.language import language_of
 from memrecall.types import Language
-
-SEARCH = "search_memories"
-EXPANSION = "expand_context_window"
-HANDOFF = "handoff"
 
 _PARENT = frozenset({Interface.AUTOGEN})
 _CLIENTS = frozenset({Interface.RPC, Interface.MCP})
@@ -61,8 +68,8 @@ def _for_mcp(arguments: type[BaseModel], result: type[BaseModel]) -> dict[Interf
 
 _RECALL_TOOLS = (
     _recall_tool(search_memories, SEARCH),
-    _recall_tool(get_memory_detail),
-    _recall_tool(extract_search_keywords),
+    _recall_tool(get_memory_detail, DETAIL),
+    _recall_tool(extract_search_keywords, KEYWORDS),
     _recall_tool(expand_context_window, EXPANSION),
     _recall_tool(handoff, HANDOFF),
 )
@@ -76,6 +83,7 @@ _MEMORY_TOOLS = (
     ),
     _memory_tool(
         memories.recall,
+        RECALL,
         title="Recall",
         arguments=memories.RecallToolArguments,
         result=memories.RecallAnswer,
@@ -129,9 +137,9 @@ _SERVICE_TOOLS = (
     _service_tool(service.restore, "memory_restore", title="Restore", writes=True, destroys=True),
 )
 _CHAT_TOOLS = (
-    _chat_tool(chat.recall_memory, interfaces=_GROUP | {Interface.CHAT}),
-    _chat_tool(chat.get_other_members_messages),
-    _chat_tool(chat.is_mentioned),
+    _chat_tool(chat.recall_memory, RECALL_MEMORY, interfaces=_GROUP | {Interface.CHAT}),
+    _chat_tool(chat.get_other_members_messages, OTHER_MESSAGES),
+    _chat_tool(chat.is_mentioned, IS_MENTIONED),
 )
 
 TOOLS: dict[str, Tool] = {

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
-from memrecall.agent.tools.chat import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
+from memrecall.agent.tools.names import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
 from memrecall.chat import ChatEvent, Failed, Final, TextDelta, ToolCall, ToolResult
 from memrecall.cli.output import count_noun, flatten, sanitize, truncate
 from memrecall.json_objects import load_json_object

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from memrecall.agent.display import format_resolved_time, remove_quotations, trace_time_zone
 from memrecall.agent.result import Nearby, RecalledMemory, RecallResult
+from memrecall.agent.tools.names import HANDOFF, SEARCH
 from memrecall.agent.trace_events import (
     CallEvent,
     EventKind,
@@ -167,9 +168,9 @@ class RecallView:
         return self._in_turn(event, [*lines, *indent(below, 2)])
 
     def _brief_call(self, tool: str, arguments: Fields, call: Text, outcome: Text) -> Lines:
-        if tool == "handoff" and not outcome:
+        if tool == HANDOFF and not outcome:
             return []  # the handoff event follows
-        if tool == "search_memories" and arguments:
+        if tool == SEARCH and arguments:
             changes = tool_lines.difference(arguments, self._last_search)
             call = Text.assemble((tool, "cyan"), f" again, {changes}") if changes else call
             self._last_search = arguments

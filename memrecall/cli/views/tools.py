@@ -6,6 +6,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
+from memrecall.agent.tools.names import DETAIL, EXPANSION, HANDOFF, KEYWORDS, SEARCH
 from memrecall.agent.trace_events import ResultEvent
 from memrecall.cli.output import flatten, fold, pad, truncate
 from memrecall.types import cut_to_minute
@@ -26,7 +27,7 @@ def call_line(tool: str, arguments: Fields, raw: str = "") -> Text:
 
 def options_line(tool: str, arguments: Fields) -> str:
     """Return the other arguments of a call."""
-    if tool == "search_memories" and arguments:
+    if tool == SEARCH and arguments:
         return ", ".join(_search_options(arguments))
     return ""
 
@@ -53,9 +54,9 @@ def result_lines(event: ResultEvent, width: int, known_keys: Container[str] = ()
     output = event.output or {}
     if event.error:
         return []
-    if event.tool == "search_memories":
+    if event.tool == SEARCH:
         return [*_hit_lines(output.get("results", []), width, known_keys), *_notes(output, width)]
-    if event.tool == "get_memory_detail":
+    if event.tool == DETAIL:
         return list(_detail_lines(output, width))
     return []
 
@@ -153,18 +154,14 @@ def _window(output: Fields) -> str:
 
 
 _SUBJECTS: dict[str, Callable[[Fields], str]] = {
-    "search_memories": lambda arguments: f"“{arguments['query']}”",
-    "extract_search_keywords": lambda arguments: (
-        f"“{arguments['query']}”, at most {arguments['max_keywords']}"
-    ),
-    "get_memory_detail": lambda arguments: str(arguments["memory_key"]),
-    "expand_context_window": lambda arguments: (
-        f"{arguments['current_size']} → {arguments['requested_size']}"
-    ),
-    "handoff": lambda arguments: ", ".join(arguments["relevant_memory_keys"]) or "nothing",
+    SEARCH: lambda arguments: f"“{arguments['query']}”",
+    KEYWORDS: lambda arguments: f"“{arguments['query']}”, at most {arguments['max_keywords']}",
+    DETAIL: lambda arguments: str(arguments["memory_key"]),
+    EXPANSION: lambda arguments: f"{arguments['current_size']} → {arguments['requested_size']}",
+    HANDOFF: lambda arguments: ", ".join(arguments["relevant_memory_keys"]) or "nothing",
 }
 _OUTCOMES: dict[str, Callable[[Fields], str]] = {
-    "search_memories": _count_found,
-    "extract_search_keywords": _keywords,
-    "expand_context_window": _window,
+    SEARCH: _count_found,
+    KEYWORDS: _keywords,
+    EXPANSION: _window,
 }
