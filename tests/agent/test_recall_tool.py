@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,10 +20,14 @@ from autogen_core import CancellationToken
 from autogen_core.tools import StaticStreamWorkbench, StaticWorkbench
 from pydantic import ValidationError
 
-from memrecall.agent import RecallTool
+from memrecall.agent import RecallResult, RecallTool
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.memories import RecallToolArguments, recall
+from memrecall.agent.tools.table import TOOLS
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
 from memrecall.model.client import Request
+from memrecall.scope import Permission
 from memrecall.store.feed import ChangeFeed
 from memrecall.testing import ScriptedClient, call, call_raw, calls, say, wait
 
@@ -147,6 +152,43 @@ async def test_disabled_user_returns_an_answer(library: Library) -> None:
     assert not answer["found"]
     assert answer["stop_reason"] == "permission_denied"
     assert "could not be searched" in answer["summary"]
+
+
+async def collect_stream(tool: RecallTool) -> list[Any]:
+    """Return the items of a streamed call."""
+    return [item async for item in tool.run_json_stream({"query": REQUEST}, CancellationToken())]
+
+
+async def test_permission_of_the_table_is_checked(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protected = replace(TOOLS["recall"], permission=Permission.OPERATOR)
+    monkeypatch.setitem(TOOLS, "recall", protected)
+    answer = await run_tool(make_tool(library), query=REQUEST)
+    assert answer["stop_reason"] == "permission_denied"
+    assert "permission `operator`" in answer["summary"]
+    (streamed,) = await collect_stream(make_tool(library))
+    assert streamed.model_dump(exclude_none=True) == answer
+    operator = replace(ANN, permissions=frozenset({Permission.OPERATOR}))
+    tool = RecallTool(library, operator, model_client=ScriptedClient([search(), hand_off("a1")]))
+    assert (await run_tool(tool, query=REQUEST))["found"]
+
+
+async def test_handler_of_the_table_is_run(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handled: list[str] = []
+
+    async def record(context: ToolContext, arguments: RecallToolArguments) -> RecallResult:
+        handled.append(arguments.query)
+        return await recall(context, arguments)
+
+    monkeypatch.setitem(TOOLS, "recall", replace(TOOLS["recall"], handler=record))
+    assert (await run_tool(make_tool(library, search(), hand_off("a1")), query=REQUEST))["found"]
+    *events, answer = await collect_stream(make_tool(library, search(), hand_off("a1")))
+    assert handled == [REQUEST, REQUEST]
+    assert answer.found
+    assert [type(event) for event in events] == [ToolCallRequestEvent, ToolCallExecutionEvent] * 2
 
 
 async def test_empty_query_returns_an_answer(library: Library) -> None:

@@ -6,6 +6,8 @@ as written by an assistant, whatever the text claims, and everything they do can
 
 import contextlib
 from collections.abc import AsyncGenerator
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from autogen_agentchat.messages import BaseAgentEvent
@@ -13,21 +15,21 @@ from autogen_core import CancellationToken
 from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import BaseStreamTool, ToolSchema
 
-from memrecall.agent.autogen.events import stream_recall, to_agent_event
+from memrecall.agent.autogen.events import stream_events, to_agent_event
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.prompt_view import to_json
-from memrecall.agent.result import RecallResult
 from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToolArguments
-from memrecall.agent.tools.names import RECALL as NAME
+from memrecall.agent.tools.names import RECALL
 from memrecall.agent.tools.table import TOOLS, SchemaTool, tools_for
+from memrecall.agent.trace import Observer
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.types import Language
 
-DESCRIPTION = TOOLS[NAME].texts("en").description
+DESCRIPTION = TOOLS[RECALL].texts("en").description
 
 
 class RecallTool(BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswer]):
@@ -43,48 +45,52 @@ class RecallTool(BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswe
         *,
         model_client: ChatCompletionClient | None = None,
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
-        name: str = NAME,
+        name: str = RECALL,
         description: str = DESCRIPTION,
         language: Language = "en",
     ) -> None:
         super().__init__(RecallToolArguments, RecallAnswer, name, description)
+        self._tool = TOOLS[RECALL].for_interface(Interface.AUTOGEN)
         self._recaller = Recaller(library, scope, model_client, options)
-        self._language = language
+        self._context = ToolContext(library=library, scope=scope, language=language)
 
     @property
     def schema(self) -> ToolSchema:
         """The schema for the parent's model."""
-        schema = TOOLS[NAME].parent_schema(self._language)
+        schema = self._tool.parent_schema(self._context.language)
         return ToolSchema({**schema, "name": self.name, "description": self.description})
 
     async def run(
         self, args: RecallToolArguments, cancellation_token: CancellationToken
     ) -> RecallAnswer:
         """Recall; a cancelled token and a failure are answers, because the parent waits for one."""
-        try:
-            result = await self._recaller.recall(
-                args.messages(), cancellation_token=cancellation_token
-            )
-        except MemrecallError as error:
-            return RecallAnswer.from_error(error)
-        return RecallAnswer.from_result(result)
+        return await self._run(args, cancellation_token)
 
     async def run_stream(
         self, args: RecallToolArguments, cancellation_token: CancellationToken
     ) -> AsyncGenerator[BaseAgentEvent | RecallAnswer, None]:
         """Recall, and yield its events to the parent's stream before the answer."""
-        stream = stream_recall(
-            self._recaller, args.messages(), cancellation_token=cancellation_token
-        )
+        stream = stream_events(lambda observer: self._run(args, cancellation_token, observer))
+        async with contextlib.aclosing(stream):
+            async for item in stream:
+                if isinstance(item, RecallAnswer):
+                    yield item
+                elif (event := to_agent_event(item, self.name)) is not None:
+                    yield event
+
+    async def _run(
+        self,
+        arguments: RecallToolArguments,
+        token: CancellationToken,
+        observer: Observer | None = None,
+    ) -> RecallAnswer:
+        recall = partial(self._recaller.recall, cancellation_token=token, observer=observer)
         try:
-            async with contextlib.aclosing(stream):
-                async for item in stream:
-                    if isinstance(item, RecallResult):
-                        yield RecallAnswer.from_result(item)
-                    elif (event := to_agent_event(item, self.name)) is not None:
-                        yield event
+            answer = await self._tool.run(replace(self._context, recall=recall), arguments)
         except MemrecallError as error:
-            yield RecallAnswer.from_error(error)
+            return RecallAnswer.from_error(error)
+        assert isinstance(answer, RecallAnswer)  # noqa: S101 -- the table's result model
+        return answer
 
     def return_value_as_string(self, value: RecallAnswer) -> str:
         """Return the answer as JSON with readable letters."""
@@ -136,7 +142,7 @@ def memory_tools(
         scope,
         model_client=model_client,
         options=options,
-        description=tools[NAME].texts(language).description,
+        description=tools[RECALL].texts(language).description,
         language=language,
     )
-    return [recall if name == NAME else MemoryTool(tool, context) for name, tool in tools.items()]
+    return [recall if name == RECALL else MemoryTool(tool, context) for name, tool in tools.items()]
