@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,10 @@ from autogen_core import CancellationToken
 from autogen_core.tools import BaseTool, StaticWorkbench
 
 from memrecall import memory_tools
+from memrecall.agent.autogen.memory_tools import MemoryTool
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.memories import ForgetArguments, MemoryChange
+from memrecall.agent.tools.table import TOOLS
 from memrecall.memory import Library
 from memrecall.model.client import Request
 from memrecall.scope import Scope
@@ -109,6 +114,23 @@ class TestSingleTools:
 
 
 class TestRefusals:
+    async def test_failed_read_does_not_report_a_change(self, library: Library) -> None:
+        async def read(context: ToolContext, arguments: ForgetArguments) -> MemoryChange:
+            await context.library.store.memories(context.scope).get(arguments.memory_key)
+            return MemoryChange(done=True)
+
+        context = ToolContext(library=library, scope=ANN)
+        for writes in (False, True):
+            entry = replace(TOOLS["forget"], handler=read, writes=writes)
+            tool = MemoryTool(entry, context)
+            value = await tool.run_json({"memory_key": "none"}, CancellationToken())
+            answer = json.loads(tool.return_value_as_string(value))
+            if writes:
+                assert answer.keys() == {"done", "note"}
+            else:
+                assert answer.keys() == {"success", "error", "message"}
+                assert (answer["success"], answer["error"]) == (False, "not_found")
+
     @pytest.mark.parametrize("name", NAMES)
     async def test_user_argument_is_refused(self, library: Library, name: str) -> None:
         tool = make_tools(library)[name]

@@ -295,7 +295,8 @@ class TestSixthTool:
         protected = replace(SIXTH, permission=Permission.OPERATOR)
         monkeypatch.setitem(table.TOOLS, sixth_tool, protected)
         answer = await run_autogen(library, sixth_tool, text="tea")
-        assert "permission `operator`" in answer["note"]
+        assert (answer["success"], answer["error"]) == (False, "no_permission")
+        assert "permission `operator`" in answer["message"]
         with pytest.raises(Disabled, match="operator"):
             await run_mcp(mcp_context(library), sixth_tool, text="tea")
         operator = Scope("ann", permissions=frozenset({Permission.OPERATOR}))

@@ -16,11 +16,13 @@ from autogen_core.models import ChatCompletionClient
 from autogen_core.tools import BaseStreamTool, ToolSchema
 
 from memrecall.agent.autogen.events import stream_events, to_agent_event
+from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.prompt_view import to_json
 from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToolArguments
+from memrecall.agent.tools.models import ToolFailure
 from memrecall.agent.tools.names import RECALL
 from memrecall.agent.tools.table import TOOLS, SchemaTool, tools_for
 from memrecall.agent.trace import Observer
@@ -109,16 +111,24 @@ class MemoryTool(SchemaTool):
         """Run the tool; an error becomes an answer, because the parent waits for one."""
         try:
             return await self._tool.run(self._context, args)
-        except NotFound:
-            return MemoryChange(
-                done=False, note="There is no such memory. Use a key that recall returned."
-            )
         except MemrecallError as error:
-            return MemoryChange(done=False, note=f"Nothing was changed: {error.message}")
+            if self._tool.writes:
+                return _unchanged(error)
+            return ToolFailure(error=error_code(error), message=str(error))
 
     def return_value_as_string(self, value: Any) -> str:
         """Return the answer as JSON with readable letters."""
+        if isinstance(value, ToolFailure):
+            return to_json(value.as_json())
         return to_json(value.model_dump(exclude_defaults=True))
+
+
+def _unchanged(error: MemrecallError) -> MemoryChange:
+    """Return the answer of a tool that could not write."""
+    note = f"Nothing was changed: {error.message}"
+    if isinstance(error, NotFound):
+        note = "There is no such memory. Use a key that recall returned."
+    return MemoryChange(done=False, note=note)
 
 
 def memory_tools(
