@@ -1,22 +1,21 @@
-"""Parsing and running of one tool call of the recall loop.
+"""Running of one tool call of the recall loop.
 
 Typed errors become answers that a model can act on. Any other error is a bug: the model gets a
 failure, the log gets the traceback, and the recall continues.
 """
 
 import asyncio
-import json
 import logging
 import re
 import time
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import render
 from memrecall.agent.state import RecallState
+from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
 from memrecall.agent.tools.names import SEARCH
@@ -34,7 +33,6 @@ from memrecall.errors import (
 from memrecall.model.protocol import FunctionCall
 from memrecall.telemetry import trace_tool
 from memrecall.text.leaks import Leak, filter_leaks
-from memrecall.types import Language, describe_validation_problem
 
 _log = logging.getLogger(__name__)
 
@@ -42,11 +40,6 @@ TOOL_SECONDS = 20.0  # the first search of a process also loads the embedder
 # functions.x, call=x, tool:x and x<|channel|>commentary all mean x.
 _PREFIX = re.compile(r"^(?:functions?|tools?|call|name)[.:=/]\s*", re.IGNORECASE)
 _SUFFIX = re.compile(r"(?:<\||\(|\s).*$", re.DOTALL)
-_ABSENT_VALUES = frozenset({"null", "none", "undefined", ""})
-_SCOPE_ARGUMENTS = frozenset(
-    {"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id"}
-)
-_MAX_PROBLEMS = 3
 # Failures that say nothing about what is stored; other codes only refuse one call.
 _FAILURE_CODES = frozenset({ToolErrorCode.STORAGE, ToolErrorCode.TIMEOUT, ToolErrorCode.INTERNAL})
 
@@ -54,67 +47,6 @@ _FAILURE_CODES = frozenset({ToolErrorCode.STORAGE, ToolErrorCode.TIMEOUT, ToolEr
 def normalize_tool_name(name: str) -> str:
     """Return a tool name without the markup of a chat template."""
     return _SUFFIX.sub("", _PREFIX.sub("", name.strip())).strip("`'\" ")
-
-
-def parse_arguments(tool: str, text: str, model: type[BaseModel], language: Language) -> BaseModel:
-    """Return the arguments of a call as the tool's model, or raise InvalidArgument.
-
-    "null", "None" and "" count as absent; JSON inside a string is unwrapped; a single value where
-    a list is expected becomes a list of one.
-    """
-    values = _load_object(tool, text, language)
-    optional = {name for name, field in model.model_fields.items() if not field.is_required()}
-    present = {
-        name: _wrap_in_list(value, model, name)
-        for name, value in values.items()
-        if not (name in optional and _is_absent(value))
-    }
-    try:
-        return model.model_validate(present)
-    except ValidationError as error:
-        problems = [_explain(item, language) for item in error.errors()[:_MAX_PROBLEMS]]
-        raise _invalid(tool, "; ".join(problems), language) from None
-
-
-def _load_object(tool: str, text: str, language: Language) -> dict[str, Any]:
-    value: Any = text
-    for _ in range(2):  # an object, or a string that contains one
-        if not isinstance(value, str):
-            break
-        try:
-            value = json.loads(value or "{}")
-        except (ValueError, RecursionError):
-            break
-    if not isinstance(value, dict):
-        raise _invalid(tool, say(language, "not_an_object"), language)
-    return value
-
-
-def _invalid(tool: str, problem: str, language: Language) -> InvalidArgument:
-    return InvalidArgument(say(language, "bad_arguments", tool=tool, problem=problem))
-
-
-def _is_absent(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT_VALUES)
-
-
-def _wrap_in_list(value: Any, model: type[BaseModel], name: str) -> Any:
-    field = model.model_fields.get(name)
-    if field is None or not isinstance(value, str) or "list[" not in str(field.annotation).lower():
-        return value
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError):
-        return [value]
-    return parsed if isinstance(parsed, list) else [value]
-
-
-def _explain(error: Any, language: Language) -> str:
-    if error["type"] == "extra_forbidden":
-        name = ".".join(map(str, error["loc"]))
-        is_scope = name.lower() in _SCOPE_ARGUMENTS
-        return say(language, "scope_is_bound" if is_scope else "unknown_argument", name=name)
-    return describe_validation_problem(error)
 
 
 class _UnknownTool(NotFound):
@@ -173,7 +105,7 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
     output: BaseModel
     try:
         tool = _find_tool(state, name)
-        arguments = parse_arguments(name, text, tool.arguments, state.language)
+        arguments = parse_arguments(tool, text, lenient=True, language=state.language)
         fields = arguments.model_dump(mode="json", exclude_none=True)
         if name != SEARCH:
             state.consecutive_searches = 0

@@ -10,8 +10,9 @@ from autogen_core.models import FunctionExecutionResult
 from autogen_core.tools import ToolSchema
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult
-from memrecall.agent.dispatch import leaked_families, normalize_tool_name, parse_arguments
+from memrecall.agent.dispatch import leaked_families, normalize_tool_name
 from memrecall.agent.prompt_view import render, to_json
+from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.chat import MAX_QUERY
 from memrecall.agent.tools.context import TurnContext
 from memrecall.agent.tools.definition import Interface
@@ -196,7 +197,7 @@ class TurnTools:
         if (tool := find_tool(name, self._interface)) is None:
             tools = ", ".join(tools_for(self._interface))
             raise InvalidArgument(say(language, "unknown_tool", tool=name, tools=tools))
-        arguments = parse_arguments(name, text, tool.arguments, language)
+        arguments = parse_arguments(tool, text, lenient=True, language=language)
         result = await tool.run(self._context, arguments)
         if isinstance(result, TextAnswer):
             return result

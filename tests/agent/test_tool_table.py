@@ -14,6 +14,7 @@ from autogen_core import CancellationToken
 import memrecall
 from memrecall.agent import MEMRECALL_TOOLS, memory_tools
 from memrecall.agent.tools import models, names, table
+from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import (
@@ -102,7 +103,7 @@ def mcp_context(library: Library, scope: Scope = ANN, *, can_write: bool = True)
 
 async def run_mcp(context: ToolContext, name: str, **arguments: Any) -> dict[str, Any]:
     tool = tools_for(Interface.MCP)[name]
-    result = await tool.run(context, tool.parse_params(arguments))
+    result = await tool.run(context, parse_arguments(tool, arguments))
     assert isinstance(result, ToolOutput)
     return result.as_json()
 

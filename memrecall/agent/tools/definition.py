@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import ToolOutput
@@ -15,12 +15,10 @@ from memrecall.errors import Disabled, InvalidArgument
 from memrecall.model.prompts import load_prompt
 from memrecall.model.protocol import ParametersSchema, ToolSchema
 from memrecall.scope import Permission
-from memrecall.text_length import single_line
-from memrecall.types import Language, describe_validation_error
+from memrecall.types import Language
 
 # The driver sets these fields of `handoff`; models do not see them.
 _HIDDEN_ARGUMENTS = frozenset({"iteration_used", "context_window_used"})
-_MAX_PROBLEM = 200  # characters of an error that may quote the names of unknown parameters
 _HEADING = re.compile(r"^# (\w+)\n", re.MULTILINE)
 _ARGUMENT = re.compile(r"^- (\w+): (.+)$", re.MULTILINE)
 
@@ -98,21 +96,6 @@ class Tool:
         if isinstance(result, self.result) or not issubclass(self.result, ToolOutput):
             return result
         return self.result.from_result(result)
-
-    def parse_params(self, params: dict[str, Any] | list[Any] | None) -> BaseModel:
-        """Return named or positional JSON parameters as the argument model."""
-        names = list(self.arguments.model_fields)
-        if isinstance(params, list):
-            if len(params) > len(names):
-                raise InvalidArgument(
-                    f"{self.name} takes up to {len(names)} parameters, not {len(params)}"
-                )
-            params = dict(zip(names, params, strict=False))
-        try:
-            return self.arguments.model_validate(params or {})
-        except ValidationError as error:
-            problem = describe_validation_error(error, quote_value=False)
-            raise InvalidArgument(single_line(problem, _MAX_PROBLEM)) from None
 
     def texts(self, language: Language) -> ToolTexts:
         """Return the texts in a language; they must describe exactly the arguments of the model."""

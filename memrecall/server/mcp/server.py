@@ -16,6 +16,7 @@ from pydantic_core import to_json
 from memrecall import __version__
 from memrecall.agent import Recaller, RecallOptions, RecallResult, StopReason
 from memrecall.agent.prompt_view import write_block
+from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolOutput
@@ -179,7 +180,7 @@ class McpHandlers:
         if tool is None or tool.refusal(context) is not None:
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
         try:
-            result = await tool.run(context, tool.parse_params(dict(params.arguments or {})))
+            result = await tool.run(context, parse_arguments(tool, params.arguments))
         except MemrecallError as error:
             message = _message_of(error, context)
             return types.CallToolResult(content=[types.TextContent(text=message)], is_error=True)

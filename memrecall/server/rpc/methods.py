@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import ToolOutput
@@ -52,7 +53,7 @@ def dispatcher(context: ToolContext) -> Dispatch:
         if tool is None:
             raise RpcError(Code.METHOD_NOT_FOUND)
         try:
-            return as_json(await tool.run(context, tool.parse_params(params)))
+            return as_json(await tool.run(context, parse_arguments(tool, params)))
         except MemrecallError as error:
             if isinstance(error, RunError):
                 fields: dict[str, Any] = {"method": method}

@@ -1,0 +1,102 @@
+"""The one parser of tool arguments, for clients that send JSON and for models that write it."""
+
+import json
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from memrecall.agent.phrases import say
+from memrecall.agent.tools.definition import Tool
+from memrecall.errors import InvalidArgument
+from memrecall.text_length import single_line
+from memrecall.types import Language, describe_validation_error, describe_validation_problem
+
+_ABSENT_VALUES = frozenset({"null", "none", "undefined", ""})
+_SCOPE_ARGUMENTS = frozenset(
+    {"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id"}
+)
+_MAX_PROBLEMS = 3
+_MAX_PROBLEM = 200  # characters of an error that may quote the names of unknown parameters
+
+
+def parse_arguments(
+    tool: Tool, value: object, *, lenient: bool = False, language: Language = "en"
+) -> BaseModel:
+    """Return the arguments of a call as the tool's model, or raise InvalidArgument.
+
+    `value` is a JSON object, or a list of positional values, or None. With `lenient` it is the text
+    that a model wrote: "null", "None" and "" count as absent, JSON inside a string is unwrapped, a
+    single value where a list is expected becomes a list of one, and an error says in `language`
+    what to correct.
+    """
+    model = tool.arguments
+    try:
+        if lenient:
+            return model.model_validate(_repair(_load_object(tool.name, value, language), model))
+        return model.model_validate(_name_values(tool, value))
+    except ValidationError as error:
+        if not lenient:
+            problem = describe_validation_error(error, quote_value=False)
+            raise InvalidArgument(single_line(problem, _MAX_PROBLEM)) from None
+        problems = [_explain(item, language) for item in error.errors()[:_MAX_PROBLEMS]]
+        raise _invalid(tool.name, "; ".join(problems), language) from None
+
+
+def _name_values(tool: Tool, value: object) -> Any:
+    """Return positional values by the names of the arguments, other values as they are."""
+    if not isinstance(value, list):
+        return value or {}
+    names = list(tool.arguments.model_fields)
+    if len(value) > len(names):
+        raise InvalidArgument(f"{tool.name} takes up to {len(names)} parameters, not {len(value)}")
+    return dict(zip(names, value, strict=False))
+
+
+def _load_object(tool: str, value: object, language: Language) -> dict[str, Any]:
+    for _ in range(2):  # an object, or a string that contains one
+        if not isinstance(value, str):
+            break
+        try:
+            value = json.loads(value or "{}")
+        except (ValueError, RecursionError):
+            break
+    if not isinstance(value, dict):
+        raise _invalid(tool, say(language, "not_an_object"), language)
+    return value
+
+
+def _repair(values: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """Return the values without absent ones, and with lists where the model has lists."""
+    optional = {name for name, field in model.model_fields.items() if not field.is_required()}
+    return {
+        name: _wrap_in_list(value, model, name)
+        for name, value in values.items()
+        if not (name in optional and _is_absent(value))
+    }
+
+
+def _invalid(tool: str, problem: str, language: Language) -> InvalidArgument:
+    return InvalidArgument(say(language, "bad_arguments", tool=tool, problem=problem))
+
+
+def _is_absent(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT_VALUES)
+
+
+def _wrap_in_list(value: Any, model: type[BaseModel], name: str) -> Any:
+    field = model.model_fields.get(name)
+    if field is None or not isinstance(value, str) or "list[" not in str(field.annotation).lower():
+        return value
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return [value]
+    return parsed if isinstance(parsed, list) else [value]
+
+
+def _explain(error: Any, language: Language) -> str:
+    if error["type"] == "extra_forbidden":
+        name = ".".join(map(str, error["loc"]))
+        is_scope = name.lower() in _SCOPE_ARGUMENTS
+        return say(language, "scope_is_bound" if is_scope else "unknown_argument", name=name)
+    return describe_validation_problem(error)
