@@ -14,6 +14,9 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from memrecall.cli.output import console
+from memrecall.embedding.batching import Encode
+from memrecall.embedding.local import LocalEmbedder
 from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.store import Store
@@ -126,15 +129,26 @@ async def library(library_settings: Settings, populate: Populate) -> AsyncIterat
         yield open_library
 
 
-@pytest.fixture(scope="session")
-def loaded_model() -> Iterator[None]:
-    """Load the weights of the local embedder once for all libraries of the session."""
-    from memrecall.embedding.local import LocalEmbedder
+@pytest.fixture
+def fresh_console() -> Iterator[None]:
+    """Let the command line measure the terminal again: it keeps the width of its first use."""
+    console.cache_clear()
+    yield
+    console.cache_clear()
 
-    load = cache(LocalEmbedder()._load)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalEmbedder, "_load", lambda _: load())
-        yield
+
+@cache
+def _load_weights() -> Encode:
+    return _load_local_model(LocalEmbedder())
+
+
+_load_local_model = LocalEmbedder._load
+
+
+@pytest.fixture
+def loaded_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Load the weights of the local embedder once for all tests that use this fixture."""
+    monkeypatch.setattr(LocalEmbedder, "_load", lambda _: _load_weights())
 
 
 @pytest.hookimpl(trylast=True)  # after the folders have added their groups

@@ -49,7 +49,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.mark.usefixtures("loaded_model")
+@pytest.mark.usefixtures("fresh_console", "loaded_model")
 def test_console_transcript_matches(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,7 +29,10 @@ Shell = Callable[..., Outcome]
 
 @pytest.fixture
 def shell(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fresh_console: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> Shell:
     """Run `memrecall` with temporary user folders and the hash embedder."""
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
