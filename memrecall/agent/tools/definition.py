@@ -42,6 +42,9 @@ class ToolTexts:
     arguments: dict[str, str]
 
 
+# Aliases cannot replace it: MCP clients and AutoGen parents depend on different results (`memories`
+# of `recall` has other fields, and full contents only over MCP) and on different bounds (`content`
+# of `remember` has no limit, `text` has one of 4,000 characters).
 @dataclass(frozen=True, slots=True)
 class Variant:
     """The arguments, result and texts of a tool at an interface where they differ."""
