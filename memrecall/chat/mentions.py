@@ -113,7 +113,7 @@ def remove_mentions(text: str, members: Iterable[Member]) -> str:
 def remove_names(text: str, members: Iterable[Member]) -> str:
     """Return a text without the members' names, for detecting its language."""
     names = {_key(name) for member in members for name in member.names} | set(EVERYBODY)
-    return re.sub(rf"@?(?:{_any_of(names)})", " ", _fold(text))
+    return re.sub(rf"@?(?:{_any_of(names)})", " ", _fold_in_place(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +153,14 @@ def _fold_character(code: int) -> str:
 _FOLDS = _Folds()
 
 
-def _fold(text: str) -> str:
+def _fold_in_place(text: str) -> str:
+    """Return a text without differences of case and width, each character in its place."""
     return unicodedata.normalize("NFC", text).translate(_FOLDS)
 
 
 def _key(name: str) -> str:
     """Return a name in the form that is compared, with single spaces."""
-    return " ".join(_fold(name).split())
+    return " ".join(_fold_in_place(name).split())
 
 
 def _find_at_names(folded: str, names: Iterable[str]) -> Iterator[re.Match[str]]:

@@ -32,12 +32,12 @@ def usable_width(columns: int) -> int:
     return max(min(columns, MAX_WIDTH), 40)
 
 
-def fold(text: Text, width: int) -> list[Text]:
+def wrap(text: Text, width: int) -> list[Text]:
     """Wrap text into lines; unlike rich, also break between Chinese characters."""
-    return [line for part in text.split("\n", allow_blank=True) for line in _fold(part, width)]
+    return [line for part in text.split("\n", allow_blank=True) for line in _wrap_line(part, width)]
 
 
-def _fold(text: Text, width: int) -> list[Text]:
+def _wrap_line(text: Text, width: int) -> list[Text]:
     breaks: list[int] = []
     used = 0
     for word in _UNBREAKABLE.finditer(text.plain):

@@ -9,7 +9,7 @@ from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from memrecall.extraction.model import ModelExtractor
-    from memrecall.extraction.names import aliases_in, fold_name, may_be_one
+    from memrecall.extraction.names import aliases_in, fold_person_name, may_be_one
     from memrecall.extraction.offline import EXTRACTION_RULES, offline_client
     from memrecall.extraction.protocol import (
         RETRACTION,
@@ -46,7 +46,7 @@ __all__ = [
     "Summary",
     "Utterance",
     "aliases_in",
-    "fold_name",
+    "fold_person_name",
     "may_be_one",
     "offline_client",
 ]
@@ -55,7 +55,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         ".model": ("ModelExtractor",),
-        ".names": ("aliases_in", "fold_name", "may_be_one"),
+        ".names": ("aliases_in", "fold_person_name", "may_be_one"),
         ".offline": ("EXTRACTION_RULES", "offline_client"),
         ".protocol": (
             "Decided",

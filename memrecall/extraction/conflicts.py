@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from memrecall.extraction.protocol import Fact, KnownMemory
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import FactSignature, fact_signature, overlap
-from memrecall.text.normalize import normalize
+from memrecall.text.normalize import normalize_caseless
 
 _SHARED = load_table("shared")
 _SINGLE_KIN = load_table("en").words("single_kin") | load_table("zh").words("single_kin")
@@ -31,12 +31,7 @@ def sign(known: KnownMemory) -> SignedMemory:
 
 def has_same_subject(fact: Fact, memory: SignedMemory) -> bool:
     """Return True if both are about the same person or thing."""
-    return fold(fact.subject) == fold(memory.known.subject)
-
-
-def fold(text: str) -> str:
-    """Return a text for comparison regardless of width and case."""
-    return normalize(text).casefold().strip()
+    return normalize_caseless(fact.subject) == normalize_caseless(memory.known.subject)
 
 
 def has_same_slot(fact: Fact, memory: SignedMemory) -> bool:

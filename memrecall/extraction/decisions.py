@@ -11,7 +11,6 @@ from memrecall.extraction.conflicts import (
     SignedMemory,
     contradicts,
     ends,
-    fold,
     has_same_slot,
     has_same_subject,
     is_known,
@@ -19,6 +18,7 @@ from memrecall.extraction.conflicts import (
 )
 from memrecall.extraction.protocol import RETRACTION, Decision, Fact, KnownMemory
 from memrecall.extraction.signature import FactSignature, fact_signature, overlap
+from memrecall.text.normalize import normalize_caseless
 
 REPLACED_LATER = "later words in the same text replace it"
 KNOWN_ALREADY = "it is known already"
@@ -140,7 +140,7 @@ def _find_contradicted(fact: Fact, memories: list[SignedMemory]) -> SignedMemory
 
 
 def _is_equal(memory: SignedMemory, other: SignedMemory) -> bool:
-    same_text = fold(memory.known.text) == fold(other.known.text)
+    same_text = normalize_caseless(memory.known.text) == normalize_caseless(other.known.text)
     return same_text or memory.signature == other.signature
 
 

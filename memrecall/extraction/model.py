@@ -7,7 +7,6 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from memrecall.extraction import verify, wire
-from memrecall.extraction.names import fold_name
 from memrecall.extraction.protocol import (
     USER,
     By,
@@ -27,6 +26,7 @@ from memrecall.extraction.summaries import shorten
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.structured import ModelClient, Structured, ask_prompt
 from memrecall.text.language import language_of
+from memrecall.text.normalize import entity_key
 from memrecall.types import Language, Role
 
 T = TypeVar("T", bound=BaseModel)
@@ -118,7 +118,7 @@ class ModelExtractor:
                 problems.append(reply.problem)
                 fallback = await self._rules.relations(list(visible.values()), now=now)
                 relations += fallback.relations
-                new = {fold_name(entity.name): entity for entity in fallback.entities}
+                new = {entity_key(entity.name): entity for entity in fallback.entities}
             else:
                 items = reply.value.relations
                 checked = [verify.check_relation(item, visible, now) for item in items]
@@ -225,11 +225,11 @@ def _visible_text(utterance: Utterance) -> str:
 
 def _entities(answer: wire.RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:
     """Return the entities that the relations connect, with the types from the model."""
-    types = {fold_name(verify.end_name(item.name)): item.type for item in answer.entities}
+    types = {entity_key(verify.end_name(item.name)): item.type for item in answer.entities}
     types[USER] = "person"
     names = [name for relation in relations for name in (relation.source, relation.destination)]
     entities: dict[str, Entity] = {}
     for name in names:
-        kind = types.get(fold_name(name), "")
-        entities[fold_name(name)] = Entity(name, kind if kind in verify.ENTITY_TYPES else "thing")  # type: ignore[arg-type]
+        kind = types.get(entity_key(name), "")
+        entities[entity_key(name)] = Entity(name, kind if kind in verify.ENTITY_TYPES else "thing")  # type: ignore[arg-type]
     return entities

@@ -11,8 +11,11 @@ Alias = frozenset[str]
 _SHARED = load_table("shared")
 
 
-def fold_name(name: str) -> str:
-    """Return a name without differences of case, width, accents and punctuation."""
+def fold_person_name(name: str) -> str:
+    """Return a person's name without title, case, width, script, accents and punctuation.
+
+    It compares speakers and subjects. Entities are compared by their `entity_key`, as in a graph.
+    """
     bare = _SHARED.remove("title", normalize(name).strip())
     return re.sub(r"[\W_]+", "", strip_accents(bare.casefold()))
 
@@ -23,11 +26,11 @@ def may_be_one(name: str, other: str, aliases: Collection[Alias] = ()) -> bool:
     Case, width, script and titles do not matter. 李老师 and 李明, or Bob and Robert, are one entity
     only if `aliases` (from `aliases_in`) connects them, directly or through other names.
     """
-    first, second = fold_name(name), fold_name(other)
+    first, second = fold_person_name(name), fold_person_name(other)
     if not first or not second:
         return False
     connected, previous = {first}, set[str]()
-    groups = [{fold_name(alias) for alias in group} for group in aliases]
+    groups = [{fold_person_name(alias) for alias in group} for group in aliases]
     while connected != previous:
         previous = set(connected)
         connected = connected.union(*(group for group in groups if group & previous))

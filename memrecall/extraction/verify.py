@@ -6,9 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import cast, get_args
 
-from memrecall.extraction.conflicts import fold
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
-from memrecall.extraction.names import fold_name
+from memrecall.extraction.names import fold_person_name
 from memrecall.extraction.protocol import (
     RETRACTION,
     USER,
@@ -24,6 +23,7 @@ from memrecall.extraction.rules.conversation import slot_name
 from memrecall.extraction.rules.sentences import is_person
 from memrecall.extraction.signature import fact_keywords, fact_signature
 from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time
+from memrecall.text.normalize import normalize_caseless
 
 TYPES = frozenset(get_args(MemoryType))
 ENTITY_TYPES = frozenset(get_args(EntityType))
@@ -43,7 +43,9 @@ def check_fact(item: FactItem, utterances: Mapping[int, Utterance], now: datetim
     speakers = {message.speaker for message in utterances.values()}
     is_other = subject != (speaker or USER) and subject in speakers
     # One participant's words are evidence about another only if they name them.
-    if is_other and not any(fold(subject) in fold(source.text) for source in sources):
+    if is_other and not any(
+        normalize_caseless(subject) in normalize_caseless(source.text) for source in sources
+    ):
         return None
     since = read_time(item.since) or sources[-1].ts or now
     return Fact(
@@ -78,21 +80,24 @@ def _cited(numbers: Sequence[int], utterances: Mapping[int, Utterance]) -> list[
 
 
 def _subject(about: str, speaker: str | None, utterances: Mapping[int, Utterance]) -> str:
-    if fold_name(about) in _SPEAKER:
+    if fold_person_name(about) in _SPEAKER:
         return speaker or USER
     speakers = {item.speaker for item in utterances.values() if item.speaker}
-    names = {fold_name(name): name for name in speakers}
-    return names.get(fold_name(about), about)
+    names = {fold_person_name(name): name for name in speakers}
+    return names.get(fold_person_name(about), about)
 
 
 def check_relation(
     item: RelationItem, utterances: Mapping[int, Utterance], now: datetime
 ) -> Relation | None:
     """Return the relation, or None if the conversation does not name both ends."""
-    text = fold(" ".join(message.text for message in utterances.values()))
-    speakers = {fold_name(message.speaker or USER) for message in utterances.values()}
+    text = normalize_caseless(" ".join(message.text for message in utterances.values()))
+    speakers = {fold_person_name(message.speaker or USER) for message in utterances.values()}
     ends = (end_name(item.source), end_name(item.destination))
-    are_named = all(end and (fold(end) in text or fold_name(end) in speakers) for end in ends)
+    are_named = all(
+        end and (normalize_caseless(end) in text or fold_person_name(end) in speakers)
+        for end in ends
+    )
     by_people = {number: message for number, message in utterances.items() if is_person(message)}
     naming = [message for message in by_people.values() if any(end in message.text for end in ends)]
     sources = _cited(item.sources, by_people) if item.sources else naming[-1:]
@@ -106,7 +111,7 @@ def check_relation(
 
 def end_name(name: str) -> str:
     """Return the name of an end of a relation; the user has one name in every language."""
-    return USER if fold_name(name) in _SPEAKER and name else name
+    return USER if fold_person_name(name) in _SPEAKER and name else name
 
 
 _CERTAIN = (KNOWN_ALREADY, REPLACED_LATER)
@@ -151,7 +156,7 @@ def _apply_verdict(
     """Return the verdict as a decision, or None if it is invalid."""
     event = verdict.event.upper()
     memory = memories.get(verdict.known) if verdict.known is not None else None
-    if memory is not None and fold_name(memory.subject) != fold_name(fact.subject):
+    if memory is not None and fold_person_name(memory.subject) != fold_person_name(fact.subject):
         return None
     reason = verdict.reason or "the model said so"
     is_retraction = fact.memory_type == RETRACTION

@@ -11,8 +11,9 @@ from typing import Any
 from memrecall.library import ladybug_queries as cypher
 from memrecall.library.ladybug_queries import GraphFile
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import NewRelation, StoredEntity, StoredRelation, fold_name
+from memrecall.store import NewRelation, StoredEntity, StoredRelation
 from memrecall.store.graph import MAX_RELATIONS, check_name, collect_names
+from memrecall.text.normalize import entity_key
 from memrecall.types import format_time, parse_time
 from memrecall.workers import run_to_completion
 
@@ -221,7 +222,7 @@ class LadybugScopedGraph:
 
     async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
         """Return entities by any of their names."""
-        folded = sorted({fold_name(name) for name in names} - {""})
+        folded = sorted({entity_key(name) for name in names} - {""})
         return await self._read(lambda file: cypher.entities(file, self._only, folded))
 
     async def page(self, *, limit: int, after: str | None = None) -> list[StoredEntity]:

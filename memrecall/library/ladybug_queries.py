@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from memrecall.errors import InvalidArgument, StorageBusy, StorageError
-from memrecall.store import NewRelation, StoredEntity, StoredRelation, fold_name
+from memrecall.store import NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.statements import new_id
+from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, check_text
 
 Result = TypeVar("Result")
@@ -131,7 +132,7 @@ def add(
     now = _now()
     ids = _entity_ids(file, owner, names, now)
     relation_ids = [
-        _relate(file, owner, r, ids[fold_name(r.source)], ids[fold_name(r.destination)], now)
+        _relate(file, owner, r, ids[entity_key(r.source)], ids[entity_key(r.destination)], now)
         for r in new
     ]
     return [relation_id for relation_id in relation_ids if relation_id is not None]
@@ -141,7 +142,7 @@ def merge(file: GraphFile, owner: Owner, name: str, alias: str) -> None:
     """Move relations and aliases of one entity to another, and delete it."""
     now = _now()
     ids = _entity_ids(file, owner, {name: "thing", alias: "thing"}, now)
-    target, merged = ids[fold_name(name)], ids[fold_name(alias)]
+    target, merged = ids[entity_key(name)], ids[entity_key(alias)]
     if target == merged:
         return
     aliases = file.ask("MATCH (a:Alias)-[:Named]->(:Entity {id: $id}) RETURN a.id", id=merged)
@@ -199,7 +200,7 @@ def around(
 
 
 def _entity_ids(file: GraphFile, owner: Owner, names: dict[str, str], now: int) -> dict[str, str]:
-    folded = {fold_name(name): name for name in reversed(list(names))}
+    folded = {entity_key(name): name for name in reversed(list(names))}
     keys = {alias_key(owner.agent, alias): alias for alias in folded}
     query = "UNWIND $keys AS key MATCH (a:Alias {id: key})-[:Named]->(e:Entity) RETURN a.id, e.id"
     ids = {keys[key]: entity for key, entity in file.ask(query, keys=sorted(keys))}

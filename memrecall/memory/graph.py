@@ -5,8 +5,9 @@ from collections import deque
 from datetime import datetime
 from typing import Any
 
-from memrecall.store import ScopedGraph, StoredRelation, fold_name, fold_text
+from memrecall.store import ScopedGraph, StoredRelation
 from memrecall.store.database.statements import require_limit
+from memrecall.text.normalize import entity_key, fold_spaces
 from memrecall.text.tokens import CJK, is_cjk
 from memrecall.types import format_time
 
@@ -127,12 +128,12 @@ async def related_names(graph: ScopedGraph, query: str, as_of: datetime | None) 
     entities = await graph.entities(possible_names(query))
     if not entities:
         return ()
-    folded_query = fold_name(query)
+    folded_query = entity_key(query)
     ids = {entity.entity_id for entity in entities}
     names: dict[str, None] = {}
     for source, _, relation in await graph.around(sorted(ids), as_of, _MOST_RELATIONS):
         name = relation.destination if source in ids else relation.source
-        if fold_name(name) not in folded_query:
+        if entity_key(name) not in folded_query:
             names.setdefault(name)
     return tuple(names)[:MOST_RELATED_NAMES]
 
@@ -143,7 +144,7 @@ def possible_names(query: str) -> list[str]:
     They are looked up in an index: the cost depends on the query's length, not on the number of
     entities.
     """
-    folded = fold_text(query[:_LONGEST_QUERY])
+    folded = fold_spaces(query[:_LONGEST_QUERY])
     pieces = [(match.start(), match.end()) for match in _PIECE.finditer(folded)]
     names: dict[str, None] = {}
     for first, (start, _) in enumerate(pieces):

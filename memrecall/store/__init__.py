@@ -12,8 +12,6 @@ from memrecall.store.graph import (
     StoredEntity,
     StoredRelation,
     StoreGraphs,
-    fold_name,
-    fold_text,
 )
 from memrecall.store.keys import Grant, Key, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
@@ -87,8 +85,6 @@ __all__ = [
     "UserVersion",
     "VectorStore",
     "WriteResult",
-    "fold_name",
-    "fold_text",
     "knowledge_text",
     "matches",
     "measure_body",

@@ -1,9 +1,8 @@
 """Knowledge graphs: the interface of graph databases, and the default one in the store's tables.
 
-Names are compared without regard to width, case and spaces, and each belongs to one entity.
+Names are compared by their `entity_key`, and each belongs to one entity.
 """
 
-import unicodedata
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_scopes
 from memrecall.store.database.memory_tables import aliases, entities, relations
 from memrecall.store.database.statements import filter_scope, new_id, select_by_keys, split
+from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, check_text
 
 Row = Mapping[str, Any]
@@ -60,16 +60,6 @@ class StoredRelation:
     valid_from: datetime | None
     valid_to: datetime | None
     source_message_ids: tuple[str, ...]
-
-
-def fold_text(text: str) -> str:
-    """Return a text without differences of width, case and spacing, to search names in."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
-def fold_name(name: str) -> str:
-    """Return a name as it is compared."""
-    return fold_text(name)[:NAME_LENGTH]
 
 
 class ScopedGraph(Protocol):
@@ -150,7 +140,7 @@ class Graph:
     async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
         """Return the entities that have any of the names; the cost grows with the names alone."""
         ids: set[str] = set()
-        for batch in split(sorted({fold_name(name) for name in names} - {""})):
+        for batch in split(sorted({entity_key(name) for name in names} - {""})):
             parameters = {"of_user": self._scope.user_id, "names": list(batch)}
             rows = await self._database.fetch(_SELECT_BY_NAME, parameters)
             ids |= {row.entity_id for row in rows if self._scope.agent_id in (None, row.agent_id)}
@@ -220,7 +210,7 @@ class Graph:
         ids = await self._ensure_entities(connection, names, locks.now)
         created = []
         for relation in new:
-            ends = (ids[fold_name(relation.source)], ids[fold_name(relation.destination)])
+            ends = (ids[entity_key(relation.source)], ids[entity_key(relation.destination)])
             relation_id = await self._relate(connection, relation, *ends, locks.now)
             if relation_id is not None:
                 created.append(relation_id)
@@ -231,7 +221,7 @@ class Graph:
         self, connection: AsyncConnection, names: dict[str, str], now: datetime
     ) -> dict[str, str]:
         """Return the entity ids of names (name to type) by folded name; create missing ones."""
-        folded = {fold_name(name): name for name in reversed(list(names))}
+        folded = {entity_key(name): name for name in reversed(list(names))}
         statement = select(aliases.c.alias, aliases.c.entity_id).where(
             aliases.c.user_id == self._scope.user_id, aliases.c.agent_id == self._agent_id
         )
@@ -297,7 +287,7 @@ class Graph:
         locks = await lock_scopes(connection, [self._scope], with_sessions=False)
         types = {name: "thing", alias: "thing"}
         ids = await self._ensure_entities(connection, types, locks.now)
-        target, merged = ids[fold_name(name)], ids[fold_name(alias)]
+        target, merged = ids[entity_key(name)], ids[entity_key(alias)]
         if target != merged:
             user_id = self._scope.user_id
             for table, column in (
@@ -360,7 +350,7 @@ def _select_relations() -> Select[Any]:
 def collect_names(types: dict[str, str], new: Sequence[NewRelation]) -> dict[str, str]:
     """Return the type of every entity to store; InvalidArgument for a text that names none."""
     ends = [end for relation in new for end in (relation.source, relation.destination)]
-    typed_names = {name: kind for name, kind in types.items() if fold_name(name)}
+    typed_names = {name: kind for name, kind in types.items() if entity_key(name)}
     names = {**typed_names, **{end: "thing" for end in ends if end not in typed_names}}
     for name in names:
         check_name(name)
@@ -370,7 +360,7 @@ def collect_names(types: dict[str, str], new: Sequence[NewRelation]) -> dict[str
 def check_name(name: str) -> None:
     """Raise InvalidArgument for a text that cannot name an entity."""
     check_text("an entity's name", name)
-    if not fold_name(name) or len(name) > NAME_LENGTH:
+    if not entity_key(name) or len(name) > NAME_LENGTH:
         raise InvalidArgument(
             f"{name[:80]!r} cannot name an entity", hint=f"Use 1 to {NAME_LENGTH} characters"
         )

@@ -24,7 +24,7 @@ from memrecall.errors import (
     StorageReadOnly,
 )
 from memrecall.store.backup.format import check_task_id, is_task_id
-from memrecall.text.normalize import normalize
+from memrecall.text.normalize import normalize_caseless
 from memrecall.text_length import ELLIPSIS, truncate_text
 
 Result = TypeVar("Result")
@@ -265,7 +265,7 @@ class WorkspaceReading:
 
 def search_files(workspaces: Workspaces, query: str, limits: ReadLimits) -> WorkspaceReading:
     """Return the files that contain every word of a query in any case, best first."""
-    words = fold(query).split()
+    words = normalize_caseless(query).split()
     reading = WorkspaceReading()
     with workspaces.lock() as root:
         for entry in _iterate_files(root, reading, limits.files):
@@ -300,11 +300,6 @@ def show_files(workspaces: Workspaces, limits: ReadLimits) -> WorkspaceReading:
                 reading.skip(reason)
             reading.files[entry.task_id][entry.path] = item
     return reading
-
-
-def fold(text: str) -> str:
-    """Return text as it is compared: normalized and without case."""
-    return normalize(text).casefold()
 
 
 def _iterate_files(root: int, reading: WorkspaceReading, limit: int) -> Iterator[WorkspaceEntry]:
@@ -349,13 +344,13 @@ def _decode(data: bytes, *, is_cut: bool) -> str | None:
 
 
 def _match(entry: WorkspaceEntry, text: str, words: list[str]) -> FileHit | None:
-    folded = fold(text)
+    folded = normalize_caseless(text)
     if not words or not all(word in folded for word in words):
         return None
     phrase = " ".join(words)
     best: tuple[bool, int, int, str] | None = None
     for number, line in enumerate(text.splitlines(), 1):
-        folded = fold(line)
+        folded = normalize_caseless(line)
         score = (phrase in folded, sum(word in folded for word in words), -number, line)
         if best is None or score[:3] > best[:3]:
             best = score
@@ -370,6 +365,6 @@ def _excerpt(line: str, words: list[str]) -> str:
     line = line.strip()
     if len(line) <= _SNIPPET_LENGTH:
         return line
-    positions = [fold(line).find(word) for word in words]
+    positions = [normalize_caseless(line).find(word) for word in words]
     start = max(0, min((position for position in positions if position >= 0), default=0) - 40)
     return (ELLIPSIS if start else "") + truncate_text(line[start:], _SNIPPET_LENGTH)

@@ -12,8 +12,8 @@ from itertools import chain, filterfalse, groupby, islice, pairwise
 from typing import NamedTuple, TypeAlias
 
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
-from memrecall.text.normalize import normalize_with_offsets, strip_accents
-from memrecall.text.tokens import BREAK, CJK, WORD, analyze, is_cjk, last_word, stem
+from memrecall.text.normalize import normalize_with_offsets
+from memrecall.text.tokens import BREAK, CJK, WORD, analyze, fold_word, is_cjk, last_word, stem
 
 # How far a cut may be from its ideal position.
 _NEIGHBOURHOOD = 80
@@ -148,8 +148,8 @@ def _read_word(word: str) -> Iterator[_Phrase]:
             yield tuple(terms)
 
 
-def _fold(word: str) -> str:
-    return strip_accents(word.casefold()).replace("'", "")
+def _without_apostrophes(word: str) -> str:
+    return fold_word(word).replace("'", "")
 
 
 def _split_phrase(phrase: _Phrase) -> Iterator[_Phrase]:
@@ -213,7 +213,7 @@ def _match_words(plain: str, terms: frozenset[str]) -> dict[str, frozenset[str]]
     may_match = re.compile("|".join(map(re.escape, beginnings))).search
     prefixes = [term[:-1] for term in terms if term.endswith("*")]
     words = {word for token in set(plain.split()) for word in _ANY_WORD.findall(token)}
-    candidates = [word for word in words if may_match(_fold(word))]
+    candidates = [word for word in words if may_match(_without_apostrophes(word))]
     matches = {word: terms.intersection(_word_terms(word, prefixes)) for word in candidates}
     return {word: matched for word, matched in matches.items() if matched}
 
@@ -223,7 +223,9 @@ def _word_terms(word: str, prefixes: list[str]) -> Iterator[str]:
     yield stem(word)
     if not (word.isalpha() and word[1:].islower()):
         yield from analyze(word).extras
-    yield from (f"{prefix}*" for prefix in prefixes if _fold(word).startswith(prefix))
+    yield from (
+        f"{prefix}*" for prefix in prefixes if _without_apostrophes(word).startswith(prefix)
+    )
 
 
 _LETTER = re.compile(r"[^\W_]")

@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Iterator
 from functools import cache
 
+from memrecall.types import NAME_LENGTH
+
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 _LIGHT_PUNCTUATION = {0x2026: 0x2C, 0x2018: 0x27, 0x2019: 0x27, 0x201C: 0x22, 0x201D: 0x22}
 # NFKC turns these into combining marks (ｶﾞ is ガ).
@@ -83,6 +85,24 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
 
 def _extends(char: str) -> bool:
     return unicodedata.combining(char) != 0 or char in _LATE_MARKS
+
+
+def normalize_caseless(text: str) -> str:
+    """Return a text as it is compared: without differences of width, script and case."""
+    return normalize(text).casefold().strip()
+
+
+def fold_spaces(text: str) -> str:
+    """Return a text without differences of width, case and spacing; the script is kept."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def entity_key(name: str) -> str:
+    """Return what identifies an entity by its name; graphs store it.
+
+    Punctuation counts: C, C# and C++ are three entities.
+    """
+    return fold_spaces(name)[:NAME_LENGTH]
 
 
 def strip_accents(word: str) -> str:

@@ -125,7 +125,7 @@ def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     words = _WORDS.findall(chunk)
     extras: list[str] = []
     if len(words) > 1 and len(chunk) <= MAX_EXTRA_LENGTH:
-        extras.append(_fold(chunk))
+        extras.append(fold_word(chunk))
     for word in words:
         # Splitting is for ASCII only: Müller is not M and ller.
         parts = _CAMEL.findall(word) if word.isascii() and "'" not in word else []
@@ -137,10 +137,11 @@ def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def last_word(text: str) -> str:
     """Return the last word of a text, folded but not stemmed, for prefix search."""
     words = _WORDS.findall(normalize(text))
-    return _fold(words[-1]) if words else ""
+    return fold_word(words[-1]) if words else ""
 
 
-def _fold(word: str) -> str:
+def fold_word(word: str) -> str:
+    """Return a word without differences of case and accents."""
     return strip_accents(word.casefold())
 
 
@@ -154,7 +155,7 @@ def _stemmer() -> object:
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
     """Return a word's search term: folded, without accents, an English stem if Latin."""
-    folded = _fold(word)
+    folded = fold_word(word)
     if folded.isascii() and folded.replace("'", "").isalpha():
         folded = _stemmer().stemWord(folded)  # type: ignore[attr-defined]
     return folded.replace("'", "")

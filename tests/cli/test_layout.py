@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from memrecall.cli.output import draw_bar, flatten, fold, indent, truncate
+from memrecall.cli.output import draw_bar, flatten, indent, truncate, wrap
 from tests.cases import check_each
 
 MIXED = (
@@ -21,7 +21,7 @@ def test_fold_breaks_between_chinese_characters() -> None:
     cases: list[int] = [10, 24, 40, 79]
 
     def check(width: int) -> None:
-        lines = plain(fold(Text(MIXED), width))
+        lines = plain(wrap(Text(MIXED), width))
         assert max(map(cell_len, lines)) <= width
         assert "".join(lines).replace(" ", "") == MIXED.replace(" ", "")
         assert not any(line[0] in "，。；：、）" for line in lines)
@@ -32,18 +32,18 @@ def test_fold_breaks_between_chinese_characters() -> None:
 
 @given(st.text(alphabet="ab 中文，。（）\n/🙂", max_size=80), st.integers(4, 30))
 def test_fold_keeps_all_characters_except_spaces(text: str, width: int) -> None:
-    lines = plain(fold(Text(text), width))
+    lines = plain(wrap(Text(text), width))
     assert "".join("".join(lines).split()) == "".join(text.split())
     closed = [line.rstrip("，。）") for line in lines]  # punctuation may hang over
     assert all(cell_len(line) <= width for line in closed)
 
 
 def test_fold_breaks_long_words() -> None:
-    assert plain(fold(Text("x" * 25), 10)) == ["x" * 10, "x" * 10, "x" * 5]
+    assert plain(wrap(Text("x" * 25), 10)) == ["x" * 10, "x" * 10, "x" * 5]
 
 
 def test_fold_keeps_line_breaks_and_blank_lines() -> None:
-    assert plain(fold(Text("a\n\n  b"), 10)) == ["a", "", "  b"]
+    assert plain(wrap(Text("a\n\n  b"), 10)) == ["a", "", "  b"]
 
 
 def test_indent_does_not_style_text_like_margin() -> None:

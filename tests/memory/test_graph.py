@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from memrecall.errors import InvalidArgument
+from memrecall.extraction import RuleExtractor, Utterance
 from memrecall.memory import AsyncMemory
 from memrecall.scope import Scope
 from memrecall.store import NewRelation, Store
+from memrecall.types import Role
 
 from .conftest import make_settings
 from .word_extractor import WordExtractor
@@ -115,3 +117,27 @@ async def test_graph_expands_a_two_hop_query(location: str) -> None:
     assert [i["score"] for i in before["results"] if i["memory"] == expected] < [
         after["results"][0]["score"]
     ]
+
+
+async def test_extraction_and_graph_agree_on_what_is_one_entity(store: Store) -> None:
+    texts = (
+        "I work at ACME.",
+        "I work at Ａcme.",
+        "I live in São Paulo.",
+        "I live in Sao Paulo.",
+        "My boss is Dr. Lee.",
+        "My neighbor is Lee.",
+    )
+    utterances = [
+        Utterance(f"m{number}", "ann", Role.USER, text) for number, text in enumerate(texts)
+    ]
+    related = await RuleExtractor().relations(utterances, now=datetime(2026, 1, 26, tzinfo=UTC))
+    graph = store.graph(Scope("ann"))
+    types: dict[str, str] = {entity.name: entity.type for entity in related.entities}
+    await graph.add(
+        types, [NewRelation(r.source, r.relationship, r.destination) for r in related.relations]
+    )
+    stored = {entity.name: entity.type for entity in await graph.page(limit=100)}
+    assert stored == types
+    assert {"ACME", "São Paulo", "Sao Paulo", "Lee"} <= stored.keys()
+    assert "Ａcme" not in stored

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.text.normalize import normalize, normalize_with_offsets, strip_accents
+from memrecall.text.normalize import (
+    entity_key,
+    normalize,
+    normalize_caseless,
+    normalize_with_offsets,
+    strip_accents,
+)
 from tests.cases import check_each
 
 # These become combining marks that join the previous character only in the next pass.
@@ -92,3 +98,13 @@ def test_offsets_are_ordered_and_within_the_text(text: str) -> None:
         assert len(offsets) == len(plain)
         assert offsets == sorted(offsets)
         assert all(0 <= offset < len(text) for offset in offsets)
+
+
+def test_comparison_ignores_width_script_and_case() -> None:
+    assert normalize_caseless(" ＡＮＮ說 ") == normalize_caseless("ann说") == "ann说"
+
+
+def test_entity_key_ignores_width_case_and_spaces_only() -> None:
+    assert entity_key(" Ann  Ｌee") == entity_key("ANN LEE") == "ann lee"
+    assert len({entity_key(name) for name in ("C", "C#", "C++", "José", "Jose", "Dr. José")}) == 6
+    assert len(entity_key("a" * 1_000)) == 255

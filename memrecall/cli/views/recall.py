@@ -24,7 +24,7 @@ from memrecall.agent.trace_events import (
     ThoughtEvent,
     TraceEvent,
 )
-from memrecall.cli.output import count_noun, draw_bar, flatten, fold, indent, sanitize, truncate
+from memrecall.cli.output import count_noun, draw_bar, flatten, indent, sanitize, truncate, wrap
 from memrecall.cli.views import tools as tool_lines
 from memrecall.types import format_minute
 
@@ -92,11 +92,11 @@ class RecallView:
                 return self._warning(f"stopped ({event.reason})", event.problem)
             case ThoughtEvent() if not self._brief:
                 thought = Text(sanitize(event.text).strip(), "italic")
-                return self._in_turn(event, fold(thought, self._body_width))
+                return self._in_turn(event, wrap(thought, self._body_width))
             case TextEvent() if not self._brief:
                 # The first lines of what the model wrote instead of a call are enough.
                 text = Text(flatten(event.text), "dim")
-                return self._in_turn(event, fold(text, self._body_width)[:2])
+                return self._in_turn(event, wrap(text, self._body_width)[:2])
         return []
 
     def describe_wait(self, event: TraceEvent) -> str:
@@ -111,13 +111,13 @@ class RecallView:
         lines = self._times(result, zone)
         for number, memory in enumerate(result.memories, 1):
             lines += [Text(), *self._evidence(number, memory, zone)]
-        remarks = [line for remark in _remarks(result) for line in fold(remark, self._body_width)]
+        remarks = [line for remark in _remarks(result) for line in wrap(remark, self._body_width)]
         lines += [Text(), *indent(remarks, _MARGIN)] if remarks else []
-        footer = fold(Text(_cost(result), "dim"), self._body_width)
+        footer = wrap(Text(_cost(result), "dim"), self._body_width)
         return [*lines, Text(), *indent(footer, _MARGIN)]
 
     def _start(self, event: StartEvent) -> Lines:
-        query = fold(Text(sanitize(event.asked), "bold"), self._body_width)
+        query = wrap(Text(sanitize(event.asked), "bold"), self._body_width)
         if len(query) > _MAX_BRIEF_LINES:
             query = [*query[:_MAX_BRIEF_LINES], Text("…", "dim")]
         lines = indent(query, _MARGIN, Text(" ?", "bold cyan"))
@@ -159,11 +159,11 @@ class RecallView:
         style = "yellow" if event.error else "dim"
         if self._brief:
             return self._brief_call(event.tool, arguments, call, Text(outcome, style))
-        lines = indent(fold(call, self._body_width - 2), 2, Text("▸", "cyan"))
+        lines = indent(wrap(call, self._body_width - 2), 2, Text("▸", "cyan"))
         duration = f"{event.seconds:.2f} s" if (event.seconds or 0.0) >= 0.1 else ""
         facts = [tool_lines.options_line(event.tool, arguments), outcome, duration]
         about = Text("; ".join(filter(None, facts)), style)
-        below = fold(about, self._body_width - 2) if about else []
+        below = wrap(about, self._body_width - 2) if about else []
         below += tool_lines.result_lines(event, self._body_width - 2, known_keys)
         return self._in_turn(event, [*lines, *indent(below, 2)])
 
@@ -189,7 +189,7 @@ class RecallView:
 
     def _warning(self, title: str, details: str) -> Lines:
         text = Text.assemble((title, "yellow"), (f": {flatten(details)}" if details else ""))
-        return indent(fold(text, self._body_width), _MARGIN, Text("  !", "yellow"))
+        return indent(wrap(text, self._body_width), _MARGIN, Text("  !", "yellow"))
 
     def _in_turn(self, event: TraceEvent, lines: Lines) -> Lines:
         """Indent lines, with the turn's number in the margin if it is new."""
@@ -208,11 +208,11 @@ class RecallView:
         )
         quotes = [self._seen_texts[key] for key in keys if key in self._seen_texts]
         words = remove_quotations(event.summary, quotes)
-        summary = fold(Text(sanitize(words)), self._body_width) if words else []
+        summary = wrap(Text(sanitize(words)), self._body_width) if words else []
         lines = [] if self._brief else [Text(), heading("handoff", self._width)]
         lines += indent([head, *summary], _MARGIN)
         if event.question:
-            question = fold(Text(sanitize(event.question), "cyan"), self._body_width)
+            question = wrap(Text(sanitize(event.question), "cyan"), self._body_width)
             lines += indent(question, _MARGIN, Text("  ?", "cyan"))
         return lines
 
@@ -220,7 +220,7 @@ class RecallView:
         times = ", ".join(
             f"{flatten(time.words)} = {format_resolved_time(time, zone)}" for time in result.times
         )
-        return indent(fold(Text(times, "dim"), self._body_width), _MARGIN) if times else []
+        return indent(wrap(Text(times, "dim"), self._body_width), _MARGIN) if times else []
 
     def _evidence(self, number: int, memory: RecalledMemory, zone: tzinfo) -> Lines:
         speaker = memory.speaker or memory.role or memory.memory_type
@@ -240,7 +240,7 @@ class RecallView:
         ]
         if memory.valid_to is not None:
             dates.append(f"valid until {memory.valid_to.astimezone(zone):%Y-%m-%d}")
-        lines += fold(Text(", ".join(dates), "magenta"), self._body_width) if dates else []
+        lines += wrap(Text(", ".join(dates), "magenta"), self._body_width) if dates else []
         return indent(lines, _MARGIN, Text(f"{number:>2}", "bold cyan"))
 
     def _nearby(self, messages: list[Nearby]) -> Lines:
@@ -249,7 +249,7 @@ class RecallView:
 
     def _quote(self, memory: RecalledMemory) -> Lines:
         limit = _MAX_BRIEF_LINES if self._brief else _MAX_QUOTE_LINES
-        lines = fold(Text(sanitize(memory.content).strip()), self._body_width - 2)
+        lines = wrap(Text(sanitize(memory.content).strip()), self._body_width - 2)
         if len(lines) <= limit:
             return lines
         rest = f"… {len(memory.content):,} characters in all; --json shows them"

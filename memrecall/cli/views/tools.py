@@ -8,7 +8,7 @@ from rich.text import Text
 
 from memrecall.agent.tools.names import DETAIL, EXPANSION, HANDOFF, KEYWORDS, SEARCH
 from memrecall.agent.trace_events import ResultEvent
-from memrecall.cli.output import flatten, fold, pad, truncate
+from memrecall.cli.output import flatten, pad, truncate, wrap
 from memrecall.types import cut_to_minute
 
 Fields = dict[str, Any]
@@ -110,7 +110,7 @@ def _detail_lines(output: Fields, width: int) -> Iterator[Text]:
     for near in [*output.get("sources", []), *output.get("before", [])]:
         yield nearby_line(near["speaker"], near["content"], width)
     message = Text.assemble((_speaker(output), "bold"), "  ", flatten(output.get("content") or ""))
-    lines = fold(message, width - 2)
+    lines = wrap(message, width - 2)
     ellipsis = [Text("…", "dim")] if len(lines) > _MAX_DETAIL_LINES else []
     yield from mark_lines([*lines[:_MAX_DETAIL_LINES], *ellipsis])
     for near in output.get("after", []):
@@ -119,7 +119,7 @@ def _detail_lines(output: Fields, width: int) -> Iterator[Text]:
 
 def _notes(output: Fields, width: int) -> list[Text]:
     style = "yellow" if output.get("withheld") else "dim"
-    return fold(Text(flatten(output["message"]), style), width) if output.get("message") else []
+    return wrap(Text(flatten(output["message"]), style), width) if output.get("message") else []
 
 
 def _search_options(arguments: Fields) -> Iterator[str]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 
 from memrecall.extraction.decisions import decide
-from memrecall.extraction.names import fold_name
+from memrecall.extraction.names import fold_person_name
 from memrecall.extraction.protocol import (
     USER,
     Decided,
@@ -22,6 +22,7 @@ from memrecall.extraction.rules.conversation import SourcedStatement, build_fact
 from memrecall.extraction.rules.dates import date_statement
 from memrecall.extraction.rules.statements import StatedRelation
 from memrecall.extraction.summaries import summarise
+from memrecall.text.normalize import entity_key
 from memrecall.types import Language
 
 _MAX_NAME = 60
@@ -37,7 +38,7 @@ def build_graph(
     graph = _Graph()
     for speaker, name in names.items():
         graph.add_entity(Entity(name, "person"))
-        if speaker is not None and fold_name(speaker) != fold_name(name):
+        if speaker is not None and fold_person_name(speaker) != fold_person_name(name):
             graph.relations[speaker, "named", name] = Relation(speaker, "named", name)
     for statement in statements:
         speaker = statement.utterance.speaker
@@ -47,7 +48,7 @@ def build_graph(
 
 
 class _Graph:
-    """Entities by folded name, and relations by their ends."""
+    """Entities by their key, and relations by the keys of their ends."""
 
     def __init__(self) -> None:
         self.entities: dict[str, Entity] = {}
@@ -55,7 +56,7 @@ class _Graph:
 
     def add(self, stated: StatedRelation, statement: SourcedStatement, speaker: str) -> None:
         source, destination = stated.source or speaker, stated.destination
-        if len(destination) > _MAX_NAME or fold_name(source) == fold_name(destination):
+        if len(destination) > _MAX_NAME or entity_key(source) == entity_key(destination):
             return
         self.add_entity(Entity(source, stated.source_kind))
         self.add_entity(Entity(destination, stated.kind))
@@ -63,7 +64,7 @@ class _Graph:
         now = statement.time.now
         since = min(date_statement(statement.statement, statement.time).since or now, now)
         relation = Relation(source, stated.relationship, destination, sources, since, stated.ended)
-        key = (fold_name(source), stated.relationship, fold_name(destination))
+        key = (entity_key(source), stated.relationship, entity_key(destination))
         first = self.relations.get(key)
         if first is not None and first.ended == relation.ended:
             ids = dict.fromkeys((*first.source_ids, *sources))
@@ -71,7 +72,7 @@ class _Graph:
         self.relations[key] = relation
 
     def add_entity(self, entity: Entity) -> None:
-        self.entities.setdefault(fold_name(entity.name) or entity.name, entity)
+        self.entities.setdefault(entity_key(entity.name), entity)
 
 
 class RuleExtractor:

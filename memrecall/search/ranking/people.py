@@ -26,13 +26,13 @@ _VERB = r"(?P<verb>did|does|do|has|have|is|was|were|are|will|would|had|can|could
 def find_speakers(query: str, speakers: Sequence[str]) -> dict[str, str]:
     """Return the speakers that a query names, each with the words that name them there."""
     words = [match.group() for match in _WORD.finditer(query)]
-    names = {_fold(word): word for word in words}
+    names = {_speaker_key(word): word for word in words}
     # "Lei Mingxuan" may be stored as leimingxuan.
     for first, second in pairwise(words):
-        names[_fold(first + second)] = f"{first} {second}"
+        names[_speaker_key(first + second)] = f"{first} {second}"
     matches: dict[str, str] = {}
     for speaker in speakers:
-        folded = _fold(speaker)
+        folded = _speaker_key(speaker)
         if len(folded) < _MIN_NAME_LENGTH:
             continue
         if folded in names:
@@ -57,7 +57,7 @@ def to_first_person(query: str, names: Sequence[str]) -> str:
 
 
 @lru_cache(10_000)
-def _fold(name: str) -> str:
+def _speaker_key(name: str) -> str:
     return re.sub(r"[\W_]+", "", normalize(name)).lower()
 
 
