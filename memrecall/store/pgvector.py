@@ -23,12 +23,13 @@ from sqlalchemy import (
     literal,
     select,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, insert
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import UserDefinedType
 
 from memrecall.errors import InvalidArgument, StorageError
 from memrecall.store.database.engine import Database
+from memrecall.store.database.statements import upsert
 from memrecall.store.database.tables import id_type
 from memrecall.store.vectors import VECTOR_DTYPE
 from memrecall.types import ID_LENGTH
@@ -127,7 +128,7 @@ class PgVectors:
         """Create the tables if they are missing."""
         if not self._ready:
             try:
-                await self._database.transact(_create_tables)
+                await self._database.transact(self._create_tables)
             except StorageError as error:
                 raise InvalidArgument(
                     f"pgvector cannot be used: {error.message}",
@@ -135,11 +136,12 @@ class PgVectors:
                 ) from error
             self._ready = True
 
-
-async def _create_tables(connection: AsyncConnection) -> None:
-    await connection.execute(select(func.pg_advisory_xact_lock(_LOCK_KEY)))
-    await connection.execute(_CREATE_EXTENSION)
-    await connection.run_sync(_metadata.create_all)
+    async def _create_tables(self, connection: AsyncConnection) -> None:
+        lock = self._database.dialect.lock_schema(_LOCK_KEY)
+        if lock is not None:
+            await connection.execute(lock)
+        await connection.execute(_CREATE_EXTENSION)
+        await connection.run_sync(_metadata.create_all)
 
 
 async def _store(
@@ -168,22 +170,13 @@ async def _store(
             }
             for row in rows
         ]
-        await connection.execute(_upsert(), values)
+        numbers = cast(bindparam("numbers", type_=ARRAY(REAL)), _HALF)
+        statement = upsert(connection, far_vectors, ("change_no", "embedding"))
+        await connection.execute(statement.values(embedding=numbers), values)
     state = {"history": history, "version": through, "dimensions": dimensions}
-    statement = insert(far_marks).values(user_id=user_id, **state)
     await connection.execute(
-        statement.on_conflict_do_update(index_elements=["user_id"], set_=state)
+        upsert(connection, far_marks, list(state)), {"user_id": user_id, **state}
     )
-
-
-def _upsert() -> Any:
-    names = ("user_id", "kind", "key", "change_no")
-    numbers = cast(bindparam("numbers", type_=ARRAY(REAL)), _HALF)
-    statement = insert(far_vectors).values(
-        {**{name: bindparam(name) for name in names}, "embedding": numbers}
-    )
-    changed = {name: statement.excluded[name] for name in ("change_no", "embedding")}
-    return statement.on_conflict_do_update(index_elements=["user_id", "kind", "key"], set_=changed)
 
 
 async def _forget(connection: AsyncConnection, user_id: str) -> None:
