@@ -30,6 +30,7 @@ from memrecall.model.wire import AnswerCollector, WireAnswer, write_request
 from memrecall.plugins import find_plugin
 from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import OPENAI, check_key, check_url
+from memrecall.types import describe_validation_error
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI
@@ -160,8 +161,8 @@ class ServerClient(BaseClient):
             return WireAnswer.model_validate(answer)
         except ValidationError as error:
             # The message of the error would quote the answer.
-            path = ".".join(map(str, error.errors(include_input=False)[0]["loc"]))
-            raise self._malformed(f"is invalid at {path or 'the top level'}") from None
+            problem = describe_validation_error(error, quote_value=False)
+            raise self._malformed(f"is invalid: {problem}") from None
 
     def _malformed(self, problem: str) -> ModelFailed:
         return make_failure("malformed", f"the answer of {self.model} at {self._url} {problem}")

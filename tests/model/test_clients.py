@@ -281,6 +281,15 @@ async def test_failures_are_classified(client: ServerClient, server: ModelServer
     await check_each_async(FAILURES, check)
 
 
+async def test_invalid_answer_is_described_without_its_values(
+    client: ServerClient, server: ModelServer
+) -> None:
+    server.play(Reply(body='{"choices": [{"message": {"content": ["a secret"]}}]}'))
+    with pytest.raises(ModelFailed, match=r"choices\.0\.message\.content: must be text") as failure:
+        await client.create(MESSAGES)
+    assert "secret" not in str(failure.value)
+
+
 async def test_missing_key_is_named_in_the_hint(server: ModelServer) -> None:
     server.play(refusal(401, "no key"))
     client = ServerClient("tiny", base_url=server.url)

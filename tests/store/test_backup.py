@@ -28,7 +28,7 @@ from memrecall.errors import (
 from memrecall.scope import Permission, Scope
 from memrecall.store import NewKnowledge, Store
 from memrecall.store.backup.folder import BackupFolder
-from memrecall.store.backup.format import checksum, seal, unseal
+from memrecall.store.backup.format import FORMAT, VERSION, checksum, seal, unseal
 from memrecall.store.backup.restore import Backups, Stage
 from memrecall.store.database.dialects import SQLITE
 from memrecall.store.knowledge import Knowledge
@@ -379,6 +379,12 @@ class TestFiles:
             assert sorted(os.listdir(locations.home / "backups")) == before, damage
             assert list_leftovers(locations) == [], damage
             assert sorted(os.listdir(locations.home)) == ["backups", "root"], damage
+
+    def test_invalid_field_is_named_without_its_value(self) -> None:
+        content = {"format": FORMAT, "version": VERSION, "knowledge": ["a secret"]}
+        with pytest.raises(InvalidArgument, match="knowledge: must be a JSON object") as error:
+            unseal(json.dumps(content).encode())
+        assert "secret" not in str(error.value)
 
     async def test_edited_and_sealed_file_is_a_backup(
         self, store: Store, locations: BackupLocations, backup_files: tuple[Path, Path]

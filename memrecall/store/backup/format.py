@@ -13,6 +13,8 @@ from pydantic_core import from_json
 
 from memrecall.errors import InvalidArgument
 from memrecall.store.knowledge import NewKnowledge
+from memrecall.text_length import truncate_text
+from memrecall.types import describe_validation_error
 
 TASK_ID_LENGTH = 64
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?", re.ASCII)
@@ -156,8 +158,8 @@ def unseal(data: bytes) -> Backup:
     try:
         backup = Backup.model_validate(content)
     except ValidationError as error:
-        where = ".".join(map(str, error.errors()[0]["loc"]))[:200]
-        raise _damaged(f"{where} is missing or wrong") from None
+        problem = describe_validation_error(error, quote_value=False)
+        raise _damaged(truncate_text(problem, 200)) from None
     if checksum(content) != backup.manifest.sha256:
         raise _damaged("its checksum does not match: it was changed or damaged")
     _check_counts(backup)
