@@ -1,7 +1,8 @@
 """Lexical search: BM25 over the postings, and the query language over the same arrays.
 
-This is the package's own BM25, for indexes of any size. `rank_texts` uses `rank-bm25`, which up to
-a few thousand texts is faster than building an index; the tests compare the two.
+This is the package's own BM25, for indexes of any size; the tests compare its scores with those of
+`rank-bm25` with the same idf. `rank_texts` uses `rank-bm25` itself, which up to a few thousand
+texts is faster than building an index.
 """
 
 import base64
