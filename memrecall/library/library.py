@@ -9,7 +9,8 @@ from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
-from memrecall.embedding import Embedder, make_embedder
+from memrecall.embedding import Embedder
+from memrecall.embedding.factory import make_embedder
 from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.library.vectors import VectorWriter
 from memrecall.plugins import require_plugin
