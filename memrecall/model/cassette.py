@@ -261,7 +261,7 @@ class RecordingClient(BaseClient):
         line = self._start(request, stream=False)
         try:
             result = await self._inner.create(request.messages, **request.arguments())
-            _record_result(line, result)
+            line.response, line.failure = result, None
         except ModelFailed as failure:
             _record_failure(line, failure)
             raise
@@ -278,7 +278,7 @@ class RecordingClient(BaseClient):
                     if isinstance(part, str):
                         line.chunks.append(part)
                     else:
-                        _record_result(line, part)
+                        line.response, line.failure = part, None
                     yield part
         except ModelFailed as failure:
             _record_failure(line, failure)
@@ -370,11 +370,6 @@ class ReplayClient(BaseClient):
         if part == "options":
             return f"it was {line.options}, now {_public_options(request.options)}"
         return f"it was {line.digests.get(part, line.stream)}, now {now}"
-
-
-def _record_result(line: RecordedCall, result: CreateResult) -> None:
-    line.response = result
-    line.failure = None
 
 
 def _record_failure(line: RecordedCall, failure: ModelFailed) -> None:

@@ -13,6 +13,7 @@ from enum import IntEnum
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.normalize import normalize_with_offsets
 from memrecall.text.tokens import MAX_EXTRA_LENGTH, SCAN, stem
+from memrecall.text.word_classes import tag_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +94,9 @@ _NEVER_END = "在和与是的了把被对"
 
 
 def _scan_chinese(run: str, start: int) -> Iterator[tuple[str, _Kind, int, int]]:
-    from rjieba import has_word, tag  # loading its dictionary takes a moment
+    from rjieba import has_word  # loading its dictionary takes a moment
 
-    for token, pos in tag(run):
+    for token, pos in tag_words(run):
         word = token if has_word(token) else _trim_guess(token)
         kind = _KIND_OF_TAG.get(pos[:2]) or _KIND_OF_TAG.get(pos[:1])
         if kind and not _is_stop_word_zh(word, kind):

@@ -10,7 +10,8 @@ import pytest
 from memrecall.text import LeakFilter, filter_leaks
 from memrecall.text.leaks.automaton import OTHER, AutomatonState
 from memrecall.text.leaks.buffer import MAX_FORMAT_LENGTH
-from memrecall.text.leaks.formats import ANSWERS, FormatKind, StartPosition
+from memrecall.text.leaks.channels import ANSWERS
+from memrecall.text.leaks.formats import FormatKind, StartPosition
 from memrecall.text.leaks.json_calls import (
     ARGUMENT_KEYS,
     CALL_KEYS,

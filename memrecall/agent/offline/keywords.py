@@ -14,6 +14,7 @@ from memrecall.model.protocol import LLMMessage
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import language_of
 from memrecall.text.times import find_times
+from memrecall.text.word_classes import word_classes
 
 KeywordType = Literal["entity", "action", "concept", "time"]
 _DEFAULT_LIMIT = 5
@@ -81,12 +82,10 @@ def _keyword_type(word: str) -> KeywordType:
     """Return the type of a word: by its spelling, or by the segmenter's tags for Chinese."""
     if word.isascii():
         return "entity" if _ENTITY_MARKS.search(word) else "concept"
-    from rjieba import tag  # loading its dictionary takes a moment
-
-    tags = [tag_name for _, tag_name in tag(word)]
-    if tags and all(tag_name.startswith(_ENTITY_TAGS) for tag_name in tags):
+    classes = word_classes(word)
+    if classes and all(name.startswith(_ENTITY_TAGS) for name in classes):
         return "entity"
-    return "action" if tags == ["v"] else "concept"
+    return "action" if classes == ["v"] else "concept"
 
 
 _IDENTIFIER_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-./]+")

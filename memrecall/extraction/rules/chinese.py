@@ -35,6 +35,14 @@ from memrecall.extraction.rules.statements import (
 from memrecall.extraction.rules.tables import load_table
 from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
+from memrecall.text.word_classes import (
+    has_more_than_time,
+    is_ordinary_word,
+    is_place,
+    starts_with_noun,
+    tag_words,
+    word_classes,
+)
 from memrecall.types import Language
 
 ZH = load_table("zh")
@@ -62,7 +70,7 @@ class ChineseRelations(RelationReader):
 
     def is_place(self, name: str) -> bool:
         """Return True if a name is that of a place."""
-        return _is_place(name)
+        return is_place(name)
 
 
 class ChineseReader(SentenceReader):
@@ -133,7 +141,7 @@ class ChineseReader(SentenceReader):
         statement = self._state(clause, phrase, speaker, time)
         is_step = statement is not None and statement.memory_type in _NEEDS_SUBJECT
         # 锅炉保养过了 is not about the speaker.
-        return clause, None if is_step and _starts_with_noun(phrase.core) else statement
+        return clause, None if is_step and starts_with_noun(phrase.core) else statement
 
     def _match_clause(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
@@ -191,7 +199,7 @@ def _turn_round(text: str) -> str:
 
 def _read_clause(text: str, people: set[str]) -> Clause | None:
     clause = read_clause(ZH, text, lambda name: name in people or _opens_with_name(text, name))
-    if clause and clause.kind == "kin" and clause.name and _is_ordinary_word(clause.name):
+    if clause and clause.kind == "kin" and clause.name and is_ordinary_word(clause.name):
         return replace(clause, predicate=clause.name + clause.predicate, name="")
     return clause
 
@@ -258,7 +266,7 @@ def _match_person(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> Fa
         return None
     if match and phrase.ended:
         return as_former(match)
-    is_habit = phrase.habitual and _has_more_than_time(phrase.core)
+    is_habit = phrase.habitual and has_more_than_time(phrase.core)
     if is_habit and (match is None or match.rule.field in _HABIT_SLOTS):
         rule = ZH.fact("habit")
         return FactMatch(rule, phrase.core, negated=bool(re.match("不|没|从不", phrase.core)))
@@ -283,7 +291,7 @@ def _match_bare(phrase: VerbPhrase, clause: Clause) -> FactMatch | None:
         return FactMatch(ZH.facts("profile")[0], phrase.core.rstrip("了"))
     rule = ZH.fact("origin")
     match = rule.pattern.fullmatch(phrase.core) if clause.elided else None
-    return FactMatch(rule, match["value"]) if match and _is_place(match["value"]) else None
+    return FactMatch(rule, match["value"]) if match and is_place(match["value"]) else None
 
 
 def _match_step(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
@@ -345,16 +353,6 @@ def _match_noun(clause: Clause, time: ReferenceTime) -> FactMatch | None:
     return None
 
 
-def _tags(text: str) -> Iterator[tuple[str, str]]:
-    from rjieba import tag  # Loading its dictionary takes a moment.
-
-    return iter(tag(text))
-
-
-def _kinds(text: str) -> list[str]:
-    return [kind for _, kind in _tags(text)]
-
-
 def _is_name(text: str) -> bool:
     """Return True if a short text looks like a person's name: 李明, 小王, 张教授."""
     if text.isascii():
@@ -368,7 +366,7 @@ def _is_name(text: str) -> bool:
     from rjieba import has_word
 
     # The segmenter knows common words; an unknown word with a surname is a name.
-    return _kinds(text) == ["nr"] or not has_word(text)
+    return word_classes(text) == ["nr"] or not has_word(text)
 
 
 def _opens_with_name(text: str, name: str) -> bool:
@@ -377,26 +375,7 @@ def _opens_with_name(text: str, name: str) -> bool:
         return False
     if name.isascii() or ZH.fullmatch("titled_name", name):
         return True
-    return next(_tags(text), ("", "")) == (name, "nr")
-
-
-def _is_ordinary_word(text: str) -> bool:
-    """Return True if a word in the place of a name is of another kind: 终于, 特别."""
-    if len(text) == 2 and text[0] == text[1]:
-        return False  # Names such as 朵朵 and 乐乐.
-    kinds = _kinds(text)
-    return not text.isascii() and len(kinds) == 1 and kinds[0][:1] not in "naixzjl"
-
-
-def _starts_with_noun(text: str) -> bool:
-    """Return True if a clause opens with a thing or a person, so that it has a subject."""
-    _, kind = next(_tags(text[:12]), ("", ""))
-    return kind.startswith(("n", "r")) and not kind.startswith("nt")
-
-
-def _has_more_than_time(text: str) -> bool:
-    """Return True if a text has words beyond times, numbers and measures."""
-    return any(kind[:1] not in "tmqfux" for kind in _kinds(text))
+    return next(iter(tag_words(text)), ("", "")) == (name, "nr")
 
 
 def _is_bare_noun(text: str) -> bool:
@@ -404,10 +383,5 @@ def _is_bare_noun(text: str) -> bool:
     # 换公司了 states something, whatever its words are tagged.
     if text.endswith("了") or len(text) > _MAX_NOUN:
         return False
-    kinds = _kinds(text)
+    kinds = word_classes(text)
     return kinds != [] and all(kind[0] in "nrmqbuj" for kind in kinds)
-
-
-def _is_place(text: str) -> bool:
-    """Return True if a word is the name of a place."""
-    return _kinds(text) == ["ns"]

@@ -1,6 +1,6 @@
 """A streaming filter that hides tool calls which models write as text.
 
-`formats.py` is the table of formats, `engine.py` the scanner that applies it.
+`formats.py` and `channels.py` are the tables of formats, `engine.py` the scanner that applies it.
 """
 
 from memrecall.text.leaks.filter import LeakFilter, filter_leaks

@@ -7,7 +7,8 @@ from enum import Enum
 from memrecall.errors import InvalidArgument
 from memrecall.text.leaks.automaton import SENTENCE_ENDS
 from memrecall.text.leaks.buffer import LeakCandidate, TextBuffer
-from memrecall.text.leaks.formats import TAG_MENTION, FormatKind, ReasoningFormat, StartPosition
+from memrecall.text.leaks.channels import TAG_MENTION, ReasoningFormat
+from memrecall.text.leaks.formats import FormatKind, StartPosition
 from memrecall.text.leaks.json_calls import CallVerdict
 from memrecall.text.leaks.markdown import (
     FENCE,

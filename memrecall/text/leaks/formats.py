@@ -20,7 +20,6 @@ Macros:
 | `\J` | the start of a JSON object, a list of them, or a list of Python calls |
 """
 
-import re
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
@@ -75,38 +74,6 @@ class FormatRow:
     may_exceed_limit: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningFormat:
-    """Reasoning between two markers, hidden always or on request.
-
-    With channels, a call inside counts at once; otherwise only if the reasoning never ends, because
-    models consider calls before they make them. Ambiguous reasoning begins like prose: it counts if
-    an answer or a call of its channels follows.
-    """
-
-    family: str
-    starts: tuple[tuple[str, StartPosition], ...]
-    end: str
-    is_always_hidden: bool = False
-    has_channels: bool = False
-    exact: bool = False
-    is_ambiguous: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerChannel:
-    """A channel addressed to the reader, shown even after a call of its families.
-
-    `is_standalone` says that its start is enough, with nothing of its families before it.
-    """
-
-    families: tuple[str, ...]
-    begin: str
-    end: str | None = None
-    start_position: StartPosition = StartPosition.ANYWHERE
-    is_standalone: bool = True
-
-
 _ANY, _WORD, _SENTENCE, _LINE, _START = StartPosition
 
 # Control tokens, which never occur in prose.
@@ -152,10 +119,10 @@ TOKENS = (
     FormatRow("control_token", r"\L ?/?\B{1,2} ?/?(tool|function)(call|use)§[a-z_▁]* ?\B{0,2} ?\G"),
 )
 
-_START_TOKEN = r"(\L\|start\|\G(assistant)?\s*)?"  # noqa: S105
+START_TOKEN = r"(\L\|start\|\G(assistant)?\s*)?"  # noqa: S105
 HARMONY = (
-    FormatRow("harmony", _START_TOKEN + r"\L\|channel\|\G§\s*commentary"),
-    FormatRow("harmony", _START_TOKEN + r"\L\|channel\|\G\s*analysis\s*to="),
+    FormatRow("harmony", START_TOKEN + r"\L\|channel\|\G§\s*commentary"),
+    FormatRow("harmony", START_TOKEN + r"\L\|channel\|\G\s*analysis\s*to="),
     FormatRow(
         "harmony", r"\L\|start\|\Gassistant\s*to=(\T|\N\.|python|browser|container|functions)"
     ),
@@ -315,101 +282,3 @@ NAMED = (
 )
 
 CALLS = TOKENS + HARMONY + TAGS + CLOSERS + NAMED
-
-_END_TOKEN = r"\L\|(end|return)\|\G"  # noqa: S105
-_LETTER = r"[^ -@[-`{-~\s，。；：！？、（）《》“”‘’…—]"
-_SENTENCE_START = r"([A-Z][A-Za-z']*,? [a-z]|[^ -~\s，。；：！？、（）《》“”‘’…—])"  # a sentence
-# A tag that is only mentioned is followed by punctuation, or a blank and a small letter.
-_REASONING_START = r"§(\s*\n|[^\s.,;:!?)\]\"'”’|，。；：！？、）》]|[ \t]+[^a-z\s|])"
-REASONING_FORMATS = (
-    ReasoningFormat(
-        "harmony",
-        ((_START_TOKEN + r"\L\|channel\|\G\s*analysis\s*\L\|message\|\G", _ANY),),
-        _END_TOKEN,
-        is_always_hidden=True,
-        has_channels=True,
-    ),
-    ReasoningFormat(
-        "harmony_stripped",
-        (
-            (r"(analysis|commentary)(\s*\n\s*)?" + _LETTER, _START),
-            (r"(analysis|commentary)\s*\n\s*" + _SENTENCE_START, _LINE),
-            (r"(analysis|commentary)" + _SENTENCE_START, _SENTENCE),
-        ),
-        _END_TOKEN,
-        is_always_hidden=True,
-        has_channels=True,
-        exact=True,
-        is_ambiguous=True,
-    ),
-    ReasoningFormat(
-        "kimi_k3",
-        ((r"\L\|open\|\Gthink\L\|sep\|\G", _ANY),),
-        r"\L\|close\|\Gthink\L\|sep\|\G",
-        is_always_hidden=True,
-    ),
-    ReasoningFormat(
-        "muse",
-        (
-            (r"\L\|start\|\Gassistant to=self\L\|message\|\G", _ANY),
-            (r"to=self\L\|message\|\G", _LINE),
-        ),
-        r"\L\|eom\|\G",
-        is_always_hidden=True,
-    ),
-    ReasoningFormat(
-        "inkling",
-        ((r"\L\|content_thinking\|\G", _ANY),),
-        r"\L\|end_message\|\G",
-        is_always_hidden=True,
-    ),
-    ReasoningFormat(
-        "think",
-        (
-            (r"\L\H\A\G" + _REASONING_START, _LINE),
-            (r"\L\H\G(\s*\n|[A-Za-z])", _ANY),
-            (r"\L[a-z]+:\H\G", _ANY),
-        ),
-        r"\L/([a-z]+:)?\H\A\G",
-        exact=True,
-    ),
-    ReasoningFormat(
-        "mistral", ((r"\[THINK\]" + _REASONING_START, _ANY),), r"\[/THINK\]", exact=True
-    ),
-    ReasoningFormat("gemma4", ((r"\L\|channel\Gthought", _ANY),), r"\Lchannel\|\G"),
-    ReasoningFormat("cohere", ((r"\L\|START_THINKING\|\G", _ANY),), r"\L\|END_THINKING\|\G"),
-    ReasoningFormat("kimi_vl", (("◁think▷", _ANY),), "◁/think▷"),
-    ReasoningFormat("apertus", ((r"\L\|inner_prefix\|\G", _ANY),), r"\L\|inner_suffix\|\G"),
-    ReasoningFormat(
-        "openthinker", ((r"\L\|begin_of_thought\|\G", _ANY),), r"\L\|end_of_thought\|\G"
-    ),
-)
-
-TAG_MENTION = re.compile(r"[<＜](?:think|thinking|thought|reasoning)[>＞]|\[THINK\]", re.IGNORECASE)
-"""A reasoning tag that begins no reasoning: the text only mentions it."""
-
-_HARMONIES = ("harmony", "harmony_stripped")
-ANSWERS = (
-    AnswerChannel(
-        _HARMONIES,
-        _START_TOKEN + r"\L\|channel\|\G\s*final\s*(\L\|constrain\|\G\s*[a-z]*\s*)?\L\|message\|\G",
-        _END_TOKEN,
-    ),
-    AnswerChannel(_HARMONIES, r"assistant\s?final", is_standalone=False),
-    AnswerChannel(_HARMONIES, r"assistantfinal", start_position=_START),
-    AnswerChannel(
-        ("kimi_k3",),
-        r"\L\|open\|\Gresponse\L\|sep\|\G",
-        r"\L\|close\|\G(response|message)\L\|sep\|\G",
-    ),
-    AnswerChannel(
-        ("muse",), r"(\L\|start\|\Gassistant )?to=user\L\|message\|\G", r"\L\|eo[mt]\|\G", _LINE
-    ),
-    AnswerChannel(
-        ("inkling",), r"(\L\|message_model\|\G)?\L\|content_text\|\G", r"\L\|end_message\|\G"
-    ),
-    AnswerChannel(
-        ("functionary",), r"(\L\|from\|\Gassistant\s*)?\L\|recipient\|\Gall\s*\L\|content\|\G"
-    ),
-    AnswerChannel(("cohere",), r"\L\|START_(RESPONSE|TEXT)\|\G", r"\L\|END_(RESPONSE|TEXT)\|\G"),
-)

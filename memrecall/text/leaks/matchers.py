@@ -8,17 +8,13 @@ from typing import Literal, get_args
 
 from memrecall.errors import InvalidArgument
 from memrecall.text.leaks.automaton import Automaton, AutomatonState, compile_search, compile_stops
-from memrecall.text.leaks.formats import (
+from memrecall.text.leaks.channels import (
     ANSWERS,
-    CALLS,
-    MACROS,
     REASONING_FORMATS,
     AnswerChannel,
-    FormatKind,
-    FormatRow,
     ReasoningFormat,
-    StartPosition,
 )
+from memrecall.text.leaks.formats import CALLS, MACROS, FormatKind, FormatRow, StartPosition
 from memrecall.text.leaks.json_calls import NamePrefixes
 from memrecall.text.leaks.markdown import STOPS, LineState
 from memrecall.text.leaks.patterns import Node, parse, parse_words

@@ -1,0 +1,38 @@
+"""Chinese words and their classes, by the tags of the segmenter: n for nouns, ns for places, …"""
+
+
+def tag_words(text: str) -> list[tuple[str, str]]:
+    """Return the words of a text, each with its class."""
+    from rjieba import tag  # loading its dictionary takes a moment
+
+    tagged: list[tuple[str, str]] = tag(text)
+    return tagged
+
+
+def word_classes(text: str) -> list[str]:
+    """Return the class of each word of a text."""
+    return [kind for _, kind in tag_words(text)]
+
+
+def is_ordinary_word(text: str) -> bool:
+    """Return True if a word in the place of a name is of another kind: 终于, 特别."""
+    if len(text) == 2 and text[0] == text[1]:
+        return False  # Names such as 朵朵 and 乐乐.
+    kinds = word_classes(text)
+    return not text.isascii() and len(kinds) == 1 and kinds[0][:1] not in "naixzjl"
+
+
+def starts_with_noun(text: str) -> bool:
+    """Return True if a clause opens with a thing or a person, so that it has a subject."""
+    _, kind = next(iter(tag_words(text[:12])), ("", ""))
+    return kind.startswith(("n", "r")) and not kind.startswith("nt")
+
+
+def has_more_than_time(text: str) -> bool:
+    """Return True if a text has words beyond times, numbers and measures."""
+    return any(kind[:1] not in "tmqfux" for kind in word_classes(text))
+
+
+def is_place(text: str) -> bool:
+    """Return True if a word is the name of a place."""
+    return word_classes(text) == ["ns"]
