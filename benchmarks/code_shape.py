@@ -4,9 +4,18 @@
     python -m benchmarks.code_shape PATH --json     another package
 
 A module is a Python file other than `__init__.py`. Modules of `importers` and `integrations` (one
-per format or framework) are not counted. Importers are counted by import statements, also those
-inside functions and under `TYPE_CHECKING`. A circle is one of what runs: without `TYPE_CHECKING`,
-with modules that are imported by name (a string that names one, or an f-string that begins so).
+per format or framework) are not counted, except in folders, lines and sizes.
+
+Lines are counted twice: those of Python files, and those of all files that hold code or tables
+(`LINE_SUFFIXES`). Rules that move from Python into a table leave the second number unchanged.
+
+An importer of a module is another file of the package, an `__init__.py` too, with a statement that
+imports it or a name from it, also inside a function or under `TYPE_CHECKING`. A name that a file
+takes from a package's `__init__.py` counts for the `__init__.py`. A module that only strings name
+has no importer; such modules are not among those with one importer.
+
+A circle is one of what runs: without `TYPE_CHECKING`, with modules that are imported by name (a
+string that names one, or an f-string that begins so).
 """
 
 import argparse
@@ -20,6 +29,7 @@ from statistics import quantiles
 
 PACKAGE = Path(__file__).resolve().parent.parent / "memrecall"
 ONE_PER_FORMAT = ("importers", "integrations")
+LINE_SUFFIXES = frozenset({".py", ".txt", ".json", ".sql", ".css", ".svg"})
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,7 @@ class Shape:
 
     modules: int
     lines: int
+    lines_with_tables: int
     largest_module: tuple[str, int]
     modules_per_folder: dict[str, int]
     ing_modules: list[str]
@@ -66,6 +77,11 @@ def measure(package: Path) -> Shape:
     return Shape(
         modules=len(counted),
         lines=sum(lines.values()),
+        lines_with_tables=sum(
+            len(file.read_text("utf-8").splitlines())
+            for file in package.rglob("*")
+            if file.suffix in LINE_SUFFIXES
+        ),
         largest_module=max(((name, lines[name]) for name in modules), key=lambda item: item[1]),
         modules_per_folder=dict(
             sorted(Counter(name.rpartition(".")[0] for name in modules).items())
@@ -185,7 +201,8 @@ def _reachable(start: str, graph: dict[str, set[str]]) -> set[str]:
 
 def _print(shape: Shape) -> None:
     print(f"modules                {shape.modules}")
-    print(f"lines                  {shape.lines:,}")
+    print(f"lines of Python        {shape.lines:,}")
+    print(f"lines with tables      {shape.lines_with_tables:,}")
     print("largest module         {} ({} lines)".format(*shape.largest_module))
     functions = ", ".join(f"{name} {value}" for name, value in shape.function_lines.items())
     print(f"lines of a function    {functions}")

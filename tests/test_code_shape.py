@@ -82,16 +82,28 @@ def test_measure_counts_what_it_says(tmp_path: Path) -> None:
     (package / "__init__.py").write_text("")
     (package / "parts" / "__init__.py").write_text("")
     (package / "loading.py").write_text("from sample.parts import wheel\n\nclass Axle: ...\n")
+    (package / "parts" / "sizes.txt").write_text("28\n29\n")
     (package / "parts" / "wheel.py").write_text(
         "class Axle: ...\n\ndef turn():\n    import sample.loading\n"
     )
     shape = measure(package)
     assert shape.modules == 2
+    assert (shape.lines, shape.lines_with_tables) == (7, 9)
     assert shape.modules_per_folder == {"sample": 1, "sample.parts": 1}
     assert shape.ing_modules == ["sample.loading"]
     assert shape.duplicate_classes == {"Axle": ["sample.loading", "sample.parts.wheel"]}
     assert shape.single_importer == ["sample.loading", "sample.parts.wheel"]
     assert shape.circles == [["sample.loading", "sample.parts.wheel"]]
+
+
+def test_importers_are_files_with_an_import_statement(tmp_path: Path) -> None:
+    package = tmp_path / "sample"
+    package.mkdir()
+    (package / "__init__.py").write_text("from sample.data import DATA\n")
+    (package / "data.py").write_text("DATA = 1\n")
+    (package / "view.py").write_text("from sample import DATA\n")
+    # The view has no importer, and takes the data from the package.
+    assert measure(package).single_importer == ["sample.data"]
 
 
 def test_imports_by_name_make_circles(tmp_path: Path) -> None:
