@@ -9,7 +9,7 @@ EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(B
 # Two workers by default: the test suite is written for two cores.
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n $(WORKERS) --dist loadgroup
+PARALLEL := -n $(WORKERS)
 # Tests start many processes; without bytecode files each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 # The number of generated requests per endpoint in `make fuzz`, and the random seed.

@@ -30,6 +30,7 @@ from tests.databases import (
     run_in_thread,
     start_postgresql,
 )
+from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 -- a hook
 
 Populate = Callable[[Library], Awaitable[object]]
 
@@ -149,12 +150,6 @@ _load_local_model = LocalEmbedder._load
 def loaded_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load the weights of the local embedder once for all tests that use this fixture."""
     monkeypatch.setattr(LocalEmbedder, "_load", lambda _: _load_weights())
-
-
-@pytest.hookimpl(trylast=True)  # after the folders have added their groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the groups first: one worker runs a whole group, and none should wait for the last."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -8,9 +8,6 @@ import pytest
 
 from benchmarks.code_shape import Shape, measure
 
-# One worker prepares what the tests of this module share.
-pytestmark = pytest.mark.xdist_group("code_shape")
-
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "memrecall"
 # Where an outside library may be imported; everywhere else its contract must forbid it.

@@ -16,9 +16,6 @@ from rich.cells import cell_len
 from memrecall.importers.jsonl import read_entry
 from memrecall.store import ScopedMessage
 
-# One worker prepares what the tests of this module share.
-pytestmark = pytest.mark.xdist_group("demo")
-
 ROOT = Path(__file__).resolve().parent.parent
 CHAT = Path("fixtures/demo/chat.jsonl")
 DEMO = Path("examples/demo.py")

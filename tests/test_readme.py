@@ -19,9 +19,6 @@ from memrecall.cli import main
 
 from .cases import check_each
 
-# One worker prepares what the tests of this module share.
-pytestmark = pytest.mark.xdist_group("readme")
-
 ROOT = Path(__file__).parent.parent
 MEMRECALL = (sys.executable, "-c", "from memrecall.cli import main; main()")
 READMES = ["README.md", "README.zh.md"]

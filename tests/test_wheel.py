@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-# One worker prepares what the tests of this module share.
-pytestmark = [pytest.mark.concurrent, pytest.mark.xdist_group("wheel")]
+pytestmark = pytest.mark.concurrent
 
 ROOT = Path(__file__).parent.parent
 

@@ -45,8 +45,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
         if _STARTED & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.concurrent)
-            # One worker starts the browser and the services for all of them.
-            item.add_marker(pytest.mark.xdist_group("dashboard"))
 
 
 @dataclass

@@ -13,8 +13,7 @@ from memrecall.scope import Scope
 from memrecall.testing import open_library
 from memrecall.types import NewMessage, Role
 
-# One worker prepares what the tests of this module share.
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("recalls")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 NOW = START + timedelta(days=25)

@@ -1,0 +1,35 @@
+"""Which tests one worker of pytest-xdist runs, because they share what takes long to prepare."""
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+_FOLDERS = ("tests/dashboard/",)  # a browser and three services
+_MODULES = frozenset(
+    {
+        "tests/agent/offline/test_recalls.py",
+        "tests/test_code_shape.py",
+        "tests/test_demo.py",
+        "tests/test_readme.py",
+        "tests/test_wheel.py",
+    }
+)
+
+
+# Not `--dist loadgroup`: pytest-xdist 3.8 cannot mark groups in the node ids of pytest 9.
+class SharedSetupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives whole groups to a worker, the largest first, and all other tests one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        for folder in _FOLDERS:
+            if nodeid.startswith(folder):
+                return folder
+        module = nodeid.partition("::")[0]
+        return module if module in _MODULES else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)  # the hook belongs to pytest-xdist
+def pytest_xdist_make_scheduler(config: Any, log: Any) -> SharedSetupScheduling:
+    """Tell pytest-xdist how to distribute the tests."""
+    return SharedSetupScheduling(config, log)
