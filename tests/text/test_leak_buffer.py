@@ -125,7 +125,7 @@ def check(text: str, lengths: range = ANY_LENGTH) -> None:
 
 
 def check_some_lengths(texts: list[str]) -> None:
-    """Check every sixth length of a text, with another offset in each of six texts."""
+    """Check every 18th length of a text, with another offset in each of 18 texts."""
     offsets_by_text = [(text, number % 18) for number, text in enumerate(texts)]
     check_each(offsets_by_text, lambda case: check(case[0], ANY_LENGTH[case[1] :: 18]))
 
