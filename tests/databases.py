@@ -110,7 +110,8 @@ class PostgresqlServer:
 
     def drop(self, names: list[str]) -> None:
         """Drop databases and disconnect their clients."""
-        self.run(*(f"DROP DATABASE {name} WITH (FORCE)" for name in names))
+        if names:
+            self.run(*(f"DROP DATABASE {name} WITH (FORCE)" for name in names))
 
 
 class DatabasePool:

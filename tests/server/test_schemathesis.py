@@ -15,7 +15,7 @@ from .schemathesis_hooks import MEMORY
 from .server_process import WITHOUT_DASHBOARD, run_command, run_server
 
 FOLDER = Path(__file__).parent
-FEW = "6"
+FEW = "4"
 EXAMPLES = os.environ.get("MEMRECALL_FUZZ_EXAMPLES", FEW)
 SEED = os.environ.get("MEMRECALL_FUZZ_SEED", "1")
 SECONDS = 600 if EXAMPLES == FEW else 7_200
