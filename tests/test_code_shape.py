@@ -49,7 +49,7 @@ def test_functions_and_modules_are_short(shape: Shape) -> None:
     assert shape.function_lines["median"] <= 10
     assert shape.function_lines["p95"] <= 40
     assert shape.function_lines["longest"] <= 80
-    assert shape.largest_module[1] <= 450, shape.largest_module
+    assert shape.largest_module[1] <= 400, shape.largest_module
 
 
 def test_extraction_rules_are_a_small_engine_over_tables() -> None:
