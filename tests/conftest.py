@@ -98,18 +98,23 @@ async def store(location: str) -> AsyncIterator[Store]:
         yield open_store
 
 
-@pytest.fixture
-def library_settings(location: str, tmp_path: Path) -> Settings:
-    """Settings that do not depend on the machine, with the hash embedder."""
+def _make_settings(location: str, folder: Path) -> Settings:
+    """Return settings that do not depend on the machine, with the hash embedder."""
     return Settings(
         db=location,
         embedder="hash",
         snapshots=False,
         durability="normal",
-        cache_dir=str(tmp_path / "cache"),
-        workspaces_dir=str(tmp_path / "workspaces"),
-        backups_dir=str(tmp_path / "backups"),
+        cache_dir=str(folder / "cache"),
+        workspaces_dir=str(folder / "workspaces"),
+        backups_dir=str(folder / "backups"),
     )
+
+
+@pytest.fixture
+def library_settings(location: str, tmp_path: Path) -> Settings:
+    """The settings of `library`."""
+    return _make_settings(location, tmp_path)
 
 
 @pytest.fixture
@@ -126,6 +131,17 @@ def populate() -> Populate:
 async def library(library_settings: Settings, populate: Populate) -> AsyncIterator[Library]:
     """An open library on its own database."""
     async with await Library.open(library_settings) as open_library:
+        await populate(open_library)
+        yield open_library
+
+
+@pytest.fixture
+async def sqlite_library(
+    sqlite_template: Path, tmp_path: Path, populate: Populate
+) -> AsyncIterator[Library]:
+    """A library on SQLite, for tests that do not depend on the engine."""
+    location = SqliteDatabases(tmp_path, sqlite_template).fresh()
+    async with await Library.open(_make_settings(location, tmp_path)) as open_library:
         await populate(open_library)
         yield open_library
 

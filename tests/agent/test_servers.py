@@ -16,7 +16,15 @@ from memrecall.memory import Library
 from memrecall.model import load_prompt, make_client
 from memrecall.settings import Settings
 
-from ..model.openai_server import ModelServer, Reply, refusal, serve, text, tool_call
+from ..model.openai_server import (
+    ModelServer,
+    Reply,
+    memrecall_client,
+    refusal,
+    serve,
+    text,
+    tool_call,
+)
 from .recall_helpers import LIN, NOW, REQUEST_ZH
 
 pytestmark = pytest.mark.concurrent
@@ -41,12 +49,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
 
 def tool_reply(name: str, arguments: dict[str, Any], number: int, **fields: Any) -> Reply:
     return tool_call(name, json.dumps(arguments, ensure_ascii=False), f"srv_{number}", **fields)
-
-
-def memrecall_client(server: ModelServer) -> ChatCompletionClient:
-    client = make_client(Settings(model="deepseek-chat", base_url=server.url, api_key="k"))
-    assert client is not None
-    return client
 
 
 def autogen_client(server: ModelServer) -> ChatCompletionClient:

@@ -1,7 +1,6 @@
 """Libraries with a few messages of a user and of a team."""
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -22,15 +21,6 @@ def populate() -> Populate:
 async def semantic_library(location: str) -> AsyncIterator[Library]:
     """A library with the local embedder, so that search ranks by meaning."""
     settings = Settings(db=location, embedder="local", snapshots=False)
-    async with await Library.open(settings) as library:
-        await fill(library)
-        yield library
-
-
-@pytest.fixture
-async def sqlite_library(tmp_path: Path) -> AsyncIterator[Library]:
-    """A library on SQLite, for tests that do not depend on the engine."""
-    settings = Settings(db=str(tmp_path / "lite.db"), embedder="hash", snapshots=False)
     async with await Library.open(settings) as library:
         await fill(library)
         yield library

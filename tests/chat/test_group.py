@@ -31,6 +31,12 @@ from .chat_helpers import (
 )
 
 
+def two_assistants(library: Library, client: ScriptedClient) -> GroupChat:
+    """Return a chat whose members include a second assistant, Deep."""
+    members = (*MEMBERS, Member(member_id="bot2", name="Deep", ai=True))
+    return GroupChat(library, TEAM, members, client, options=make_options(), clock=lambda: NOW)
+
+
 class TestView:
     async def test_member_sees_messages_since_it_last_spoke(self, library: Library) -> None:
         chat = group_chat(library, say("收到。"), call("get_other_members_messages"), say("好。"))
@@ -88,16 +94,8 @@ class TestView:
         assert messages[1].message_id == turn.final.message_id
 
     async def test_assistants_see_each_other(self, sqlite_library: Library) -> None:
-        other = Member(member_id="bot2", name="Deep", ai=True)
         client = ScriptedClient([say("@Deep your turn."), say("Thanks.")])
-        chat = GroupChat(
-            sqlite_library,
-            TEAM,
-            (*MEMBERS, other),
-            client,
-            options=make_options(),
-            clock=lambda: NOW,
-        )
+        chat = two_assistants(sqlite_library, client)
         await chat.post("ann", "@Helper begin please")
         await chat.answer("bot")
         turn = await collect_turn(chat.stream("bot2"))
@@ -317,16 +315,8 @@ class TestRepeatedRequest:
         assert [line["text"] for line in view["messages"]] == ["@小助手 几点？"]
 
     async def test_several_members_can_answer_one_message(self, sqlite_library: Library) -> None:
-        other = Member(member_id="bot2", name="Deep", ai=True)
         client = ScriptedClient([say("one"), say("two")])
-        chat = GroupChat(
-            sqlite_library,
-            TEAM,
-            (*MEMBERS, other),
-            client,
-            options=make_options(),
-            clock=lambda: NOW,
-        )
+        chat = two_assistants(sqlite_library, client)
         await chat.post("ann", "@Helper @Deep hello there", message_id="g1")
         ends = [await chat.answer(member_id, answers="g1") for member_id in ("bot", "bot2")]
         assert [end.text for end in ends] == ["one", "two"]

@@ -16,7 +16,7 @@ from memrecall.memory import Library
 from memrecall.model import load_prompt, make_client
 from memrecall.settings import Settings
 
-from ..model.openai_server import ModelServer, Reply, refusal, stream, text
+from ..model.openai_server import ModelServer, Reply, memrecall_client, refusal, stream, text
 from .chat_helpers import (
     DSML,
     LIN,
@@ -40,12 +40,6 @@ INFO = ModelInfo(
     multiple_system_messages=False,
 )
 ANSWER = "你对花生过敏。"
-
-
-def memrecall_client(server: ModelServer) -> ChatCompletionClient:
-    client = make_client(Settings(model="deepseek-chat", base_url=server.url, api_key="k"))
-    assert client is not None
-    return client
 
 
 def autogen_client(server: ModelServer) -> ChatCompletionClient:

@@ -1,14 +1,11 @@
 """A loopback server for /embeddings with scripted failures."""
 
 import json
-import threading
 import zlib
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from typing import Any
+
+from tests.loopback import QuietHandler, ScriptedServer, run_in_thread
 
 DIMENSIONS = 16
 
@@ -34,29 +31,18 @@ def answer(texts: list[str]) -> str:
     return json.dumps({"object": "list", "data": items[::-1]})
 
 
-class EmbeddingServer(HTTPServer):
-    """A server that replays `script`, then answers correctly, and records its requests."""
-
-    request_queue_size = 64
+class EmbeddingServer(ScriptedServer[Reply]):
+    """A server that answers correctly after its script."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.script: deque[Reply] = deque()
-        self.requests: list[dict[str, Any]] = []
-        self.authorizations: list[str | None] = []
+        super().__init__(_Handler)
         self.paths: list[str] = []
-        self.stopping = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: EmbeddingServer
-    timeout = 30
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 -- the name that http.server calls
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append(request)
         self.server.authorizations.append(self.headers["Authorization"])
@@ -64,27 +50,9 @@ class _Handler(BaseHTTPRequestHandler):
         right = Reply(body=answer(request["input"]))
         reply = self.server.script.popleft() if self.server.script else right
         self.server.stopping.wait(reply.seconds)
-        content = reply.body.encode()
-        self.send_response(reply.status)
-        for name, value in reply.headers.items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
+        self.respond(reply.status, reply.headers, reply.body.encode())
 
 
-@contextmanager
-def serve() -> Iterator[EmbeddingServer]:
+def serve() -> AbstractContextManager[EmbeddingServer]:
     """Run a server in a thread during the block."""
-    with EmbeddingServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.stopping.set()
-            server.shutdown()
-            thread.join(60)
+    return run_in_thread(EmbeddingServer())

@@ -213,7 +213,7 @@ async def test_invalid_proxy_environment_is_reported(
 
 
 async def test_silent_server_times_out(server: EmbeddingServer) -> None:
-    server.script.append(Reply(seconds=30))
+    server.script.extend([Reply(seconds=30)] * 3)  # every attempt
     with pytest.raises(EmbedderFailed, match=r"did not answer in 0.1 seconds"):
         await RemoteEmbedder(server.url, "m", timeout=0.1).embed(["a"])
 

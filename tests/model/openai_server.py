@@ -1,13 +1,15 @@
 """A loopback server for /chat/completions with scripted replies."""
 
 import json
-import threading
-from collections import deque
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from memrecall.model import make_client
+from memrecall.model.protocol import ChatCompletionClient
+from memrecall.settings import Settings
+from tests.loopback import QuietHandler, ScriptedServer, run_in_thread
 
 
 @dataclass(frozen=True)
@@ -63,63 +65,42 @@ def refusal(status: int, message: str, code: str = "", **fields: Any) -> Reply:
     return Reply(status, json.dumps({"error": error}), **fields)
 
 
-class ModelServer(ThreadingHTTPServer):
-    """A server that replays its `script` and records the requests."""
-
-    daemon_threads = True
-    request_queue_size = 64
+class ModelServer(ScriptedServer[Reply]):
+    """A model server; every request takes one reply of the script."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.script: deque[Reply] = deque()
-        self.requests: list[dict[str, Any]] = []
-        self.authorizations: list[str | None] = []
-        self.stopping = threading.Event()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
+        super().__init__(_Handler)
 
     def play(self, *replies: Reply) -> None:
         self.script.extend(replies)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     server: ModelServer
-    timeout = 60
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 -- the name that http.server calls
         length = int(self.headers["Content-Length"])
         self.server.requests.append(json.loads(self.rfile.read(length)))
         self.server.authorizations.append(self.headers["Authorization"])
         reply = self.server.script.popleft()
         self.server.stopping.wait(reply.seconds)
-        self.send_response(reply.status)
-        for name, value in reply.headers.items():
-            self.send_header(name, value)
         content = b"".join(f"data: {chunk}\n\n".encode() for chunk in reply.chunks)
-        self.send_header("Content-Type", "text/event-stream" if content else "application/json")
-        content = content or reply.body.encode()
-        # A length beyond the content makes the client see an interrupted connection.
-        self.send_header("Content-Length", str(len(content) + 100 * reply.is_interrupted))
-        self.send_header("Connection", "close")
-        with suppress(BrokenPipeError, ConnectionResetError):  # the client may have hung up
-            self.end_headers()
-            self.wfile.write(content)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
+        content_type = "text/event-stream" if content else "application/json"
+        self.respond(
+            reply.status,
+            {**reply.headers, "Content-Type": content_type},
+            content or reply.body.encode(),
+            missing=100 * reply.is_interrupted,
+        )
 
 
-@contextmanager
-def serve() -> Iterator[ModelServer]:
+def serve() -> AbstractContextManager[ModelServer]:
     """Run a server in a thread during the block."""
-    with ModelServer() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.stopping.set()
-            server.shutdown()
-            thread.join(60)
+    return run_in_thread(ModelServer())
+
+
+def memrecall_client(server: ModelServer) -> ChatCompletionClient:
+    """Return the client of memrecall's settings for a server."""
+    client = make_client(Settings(model="deepseek-chat", base_url=server.url, api_key="k"))
+    assert client is not None
+    return client

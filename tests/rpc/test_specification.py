@@ -93,7 +93,7 @@ def test_tools_of_the_specification_are_offered() -> None:
 
 
 async def test_init_workspace_and_cleanup(context: ToolContext, tmp_path: Path) -> None:
-    path = str(tmp_path / "ws" / "task-12345-abcde")
+    path = str(tmp_path / "workspaces" / "task-12345-abcde")
     task = {"task_id": "task-12345-abcde"}
 
     assert await call_tool(context, "memory_init_workspace", task, 1) == {"path": path}
@@ -103,7 +103,7 @@ async def test_init_workspace_and_cleanup(context: ToolContext, tmp_path: Path) 
         "status": "success",
         "path": path,
     }
-    assert os.listdir(tmp_path / "ws") == [".lock"]
+    assert os.listdir(tmp_path / "workspaces") == [".lock"]
     assert await call_error_code(context, "memory_cleanup", task) == 1001
 
 
@@ -256,14 +256,14 @@ async def test_interrupted_restore_is_finished_by_next_call(
             raise OSError("pulled out")
 
     permissions = frozenset({Permission.KNOWLEDGE})
-    spaces, folder = Workspaces(tmp_path / "ws"), BackupFolder(tmp_path / "backups", 10**6)
+    spaces, folder = Workspaces(tmp_path / "workspaces"), BackupFolder(tmp_path / "backups", 10**6)
     store = filled_context.library.store
     backups = Backups(
         store, Scope("ops", permissions=permissions), spaces, folder, software="x", on_step=fail
     )
     with pytest.raises(StorageError):
         await backups.restore(response["backup_path"])
-    assert os.listdir(tmp_path / "ws") != [".lock"]  # the staging folder still exists
+    assert os.listdir(tmp_path / "workspaces") != [".lock"]  # the staging folder still exists
 
     assert await call_tool(filled_context, "memory_dump", {}) == before
 
@@ -337,6 +337,6 @@ async def test_dump_reports_omitted_entries(
 
 
 async def test_unusable_root_is_reported(context: ToolContext, tmp_path: Path) -> None:
-    (tmp_path / "ws").write_text("not a folder")
+    (tmp_path / "workspaces").write_text("not a folder")
     assert await call_error_code(context, "memory_init_workspace", ["t"]) in (-32602, 1006)
     assert (await call_tool(context, "memory_get_status", {}))["workspace_status"] == "clean"

@@ -1,14 +1,13 @@
 """Services and clients for the tests of the HTTP interface."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx
 import pytest
 
 from memrecall.memory import Library
 
-from .http_service import HttpService, open_library, serve_in_process, serve_on_socket
+from .http_service import HttpService, serve_in_process, serve_on_socket
 
 
 @pytest.fixture
@@ -27,13 +26,6 @@ async def client(service: HttpService) -> httpx.AsyncClient:
 async def ann(service: HttpService) -> httpx.AsyncClient:
     """A client with a key for the user ann only."""
     return await service.client_with_key("ann")
-
-
-@pytest.fixture
-async def sqlite_library(tmp_path: Path) -> AsyncIterator[Library]:
-    """A library on SQLite, for tests that do not depend on the engine."""
-    async with open_library(str(tmp_path / "lite.db"), tmp_path) as library:
-        yield library
 
 
 @pytest.fixture
