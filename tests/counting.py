@@ -1,5 +1,6 @@
 """Counts of calls and statements, which unlike times are equal on every machine."""
 
+import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -40,11 +41,13 @@ class Characters(Calls):
 def counting_calls(counter: Calls) -> Iterator[None]:
     """Count all calls of this thread inside the block."""
     before: Any = sys.getprofile()
+    gc.disable()  # a collection would run the finalizers of other tests' objects
     sys.setprofile(counter.note)
     try:
         yield
     finally:
         sys.setprofile(before)
+        gc.enable()
 
 
 def count_calls(function: Callable[[], object]) -> int:

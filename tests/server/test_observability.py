@@ -90,7 +90,7 @@ async def test_logs_name_requests_without_their_content(
     requests = [line for line in lines if line["event"] == "request"]
 
     assert SECRET not in json.dumps(lines)
-    assert client.headers["authorization"].rpartition("_")[2] not in json.dumps(lines)
+    assert client.headers["authorization"].split("_", 2)[2] not in json.dumps(lines)
     assert "/ann/" not in json.dumps(lines)
     by_route = {(line["method"], line["route"], line["status"]): line for line in requests}
     search = by_route["POST", "/v1/messages/lexical_search", 200]

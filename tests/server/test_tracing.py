@@ -132,7 +132,7 @@ async def test_spans_contain_no_content_or_user(
     exported = json.dumps([json.loads(span.to_json()) for span in spans]).lower()
     assert SECRET not in exported
     assert "ann" not in exported
-    assert client.headers["authorization"].rpartition("_")[2].lower() not in exported
+    assert client.headers["authorization"].split("_", 2)[2].lower() not in exported
     names = [span.name for span in spans]
     assert {name for name in names if name.startswith("GET")} == {
         "GET",
