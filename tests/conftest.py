@@ -162,9 +162,9 @@ def _load_weights() -> Encode:
 _load_local_model = LocalEmbedder._load
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def loaded_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load the weights of the local embedder once for all tests that use this fixture."""
+    """Load the weights of the local embedder once for all tests."""
     monkeypatch.setattr(LocalEmbedder, "_load", lambda _: _load_weights())
 
 

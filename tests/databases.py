@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 import asyncpg
 import pytest
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import make_url
 
 from memrecall.store import Store
@@ -47,6 +48,32 @@ SELECT relname FROM pg_class
 WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND pg_relation_size(oid) > 0
 """
 META = "SELECT name, value FROM memrecall_meta ORDER BY name"
+
+
+class _CompiledStatements(dict[tuple[Any, ...], Any]):
+    """Compiled statements, shared by all engines with the same driver.
+
+    An engine keeps its own, but most tests open one and would compile everything again.
+    """
+
+    def get(self, key: tuple[Any, ...], default: Any = None) -> Any:
+        return super().get(self._without_engine(key), default)
+
+    def __setitem__(self, key: tuple[Any, ...], value: Any) -> None:
+        super().__setitem__(self._without_engine(key), value)
+
+    @staticmethod
+    def _without_engine(key: tuple[Any, ...]) -> tuple[Any, ...]:
+        dialect, *statement = key
+        return (dialect.name, dialect.driver, *statement)
+
+
+_COMPILED = _CompiledStatements()
+
+
+@event.listens_for(Engine, "engine_connect")
+def _share_compiled_statements(connection: Connection) -> None:
+    connection.execution_options(compiled_cache=_COMPILED)
 
 
 class Databases(Protocol):

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from memrecall.cli.app import run
 
@@ -27,6 +29,9 @@ class Outcome:
 Shell = Callable[..., Outcome]
 
 
+_build_commands_once = cache(get_command)
+
+
 @pytest.fixture
 def shell(
     fresh_console: None,
@@ -38,6 +43,7 @@ def shell(
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setenv("MEMRECALL_EMBEDDER", "hash")
+    monkeypatch.setattr("typer.main.get_command", _build_commands_once)
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr("sys.argv", ["memrecall", *map(str, arguments)])

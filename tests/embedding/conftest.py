@@ -8,6 +8,11 @@ from memrecall.embedding.local import LocalEmbedder
 from .embedding_server import EmbeddingServer, serve
 
 
+@pytest.fixture
+def loaded_model() -> None:
+    """Let these tests load the weights themselves."""
+
+
 @pytest.fixture(scope="session")
 def local_embedder() -> Iterator[LocalEmbedder]:
     """A local embedder shared by all tests, because loading takes seconds."""
