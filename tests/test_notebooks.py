@@ -82,6 +82,7 @@ def mark_long(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.long) if is_long else name
 
 
+@pytest.mark.docs
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)  # a kernel starts, and runs every cell
 @pytest.mark.parametrize("name", [mark_long(name) for name in names()])
@@ -92,6 +93,7 @@ def test_saved_outputs_are_current(name: str) -> None:
         assert_similar(before, after, f"{name}, cell {number}")
 
 
+@pytest.mark.docs
 @pytest.mark.concurrent
 def test_execute_raises_errors_and_blocks_network() -> None:
     calls_home = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)"

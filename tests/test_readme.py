@@ -46,6 +46,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.docs
 @pytest.mark.usefixtures("fresh_console", "loaded_model")
 def test_console_transcript_matches(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -63,6 +64,7 @@ def test_console_transcript_matches(
         assert (output.out, exit_info.value.code or 0) == (expected, 0), output.err
 
 
+@pytest.mark.docs
 @pytest.mark.concurrent
 def test_recall_transcript_matches(folder: Path, chat: Path) -> None:
     (transcript,) = blocks("README.md", "text")
@@ -75,6 +77,7 @@ def test_recall_transcript_matches(folder: Path, chat: Path) -> None:
     assert without_times(process.stdout) == without_times(expected)
 
 
+@pytest.mark.docs
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)  # starts several processes, one after the other
 @pytest.mark.skipif(None in (BASH, *BESIDE), reason="needs bash, curl and grep")
@@ -146,6 +149,7 @@ def without_times(text: str) -> str:
     return re.sub(r"(; \d+\.\d+ s\b)|\d+\.\d+ s, tr_\w+", "", text)
 
 
+@pytest.mark.docs
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)
 def test_python_examples_run(folder: Path) -> None:

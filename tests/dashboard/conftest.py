@@ -43,8 +43,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         if inspect.iscoroutinefunction(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
-        if _STARTED & set(getattr(item, "fixturenames", ())):
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if _STARTED & fixtures:
             item.add_marker(pytest.mark.concurrent)
+        if "chromium" in fixtures:
+            item.add_marker(pytest.mark.browser)
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Requests that schemathesis generates from the OpenAPI document.
 
-The normal tests send a few fixed examples; `make fuzz` sends many random ones.
+`make test-long` sends a few requests to each endpoint, `make fuzz` many.
 """
 
 import os
@@ -31,6 +31,7 @@ WITHOUT_BODIES = ("/v1/memories/{memory_id}", "/v1/graph", "/v1/state")
 
 
 @pytest.mark.timeout(SECONDS + 60)
+@pytest.mark.long
 @pytest.mark.concurrent
 def test_responses_match_openapi_document(tmp_path: Path) -> None:
     db = tmp_path / "a.db"
