@@ -23,7 +23,7 @@ def test_script_without_close_exits_and_stores_everything(tmp_path: Path) -> Non
     script = SCRIPT.replace("DB", repr(file))
     environment = {**os.environ, "MEMRECALL_EMBEDDER": "local"}
     process = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=100
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=280
     )
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
     with Memory(db=file) as memory:

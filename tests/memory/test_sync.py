@@ -189,7 +189,7 @@ def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=280,
             check=False,
         )
 
