@@ -46,51 +46,35 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-RunCommand = Callable[[str], str]
-
-
-@pytest.fixture
-def run_command(
-    fresh_console: None,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> RunCommand:
-    """Run a command line of the README in this process, where the weights are loaded once."""
+@pytest.mark.docs
+@pytest.mark.usefixtures("fresh_console")
+def test_console_transcript_matches(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(folder)
-
-    def run(command: str) -> str:
-        monkeypatch.setattr("sys.argv", shlex.split(command.removeprefix("$ ")))
+    monkeypatch.setenv("COLUMNS", "120")
+    transcript = "".join(blocks("README.md", "console"))
+    steps = re.findall(r"^\$ memrecall (.*)\n((?:(?!\$ ).*\n)*)", transcript, re.MULTILINE)
+    assert len(steps) == 5
+    for arguments, expected in steps:
+        monkeypatch.setattr("sys.argv", ["memrecall", *shlex.split(arguments)])
         with pytest.raises(SystemExit) as exit_info:
             main()
         output = capsys.readouterr()
-        assert not exit_info.value.code, output.err
-        return output.out
-
-    return run
+        assert (output.out, exit_info.value.code or 0) == (expected, 0), output.err
 
 
 @pytest.mark.docs
-def test_console_transcript_matches(
-    run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    transcript = "".join(blocks("README.md", "console"))
-    steps = re.findall(r"^(\$ memrecall .*)\n((?:(?!\$ ).*\n)*)", transcript, re.MULTILINE)
-    assert len(steps) == 5
-    for command, expected in steps:
-        assert run_command(command) == expected
-
-
-@pytest.mark.docs
-def test_recall_transcript_matches(
-    run_command: RunCommand, folder: Path, chat: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "88")
-    shutil.copy(chat, folder)
+@pytest.mark.concurrent
+def test_recall_transcript_matches(folder: Path, chat: Path) -> None:
     (transcript,) = blocks("README.md", "text")
     command, expected = transcript.split("\n", 1)
-    assert without_times(run_command(command)) == without_times(expected)
+    environment = {**os.environ, "COLUMNS": "88"}
+    shutil.copy(chat, folder)
+    call = [*MEMRECALL, *shlex.split(command.removeprefix("$ memrecall "))]
+    process = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert without_times(process.stdout) == without_times(expected)
 
 
 @pytest.mark.docs

@@ -36,7 +36,7 @@ from memrecall.text.leaks import Leak, filter_leaks
 
 _log = logging.getLogger(__name__)
 
-TOOL_SECONDS = 20.0  # the first search of a process also loads the embedder
+TOOL_SECONDS = 20.0
 # functions.x, call=x, tool:x and x<|channel|>commentary all mean x.
 _PREFIX = re.compile(r"^(?:functions?|tools?|call|name)[.:=/]\s*", re.IGNORECASE)
 _SUFFIX = re.compile(r"(?:<\||\(|\s).*$", re.DOTALL)
@@ -107,7 +107,9 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
         tool = _find_tool(state, name)
         arguments = parse_arguments(tool, text, lenient=True, language=state.language)
         fields = arguments.model_dump(mode="json", exclude_none=True)
-        if name != SEARCH:
+        if name == SEARCH:
+            await state.library.engine.load_embedder()  # once a process, not part of a search
+        else:
             state.consecutive_searches = 0
         async with asyncio.timeout(seconds):
             output = await _run_with_retry(state, tool, arguments)

@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from memrecall.errors import EmbedderFailed, InvalidArgument
 from memrecall.workers import DaemonThreadPool
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memrecall.embedding.protocol import Vectors
+
+Some = TypeVar("Some")
 
 # The cost of a text is linear in its length (80 ms for this many characters with the local model),
 # and the topic of a message is in its beginning.
@@ -204,24 +206,36 @@ class ThreadedEmbedder(BatchedEmbedder):
         await asyncio.to_thread(self._worker.shutdown)
         self._encode = None
 
+    async def load(self) -> None:
+        """Load the model now; without this, the first text waits for it."""
+        if self._encode is None:
+            await self._run_in_worker(self._loaded)
+
     @abstractmethod
     def _load(self) -> Encode:
         """Import and load the model; called in the worker thread."""
 
     async def _embed_batch(self, texts: list[str]) -> npt.ArrayLike:
+        return await self._run_in_worker(lambda: self._work(texts))
+
+    async def _run_in_worker(self, work: Callable[[], Some]) -> Some:
         # If the caller is cancelled, the batch still finishes; no further one is submitted.
         try:
-            future = self._worker.submit(self._work, texts)
+            future = self._worker.submit(work)
         except RuntimeError as error:  # It is closed, or the interpreter is shutting down.
             raise EmbedderFailed(f"{self._source} is closed: {error}") from error
         return await asyncio.wrap_future(future)
 
-    def _work(self, texts: list[str]) -> npt.ArrayLike:
+    def _loaded(self) -> Encode:
         # Only the one worker thread runs this, so the model is loaded once.
         if self._encode is None:
             self._encode = self._load_or_explain()
+        return self._encode
+
+    def _work(self, texts: list[str]) -> npt.ArrayLike:
+        encode = self._loaded()
         try:
-            return self._encode(texts)
+            return encode(texts)
         except ENCODE_FAILURES as error:
             raise EmbedderFailed(f"{self._source} failed: {_describe(error)}") from error
 

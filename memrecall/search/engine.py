@@ -5,6 +5,7 @@ whatever is written meanwhile.
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from memrecall.embedding import Embedder
+from memrecall.embedding.batching import ThreadedEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search.index.cache import IndexCache, IndexFeed
@@ -202,6 +204,12 @@ class SearchEngine:
                 self._vectors.pop(next(iter(self._vectors)))
             self._vectors[text] = (await self._embedder.embed([text]))[0]
         return self._vectors[text]
+
+    async def load_embedder(self) -> None:
+        """Load a local model before it is timed. A search says what is wrong with it."""
+        if isinstance(self._embedder, ThreadedEmbedder):
+            with suppress(EmbedderFailed):
+                await self._embedder.load()
 
     async def noise_floor(self, text: str, rows: int) -> float:
         """Return the cosine below which similarity to one of the rows is noise; 1: no embedder."""

@@ -14,6 +14,7 @@ from memrecall.agent.tools.table import TOOLS, forced_handoff, function_schemas
 from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
+from memrecall.search import SearchEngine
 from memrecall.testing import ScriptedClient, call, calls, say
 from memrecall.types import NewMemory, Origin
 
@@ -294,6 +295,27 @@ class TestFailures:
         recall = await run_recall(library, search(), hand_off(), tool_seconds=0.1)
         assert tool_results(recall)[0]["error"] == "timeout"
         assert "keyword" in tool_results(recall)[0]["text"]
+
+    async def test_loading_the_embedder_does_not_count_as_search_time(
+        self, library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import asyncio
+
+        steps: list[str] = []
+        start_limit = asyncio.timeout
+
+        async def load(_: SearchEngine) -> None:
+            steps.append("load")
+
+        def note_limit(seconds: float | None) -> asyncio.Timeout:
+            if seconds == 17.0:
+                steps.append("limit")
+            return start_limit(seconds)
+
+        monkeypatch.setattr(SearchEngine, "load_embedder", load)
+        monkeypatch.setattr(asyncio, "timeout", note_limit)
+        await run_recall(library, search(), hand_off("a1"), tool_seconds=17.0)
+        assert steps == ["load", "limit", "limit"]  # the second limit is that of the handoff
 
     async def test_search_without_embedder_falls_back_to_keywords(
         self, library: Library, monkeypatch: pytest.MonkeyPatch

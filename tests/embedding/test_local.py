@@ -100,6 +100,17 @@ async def test_concurrent_first_calls_load_once(fake: type[FakeModel]) -> None:
     await embedder.close()
 
 
+async def test_model_can_be_loaded_before_first_text(fake: type[FakeModel]) -> None:
+    embedder = LocalEmbedder()
+    await asyncio.gather(embedder.load(), embedder.load())
+    assert fake.thread_counts == [1]
+    await embedder.embed(["a"])
+    assert fake.thread_counts == [1]
+    await embedder.close()
+    with pytest.raises(EmbedderFailed, match="closed"):
+        await embedder.load()
+
+
 @pytest.mark.concurrent
 def test_first_calls_from_several_event_loops_load_once(fake: type[FakeModel]) -> None:
     embedder = LocalEmbedder()
