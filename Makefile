@@ -10,7 +10,7 @@ EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(B
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
-# Tests with their own targets, because they need minutes, a model, npm or a browser.
+# Only their own targets run these tests: they need minutes, a model or npm.
 LEFT_OUT := not long and not model and not conformance
 # Tests start many processes; without bytecode files each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
 pytestmark = pytest.mark.docs
 
+EXAMPLES = Path(__file__).parent.parent / "examples"
 SHARED = {"history.py"}
 RUN_ELSEWHERE = {"demo.py"}
 PEANUTS = "我对花生过敏，带花生的菜都不能点。"

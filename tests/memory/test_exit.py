@@ -9,6 +9,8 @@ import pytest
 
 from memrecall import Memory
 
+from ..waiting import PROCESS_LIMIT
+
 SCRIPT = """
 from memrecall import Memory
 
@@ -23,7 +25,11 @@ def test_script_without_close_exits_and_stores_everything(tmp_path: Path) -> Non
     script = SCRIPT.replace("DB", repr(file))
     environment = {**os.environ, "MEMRECALL_EMBEDDER": "local"}
     process = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=280
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=PROCESS_LIMIT,
     )
     assert (process.returncode, process.stdout, process.stderr) == (0, "", "")
     with Memory(db=file) as memory:

@@ -14,6 +14,7 @@ from memrecall import AsyncMemory, Memory
 from memrecall.errors import InvalidArgument
 
 from ..model.openai_server import serve, text
+from ..waiting import PROCESS_LIMIT
 from .conftest import make_settings
 
 pytestmark = pytest.mark.concurrent  # the synchronous Memory runs its event loop in a thread
@@ -189,7 +190,7 @@ def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=280,
+            timeout=PROCESS_LIMIT,
             check=False,
         )
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from memrecall.server.rpc.stdio import LineBuffer
 
-SECONDS = 280  # a start takes long on a busy machine
+from ..waiting import PROCESS_LIMIT
+
 ENVIRONMENT = {
     **os.environ,
     "MEMRECALL_CONFIG": os.devnull,
@@ -54,7 +55,7 @@ class RpcProcess:
 
     def end(self) -> tuple[int, bytes, bytes]:
         """Close the input and return the exit code, stdout and stderr."""
-        out, errors = self.process.communicate(timeout=SECONDS)
+        out, errors = self.process.communicate(timeout=PROCESS_LIMIT)
         return self.process.returncode, out, errors
 
 
@@ -101,7 +102,7 @@ def test_server_survives_garbage_and_stops_at_end_of_input(
 def test_signal_stops_the_server_gracefully(server: RpcProcess) -> None:
     assert "result" in server.call("memory_add", "kept", "kept")
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(timeout=SECONDS) == 0
+    assert server.process.wait(timeout=PROCESS_LIMIT) == 0
     code, out, errors = server.end()
     assert (code, out) == (0, b"")
     assert b"Traceback" not in errors
@@ -121,7 +122,7 @@ def test_printed_text_goes_to_stderr(tmp_path: Path) -> None:
         [sys.executable, "-c", script],
         input=b'{"jsonrpc":"2.0","method":"a","id":1}\n',
         capture_output=True,
-        timeout=SECONDS,
+        timeout=PROCESS_LIMIT,
         env=ENVIRONMENT,
         cwd=tmp_path,
     )
@@ -136,7 +137,12 @@ def test_input_can_be_a_file(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "memrecall", "rpc", "--db", str(tmp_path / "x.db")]
     with input_file.open("rb") as stream:
         completed = subprocess.run(
-            command, stdin=stream, capture_output=True, timeout=SECONDS, env=ENVIRONMENT, check=True
+            command,
+            stdin=stream,
+            capture_output=True,
+            timeout=PROCESS_LIMIT,
+            env=ENVIRONMENT,
+            check=True,
         )
     assert len(completed.stdout.splitlines()) == 3
     assert not (tmp_path / "x.db-workspaces").exists()
@@ -148,7 +154,7 @@ def test_closed_output_is_not_an_error(server: RpcProcess) -> None:
     assert server.process.stdout is not None
     server.process.stdout.close()
     server.send(b'{"jsonrpc":"2.0","method":"memory_get_status","id":1}\n')
-    assert server.process.wait(timeout=SECONDS) == 0
+    assert server.process.wait(timeout=PROCESS_LIMIT) == 0
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"."))), st.data())

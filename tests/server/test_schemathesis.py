@@ -1,6 +1,6 @@
 """Requests that schemathesis generates from the OpenAPI document.
 
-`make test-long` sends a few requests to each endpoint, `make fuzz` many.
+CI and `make test-long` send a few requests to each endpoint, `make fuzz` many.
 """
 
 import os
@@ -15,7 +15,7 @@ from .schemathesis_hooks import MEMORY
 from .server_process import WITHOUT_DASHBOARD, run_command, run_server
 
 FOLDER = Path(__file__).parent
-FEW = "4"
+FEW = "6"
 EXAMPLES = os.environ.get("MEMRECALL_FUZZ_EXAMPLES", FEW)
 SEED = os.environ.get("MEMRECALL_FUZZ_SEED", "1")
 SECONDS = 600 if EXAMPLES == FEW else 7_200
