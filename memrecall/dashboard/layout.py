@@ -38,7 +38,7 @@ _THEMES = {
 }
 _DARK = {"auto": None, "light": False, "dark": True}
 _STYLE = Path(__file__).with_name("style.css")
-_RESPONSE_SECONDS = 15.0
+_RESPONSE_SECONDS = 60.0  # a page that takes longer is answered with an error
 
 ui.button.default_props("no-caps padding='4px 12px'")
 
