@@ -62,6 +62,7 @@ def execute(notebook: Any, folder: Path = HERE, setup: str = "") -> Any:
             config=Config({"ThisPython": kernel}),
             timeout=TIMEOUT,
             record_timing=False,
+            coalesce_streams=True,  # a slow machine prints one output in several pieces
             resources={"metadata": {"path": str(folder)}},
         )
         client.execute(env=_environment(scratch))
