@@ -1,5 +1,6 @@
 """Language detection, bilingual phrases and stop words for English and Chinese."""
 
+import re
 from collections.abc import Iterable, Mapping
 
 from memrecall.text.tokens import stem
@@ -60,3 +61,26 @@ STOP_CHARS: frozenset[str] = frozenset(
 
 STOP_WORDS: frozenset[str] = frozenset(_ENGLISH.split()) | frozenset(_CHINESE.split())
 """English and Chinese stop words, not stemmed."""
+
+FIRST_PERSON = re.compile(
+    r"我|咱|俺|\b(?:i|i'm|i've|i'd|me|my|mine|myself|we|we've|our|ours|us)\b", re.IGNORECASE
+)
+
+_ENGLISH_QUESTION = re.compile(
+    r"(?:what|who|whom|whose|when|where|which|why|how|did|does|do|is|are|was|were|has|have|had"
+    r"|can|could|will|would|should|remind)\b",
+    re.IGNORECASE,
+)
+_CHINESE_QUESTION = re.compile(
+    "什么|哪|谁|多少|几(?!乎|何|率)|怎么|为何|如何|吗|呢(?!子|绒|料|喃)|来着|是不是|有没有|啥"
+)
+
+
+def is_question(text: str) -> bool:
+    """Return True if a text asks for something, also without a question mark."""
+    last = text.strip()
+    return (
+        last.endswith(("?", "？"))
+        or _ENGLISH_QUESTION.match(last) is not None
+        or _CHINESE_QUESTION.search(last) is not None
+    )
