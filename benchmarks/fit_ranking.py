@@ -1,102 +1,126 @@
 """Fits the weights of hybrid search and the calibration of its scores to labelled questions.
 
-    python benchmarks/fit_ranking.py --data FOLDER… --validate FOLDER…
+    python benchmarks/fit_ranking.py --data FOLDER… --small FOLDER… --validate FOLDER… --maps WORK
 
 A folder is an evaluation set: corpus.jsonl and queries.jsonl (docs/evaluation.md). There are two
 fits. The first gives weights, which are rounded and written by hand into
-`memrecall/search/ranking/scores.py`; the second uses the weights in that file and gives the
-coefficients of `memrecall/search/ranking/calibration.py`. Each set has equal weight, however many
-questions it has. Only tables are written, and the same sets give the same tables.
+`memrecall/search/ranking/scores.py`; the second uses the weights in that file and gives those of
+`memrecall/search/ranking/calibration.py`. Each set has equal weight, however many questions it has.
+Only tables are written, and the same sets give the same tables.
+
+The map of questions is fitted to the same sets (`fit_query_map.py`), where it does better than on
+others. With `--maps`, each set is therefore read with the map that never saw its source.
 """
 
 import argparse
 import asyncio
-import json
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
+import numpy as np  # noqa: E402
 
-from benchmarks.ranking_evidence import LabelledSet, read_set  # noqa: E402
-from benchmarks.ranking_fits import (  # noqa: E402
+from benchmarks.calibration_fits import (  # noqa: E402
     COMMITTED,
-    HELD,
-    Results,
+    CalibrationSet,
+    CalibrationWeights,
     fit_calibration,
-    fit_weights,
     judge,
+    leave_out,
+)
+from benchmarks.evaluation_sets import (  # noqa: E402
+    WORK,
+    EvaluationSet,
+    add_folder_options,
+    check_names,
+    fit_without,
+    map_path,
+    read_evaluation_set,
+    source_of,
+)
+from benchmarks.ranking_evidence import LabelledSet, foreign_questions, read_set  # noqa: E402
+from benchmarks.ranking_fits import (  # noqa: E402
+    HELD,
+    by_meaning,
+    by_weights,
+    by_words,
+    fit_weights,
+    measure,
     recall,
 )
-from benchmarks.report import say  # noqa: E402
-from memrecall.search.ranking.scores import FEATURES, HYBRID  # noqa: E402
-
-Figures = dict[str, dict[str, float]]  # rows of named figures
-Some = TypeVar("Some")
-Fit = TypeVar("Fit")
+from benchmarks.report import Figures, print_figures, say, write_figures  # noqa: E402
+from memrecall.embedding.query_map import QueryMap  # noqa: E402
+from memrecall.search.ranking.scores import FEATURES, HYBRID, RankingWeights  # noqa: E402
 
 SOURCE, FITTED, OTHERS = "in the source", "fitted", "fitted to the others"
-
-
-def leave_one_out(sets: Sequence[Some], fit: Callable[[Sequence[Some]], Fit]) -> list[Fit]:
-    """Return, for each set, the fit to the other sets; a single set is fitted to itself."""
-    if len(sets) == 1:
-        return [fit(sets)]
-    return [fit([other for other in sets if other is not left_out]) for left_out in sets]
 
 
 def study_ranking(
     train: Sequence[LabelledSet], check: Sequence[LabelledSet], held: Sequence[str] = HELD
 ) -> dict[str, Figures]:
-    """Return fitted weights, and recall@10 with them, with the current ones and leave-one-out."""
+    """Return fitted weights, and recall@10 and MRR with them and with other rankings."""
     say("fitting the weights")
-    fit = partial(fit_weights, held=held)
-    fitted = fit(train)
-    apart = [*leave_one_out(train, fit), *[fitted] * len(check)]
-    weights = {
-        name: {SOURCE: getattr(HYBRID, name), FITTED: getattr(fitted, name)} for name in FEATURES
-    }
-    recalls = {}
-    for labelled, other in zip([*train, *check], apart, strict=True):
-        choices = {SOURCE: HYBRID, FITTED: fitted, OTHERS: other}
-        recalls[labelled.name] = {
-            name: recall(labelled, chosen) for name, chosen in choices.items()
+    by_name = {labelled.name: labelled for labelled in train}
+    fitted = fit_weights(train, held)
+    others = _fit_others(by_name, fitted, held)
+    tables: dict[str, Figures] = {"weights": {}, "recall@10": {}, "MRR": {}}
+    for name in FEATURES:
+        tables["weights"][name] = {SOURCE: getattr(HYBRID, name), FITTED: getattr(fitted, name)}
+    for labelled in [*train, *check]:
+        rankers = {
+            SOURCE: by_weights(HYBRID),
+            FITTED: by_weights(fitted),
+            OTHERS: by_weights(others.get(labelled.source, fitted)),
+            "words alone": by_words,
+            "meaning alone": by_meaning,
         }
-    return {"weights": weights, "recall@10": recalls}
+        figures = {name: measure(labelled, ranker) for name, ranker in rankers.items()}
+        for metric in ("recall@10", "MRR"):
+            tables[metric][labelled.name] = {name: of[metric] for name, of in figures.items()}
+    return tables
+
+
+def _fit_others(
+    by_name: dict[str, LabelledSet], fitted: RankingWeights, held: Sequence[str]
+) -> dict[str, RankingWeights]:
+    """Return for each source the weights of the others; a single source has only its own."""
+
+    def fit(names: Sequence[str]) -> RankingWeights:
+        return fit_weights([by_name[name] for name in names], held) if names else fitted
+
+    return fit_without(list(by_name), fit)
 
 
 def study_calibration(
     train: Sequence[LabelledSet], check: Sequence[LabelledSet]
 ) -> dict[str, Figures]:
-    """Return fitted coefficients, and their calibration on sets they were not fitted to."""
+    """Return fitted weights, and the calibration in the source, fitted and leave-one-out."""
     say("fitting the calibration")
-    results = [Results.of(labelled) for labelled in train]
-    fitted = fit_calibration(results)
-    apart = [*leave_one_out(results, fit_calibration), *[fitted] * len(check)]
-    results += [Results.of(labelled) for labelled in check]
-    names = [labelled.name for labelled in [*train, *check]]
-    committed, fitted_values = asdict(COMMITTED), asdict(fitted)
+    sets = [CalibrationSet.of(labelled) for labelled in train]
+    fitted = fit_calibration(sets)
+    others: dict[str, CalibrationWeights] = {}
+    for source in dict.fromkeys(labelled.source for labelled in train):
+        others[source] = fit_calibration(leave_out(sets, source) or sets)
+    sets += [CalibrationSet.of(labelled) for labelled in check]
     return {
-        "coefficients": {
-            name: {SOURCE: committed[name], FITTED: fitted_values[name]} for name in committed
-        },
-        f"chances, {SOURCE}": {
-            name: judge(result, COMMITTED) for name, result in zip(names, results, strict=True)
-        },
-        f"chances, {OTHERS}": {
-            name: judge(result, other)
-            for name, result, other in zip(names, results, apart, strict=True)
+        "answer weights": _compare(COMMITTED.answer._asdict(), fitted.answer._asdict()),
+        "row weights": _compare(COMMITTED.row._asdict(), fitted.row._asdict()),
+        f"calibration, {SOURCE}": {each.name: judge(each, COMMITTED) for each in sets},
+        f"calibration, {FITTED}": {each.name: judge(each, fitted) for each in sets},
+        f"calibration, {OTHERS}": {
+            each.name: judge(each, others.get(source_of(each.name), fitted)) for each in sets
         },
     }
+
+
+def _compare(committed: dict[str, float], fitted: dict[str, float]) -> Figures:
+    return {name: {SOURCE: committed[name], FITTED: fitted[name]} for name in committed}
 
 
 def study_parts(sets: Sequence[LabelledSet]) -> dict[str, Figures]:
@@ -113,37 +137,62 @@ def study_parts(sets: Sequence[LabelledSet]) -> dict[str, Figures]:
     return {"recall@10, one kind of evidence switched off": figures}
 
 
-def print_table(title: str, rows: Figures) -> None:
-    """Print one row per name, one column per figure."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for name in next(iter(rows.values())):
-        table.add_column(name, justify="right")
-    for name, figures in rows.items():
-        table.add_row(name, *(f"{value:.3f}" for value in figures.values()))
-    # As wide as it needs to be, also where the output is a file.
-    Console(width=None if sys.stdout.isatty() else 170).print(table)
+def load_map(folder: Path, source: str) -> QueryMap:
+    """Return the map that never saw a source, or that of all sets if none was fitted to it."""
+    file = map_path(folder, source)
+    return QueryMap(np.load(file if file.is_file() else map_path(folder)))
 
 
 async def study(options: argparse.Namespace) -> dict[str, Figures]:
-    """Run all requested studies and print their tables."""
-    sets = [
-        await read_set(folder, options.work, left_out=options.leave_out)
-        for folder in [*options.data, *options.validate]
+    """Run all requested studies."""
+    read = partial(read_evaluation_set, excluded=options.leave_out)
+    train, check, small = (
+        [read(folder) for folder in folders]
+        for folders in (options.data, options.validate, options.small)
+    )
+    sources = {each.source for each in train}
+    small_train = [each for each in small if each.source in sources]
+    small_check = [each for each in small if each.source not in sources]
+    # What is only checked must not take part in a fit, nor may its questions.
+    train_sets, check_sets, small_train_sets, small_check_sets = [
+        await _read_sets(sets, givers, options)
+        for sets, givers in (
+            (train, train),
+            (check, [*train, *check]),
+            (small_train, []),
+            (small_check, []),
+        )
     ]
-    train, check = sets[: len(options.data)], sets[len(options.data) :]
     held = [name for name in HELD if name not in options.free]
-    tables = study_ranking(train, check, held) | study_calibration(train, check)
-    return tables | study_parts(sets) if options.parts else tables
+    tables = study_ranking(train_sets, check_sets, held)
+    tables |= study_calibration([*train_sets, *small_train_sets], [*check_sets, *small_check_sets])
+    return tables | study_parts([*train_sets, *check_sets]) if options.parts else tables
+
+
+async def _read_sets(
+    sets: Sequence[EvaluationSet], givers: Sequence[EvaluationSet], options: argparse.Namespace
+) -> list[LabelledSet]:
+    return [
+        await read_set(
+            given,
+            options.work,
+            foreign=foreign_questions(given, givers),
+            query_map=None if options.maps is None else load_map(options.maps, given.source),
+        )
+        for given in sets
+    ]
 
 
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    folders: dict[str, Any] = {"type": _folder, "nargs": "+", "metavar": "FOLDER"}
-    parser.add_argument("--data", required=True, help="sets to fit to", **folders)
-    parser.add_argument("--validate", default=[], help="sets to check on", **folders)
+    add_folder_options(
+        parser,
+        data="sets to fit to",
+        validate="sets to check on",
+        small="sets of small stores, for the calibration only; small_NAME belongs to NAME",
+    )
     parser.add_argument(
         "--free",
         nargs="+",
@@ -160,22 +209,19 @@ def _read_options() -> argparse.Namespace:
         help="questions whose evidence is no answer (default: adversarial)",
     )
     parser.add_argument(
-        "--work",
+        "--maps",
         type=Path,
-        default=Path(tempfile.gettempdir()) / "memrecall-fit-ranking",
-        help="where imported sets are kept for the next time",
+        metavar="WORK",
+        help="work folder of fit_query_map.py (default: the map of the package for all sets)",
+    )
+    parser.add_argument(
+        "--work", type=Path, default=WORK, help="where imported sets are kept for the next time"
     )
     parser.add_argument("--parts", action="store_true", help="switch off each weight in turn, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
-    names = [folder.name for folder in [*options.data, *options.validate]]
-    if len(set(names)) < len(names):
-        parser.error(f"tables name sets by their folders, which must differ: {', '.join(names)}")
+    check_names(parser, [*options.data, *options.validate, *options.small])
     return options
-
-
-def _folder(text: str) -> Path:
-    return Path(text).resolve()  # "." has a name, too
 
 
 def main() -> None:
@@ -184,9 +230,9 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     tables = asyncio.run(study(options))
     for title, rows in tables.items():
-        print_table(title, rows)
+        print_figures(title, rows)
     if options.json is not None:
-        options.json.write_text(json.dumps(tables, indent=2) + "\n", "utf-8")
+        write_figures(options.json, tables)
 
 
 if __name__ == "__main__":

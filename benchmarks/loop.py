@@ -161,7 +161,7 @@ def _record(key: str) -> MemoryRecord:
 
 def make_hit(key: str, content: str, **fields: Any) -> Hit:
     """Return a hit of a search."""
-    zeros = dict.fromkeys(("neighbours", "time", "speaker", "nature"), 0.0)
+    zeros = dict.fromkeys(("thread", "neighbours", "time", "speaker", "nature"), 0.0)
     why = ScoreParts(lexical=1.0, semantic=1.0, coverage=1.0, cosine=0.8, **zeros)
     hit = Hit(
         key=key,

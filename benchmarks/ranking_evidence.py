@@ -1,47 +1,66 @@
-"""Labelled questions with the ranking features of each candidate and the correct rows.
+"""Labelled questions with the ranking features of their best candidates and the correct rows.
 
 The features come from the functions that the search itself calls, so that fitted weights apply
-there.
+there. A set also has foreign questions: those of other sets, asked of its users, who cannot answer
+them.
 """
 
-from collections.abc import Collection
+import random
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.report import say
-from memrecall.evaluation.corpus import Corpus, check_labels, import_corpus, read_corpus
-from memrecall.evaluation.questions import Question, read_questions
-from memrecall.importers.jsonl import read_entry
+from benchmarks.evaluation_sets import (
+    EvaluationSet,
+    begin_search,
+    open_library,
+    source_of,
+    tell_progress,
+)
+from memrecall.embedding.query_map import QueryMap
+from memrecall.evaluation.corpus import Corpus
+from memrecall.evaluation.questions import Question
 from memrecall.memory import Library
-from memrecall.scope import Scope
-from memrecall.search import SearchRequest
+from memrecall.search.engine import _Search
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import Rows
 from memrecall.search.ranking import features
-from memrecall.search.ranking.scores import RankingFeatures, RankingWeights, combine
+from memrecall.search.ranking.calibration import QuerySupport
+from memrecall.search.ranking.scores import (
+    HYBRID,
+    KEYWORD,
+    RankingFeatures,
+    RankingWeights,
+    combine,
+)
 from memrecall.search.ranking.selection import visible_rows
-from memrecall.settings import Settings
 
+Floats32 = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
 Order = npt.NDArray[np.intp]
 
-_TOLD_EVERY = 100  # questions
+FOREIGN = 150  # questions asked of each set's users
+_SEED = 1
+_KEPT = 200  # best candidates of a question by the committed weights
+_KEPT_ALONE = 60  # best candidates by words alone, and by meaning alone
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A question and its candidates, in the order that breaks ties."""
+    """A question and its best candidates, in the order that breaks ties."""
 
     evidence: RankingFeatures
+    words: Floats32  # the score of each candidate in a search by words alone
     keys: tuple[str, ...]
     right: Mask
     wanted: int  # number of pieces of evidence, whether candidates or not
+    support: QuerySupport
+    source: str  # where the question comes from
 
-    def ranked(self, weights: RankingWeights) -> tuple[npt.NDArray[np.float32], Order]:
+    def ranked(self, weights: RankingWeights) -> tuple[Floats32, Order]:
         """Return the score of each candidate, and the candidates from best to worst."""
         scores = combine(self.evidence, weights)
         return scores, np.argsort(-scores, kind="stable")
@@ -49,88 +68,139 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class LabelledSet:
-    """The questions of one folder."""
+    """The questions of one folder, and foreign ones asked of its users."""
 
     name: str
     examples: tuple[Example, ...]
+    foreign: tuple[Example, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """The source that its conversations come from."""
+        return source_of(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedQuestion:
+    """A question and the source it comes from, which may not be that of the user asked."""
+
+    question: Question
+    source: str
+
+
+def foreign_questions(
+    evaluation_set: EvaluationSet, others: Sequence[EvaluationSet], count: int = FOREIGN
+) -> list[AskedQuestion]:
+    """Return questions of other sources in the set's language, as many of each set.
+
+    Small stores have foreign questions of their own.
+    """
+    if evaluation_set.is_small:
+        return []
+    givers = [
+        other
+        for other in others
+        if other.source != evaluation_set.source
+        and other.language == evaluation_set.language
+        and not other.is_small
+    ]
+    users = sorted(evaluation_set.corpus.keys)
+    chance = random.Random(_SEED)
+    result = []
+    for giver in givers:
+        answerable = [question for question in giver.questions if question.answerable]
+        size = min(len(answerable), -(-count // len(givers)))
+        for at, question in enumerate(chance.sample(answerable, size)):
+            # What was visible in its own store says nothing about this one.
+            changes = {
+                "user_id": users[at % len(users)],
+                "evidence": (),
+                "as_of": None,
+                "session_id": None,
+            }
+            result.append(AskedQuestion(question.model_copy(update=changes), giver.source))
+    return result
 
 
 async def read_set(
-    folder: Path, work: Path, *, embedder: str = "local", left_out: Collection[str] = ()
+    evaluation_set: EvaluationSet,
+    work: Path,
+    *,
+    embedder: str = "local",
+    foreign: Sequence[AskedQuestion] = (),
+    query_map: QueryMap | None = None,
 ) -> LabelledSet:
-    """Collect the features of a folder's questions, without excluded categories.
-
-    The corpus is imported into a database in `work`; a complete one is reused.
-    """
-    question_set = read_questions(folder / "queries.jsonl")
-    corpus = read_corpus(folder / "corpus.jsonl", read_entry)
-    check_labels(question_set, corpus)
-    name = folder.name
-    database = work / f"{name}-{corpus.sha256[:12]}-{embedder.replace('/', '_')}.db"
-    settings = Settings(db=str(database), embedder=embedder, durability="normal", snapshots=False)
-    questions = [
-        question for question in question_set.questions if question.category not in left_out
-    ]
-    async with await Library.open(settings) as library:
-        await _import(library, corpus, name)
-        examples = []
-        for count, question in enumerate(questions, 1):
-            examples.append(await _example(library, corpus, question))
-            if count % _TOLD_EVERY == 0 or count == len(questions):
-                say(f"{name}: {count} of {len(questions)} questions")
-    return LabelledSet(name, tuple(examples))
+    """Collect the features of a set's questions; `query_map` replaces that of the embedder."""
+    source, corpus = evaluation_set.source, evaluation_set.corpus
+    asked = [AskedQuestion(question, source) for question in evaluation_set.questions]
+    examples = []
+    async with open_library(evaluation_set, work, embedder) as library:
+        if query_map is not None:
+            library.engine._query_map = query_map
+        for done, item in enumerate([*asked, *foreign], 1):
+            examples.append(await _example(library, corpus, item))
+            tell_progress(evaluation_set.name, done, len(asked) + len(foreign))
+    own, others = examples[: len(asked)], examples[len(asked) :]
+    if evaluation_set.is_small:
+        others = [example for example in own if not example.wanted]
+        own = [example for example in own if example.wanted]
+    return LabelledSet(evaluation_set.name, tuple(own), tuple(others))
 
 
-async def _import(library: Library, corpus: Corpus, name: str) -> None:
-    stats = await library.stats()
-    stored_count = int(stats["messages"]) + int(stats["memories"])
-    if stored_count == corpus.size and not stats.get("not_embedded"):
-        say(f"{name}: {stored_count:,} lines are already stored")
-        return
-    remaining = corpus.size
-
-    def advance(lines: int) -> None:
-        nonlocal remaining
-        remaining -= lines
-        say(f"{name}: {remaining:,} lines to import")
-
-    await import_corpus(library, corpus, advance)
-
-
-async def _example(library: Library, corpus: Corpus, question: Question) -> Example:
-    """Return the candidates of an evaluation's search for a question."""
-    await library.store.owners.set_time_zone(question.user_id, question.time_zone or "UTC")
-    horizon = question.horizon
-    now = horizon or corpus.now(question.user_id)
-    until = horizon and horizon + timedelta(microseconds=1)
-    request = SearchRequest(question.query, until=until, now=now)
-    scope = Scope(question.user_id, session_id=question.session_id)
-    evidence, keys = await _gather(library, scope, request, now)
-    right = np.array([key in question.evidence for key in keys], dtype=np.bool_)
-    return Example(evidence, keys, right, len(question.evidence))
-
-
-async def _gather(
-    library: Library, scope: Scope, request: SearchRequest, now: datetime
-) -> tuple[RankingFeatures, tuple[str, ...]]:
-    """Run the steps of `features.rank` up to the features."""
-    engine, feed = library.engine, library.store.feed(scope.user_id)
-    user = await feed.version()
-    assert user is not None, f"{scope.user_id} was imported"
-    search = engine._begin(scope, request, feed, user)
-    vector, _ = await engine._embed(search)
-    async with library.cache.open(feed, user) as columns:
+async def _example(library: Library, corpus: Corpus, item: AskedQuestion) -> Example:
+    """Run the steps of a search up to the features."""
+    search = await begin_search(library, corpus, item.question)
+    vector, _ = await library.engine._embed(search)
+    noise = await library.engine._noise(vector)
+    query = features.RankingQuery(
+        search.request, None, vector, search.version, search.now, search.user.time_zone, noise
+    )
+    async with library.cache.open(search.feed, search.user) as columns:
         assert columns is not None
-        query = features.RankingQuery(request, None, vector, user.version, now, user.time_zone)
-        alive = columns.alive(user.version)
-        visible = visible_rows(columns, scope, request, alive, now)
-        lexical = features._lexical_scores(columns, query, alive)
-        semantic = features._semantic_scores(columns, query)
-        matches = features._matching_rows(columns, query, semantic, lexical)
-        rows = _in_order_of_equals(columns, np.flatnonzero(visible.open & matches))
-        counted = features._counted_rows(columns, request, alive, visible)
-        values = features.compute_features(columns, query, lexical, semantic, counted, rows)
-        return values, tuple(columns.table.keys[row] for row in rows)
+        return _make_example(columns, search, query, item)
+
+
+def _make_example(
+    columns: Columns, search: _Search, query: features.RankingQuery, item: AskedQuestion
+) -> Example:
+    """Compute what `features.rank` computes, and keep the best candidates."""
+    alive = columns.alive(query.version)
+    visible = visible_rows(columns, search.scope, query.request, alive, query.now)
+    lexical = features._lexical_scores(columns, query, alive)
+    semantic = features._semantic_scores(columns, query)
+    counted = features._counted_rows(columns, query.request, alive, visible)
+    scores = features.RowScores.of(columns, query, lexical, semantic, counted)
+    matches = features._matching_rows(columns, query, scores)
+    rows = _in_order_of_equals(columns, np.flatnonzero(visible.open & matches))
+    assert scores.threads is not None, "a hybrid search has threads"
+    values = features.compute_features(columns, query, scores, counted, rows)
+    alone = features.RowScores(lexical, semantic, None)
+    words = combine(features.compute_features(columns, query, alone, counted, rows), KEYWORD)
+    keys = [columns.table.keys[row] for row in rows]
+    right = np.array([key in item.question.evidence for key in keys], dtype=np.bool_)
+    kept = _best_candidates(values, words, right)
+    return Example(
+        evidence={name: value[kept] for name, value in values.items()},
+        words=words[kept],
+        keys=tuple(keys[at] for at in kept),
+        right=right[kept],
+        wanted=len(item.question.evidence),
+        support=features.query_support(query, scores, scores.threads, counted),
+        source=item.source,
+    )
+
+
+def _best_candidates(values: RankingFeatures, words: Floats32, right: Mask) -> Order:
+    """Return the candidates that any ranking may put first, and all right ones."""
+    kept = np.flatnonzero(right)
+    rankings = (
+        (combine(values, HYBRID), _KEPT),
+        (words, _KEPT_ALONE),
+        (values["cosine"], _KEPT_ALONE),
+    )
+    for scores, count in rankings:
+        kept = np.union1d(kept, np.argsort(-scores, kind="stable")[:count])
+    return kept
 
 
 def _in_order_of_equals(columns: Columns, rows: Rows) -> Rows:

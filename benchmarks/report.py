@@ -1,10 +1,11 @@
 """Collected figures, printed as a table and written as JSON."""
 
 import json
+import math
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -12,12 +13,38 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+Figures = dict[str, dict[str, float]]  # rows of named figures
+
 _BEGUN = time.perf_counter()
 
 
 def say(text: str) -> None:
     """Print progress on stderr."""
     print(f"[{time.perf_counter() - _BEGUN:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+def print_figures(title: str, rows: Figures) -> None:
+    """Print one row per name, one column per figure."""
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for name in next(iter(rows.values())):
+        table.add_column(name, justify="right")
+    for name, figures in rows.items():
+        table.add_row(name, *(f"{value:.3f}" for value in figures.values()))
+    # As wide as it needs to be, also where the output is a file.
+    Console(width=None if sys.stdout.isatty() else 170).print(table)
+
+
+def write_figures(file: Path, tables: Mapping[str, Figures]) -> None:
+    """Write tables as JSON; figures that are undefined are null."""
+    finite = {
+        title: {
+            row: {name: value if math.isfinite(value) else None for name, value in figures.items()}
+            for row, figures in rows.items()
+        }
+        for title, rows in tables.items()
+    }
+    file.write_text(json.dumps(finite, indent=2, allow_nan=False) + "\n", "utf-8")
 
 
 class Time(NamedTuple):

@@ -40,6 +40,7 @@ class Settings:
     db: str = field(default="", repr=False)  # a URL may hold a password
     embedder: str = "local"
     embedder_base_url: str = ""
+    query_map: bool = True  # move the vectors of questions towards those of answers
     reranker: str = ""  # reorders the first hits of `Memory.search`; "": none
     reranker_base_url: str = ""
     vector_db: str = ""  # for users with more than `vector_db_rows` vectors; "": in memory

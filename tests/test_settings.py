@@ -37,6 +37,7 @@ INVALID_SETTINGS = (
     ({"MEMRECALL_LOCK_TIMEOUT": "soon"}, "lock_timeout = 'soon' (from environment)"),
     ({"MEMRECALL_LOCK_TIMEOUT": "-1"}, "must be above 0"),
     ({"MEMRECALL_SNAPSHOTS": "perhaps"}, "snapshots"),
+    ({"MEMRECALL_QUERY_MAP": "perhaps"}, "query_map"),
     ({"MEMRECALL_DURABILITY": "none"}, "durability 'none'"),
     ({"MEMRECALL_TOOL_CALLS": "xml"}, "tool_calls 'xml' is not known. Use native or json"),
     ({"MEMRECALL_MODEL_TIMEOUT": "0"}, "model_timeout = '0' (from environment) must be above"),
@@ -61,6 +62,12 @@ def test_runs_folder_defaults_to_data_folder(
     monkeypatch.delenv("MEMRECALL_CONFIG", raising=False)
     assert Path(load_settings({}, {}).settings.runs_dir).name == "runs"
     assert load_settings({}, {"MEMRECALL_RUNS_DIR": "/r"}).settings.runs_dir == "/r"
+
+
+def test_query_map_is_on_unless_turned_off(tmp_path: Path) -> None:
+    assert load_settings({}, {}, write(tmp_path, "")).settings.query_map is True
+    assert load_settings({}, {"MEMRECALL_QUERY_MAP": "false"}).settings.query_map is False
+    assert load_settings({}, {}, write(tmp_path, "query_map = false")).settings.query_map is False
 
 
 def test_unknown_setting_in_file_is_rejected(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from memrecall.embedding.local import LOCAL_MODEL
+
 pytestmark = pytest.mark.concurrent
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +61,8 @@ def test_wheel_contains_package_data(installed: Path) -> None:
     files = {path.relative_to(installed).as_posix() for path in installed.rglob("*")}
     assert "memrecall/py.typed" in files
     assert "memrecall/extraction/rules/tables/zh/facts.txt" in files
+    assert "memrecall/text/word_costs.txt" in files
+    assert f"memrecall/embedding/query_maps/{LOCAL_MODEL}.npy" in files
     assert "memrecall/store/database/migrations/0001.sqlite.sql" in files
     assert "memrecall/store/database/migrations/0001.postgresql.sql" in files
     assert not any(name.startswith(("tests/", "benchmarks/", "prompts/")) for name in files)

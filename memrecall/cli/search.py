@@ -123,6 +123,7 @@ def _reasons(why: Any) -> str:
     parts = {
         "words": why.lexical,
         "meaning": why.semantic,
+        "thread": why.thread,
         "neighbours": why.neighbours,
         "time": why.time,
     }

@@ -11,6 +11,7 @@ from typing import Any
 
 from memrecall.embedding import Embedder
 from memrecall.embedding.factory import make_embedder
+from memrecall.embedding.query_map import load_query_map
 from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.library.vectors import VectorWriter
 from memrecall.plugins import require_plugin
@@ -106,7 +107,8 @@ class Library:
         if vector_db is not None and model is not None:
             self._external = ExternalVectors(vector_db, store, model, settings.vector_db_rows)
         self.cache = IndexCache(model, folder, budget, self._external)
-        self.engine = SearchEngine(store, embedder, self.cache)
+        query_map = load_query_map(model) if model and settings.query_map else None
+        self.engine = SearchEngine(store, embedder, self.cache, query_map)
         self.message_search = MessageSearch(store, self.cache)
         self.vectors = VectorWriter(store, embedder)
 

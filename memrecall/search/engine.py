@@ -5,6 +5,7 @@ whatever is written meanwhile.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -14,18 +15,20 @@ import numpy as np
 
 from memrecall.embedding import Embedder
 from memrecall.embedding.batching import ThreadedEmbedder
+from memrecall.embedding.query_map import QueryMap
 from memrecall.errors import EmbedderFailed
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search.index.cache import IndexCache, IndexFeed
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import Floats
-from memrecall.search.ranking.calibration import BACKGROUND, noise_floor, probability
+from memrecall.search.ranking.calibration import BACKGROUND, Noise
+from memrecall.search.ranking.context import named_rows
 from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
 from memrecall.search.ranking.people import coverage_by_person, find_speakers, to_first_person
-from memrecall.search.ranking.scores import relevance
 from memrecall.search.ranking.selection import RankPosition
 from memrecall.search.request import KINDS, Mode, SearchRequest
 from memrecall.search.results import Hit, SearchPage
+from memrecall.search.updates import put_updates_first
 from memrecall.store import (
     KnowledgeEntry,
     Store,
@@ -68,10 +71,17 @@ class _Search:
 class SearchEngine:
     """Searches any scope's rows; results depend on that user's data alone."""
 
-    def __init__(self, store: Store, embedder: Embedder | None, cache: IndexCache) -> None:
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder | None,
+        cache: IndexCache,
+        query_map: QueryMap | None = None,
+    ) -> None:
         self._store = store
         self._embedder = embedder
         self._cache = cache
+        self._query_map = query_map
         self._vectors: dict[str, Floats] = {}
         self._model_checked = False
         self._background: Floats | None = None
@@ -101,12 +111,13 @@ class SearchEngine:
             await self._require_active(scope, request, user)
         search = self._begin(scope, request, feed, user)
         vector, failure = await self._embed(search)
+        noise = await self._noise(vector)
         async with self._cache.open(feed, user) as columns:
             if columns is None:
                 return _unknown_owner(scope, request)
             await self._cache.fetch_products(columns, vector)
             ranking_query = RankingQuery(
-                request, query, vector, search.version, search.now, user.time_zone
+                request, query, vector, search.version, search.now, user.time_zone, noise
             )
             work = (columns, scope, ranking_query, search.after)
             if columns.rows > _ROWS_IN_EVENT_LOOP[request.mode]:
@@ -115,6 +126,8 @@ class SearchEngine:
                 ranked = rank(*work)
             cursor = self._cursor(search, columns, ranked)
             hits, records = await _fetch_hits(self._store, scope, columns, ranked)
+        if request.mode == "hybrid" and query is None:
+            hits = put_updates_first(request.query, hits)
         return replace(
             ranked.page,
             results=tuple(hits),
@@ -169,31 +182,46 @@ class SearchEngine:
         try:
             if request.mode == "semantic":
                 return await self.embed_query(request.query), ""
-            return await self._embed_conversation(await self._in_first_person(search)), ""
+            return self._map(await self._embed_conversation(search)), ""
         except EmbedderFailed as error:
             if request.mode == "semantic":
                 raise
             return None, error.message
 
-    async def _in_first_person(self, search: _Search) -> str:
-        """Return the query in the first person of those it names: people speak that way."""
+    async def _embed_conversation(self, search: _Search) -> Floats:
+        """Return the vector of a query; the last line of several counts more."""
         query = search.request.query
+        names, share = await self._named_speakers(search)
+        # People speak of themselves in the first person. Among many speakers a named one is also
+        # spoken of, so that both forms count.
+        text = to_first_person(query, names)
+        vector = await self._embed_text(text)
+        lines = [line for line in text.split("\n") if line.strip()]
+        if len(lines) > 1:
+            return _mean(vector, await self._embed_text(lines[-1]), _LAST_LINE_WEIGHT)
+        if names and share < 0.5:
+            return _mean(vector, await self._embed_text(query), 1 - 2 * share)
+        return vector
+
+    async def _named_speakers(self, search: _Search) -> tuple[list[str], float]:
+        """Return the names of speakers as the query writes them, and their share of all rows."""
         # The lock is released before embedding: a slow embedder must not block other searches.
         async with self._cache.open(search.feed, search.user) as columns:
-            speakers = [] if columns is None else columns.speakers(search.version)
-        return to_first_person(query, list(find_speakers(query, speakers).values()))
+            if columns is None:
+                return [], 0.0
+            found = find_speakers(search.request.query, columns.speakers(search.version))
+            _, share = named_rows(columns, list(found), columns.alive(search.version))
+        return list(found.values()), share
 
-    async def _embed_conversation(self, text: str) -> Floats:
-        """Return the vector of a query; the last line of several counts more."""
-        lines = [line for line in text.split("\n") if line.strip()]
-        vector = await self.embed_query(text)
-        if len(lines) <= 1:
-            return vector
-        total = vector + np.float32(_LAST_LINE_WEIGHT) * await self.embed_query(lines[-1])
-        return (total / max(float(np.linalg.norm(total)), 1e-9)).astype(np.float32)
+    def _map(self, vector: Floats) -> Floats:
+        return vector if self._query_map is None else self._query_map.apply(vector)
 
     async def embed_query(self, text: str) -> Floats:
-        """Return the vector of a query; the latest ones are cached."""
+        """Return the vector of a query, to compare with those of rows."""
+        return self._map(await self._embed_text(text))
+
+    async def _embed_text(self, text: str) -> Floats:
+        """Return the vector of a text; the latest ones are cached."""
         if self._embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
         if not self._model_checked:
@@ -214,12 +242,24 @@ class SearchEngine:
     async def noise_floor(self, text: str, rows: int) -> float:
         """Return the cosine below which similarity to one of the rows is noise; 1: no embedder."""
         try:
-            vector = await self.embed_query(text)
-            if self._background is None and self._embedder is not None:
-                self._background = await self._embedder.embed(BACKGROUND)
+            noise = await self._noise(await self.embed_query(text))
         except EmbedderFailed:
             return 1.0
-        return 1.0 if self._background is None else noise_floor(self._background @ vector, rows)
+        return 1.0 if noise is None else noise.floor(rows)
+
+    async def _noise(self, vector: Floats | None) -> Noise | None:
+        """Measure how near unrelated texts are to a query's vector."""
+        if vector is None or self._embedder is None:
+            return None
+        if self._background is None:
+            self._background = await self._embedder.embed(BACKGROUND)
+        return Noise.of(self._background @ vector)
+
+
+def _mean(vector: Floats, other: Floats, weight: float) -> Floats:
+    """Return the direction of a vector and a weighted other one."""
+    total = vector + np.float32(weight) * other
+    return (total / max(float(np.linalg.norm(total)), 1e-9)).astype(np.float32)
 
 
 def _unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:
@@ -252,10 +292,12 @@ async def _fetch_hits(
         },
     }
     hits = []
-    for name, score, parts in zip(names, ranked.scores, ranked.parts, strict=True):
+    chances: Sequence[float | None] = ranked.probability or [None] * len(names)
+    for name, score, chance, parts in zip(
+        names, ranked.relevance, chances, ranked.parts, strict=True
+    ):
         if name in rows:
-            chance = probability(score) if ranked.is_calibrated else None
-            shared = {"score": relevance(score), "probability": chance, "why": parts}
+            shared = {"score": score, "probability": chance, "why": parts}
             hits.append(_make_hit(rows[name], shared))
     return hits, {memory.memory_key: memory for memory in memories}
 

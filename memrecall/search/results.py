@@ -46,6 +46,7 @@ class ScoreParts:
 
     lexical: float
     semantic: float
+    thread: float  # words of the lines before it, which name what it speaks of
     neighbours: float
     time: float
     speaker: float
@@ -77,6 +78,7 @@ class Hit:
     metadata: dict[str, Any] = field(default_factory=dict)
     valid_to: datetime | None = None  # when a superseded memory ceased to hold
     probability: float | None = None  # calibrated; hybrid searches only
+    replaces: tuple[str, ...] = ()  # keys of earlier statements that this one changes
 
     def _repr_html_(self) -> str:
         say = labels(_LABELS, language_of(self.content))
@@ -193,6 +195,7 @@ _LABELS = {
     "what": ("what", "内容"),
     "lexical": ("words", "字词"),
     "semantic": ("meaning", "语义"),
+    "thread": ("thread", "话题"),
     "neighbours": ("neighbours", "上下文"),
     "time": ("time", "时间"),
     "speaker": ("speaker", "说话人"),

@@ -9,7 +9,7 @@ from memrecall.search.results import ScoreParts
 from ..cases import check_each
 from ..inert import EVIL, assert_harmless
 
-SCORE_PARTS = ScoreParts(1.5, 0.25, 0.0, 0.0, 0.0, -0.5, 1.0, 0.4)
+SCORE_PARTS = ScoreParts(1.5, 0.25, 0.0, 0.0, 0.0, 0.0, -0.5, 1.0, 0.4)
 HIT = Hit(
     key="m1", kind="message", score=0.91, ts=datetime(2026, 3, 2, 9, 5, tzinfo=UTC), role="user",
     speaker="Ann", content="The trout was excellent", session_id="s", memory_type="message",

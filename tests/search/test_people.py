@@ -38,6 +38,59 @@ def test_find_speakers_returns_names_as_written() -> None:
     check_each(NAMED_SPEAKERS, check)
 
 
+FULL_NAMES = [
+    *("Ross Geller", "Monica Geller", "Will Smith", "May-Lin Chen", "Dr. Green", "Mr. Heckles"),
+    *("User1", "agent_2", "Speaker 1", "Speaker 2", "陈建国（同事）", "李明 经理"),
+]
+PARTLY_NAMED: list[tuple[str, dict[str, str]]] = [
+    # First names of full names
+    ("What did Ross buy?", {"Ross Geller": "Ross"}),
+    ("Did Ross call Monica?", {"Ross Geller": "Ross", "Monica Geller": "Monica"}),
+    ("What did Ross Geller buy?", {"Ross Geller": "Ross Geller"}),
+    ("Where did May-Lin go?", {"May-Lin Chen": "May"}),
+    ("陈建国去了哪里？", {"陈建国（同事）": "陈建国"}),
+    ("昨天李明说了什么？", {"李明 经理": "李明"}),
+    # A family name, a first name in lower case, a title and a stop word name nobody
+    ("Where does Geller live?", {}),
+    ("what did ross buy?", {}),
+    ("What did Dr. Horton say to Mr. Trent?", {}),
+    ("Will he come? I hope he will.", {}),
+    ("Will Ross come?", {"Ross Geller": "Ross"}),
+    ("同事里谁去过？", {}),
+    # A whole name is found in any case
+    ("when will ross geller come?", {"Ross Geller": "ross geller"}),
+    ("Did will smith call?", {"Will Smith": "will smith"}),
+    ("What did Dr. Green say?", {"Dr. Green": "Dr Green"}),
+    # Digits belong to names
+    ("What did User1 say?", {"User1": "User1"}),
+    ("what did user1 say?", {"User1": "user1"}),
+    ("What did User say?", {}),
+    ("What did User12 say?", {}),
+    ("What did agent_2 say?", {"agent_2": "agent 2"}),
+    ("What did Speaker 2 say?", {"Speaker 2": "Speaker 2"}),
+    ("Which Speaker was late?", {}),
+]
+
+
+def test_first_names_and_names_with_digits_are_found() -> None:
+    def check(case: tuple[str, dict[str, str]]) -> None:
+        question, expected = case
+        assert find_speakers(question, FULL_NAMES) == expected
+
+    check_each(PARTLY_NAMED, check)
+
+
+def test_first_name_of_another_whole_name_is_not_found() -> None:
+    speakers = ["Ross Geller", "Ross Martin"]
+    assert find_speakers("Did Ross Martin call?", speakers) == {"Ross Martin": "Ross Martin"}
+    assert find_speakers("Did Ross call?", speakers) == dict.fromkeys(speakers, "Ross")
+
+
+def test_speaker_with_a_number_is_rewritten_to_first_person() -> None:
+    for question in ("What did Speaker 2 say?", "What did speaker_2 say?"):
+        assert to_first_person_of_speakers(question, FULL_NAMES) == "What did I say?"
+
+
 @pytest.mark.parametrize("question", ["Is A better than B?", "李子熟了吗？", "a 李"])
 def test_name_of_one_character_is_ignored(question: str) -> None:
     assert find_speakers(question, SPEAKERS) == {}

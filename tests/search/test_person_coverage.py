@@ -10,7 +10,7 @@ from memrecall.search.ranking.lexical import query_terms
 from memrecall.search.ranking.people import coverage_by_person
 from memrecall.search.results import Hit, ScoreParts
 
-SCORE_PARTS = ScoreParts(0, 0, 0, 0, 0, 0, 0, 0)
+SCORE_PARTS = ScoreParts(0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def make_hit(speaker: str | None, content: str, role: str | None = "user") -> Hit:

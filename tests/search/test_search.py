@@ -321,7 +321,7 @@ async def test_neighbours_of_good_hit_are_raised(library: Library) -> None:
     await library.add_messages(LIN.with_session("near"), dialogue)
     page = await find(library, "zeppelin museum idle talk", limit=50)
     by_key = {hit.key: hit for hit in page.results}
-    assert by_key["r"].why.neighbours > by_key["f5"].why.neighbours
+    assert by_key["r"].why.thread > by_key["f5"].why.thread
     assert by_key["r"].score > by_key["f5"].score
 
 

@@ -1,4 +1,10 @@
-"""Calibration: scores as probabilities, and the cosine below which similarity is noise.
+"""Calibration: how likely a row is relevant, and the cosine below which similarity is noise.
+
+The probability of a row is that of two things together: that the store has an answer at all, and
+that it is this row. The first depends on the query as a whole: how much of it, by the rarity of its
+words in the language, any row has; how much nearer the nearest row is than unrelated sentences are;
+and among how many rows, because the best of many is good by chance. So a score means the same in a
+store of three rows and of a hundred thousand.
 
 Unrelated texts have a cosine of 0 with one embedding model and of 0.7 with another. So it is
 measured: the cosines of the query with unrelated sentences show what is noise for this model and
@@ -6,43 +12,120 @@ this query.
 """
 
 import math
+import operator
+from typing import NamedTuple
 
 import numpy as np
 
 from memrecall.search.index.rows import Floats, Mask
-from memrecall.search.ranking.scores import logit
+from memrecall.search.ranking.scores import to_relevance
 
 RIVALS = 50  # the rows that compete for the probability
 LOOKED_AT = 20  # the rows whose features shift the score
 NONE_OF_THEM = 0.0  # the score of "none of them is relevant"
-SHARE, LONE, TIMED, BIAS = 1.0, 0.85, 0.78, 0.98
-# A probability of 0.05 is a relevance of one half: on labelled conversations that keeps about nine
-# tenths of the evidence that ranks among the first ten.
-HALF = 0.05
+# If there is an answer, a row with a probability of 0.02 has a relevance of one half.
+HALF = 0.02
 
 
-def calibrate(scores: Floats, visible: Mask, lone: Floats, time: Floats) -> Floats:
-    """Return scores as the logit of relevance: 0 is one half. The order stays the same.
+class AnswerWeights(NamedTuple):
+    """The weights of the probability that there is an answer (`benchmarks/fit_ranking.py`)."""
+
+    known: float = 3.3
+    significance: float = 0.4
+    gap: float = 0.56
+    brevity: float = -2.2
+    rows: float = -0.78
+    coverage_of_many: float = 0.31
+    personal: float = 1.4  # 2.0 fitted: only the sets of this project have such questions
+    bias: float = -0.6
+
+
+class RowWeights(NamedTuple):
+    """The weights of the probability that a row is the answer, if there is one."""
+
+    share: float = 1.2
+    lone_of_many: float = 0.2  # many notes about one thing are many pieces of evidence
+    time: float = 0.45
+    bias: float = 1.45
+
+
+ANSWER, ROW = AnswerWeights(), RowWeights()
+_GAP_ROWS = 10
+_HALF_TRUST_ROWS = 8  # with this many rows, the gap counts half
+_MIN_WORDS = 2
+_MAX_SIGNIFICANCE = 12.0
+_UNKNOWN_SIGNIFICANCE = 5.0  # without vectors only words count
+
+
+class QuerySupport(NamedTuple):
+    """What the store as a whole has of a query."""
+
+    known: float  # the share of its words that any row has, by their rarity in the language
+    coverage: float  # the largest share that one row has
+    significance: float  # how far the nearest row is from unrelated texts, in deviations
+    words: float
+    rows: int
+    is_personal: bool = False  # whether it speaks of "I" and "my", which memories are about
+
+
+class Calibrated(NamedTuple):
+    """For each candidate, its relevance from 0 to 1 and the probability that it is evidence."""
+
+    relevance: Floats
+    probability: Floats
+
+
+def calibrate(
+    scores: Floats, visible: Mask, lone: Floats, time: Floats, support: QuerySupport
+) -> Calibrated:
+    """Return scores as relevance and probability, in the same order.
 
     `visible` marks the candidates that may be shown; `lone` and `time` are their features.
     """
     rows = np.flatnonzero(visible)
     if not len(rows):
-        return scores
+        return Calibrated(np.zeros_like(scores), np.zeros_like(scores))
     if len(rows) > RIVALS:
         rows = rows[np.argpartition(-scores[rows], RIVALS)[:RIVALS]]
     best = rows[np.argsort(-scores[rows], kind="stable")]
-    rivals = np.append(scores[best].astype(np.float64), NONE_OF_THEM)
-    total = float(np.logaddexp.reduce(rivals))
     first = best[:LOOKED_AT]
-    kind = LONE * float(lone[first].mean()) + TIMED * float(time[first].mean())
-    shift = kind + BIAS - SHARE * total - logit(HALF)
-    return np.round(np.float32(SHARE) * scores + np.float32(shift), 4)
+    rivals = np.append(scores[best].astype(np.float64), NONE_OF_THEM)
+    odds = ROW.share * (scores - np.float32(np.logaddexp.reduce(rivals)))
+    odds += ROW.lone_of_many * float(lone[first].mean()) * log_rows(support.rows)
+    odds += ROW.time * float(time[first].mean()) + ROW.bias
+    answerable = answer_probability(scores[best], support)
+    return Calibrated(
+        (answerable * to_relevance(odds - math.log(HALF / (1 - HALF)))).astype(np.float32),
+        (answerable * to_relevance(odds)).astype(np.float32),
+    )
 
 
-def probability(score: float) -> float:
-    """Return the probability of relevance for a calibrated score."""
-    return round(1 / (1 + math.exp(-(score + logit(HALF)))), 4)
+def answer_probability(best: Floats, support: QuerySupport) -> float:
+    """Return the probability that the store has an answer. `best` are its scores, in order."""
+    total = sum(map(operator.mul, ANSWER, answer_features(best, support)))
+    return 1 / (1 + math.exp(-total))
+
+
+def answer_features(best: Floats, support: QuerySupport) -> AnswerWeights:
+    """Return what the weights of the same names are multiplied with."""
+    rest = best[1:_GAP_ROWS]
+    gap = float(best[0] - rest.mean()) if len(rest) else 0.0
+    many = log_rows(support.rows)
+    return AnswerWeights(
+        known=support.known,
+        significance=min(support.significance, _MAX_SIGNIFICANCE),
+        gap=gap * support.rows / (support.rows + _HALF_TRUST_ROWS),
+        brevity=1 / math.sqrt(max(support.words, _MIN_WORDS)),
+        rows=many,
+        coverage_of_many=support.coverage * many,
+        personal=float(support.is_personal),
+        bias=1.0,
+    )
+
+
+def log_rows(rows: int) -> float:
+    """Return the size of a store as the weights know it."""
+    return math.log(max(rows, 2))
 
 
 BACKGROUND = (
@@ -76,14 +159,31 @@ _MAD_TO_DEVIATION = 1.4826  # converts a median absolute deviation into a standa
 _MIN_SPREAD = 0.02
 
 
-def noise_floor(cosines: Floats, rows: int) -> float:
-    """Return the lowest cosine that is significant among `rows` rows.
+class Noise(NamedTuple):
+    """The cosines of a query with unrelated texts: their median and their spread."""
 
-    `cosines` are those of the query with the background sentences. The closest of many unrelated
-    rows is closer than that of few, so the floor rises with `rows`. Medians keep a query about one
-    of the sentences from raising it.
-    """
-    median = float(np.median(cosines))
-    spread = _MAD_TO_DEVIATION * float(np.median(np.abs(cosines - median)))
-    deviations = 1 + math.sqrt(2 * math.log(max(rows, _MIN_ROWS)))
-    return median + deviations * max(spread, _MIN_SPREAD)
+    median: float
+    spread: float
+
+    @classmethod
+    def of(cls, cosines: Floats) -> "Noise":
+        """Measure cosines. Medians keep a query about one of the sentences from counting."""
+        median = float(np.median(cosines))
+        deviation = _MAD_TO_DEVIATION * float(np.median(np.abs(cosines - median)))
+        return cls(median, max(deviation, _MIN_SPREAD))
+
+    def significance(self, cosine: float) -> float:
+        """Return how many deviations a cosine is above that of unrelated texts."""
+        return (cosine - self.median) / self.spread
+
+    def floor(self, rows: int) -> float:
+        """Return the lowest cosine that is significant among `rows` rows.
+
+        The closest of many unrelated rows is closer than that of few, so it rises with `rows`.
+        """
+        return self.median + (1 + math.sqrt(2 * math.log(max(rows, _MIN_ROWS)))) * self.spread
+
+
+def significance_of(cosine: float, noise: Noise | None) -> float:
+    """Return the significance of the nearest row, or a middling one without vectors."""
+    return _UNKNOWN_SIGNIFICANCE if noise is None else noise.significance(cosine)

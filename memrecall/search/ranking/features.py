@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -11,13 +10,30 @@ import numpy.typing as npt
 
 from memrecall.scope import Scope
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.rows import ALWAYS, NEVER, Floats, Mask, Rows, to_micros
-from memrecall.search.ranking.calibration import calibrate
+from memrecall.search.index.rows import Floats, Mask, Rows, to_micros
+from memrecall.search.ranking.calibration import (
+    Calibrated,
+    Noise,
+    QuerySupport,
+    calibrate,
+    significance_of,
+)
+from memrecall.search.ranking.context import (
+    ThreadScores,
+    day_scores,
+    dialogue_rows,
+    length_scores,
+    named_rows,
+    reply_scores,
+    thread_scores,
+    time_scores,
+)
 from memrecall.search.ranking.lexical import (
     LexicalScores,
     SearchTerm,
     all_terms,
     bm25,
+    count_words,
     match,
     query_terms,
 )
@@ -30,8 +46,7 @@ from memrecall.search.ranking.scores import (
     RankingWeights,
     Standardizer,
     combine,
-    logit,
-    relevance,
+    to_relevance,
 )
 from memrecall.search.ranking.selection import (
     RankPosition,
@@ -42,27 +57,25 @@ from memrecall.search.ranking.selection import (
 )
 from memrecall.search.request import Mode, SearchRequest
 from memrecall.search.results import ScoreParts, SearchPage
+from memrecall.text.language import FIRST_PERSON, is_question
 from memrecall.text.query import Query, positive_words
-from memrecall.text.times import TimeSpan, find_times
+from memrecall.text.times import find_times
 
 _WEIGHTS: dict[Mode, RankingWeights] = {"hybrid": HYBRID, "keyword": KEYWORD, "semantic": SEMANTIC}
 # The features that the parts of a score are the sums of.
 _SCORE_PARTS = (
     ("lexical", "coverage", "exact"),
-    ("semantic", "cosine"),
-    ("neighbours", "day"),
+    ("semantic", "wordless", "cosine"),
+    ("thread",),
+    ("reply", "day"),
     ("time", "nearby"),
-    ("speaker", "voice"),
-    ("lone", "length", "asks"),
+    ("speaker", "voice", "group"),
+    ("length", "asks"),
 )
-# An answer follows its question more often than it precedes it.
-BEFORE, TWO_BEFORE, AFTER = 0.46, 0.31, 0.23
-DAY = 86_400_000_000  # microseconds
-# A question about a day may be answered up to two days before or after it; a question about a
-# month is not answered in the days around that month.
-NEARBY = 2 * DAY
-_SHORT_SPAN = timedelta(days=3)
-_MISSING_ROW_SCORE = -2.0  # lower than the score of most rows
+_NO_NOISE = (0.0, 0.0)
+# A remark shares words with many rows by chance: they count only if one row has enough of them.
+_REMARK_WORDS = (3, 7)  # up to how many words a query is none, from how many it is one
+_REMARK_COVERAGE = (0.2, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,7 @@ class RankingQuery:
     version: int
     now: datetime
     time_zone: str
+    noise: Noise | None = None
 
     @property
     def is_hybrid(self) -> bool:
@@ -87,10 +101,11 @@ class RankedRows:
     """The best rows in order, and the page of results with its counts but without the results."""
 
     rows: list[int]
-    scores: list[float]
+    scores: list[float]  # that decide the order
+    relevance: list[float]
+    probability: list[float] | None  # only of a hybrid search
     parts: list[ScoreParts]
     has_more: bool
-    is_calibrated: bool
     page: SearchPage
     term_weights: Mapping[SearchTerm, float]
 
@@ -105,22 +120,26 @@ def rank(
     visible = visible_rows(columns, scope, request, alive, query.now)
     lexical = _lexical_scores(columns, query, alive)
     semantic = _semantic_scores(columns, query)
-    matches = _matching_rows(columns, query, semantic, lexical)
-    # From here on only candidates count: a keyword search has few among many rows.
-    rows: Rows = np.flatnonzero((visible.open | visible.withheld) & matches)
     counted = _counted_rows(columns, request, alive, visible)
-    features = compute_features(columns, query, lexical, semantic, counted, rows)
+    row_scores = RowScores.of(columns, query, lexical, semantic, counted)
+    # From here on only candidates count: a keyword search has few among many rows.
+    matches = _matching_rows(columns, query, row_scores)
+    rows: Rows = np.flatnonzero((visible.open | visible.withheld) & matches)
+    features = compute_features(columns, query, row_scores, counted, rows)
     is_open = visible.open[rows]
     scores = combine(features, weights)
-    if query.is_hybrid:
-        scores = calibrate(scores, is_open, features["lone"], features["time"])
-    is_good = scores >= logit(request.threshold)
+    calibrated: Calibrated | None = None
+    if row_scores.threads is not None:
+        support = query_support(query, row_scores, row_scores.threads, counted)
+        calibrated = calibrate(scores, is_open, features["lone"], features["time"], support)
+    relevant = to_relevance(scores) if calibrated is None else calibrated.relevance
+    is_good = relevant >= request.threshold
     # One more than requested shows whether there is a next page.
     best = top_positions(columns, rows, scores, is_open & is_good, request.limit + 1, after)
     unembedded = 0 if query.vector is None else np.count_nonzero(alive & ~semantic.embedded)
     page = SearchPage(
         total_found=int(np.count_nonzero(is_open & is_good)),
-        explanation="" if best else _explain(visible, scores[is_open], request),
+        explanation="" if best else _explain(visible, relevant[is_open], request),
         withheld=int(np.count_nonzero(~is_open & is_good)),
         unembedded=int(unembedded),
         searched=int(np.count_nonzero(visible.open)),
@@ -129,12 +148,17 @@ def rank(
     return RankedRows(
         rows=[int(rows[at]) for at in first],
         scores=[float(scores[at]) for at in first],
+        relevance=_rounded(relevant, first),
+        probability=None if calibrated is None else _rounded(calibrated.probability, first),
         parts=_score_parts(features, weights, np.array(first, dtype=np.int64)),
         has_more=len(best) > request.limit,
-        is_calibrated=query.is_hybrid,
         page=page,
         term_weights=lexical.weights,
     )
+
+
+def _rounded(values: Floats, places: Sequence[int]) -> list[float]:
+    return [round(float(values[at]), 4) for at in places]
 
 
 def _counted_rows(
@@ -174,76 +198,123 @@ def _semantic_scores(columns: Columns, query: RankingQuery) -> SemanticScores:
     return SemanticScores(cosine, embedded)
 
 
+@dataclass(frozen=True, slots=True)
+class RowScores:
+    """The scores of all rows by words, by meaning and, in a hybrid search, by their threads."""
+
+    lexical: LexicalScores
+    semantic: SemanticScores
+    threads: ThreadScores | None
+
+    @classmethod
+    def of(
+        cls,
+        columns: Columns,
+        query: RankingQuery,
+        lexical: LexicalScores,
+        semantic: SemanticScores,
+        counted: Mask,
+    ) -> "RowScores":
+        """Add the threads to the scores of a hybrid search."""
+        if not query.is_hybrid:
+            return cls(lexical, semantic, None)
+        threads = thread_scores(columns, lexical.weights, lexical.spans, counted, query.version)
+        return cls(lexical, semantic, threads)
+
+
+def query_support(
+    query: RankingQuery, scores: RowScores, threads: ThreadScores, counted: Mask
+) -> QuerySupport:
+    """Return what the counted rows as a whole have of a query."""
+    is_comparable = counted & scores.semantic.embedded
+    nearest = float(scores.semantic.cosine[is_comparable].max(initial=0))
+    return QuerySupport(
+        known=threads.known,
+        coverage=float(threads.coverage.max(initial=0)),
+        significance=significance_of(nearest, query.noise if is_comparable.any() else None),
+        words=count_words(scores.lexical.weights),
+        rows=int(np.count_nonzero(counted)),
+        is_personal=FIRST_PERSON.search(query.request.query) is not None,
+    )
+
+
 def compute_features(
-    columns: Columns,
-    query: RankingQuery,
-    lexical: LexicalScores,
-    semantic: SemanticScores,
-    counted: Mask,
-    rows: Rows,
+    columns: Columns, query: RankingQuery, scores: RowScores, counted: Mask, rows: Rows
 ) -> RankingFeatures:
     """Return the features of some rows, standardised over the counted rows."""
-    # Few rows share a word with the query: only those are read.
-    scored = np.flatnonzero(lexical.scores > 0)
-    words = Standardizer.fit(
-        lexical.scores[scored[counted[scored]]], int(np.count_nonzero(counted))
-    )
+    lexical, semantic, threads = scores.lexical, scores.semantic, scores.threads
+    size = int(np.count_nonzero(counted))
     cosines = semantic.cosine[counted & semantic.embedded]
-    meaning = Standardizer.fit(cosines, len(cosines))
-    coverage = lexical.coverage(rows)
-    features = {
-        "lexical": words.apply(lexical.scores[rows]),
-        "coverage": coverage,
-        "exact": np.maximum(2 * coverage - 1, 0),
-        "semantic": meaning.apply(semantic.cosine[rows]) * semantic.embedded[rows],
-        "cosine": semantic.cosine[rows],
+    meaning = Standardizer.fit(cosines, len(cosines), query.noise or _NO_NOISE)
+    near = meaning.apply(semantic.cosine) * semantic.embedded
+    features = {"semantic": near[rows], "cosine": semantic.cosine[rows]}
+    if threads is None:
+        # Few rows share a word with the query: only those are read.
+        scored = np.flatnonzero(lexical.scores > 0)
+        words = Standardizer.fit(lexical.scores[scored[counted[scored]]], size)
+        coverage = lexical.coverage(rows)
+        return features | {"lexical": words.apply(lexical.scores[rows]), "coverage": coverage}
+    total = threads.own + threads.inherited
+    words = Standardizer.fit(total[counted], size)
+    best = float(threads.coverage.max(initial=0))
+    trust = np.float32(_trust_in_words(query.request.query, len(lexical.weights), best))
+    base = (words.apply(total) + near) * np.float32(0.5)
+    return features | {
+        "lexical": trust * words.apply(threads.own[rows]),
+        "coverage": threads.coverage[rows],
+        "exact": trust * np.maximum(2 * threads.coverage[rows] - 1, 0),
+        "wordless": near[rows] * np.float32(1 - best),
+        "thread": trust * words.scale(threads.inherited[rows]),
+        "day": trust * _day_scores(columns, query, base, counted)[rows],
+        "reply": trust * reply_scores(columns, near, query.version)[rows],
+        **_row_features(columns, query, counted, rows),
     }
-    if query.is_hybrid:
-        base = words.apply(lexical.scores) + meaning.apply(semantic.cosine) * semantic.embedded
-        base *= np.float32(0.5)
-        if query.request.exclude:
-            base[~counted] = 0  # An excluded row must not lift its neighbours either.
-        features |= _context_features(columns, query, base, counted, rows)
-    return features
 
 
-def _context_features(
-    columns: Columns, query: RankingQuery, scores: Floats, counted: Mask, rows: Rows
+def _trust_in_words(query: str, words: int, best_coverage: float) -> float:
+    """Return how much shared words count: all for a question, less for a longer remark."""
+    if "\n" in query.strip() or is_question(query):
+        return 1.0
+    as_remark = float(np.clip((words - _REMARK_WORDS[0]) / np.ptp(_REMARK_WORDS), 0, 1))
+    covered = float(np.clip((best_coverage - _REMARK_COVERAGE[0]) / np.ptp(_REMARK_COVERAGE), 0, 1))
+    return 1 - as_remark * (1 - covered)
+
+
+def _row_features(
+    columns: Columns, query: RankingQuery, counted: Mask, rows: Rows
 ) -> dict[str, Floats]:
-    zone = ZoneInfo(query.request.time_zone or query.time_zone)
-    offset = query.now.astimezone(zone).utcoffset() or timedelta(0)
     text = query.request.query.strip()
     # Several lines are a conversation, in which "today" and "tonight" are small talk.
-    spans = [] if "\n" in text else find_times(text, query.now, zone)
+    spans = [] if "\n" in text else find_times(text, query.now, _zone(query))
     inside, nearby = time_scores(columns, spans)
     speakers = find_speakers(query.request.query, columns.speakers(query.version))
-    speaker, is_named = speaker_scores(columns, list(speakers), counted)
+    is_named, share = named_rows(columns, list(speakers), counted)
     is_dialogue = dialogue_rows(columns, query.version)
-    days = day_scores(columns, scores, counted, int(offset.total_seconds()) * 1_000_000)
+    voice = (is_named & is_dialogue)[rows].astype(np.float32)
     return {
-        "neighbours": neighbour_scores(columns, scores, query.version)[rows],
-        "day": days[rows],
         "time": inside[rows],
         "nearby": nearby[rows],
-        "speaker": speaker[rows],
-        "voice": (is_named * is_dialogue)[rows],
+        "speaker": is_named[rows].astype(np.float32) - np.float32(share),
+        "voice": voice,
+        "group": voice * np.float32(max(1 - 2 * share, 0)),
         "lone": (~is_dialogue).astype(np.float32)[rows],
         "length": (length_scores(columns, counted) * ~is_dialogue)[rows],
         "asks": columns.table.asks.astype(np.float32)[rows],
     }
 
 
-def _matching_rows(
-    columns: Columns, query: RankingQuery, semantic: SemanticScores, lexical: LexicalScores
-) -> Mask:
+def _zone(query: RankingQuery) -> ZoneInfo:
+    return ZoneInfo(query.request.time_zone or query.time_zone)
+
+
+def _matching_rows(columns: Columns, query: RankingQuery, scores: RowScores) -> Mask:
     """Return the rows that can be results at all, however low they rank."""
     if query.query is not None:
         return match(columns, query.query)
-    has_words: Mask = lexical.scores > 0
-    if query.request.mode == "keyword" or query.vector is None:
-        return has_words
-    is_similar: Mask = semantic.cosine > 0
-    return is_similar if query.request.mode == "semantic" else has_words | is_similar
+    if query.request.mode == "semantic" and query.vector is not None:
+        return scores.semantic.cosine > 0
+    has_words = scores.lexical.scores > 0 if scores.threads is None else scores.threads.has_words
+    return has_words if query.vector is None else has_words | (scores.semantic.cosine > 0)
 
 
 def _score_parts(
@@ -268,105 +339,12 @@ def _explain(visible: VisibleRows, scores: Floats, request: SearchRequest) -> st
         return "no match"
     if request.cursor is not None:
         return "no more results"
-    best = relevance(float(scores.max()))
+    best = float(scores.max())
     return f"{len(scores)} below the threshold of {request.threshold:g}; the best scores {best:.2f}"
 
 
-def dialogue_rows(columns: Columns, version: int) -> Mask:
-    """Return the messages with a neighbour by another speaker in their session."""
-
-    def compute() -> Mask:
-        before, after = columns.neighbours(version)
-        table = columns.table
-        voice = table.speaker * 8 + table.role  # an unnamed speaker is identified by the role
-        padded = np.append(voice, -99)
-        is_dialogue: Mask = (before >= 0) & (padded[before] != voice)
-        is_dialogue |= (after >= 0) & (padded[after] != voice)
-        return is_dialogue
-
-    return columns.cached("dialogue", compute, version)
-
-
-def neighbour_scores(columns: Columns, scores: Floats, version: int) -> Floats:
-    """Return the weighted score of the messages around each dialogue row; 0 for other rows."""
-    before, after = columns.neighbours(version)
-    padded = np.append(scores, np.float32(0))  # index -1 means no row
-    two_before = np.append(before, np.int32(-1))[before]
-    around = BEFORE * padded[before] + TWO_BEFORE * padded[two_before] + AFTER * padded[after]
-    weighted: Floats = (around * dialogue_rows(columns, version)).astype(np.float32)
-    return weighted
-
-
-class Days(NamedTuple):
-    """Rows in the order of their days, and where each day begins."""
-
-    order: Rows
-    starts: Rows
-    day_of: Rows  # for each position in the order, the number of its day
-
-
-def _days(columns: Columns, offset: int) -> Days:
-    number = (columns.table.ts + offset) // DAY
-    order = np.argsort(number, kind="stable")
-    ordered = number[order]
-    is_first = np.append(True, ordered[1:] != ordered[:-1])
-    return Days(order, np.flatnonzero(is_first), np.cumsum(is_first) - 1)
-
-
-def day_scores(columns: Columns, scores: Floats, counted: Mask, offset: int) -> Floats:
-    """Return the best score of another row of each row's day. Days begin at `offset`."""
-    if not columns.rows:
-        return np.zeros(0, dtype=np.float32)
-    days = columns.cached(f"days{offset}", lambda: _days(columns, offset))
-    ordered = np.where(counted, scores, np.float32(_MISSING_ROW_SCORE))[days.order]
-    best = np.maximum.reduceat(ordered, days.starts)[days.day_of]
-    # The first row with the best score of its day gets the second best.
-    ties = np.flatnonzero(ordered == best)
-    _, first = np.unique(days.day_of[ties], return_index=True)
-    leaders = ties[first]
-    rest = ordered.copy()
-    rest[leaders] = _MISSING_ROW_SCORE
-    best[leaders] = np.maximum.reduceat(rest, days.starts)[days.day_of[leaders]]
-    others = np.empty(columns.rows, dtype=np.float32)
-    others[days.order] = best
-    return others
-
-
-def time_scores(columns: Columns, spans: Sequence[TimeSpan]) -> tuple[Floats, Floats]:
-    """Return 1 for rows within one of the spans, and 1 for rows just around short spans."""
-    ts = columns.table.ts
-    inside = np.zeros(columns.rows, dtype=np.bool_)
-    around = np.zeros(columns.rows, dtype=np.bool_)
-    for span in spans:
-        start = ALWAYS if span.start is None else to_micros(span.start)
-        end = NEVER if span.end is None else to_micros(span.end)
-        inside |= (ts >= start) & (ts < end)
-        if span.start and span.end and span.end - span.start <= _SHORT_SPAN:
-            around |= (ts >= start - NEARBY) & (ts < end + NEARBY)
-    return inside.astype(np.float32), (around & ~inside).astype(np.float32)
-
-
-def speaker_scores(
-    columns: Columns, speakers: Sequence[str], counted: Mask
-) -> tuple[Floats, Floats]:
-    """Return 1 for rows by the named speakers minus their share of all rows, and plain 1."""
-    zeros = np.zeros(columns.rows, dtype=np.float32)
-    if not speakers:
-        return zeros, zeros
-    table = columns.table
-    is_named = np.isin(table.speaker, [table.names.find(name) for name in speakers])
-    share = float(is_named[counted].mean()) if counted.any() else 0.0
-    return is_named.astype(np.float32) - np.float32(share), is_named.astype(np.float32)
-
-
-def length_scores(columns: Columns, counted: Mask) -> Floats:
-    """Return the length of each row, in standard deviations of its logarithm."""
-    logarithms = columns.cached(
-        "log_lengths", lambda: np.log1p(columns.lengths()).astype(np.float32)
-    )
-    measured = logarithms[counted]
-    if not len(measured):
-        return np.zeros(columns.rows, dtype=np.float32)
-    spread = max(float(measured.std()), 1e-6)
-    scores: Floats = ((logarithms - measured.mean()) / np.float32(spread)).astype(np.float32)
-    return scores
+def _day_scores(columns: Columns, query: RankingQuery, scores: Floats, counted: Mask) -> Floats:
+    """Return the best score of another row of each row's day, if it is above average."""
+    offset = query.now.astimezone(_zone(query)).utcoffset() or timedelta(0)
+    best = day_scores(columns, scores, counted, int(offset.total_seconds()) * 1_000_000)
+    return np.maximum(best, 0)

@@ -7,9 +7,9 @@ texts is faster than building an index.
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import reduce
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from itertools import pairwise
 
 import numpy as np
@@ -20,6 +20,7 @@ from memrecall.search.index.rows import Floats, Mask, Rows
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.query import Phrase, Prefix, Query, QueryAnd, QueryNot, QueryOr, Term
 from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk, last_word, stem
+from memrecall.text.word_costs import term_cost
 
 SearchTerm = tuple[str] | tuple[str, str]
 Terms = dict[SearchTerm, float]
@@ -27,6 +28,7 @@ Spans = Sequence[tuple[int, int]]  # where a term's postings are, one span a seg
 
 # A single character is weak evidence: 型 of 血型 (blood group) is in 模型 (model) too.
 CHARACTER_WEIGHT = 0.5
+_WORDS_PER_CHINESE_TERM = 0.4
 K1 = 1.2
 B = 0.6
 
@@ -49,6 +51,17 @@ def query_terms(text: str) -> Terms:
     weighted += [((extra,), 1.0) for extra in analysis.extras]
     weighted += [(pair, 1.0) for pair in _pairs(analysis) if not _is_stop_pair(pair)]
     return _count(weighted) if weighted else all_terms(text)
+
+
+def language_cost(term: SearchTerm) -> float:
+    """Return how rare a term is in its language, whatever the user has stored."""
+    is_character = len(term) == 1 and is_cjk(term[0])
+    return term_cost(*term) * (CHARACTER_WEIGHT if is_character else 1.0)
+
+
+def count_words(terms: Iterable[SearchTerm]) -> float:
+    """Return how many words terms are worth: a Chinese word gives two or three terms."""
+    return sum(_WORDS_PER_CHINESE_TERM if is_cjk(term[0][0]) else 1.0 for term in terms)
 
 
 def _is_stop_pair(pair: tuple[str, str]) -> bool:
@@ -89,29 +102,43 @@ class TermWeights:
         return cls(numbers[0], tuple(numbers[1:]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LexicalScores:
-    """The BM25 score of each row, and that of an average row with every term once."""
+    """The terms of a query, their weights and postings, and the BM25 scores of living rows."""
 
-    scores: Floats
-    full_score: float
-    weights: Mapping[SearchTerm, float] = field(default_factory=dict)
+    columns: Columns
+    alive: Mask
+    terms: Terms
+    spans: Sequence[Spans]  # where the postings of each term are
+    term_weights: TermWeights
+
+    @property
+    def weights(self) -> dict[SearchTerm, float]:
+        """The weight of each term."""
+        return dict(zip(self.terms, self.term_weights.weights, strict=True))
+
+    @cached_property
+    def scores(self) -> Floats:
+        """The score of each living row; all other rows score 0."""
+        scores = score_terms(self.columns, self.spans, self.term_weights)
+        if not self.alive.all():
+            scores[~self.alive] = 0
+        return scores
 
     def coverage(self, rows: Rows) -> Floats:
-        """Return the share of the query's weight that each of the rows has, 0 to 1."""
-        share: Floats = np.minimum(self.scores[rows] / np.float32(self.full_score or 1.0), 1)
+        """Return the share of the query's weight that each of the rows has, 0 to 1.
+
+        An average row with every term once has all of it.
+        """
+        full_score = np.float32(sum(self.term_weights.weights) or 1.0)
+        share: Floats = np.minimum(self.scores[rows] / full_score, 1)
         return share
 
 
 def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:
-    """Score every living row against weighted terms; all other rows score 0."""
+    """Weigh terms; the scores of rows are computed when they are read."""
     spans = term_spans(columns, terms)
-    weights = weigh_terms(columns, terms, spans, alive)
-    scores = score_terms(columns, spans, weights)
-    if not alive.all():
-        scores[~alive] = 0
-    by_term = dict(zip(terms, weights.weights, strict=True))
-    return LexicalScores(scores, sum(weights.weights), by_term)
+    return LexicalScores(columns, alive, terms, spans, weigh_terms(columns, terms, spans, alive))
 
 
 def term_spans(columns: Columns, terms: Terms) -> list[Spans]:
@@ -119,6 +146,16 @@ def term_spans(columns: Columns, terms: Terms) -> list[Spans]:
     keys = np.array([_term_key(columns, term) for term in terms], dtype=np.int64)
     by_segment = [segment.spans(keys) for segment in columns.segments]
     return [[spans[at] for spans in by_segment] for at in range(len(terms))]
+
+
+def term_rows(columns: Columns, spans: Spans) -> Rows:
+    """Return the rows that have a term."""
+    parts: list[Rows] = []
+    first_row = 0
+    for segment, (start, end) in zip(columns.segments, spans, strict=True):
+        parts.append(segment.docs[start:end].astype(np.int64) + first_row)
+        first_row += segment.rows
+    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
 
 def weigh_terms(

@@ -12,34 +12,75 @@ from itertools import pairwise
 
 from memrecall.search.ranking.lexical import SearchTerm, all_terms
 from memrecall.search.results import Hit
+from memrecall.text.language import FIRST_PERSON, STOP_TERMS
 from memrecall.text.normalize import normalize
+from memrecall.text.tokens import stem
 
 _LATIN = "A-Za-z\u00c0-\u024f"
 # "Ann昨天" is a name and a word: Chinese has no spaces, and "\\b" matches no boundary there.
-_WORD = re.compile(rf"[{_LATIN}]+|[^\W\d_{_LATIN}]+")
+_WORD = re.compile(rf"[{_LATIN}][{_LATIN}\d]*|\d+|[^\W\d_{_LATIN}]+")
+_LETTER = re.compile(r"[^\W\d_]")
 _IS_LATIN = re.compile(rf"[{_LATIN}]")
 _WORD_START, _WORD_END = rf"(?<![{_LATIN}\d_])", rf"(?![{_LATIN}\d_])"
 _MIN_NAME_LENGTH = 2  # "A" would be found in every query
+_TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "prof", "sir"})
 _VERB = r"(?P<verb>did|does|do|has|have|is|was|were|are|will|would|had|can|could|should|might)"
 
 
-def find_speakers(query: str, speakers: Sequence[str]) -> dict[str, str]:
+def find_speakers(query: str, speakers: Sequence[str]) -> Mapping[str, str]:
     """Return the speakers that a query names, each with the words that name them there."""
+    return _find_speakers(query, tuple(speakers))
+
+
+@lru_cache(256)  # a search asks three times
+def _find_speakers(query: str, speakers: tuple[str, ...]) -> Mapping[str, str]:
     words = [match.group() for match in _WORD.finditer(query)]
-    names = {_speaker_key(word): word for word in words}
-    # "Lei Mingxuan" may be stored as leimingxuan.
-    for first, second in pairwise(words):
-        names[_speaker_key(first + second)] = f"{first} {second}"
-    matches: dict[str, str] = {}
+    names = {_speaker_key(word): word for word in words if not word.isdigit()}
+    # "Lei Mingxuan" may be stored as leimingxuan, and "Speaker 2" is not any Speaker.
+    pairs = {
+        _speaker_key(first + second): (first, second)
+        for first, second in pairwise(words)
+        if not first.isdigit()
+    }
+    found: dict[str, str] = {}
     for speaker in speakers:
         folded = _speaker_key(speaker)
         if len(folded) < _MIN_NAME_LENGTH:
             continue
-        if folded in names:
-            matches[speaker] = names[folded]
+        if folded in pairs:
+            found[speaker] = " ".join(pairs[folded])
+        elif folded in names:
+            found[speaker] = names[folded]
         elif not _IS_LATIN.search(speaker) and speaker in query:
-            matches[speaker] = speaker
-    return matches
+            found[speaker] = speaker
+    # "Ross Martin" in a query is not Ross Geller.
+    in_whole_name = {word for name in found.values() if " " in name for word in name.split()}
+    for speaker in speakers:
+        first_name = _first_name(speaker)
+        word = names.get(_speaker_key(first_name), "")
+        if speaker in found or len(_speaker_key(first_name)) < _MIN_NAME_LENGTH:
+            continue
+        if word and word not in in_whole_name and _is_written_as_name(word):
+            found[speaker] = word
+        elif not _IS_LATIN.search(first_name) and first_name in query:
+            found[speaker] = first_name
+    return found
+
+
+def _first_name(speaker: str) -> str:
+    """Return Ross for Ross Geller and 陈建国 for 陈建国（同事）; "" for a name of one word."""
+    first = _WORD.match(speaker)
+    if not first or first.group().isdigit():
+        return ""
+    # "Speaker 1" has no first name.
+    return first.group() if _LETTER.search(speaker, first.end()) else ""
+
+
+def _is_written_as_name(word: str) -> bool:
+    """Tell Will from will and a name from a title: only a whole name is found in lower case."""
+    if not _IS_LATIN.match(word):
+        return True
+    return word[:1].isupper() and word.lower() not in _TITLES and stem(word) not in STOP_TERMS
 
 
 def to_first_person(query: str, names: Sequence[str]) -> str:
@@ -62,7 +103,6 @@ def _speaker_key(name: str) -> str:
 
 
 _SENTENCE = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]*")
-_FIRST_PERSON = re.compile(r"\b(?:i|me|my|mine|myself|we|us|our|ours)\b|我|咱|俺", re.IGNORECASE)
 _SECOND_PERSON = re.compile(r"\b(?:you|your|yours|yourself|u)\b|你|您", re.IGNORECASE)
 _STEM_PREFIX = 3  # letters that a stem shares with its words
 _PERSON_ROLES = frozenset({"user", "assistant", "other"})
@@ -114,7 +154,7 @@ def _shares(
 
 
 def _speaker_share(sentence: str) -> float:
-    has_first = bool(_FIRST_PERSON.search(sentence))
+    has_first = bool(FIRST_PERSON.search(sentence))
     if has_first != bool(_SECOND_PERSON.search(sentence)):
         return float(has_first)
     if has_first:

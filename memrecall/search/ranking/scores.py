@@ -7,13 +7,13 @@ much of the query a row covers and its cosine: in a small collection standard sc
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
 from memrecall.search.index.rows import Floats
 
-_HALF_TRUST_ROWS = 8  # with this many rows, standard scores count half
+_ASSUMED_ROWS = 8
 _MAX_DEVIATION = 8.0  # bounds one rare word among a hundred thousand rows
 
 
@@ -25,13 +25,16 @@ class RankingWeights:
     coverage: float = 0.0  # the share of the query's words that it has
     exact: float = 0.0  # the part of coverage beyond one half: nearly the same words
     semantic: float = 0.0  # how much closer in meaning than other rows it is
+    wordless: float = 0.0  # the same, the more the less of the query any row has in words
     cosine: float = 0.0
-    neighbours: float = 0.0  # scores of the surrounding messages, in a dialogue
+    thread: float = 0.0  # the query's words in the lines before it
+    reply: float = 0.0  # closeness of the question that it follows, in a dialogue
     day: float = 0.0  # the best score of the other rows of that day
     time: float = 0.0  # within a time that the query names
     nearby: float = 0.0  # shortly before or after that time
     speaker: float = 0.0  # said by someone whom the query names
     voice: float = 0.0  # the same in a dialogue, where it distinguishes two speakers
+    group: float = 0.0  # the same among many speakers, of whom each says little
     lone: float = 0.0  # not part of a dialogue: a note, a memory, an event
     length: float = 0.0
     asks: float = 0.0  # is a question itself
@@ -42,22 +45,22 @@ FEATURES = tuple(item.name for item in fields(RankingWeights) if item.name != "b
 # The features of all candidates, one array each; only a hybrid search has those of the context.
 RankingFeatures = Mapping[str, Floats]
 
-# Fitted on LifeBench and MADial in both languages (`benchmarks/fit_ranking.py`) and rounded; what
-# those sets rarely contain (dialogue, named speakers, questions) is set by hand. Checked on LoCoMo.
+# Fitted on KdConv, FriendsQA, Molweni, MADial and LifeBench (`benchmarks/fit_ranking.py`), rounded.
 HYBRID = RankingWeights(
-    lexical=0.32,
-    coverage=0.4,
-    exact=1.5,
-    semantic=0.74,
-    neighbours=0.75,
-    day=0.35,
-    time=3.2,
-    nearby=2.2,
-    speaker=0.5,
-    voice=1.5,
-    lone=0.8,
-    length=-0.33,
-    asks=-0.8,
+    lexical=0.25,
+    exact=2.8,
+    semantic=0.3,
+    wordless=0.9,
+    thread=0.3,
+    reply=0.3,
+    day=0.4,
+    time=2.85,
+    nearby=1.2,
+    speaker=0.4,
+    voice=0.8,
+    group=1.4,
+    length=-0.38,
+    asks=-0.35,
     bias=-4.0,
 )
 # The other modes rank by one side alone.
@@ -71,17 +74,26 @@ class Standardizer:
 
     mean: float
     spread: float
-    trust: float = 1.0  # lower where few rows were measured
 
     @classmethod
-    def fit(cls, values: Floats, size: int) -> "Standardizer":
-        """Measure `size` rows, of which those without a value count as 0."""
-        if not len(values):
-            return cls(0.0, 0.0)
+    def fit(
+        cls, values: Floats, size: int, unrelated: tuple[float, float] = (0.0, 0.0)
+    ) -> "Standardizer":
+        """Measure `size` rows, of which those without a value count as 0.
+
+        A few rows say little about what is usual, so that some more are assumed, with the mean and
+        the spread of unrelated ones.
+        """
         exact = values.astype(np.float64)
-        mean = float(exact.sum()) / size
-        spread = math.sqrt(max(float(np.square(exact).sum()) / size - mean * mean, 0.0))
-        return cls(mean, spread, size / (size + _HALF_TRUST_ROWS))
+        mean, spread = unrelated
+        total = size + _ASSUMED_ROWS
+        average = (float(exact.sum()) + _ASSUMED_ROWS * mean) / total
+        squares = float(np.square(exact).sum()) + _ASSUMED_ROWS * (spread**2 + mean**2)
+        return cls(average, math.sqrt(max(squares / total - average**2, 0.0)))
+
+    def scale(self, scores: Floats) -> Floats:
+        """Return scores in standard deviations, from zero instead of from the mean."""
+        return replace(self, mean=0.0).apply(scores)
 
     def apply(self, scores: Floats) -> Floats:
         """Return scores as standard deviations from the mean; all 0 if there is no spread."""
@@ -89,7 +101,7 @@ class Standardizer:
             return np.zeros_like(scores)
         centred = (scores - np.float32(self.mean)) / np.float32(self.spread)
         bounded: Floats = np.clip(centred, -_MAX_DEVIATION, _MAX_DEVIATION)
-        return bounded * np.float32(self.trust)
+        return bounded
 
 
 def combine(features: RankingFeatures, weights: RankingWeights) -> Floats:
@@ -103,13 +115,7 @@ def combine(features: RankingFeatures, weights: RankingWeights) -> Floats:
     return np.round(total, 4)
 
 
-def relevance(score: float) -> float:
-    """Return a combined score as a number from 0 to 1."""
-    return round(1 / (1 + math.exp(-score)), 4)
-
-
-def logit(relevance: float) -> float:
-    """Return the combined score of a relevance."""
-    if relevance <= 0:
-        return -math.inf
-    return math.inf if relevance >= 1 else math.log(relevance / (1 - relevance))
+def to_relevance(scores: Floats) -> Floats:
+    """Return combined scores, or log odds, as numbers from 0 to 1."""
+    relevance: Floats = (1 / (1 + np.exp(-np.clip(scores, -30, 30)))).astype(np.float32)
+    return relevance

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,67 +14,22 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import to_micros
-from memrecall.search.ranking.features import (
-    AFTER,
-    BEFORE,
-    TWO_BEFORE,
+from memrecall.search.ranking.context import (
     day_scores,
     dialogue_rows,
     length_scores,
-    neighbour_scores,
-    speaker_scores,
+    named_rows,
+    reply_scores,
     time_scores,
 )
-from memrecall.store import RowChanges
-from memrecall.text import analyze
 from memrecall.text.times import TimeSpan
 from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async
+from .index_rows import START, make_columns, memory, message
 
-START = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 HOUR = 3_600_000_000
 NO_SCORE = -2.0
-
-
-def message(at: int, **changes: Any) -> SimpleNamespace:
-    """Return a change feed row: an hourly message, by Ann unless `changes` says otherwise."""
-    fields = {
-        "key": f"m{at}",
-        "change_no": at + 1,
-        "ts": START + timedelta(hours=at),
-        "role": "user",
-        "speaker": "Ann",
-        "agent_id": "a",
-        "session_id": "s",
-        "sequence_no": at,
-        "asks": False,
-        "search_text": analyze(changes.pop("content", "tea")).to_search_text(),
-    }
-    return SimpleNamespace(**(fields | changes))
-
-
-def memory(change_no: int) -> SimpleNamespace:
-    return SimpleNamespace(
-        key="k1",
-        change_no=change_no,
-        ts=START,
-        agent_id="a",
-        session_id=None,
-        memory_type="fact",
-        deleted_at=None,
-        sensitive=False,
-        valid_from=None,
-        valid_to=None,
-        search_text=analyze("tea").to_search_text(),
-    )
-
-
-def make_columns(*messages: Any, memories: Sequence[Any] = ()) -> Columns:
-    columns = Columns("epoch")
-    version = len(messages) + len(memories)
-    columns.apply(RowChanges(version, list(messages), list(memories), []))
-    return columns
 
 
 def floats(*values: float) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -108,27 +62,42 @@ def test_unnamed_speakers_are_distinguished_by_role() -> None:
     assert not dialogue_rows(columns, columns.version).any()
 
 
-def test_memory_has_no_dialogue_and_no_neighbours() -> None:
-    columns = make_columns(message(0), message(1, speaker="Bob"), memories=[memory(3)])
+def test_memory_has_no_dialogue_and_is_no_reply() -> None:
+    asks = message(1, speaker="Bob", asks=True)
+    columns = make_columns(message(0), asks, memories=[memory(3, session_id="s")])
     assert dialogue_rows(columns, columns.version).tolist() == [1, 1, 0]
-    assert neighbour_scores(columns, floats(0, 0, 5), columns.version).tolist() == [0, 0, 0]
+    assert reply_scores(columns, floats(0, 5, 5), columns.version).tolist() == [0, 0, 0]
 
 
 def test_dialogue_rows_as_of_earlier_version() -> None:
     columns = make_columns(message(0), message(1), message(2, speaker="Bob"))
     assert dialogue_rows(columns, 2).tolist() == [False, False, False]
     assert dialogue_rows(columns, columns.version).tolist() == [False, True, True]
-    assert neighbour_scores(columns, floats(1, 1, 1), 2).tolist() == [0, 0, 0]
 
 
-def test_neighbour_score_covers_two_before_and_one_after() -> None:
-    names = ["Ann", "Bob"] * 3
-    columns = make_columns(*(message(at, speaker=names[at]) for at in range(5)))
-    neighbours = neighbour_scores(columns, floats(1, 10, 100, 1_000, 10_000), columns.version)
-    expected = BEFORE * 10 + TWO_BEFORE * 1 + AFTER * 1_000
-    assert neighbours[2] == pytest.approx(expected)
-    assert neighbours[0] == pytest.approx(AFTER * 10)
-    assert neighbours[4] == pytest.approx(BEFORE * 1_000 + TWO_BEFORE * 100)
+def test_reply_has_the_score_of_the_question_before_it() -> None:
+    columns = make_columns(
+        message(0, speaker="Ann", asks=True),
+        message(1, speaker="Bob"),
+        message(2, speaker="Ann"),
+        message(3, speaker="Bob", asks=True),
+        message(4, speaker="Ann", session_id="another"),
+    )
+    # Neither a line after a statement nor one of another session is a reply.
+    scores = floats(1, 10, 100, 1_000, 10_000)
+    assert reply_scores(columns, scores, columns.version).tolist() == [0, 1, 0, 0, 0]
+
+
+def test_line_after_own_question_is_no_reply() -> None:
+    columns = make_columns(message(0, asks=True), message(1))
+    assert not reply_scores(columns, floats(5, 5), columns.version).any()
+
+
+def test_reply_scores_as_of_earlier_version() -> None:
+    late = message(2, speaker="Bob", ts=START + timedelta(minutes=30))
+    columns = make_columns(message(0, asks=True), message(1, speaker="Bob"), late)
+    assert reply_scores(columns, floats(7, 0, 0), columns.version).tolist() == [0, 0, 7]
+    assert reply_scores(columns, floats(7, 0, 0), 2).tolist() == [0, 7, 0]
 
 
 # The day
@@ -218,19 +187,29 @@ def test_time_scores_of_open_and_multiple_spans() -> None:
 # Speakers and length
 
 
-def test_speaker_score_is_reduced_by_share_of_rows() -> None:
+def test_named_rows_are_by_the_speakers_and_have_a_share() -> None:
     columns = make_columns(message(0), message(1, speaker="Bob"), message(2), message(3))
     all_rows = np.ones(4, dtype=np.bool_)
-    speaker, by_speaker = speaker_scores(columns, ["Bob"], all_rows)
-    assert by_speaker.tolist() == [0, 1, 0, 0]
-    assert speaker.tolist() == [-0.25, 0.75, -0.25, -0.25]
-    without_names, none = speaker_scores(columns, [], all_rows)
-    assert not without_names.any()
-    assert not none.any()
-    unknown, _ = speaker_scores(columns, ["Zoe"], all_rows)
-    assert not unknown.any()
-    without_rows, _ = speaker_scores(columns, ["Bob"], ~all_rows)
-    assert without_rows.tolist() == [0, 1, 0, 0]
+    is_named, share = named_rows(columns, ["Bob"], all_rows)
+    assert (is_named.tolist(), share) == ([0, 1, 0, 0], 0.25)
+    is_named, share = named_rows(columns, ["Ann", "Bob"], all_rows)
+    assert (is_named.tolist(), share) == ([1, 1, 1, 1], 1.0)
+
+
+def test_share_of_named_rows_is_of_counted_rows() -> None:
+    columns = make_columns(message(0), message(1, speaker="Bob"), message(2), message(3))
+    is_named, share = named_rows(columns, ["Bob"], np.array([True, True, False, False]))
+    assert (is_named.tolist(), share) == ([0, 1, 0, 0], 0.5)
+    is_named, share = named_rows(columns, ["Bob"], np.zeros(4, dtype=np.bool_))
+    assert (is_named.tolist(), share) == ([0, 1, 0, 0], 0.0)
+
+
+@pytest.mark.parametrize("speakers", [[], ["Zoe"]])
+def test_no_rows_are_named_by_nobody_or_strangers(speakers: list[str]) -> None:
+    columns = make_columns(message(0), message(1, speaker=None))
+    is_named, share = named_rows(columns, speakers, np.ones(2, dtype=np.bool_))
+    assert not is_named.any()
+    assert share == 0
 
 
 def test_length_score_is_standardized_over_counted_rows() -> None:
@@ -238,12 +217,39 @@ def test_length_score_is_standardized_over_counted_rows() -> None:
     included = np.array([True, True, True, False])
     scores = length_scores(columns, included)
     assert scores[included].mean() == pytest.approx(0, abs=1e-6)
-    assert scores[included].std() == pytest.approx(1, abs=1e-5)
+    # Three rows say little about usual lengths: 3 / (3 + 8) of a standard deviation.
+    assert scores[included].std() == pytest.approx(3 / 11, abs=1e-5)
     assert (np.diff(scores) > 0).all()
     assert not length_scores(columns, ~np.ones(4, dtype=np.bool_)).any()
 
 
+def test_length_counts_more_among_more_rows() -> None:
+    def spread(rows: int) -> float:
+        columns = make_columns(*(message(at, content="tea " * (1 + at % 2)) for at in range(rows)))
+        return float(length_scores(columns, np.ones(rows, dtype=np.bool_)).std())
+
+    assert spread(2) < spread(20) < spread(200) < 1
+
+
 # The whole search
+
+
+async def test_shared_words_count_less_in_a_remark_than_in_a_question(
+    sqlite_library: Library,
+) -> None:
+    scope = Scope("ann")
+    texts = ["The bakery opens early", "Rain all day", "The bus was late again", "A new lamp"]
+    batch = [NewMessage(role=Role.USER, content=text) for text in texts]
+    await sqlite_library.add_messages(scope, batch)
+    words = "my cousin passed that bakery yesterday while walking home with heavy suitcases"
+
+    async def lexical_part(query: str) -> float:
+        page = await sqlite_library.search(scope, SearchRequest(query))
+        return next(hit.why.lexical for hit in page.results if "bakery" in hit.content)
+
+    assert await lexical_part(words) == 0
+    assert await lexical_part(f"{words}?") > 0
+    assert await lexical_part("bakery") > 0
 
 
 async def test_named_day_uses_time_zone_of_user(library: Library) -> None:
