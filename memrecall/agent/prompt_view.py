@@ -111,6 +111,8 @@ def _result_fields(item: dict[str, Any], size: int) -> dict[str, Any]:
     if item["summary"] and item["content_preview"].startswith(item["summary"]):
         item["summary"] = ""
     item["keywords"] = item["keywords"][:_KEYWORDS_PER_RESULT] if size >= 80 else []
+    if size < 30:  # all results matter more than their details
+        item["probability"] = item["replaces"] = None
     for name in ("content_preview", "summary", "speaker"):
         if len(item[name] or "") > size + 3:
             item[name] = truncate_text(item[name], size) if size else ""

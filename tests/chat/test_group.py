@@ -89,7 +89,7 @@ class TestView:
         assert messages[1].metadata == {
             "member_id": "bot",
             "mentions": ["ann"],
-            "recalled": ["team-1", "team-0"],
+            "recalled": ["team-0"],
         }
         assert messages[1].message_id == turn.final.message_id
 

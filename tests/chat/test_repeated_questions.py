@@ -25,14 +25,15 @@ CONVERSATION = (
 
 
 @pytest.fixture
-async def chat_library(library: Library) -> Library:
+async def chat_library(semantic_library: Library) -> Library:
     messages = [
         NewMessage(message_id=f"m{at}{role.value[0]}", role=role, content=text)
         for at, pair in enumerate(CONVERSATION)
         for role, text in zip((Role.USER, Role.ASSISTANT), pair, strict=True)
     ]
-    await library.add_messages(Scope(USER, session_id="before"), messages)
-    return library
+    await semantic_library.add_messages(Scope(USER, session_id="before"), messages)
+    await semantic_library.vectors.settle()
+    return semantic_library
 
 
 async def forced_recall_events(

@@ -145,7 +145,10 @@ def test_answer_text_cannot_move_cursor(shell: Shell, db: Path, script: Any) -> 
     assert "[red]c[/red]" in outcome.out
 
 
-def test_group_file_runs_members_in_order(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_group_file_runs_members_in_order(
+    shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMRECALL_EMBEDDER", "local")
     outcome = shell("chat", "--group", group_file(tmp_path), "--db", db)
     assert (outcome.code, outcome.err) == (0, "")
     lines = outcome.out.splitlines()
@@ -391,6 +394,7 @@ def test_repeated_group_file_skips_answered_members(shell: Shell, db: Path, tmp_
 def test_group_continues_as_member(
     shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("MEMRECALL_EMBEDDER", "local")
     file = group_file(tmp_path, messages=GROUP["messages"][:1], answers=["bot"])
     monkeypatch.setattr("sys.stdin", io.StringIO("@小助手 Ann 对什么过敏？\n\n好的，那换别的菜\n"))
     outcome = shell("chat", "--group", file, "--as", "bo", "--db", db, "--json")

@@ -64,14 +64,33 @@ def _evidence_handoff(
     language = request.language
     candidates = selection.candidates
     lines = [say(language, "summary_found", asked=single_line(request.text, _MAX_QUERY_LENGTH))]
-    lines += [_quote(request, "quote", candidate) for candidate in candidates]
+    outdated = _replaced_candidates(findings, candidates)
+    valid = [candidate for candidate in candidates if candidate.key not in outdated]
+    lines += [_quote(request, "quote", candidate) for candidate in valid]
+    lines += [
+        _quote(request, "outdated", findings.candidates[key], since=later.day)
+        for key, later in outdated.items()
+    ]
     # Statements of the user that may contradict each other: the latest one is valid.
-    days = {scored.candidate.day for scored in selection.competing_statements(request)}
+    competing = [scored.candidate for scored in selection.competing_statements(request)]
+    days = {candidate.day for candidate in competing if candidate.key not in outdated}
     lines += [say(language, "later_wins", when=max(days))] if len(days) > 1 else []
     summary = _summarize(lines, request, findings)
     reason = say(language, "found", count=len(candidates))
     reasoning = _explain_selection(request, findings, candidates)
     return _fields(reason, summary, candidates, selection.confidence) | {"reasoning": reasoning}
+
+
+def _replaced_candidates(
+    findings: Findings, candidates: Sequence[Candidate]
+) -> dict[str, Candidate]:
+    """Return for each outdated statement the selected one that replaces it."""
+    return {
+        key: later
+        for later in candidates
+        for key in sorted(later.replaces)
+        if key in findings.candidates
+    }
 
 
 def _not_found_handoff(
@@ -120,9 +139,10 @@ def _summarize(lines: list[str], request: ParsedRequest, findings: Findings) -> 
     return "\n".join([*lines, say(language, "partly_failed", codes=codes)] if codes else lines)
 
 
-def _quote(request: ParsedRequest, phrase: str, hit: Candidate) -> str:
+def _quote(request: ParsedRequest, phrase: str, hit: Candidate, **values: str) -> str:
     text = single_line(hit.text, _MAX_QUOTE_LENGTH)
-    return say(request.language, phrase, when=hit.day, who=_speaker_name(request, hit), text=text)
+    who = _speaker_name(request, hit)
+    return say(request.language, phrase, when=hit.day, who=who, text=text, **values)
 
 
 def _speaker_name(request: ParsedRequest, hit: Candidate) -> str:

@@ -9,7 +9,6 @@ from zoneinfo import ZoneInfo
 
 from memrecall.agent.offline.keywords import read_json_lines
 from memrecall.agent.offline.references import (
-    FIRST_PERSON,
     PERSONAL_ADVICE,
     QUESTIONS_ABOUT_USER,
     Reference,
@@ -25,6 +24,7 @@ from memrecall.agent.offline.vocabulary import (
     pattern_ignoring_case,
 )
 from memrecall.model.offline import RuleAnswer, RuleRequest
+from memrecall.text.language import FIRST_PERSON
 from memrecall.text.times import find_times
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)

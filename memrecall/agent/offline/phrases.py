@@ -68,6 +68,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "针对“{asked}”，以下内容最相关（按可能性排序）：",
     ),
     "quote": ("- {when}, {who}: “{text}”", "- {when}，{who}：“{text}”"),
+    "outdated": (
+        "- Outdated since {since}: {when}, {who}: “{text}”",
+        "- 自 {since} 起已过时：{when}，{who}：“{text}”",
+    ),
     "summary_not_found": (
         "Nothing relevant to “{asked}” was found. Searched for: {queries}.",
         "没有找到与“{asked}”相符的内容。搜索过：{queries}。",

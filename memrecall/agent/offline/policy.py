@@ -46,8 +46,8 @@ _MAX_WEAK_TERMS = 2  # a reference with so few terms may mean many things
 _COMPARED_LENGTH = 60  # previews are truncated
 
 # A model should see only good results; the rules score candidates themselves.
-_DEFAULT_MIN_SCORE = 0.3
-_LOW_MIN_SCORE = 0.15
+_DEFAULT_MIN_SCORE = 0.2
+_LOW_MIN_SCORE = 0.02
 _KEYWORD_MIN_SCORE = 0.1  # scores of keyword searches mean little in small stores
 _LIMIT = 10
 _MAX_QUERY_LENGTH = 980
@@ -288,6 +288,8 @@ def _build_query(request: ParsedRequest) -> str:
     A whole question finds more than its keywords: embedders are trained on sentences.
     """
     own = request.question or request.text
+    if request.followed_question is not None:
+        return _clip(" ".join(f"{request.followed_question.text} {own}".split()))
     if request.is_topical:
         texts = [message.text for message in reversed(request.earlier) if message.words]
         return _clip("\n".join([*texts, "" if request.is_bare else own]))

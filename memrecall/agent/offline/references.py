@@ -131,9 +131,6 @@ def find_references(text: str) -> tuple[Reference, ...]:
     return tuple(sorted(references, key=lambda reference: (reference.start, reference.end)))
 
 
-FIRST_PERSON = re.compile(
-    r"我|咱|\b(?:i|i'm|i've|i'd|me|my|mine|we|we've|our|ours|us)\b", re.IGNORECASE
-)
 _FACT_QUESTION = "what|when|where|which|who|whose|how (?:old|many|much|long|often|tall|far)"
 
 # Questions about the user, or about what user and assistant did together.

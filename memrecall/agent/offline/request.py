@@ -29,7 +29,7 @@ from memrecall.agent.offline.vocabulary import (
 )
 from memrecall.search.request import Mode
 from memrecall.text.keywords import extract_keywords
-from memrecall.text.language import language_of
+from memrecall.text.language import is_question, language_of
 from memrecall.text.times import TimeSpan, find_times
 from memrecall.text.tokens import stem, word_coverage
 from memrecall.types import Language
@@ -47,6 +47,12 @@ _IDENTIFIER = re.compile(
     r"|(?<![\w.])[A-Za-z0-9]+(?:_[A-Za-z0-9]+)+|(?<!\w)v?\d+(?:\.\d+){1,3}\b"  # a_name, 1.2.3
     r"|(?<!\w)(?=[\w\-]*[A-Za-z])(?=[\w\-]*\d)[A-Za-z0-9][A-Za-z0-9\-]{2,}|(?<![\w.:/-])\d{3,}(?![\w.:/年-])",
     re.ASCII,
+)
+# Marks of a question that depends on the one before it: "and the dog?", "what did he pay?", 猫呢？
+_ELLIPSIS = pattern_ignoring_case(
+    r"^\W*(?:and|but|so|or|also|what about|how about)\b",
+    r"\b(?:he|him|his|she|hers?|they|them|theirs?|it|its|there|then|the other|another)\b",
+    "^那|呢[？?]?$|[他她它]|那[天次里儿边家个位]|其他|另外|另一",
 )
 _GENERIC_STEMS = frozenset(map(stem, GENERIC_WORDS_EN))
 
@@ -251,7 +257,21 @@ class ParsedRequest:
     def is_topical(self) -> bool:
         """Whether to search by the whole conversation instead of this message alone."""
         is_standalone = (self.points_back or self.is_about_user) and not self.is_reply
-        return bool(self.earlier) and (self.is_bare or not is_standalone)
+        is_complete = is_standalone or (is_question(self.text) and not self.is_elliptic)
+        return bool(self.earlier) and (self.is_bare or not is_complete)
+
+    @property
+    def is_elliptic(self) -> bool:
+        """Whether it leaves out what was named before it."""
+        return not self.search_terms or _ELLIPSIS.search(self.text) is not None
+
+    @property
+    def followed_question(self) -> WindowMessage | None:
+        """The user's question before this one, if this one leaves out what that one names."""
+        if not (self.is_topical and is_question(self.text)):
+            return None
+        previous = next((message for message in self.earlier if message.role == "user"), None)
+        return previous if previous is not None and is_question(previous.text) else None
 
     @property
     def is_reply(self) -> bool:

@@ -1,6 +1,7 @@
 """Selection of the candidates that the user probably refers to, and the confidence in it.
 
-The confidence is the chance that at least one of the selected candidates is right.
+First, whether there is an answer at all; then which candidates it is, if there is one. The
+confidence combines both.
 """
 
 import math
@@ -13,46 +14,40 @@ from itertools import accumulate
 from memrecall.agent.offline.request import ParsedRequest
 from memrecall.agent.offline.transcript import Candidate, Findings
 from memrecall.agent.offline.vocabulary import (
+    ASKED_VALUES,
     DATE_NAMES,
-    NUMBER_QUESTIONS,
-    NUMBERS,
     RELATIONS,
     UNCERTAIN,
     matches_any,
 )
-from memrecall.search.ranking.calibration import HALF
 from memrecall.search.ranking.people import find_speakers
+from memrecall.search.updates import replacements_first
 from memrecall.text.tokens import MatchableText
 
 _MAX_KEYS = 8
+_UNCALIBRATED = 0.5  # what a relevance is worth as a probability
 _MAX_KEYS_OF_COUNT = 10  # for questions that ask for all of something
 # How much evidence the searches are expected to have missed: the more is stored, the more of it is
 # about the same subject. This much for each doubling beyond the size.
 _MISSED_PER_DOUBLING, _MAX_MISSED = 1.5, 3.0
 _SMALL_STORE = 1_000
+# How much recall counts in the measure that the number of candidates is chosen by. In a small store
+# a fact is mostly said once, so that precision counts more.
+_RECALL_WEIGHT, _RECALL_WEIGHT_OF_FACT, _RECALL_WEIGHT_OF_COUNT = 1.0, 0.5, 2.0
 _SIMILAR_SHARE = 0.85  # of the best probability
-_TYPE_BOOST = 1.2
+_TYPE_BOOST = 2.0
 _EXPIRED_FACTOR = 0.5
+_SAID_FACTOR = 0.5
+_SAID_SHARE = 0.6
 _REPLY_FACTOR = 0.9  # of the probability of the message that it replies to
-# Below this confidence the rules abstain. That loses 1 to 4 of 100 answerable questions, and 7 on
-# fixtures/eval. It catches six of ten questions about a person that are true of another person, but
-# few about something that was nearly said: words and scores cannot tell them apart.
-_ABSTAIN_BELOW = 0.26
+_ABSTAIN_BELOW = 0.47
 _PERSON_MARGIN = 0.1  # how much more is usually said about the right person than about others
-_MIN_COVERAGE = 0.05  # a hit with less contains none of the terms
-# Where no hit contains any term, the best must be close in meaning or clearly better than the next.
-# In stretches of 15 to 60 messages, six of ten questions that fail this have no answer there.
-_CLOSE_SCORE = 0.8
-_CLEAR_LEAD = 0.7  # log odds
-_RUNNERS_UP = 3
-_MAX_WITHOUT_MATCH = 0.25
 # An exact term that occurs verbatim is no coincidence.
 _MIN_WITH_EXACT_TERMS = 0.6
-_MAX_TERMS = 16
-_MIN_WEIGHT = 0.1
-# Small stores return few hits; the rows that were not returned contain none of the terms.
-_MIN_ROWS = 10
-_COMPARED_HITS = 6  # hits that a candidate's age is compared with
+# The best candidate may be wrong though there is an answer. The power was chosen so that the
+# confidence is right on average over all sets.
+_SELECTION_POWER = 0.7
+_MIN_ANSWERABLE = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +62,16 @@ class _Features:
 
 @dataclass(frozen=True, slots=True)
 class _CandidateFeatures(_Features):
-    chance: float  # the probability that its search gave it, in log odds
+    chance: float  # the probability that its search gave it, if there is an answer, in log odds
     rank: float  # the logarithm of its rank in its search
-    coverage: float  # the weighted share of the request's terms that it contains
     is_question: float
-    newer: float  # the share of the best hits that are older than it
 
 
-# The probability that a candidate is evidence. Logistic regression on one half of LifeBench and
-# MADial and on fixtures/eval, also cut into stretches of 15 to 160 messages, every family of sets
-# with the same weight. The first three order a family about as well when fitted without it. The
-# last two come from fixtures/eval, in which people ask and change their minds; elsewhere they have
-# no effect.
-_CANDIDATE_WEIGHTS = _CandidateFeatures(
-    chance=0.9, rank=-0.1, coverage=0.6, is_question=-0.35, newer=0.2
-)
-_CANDIDATE_BIAS = -0.15
+# The probability that a candidate is evidence, if there is any. Logistic regression on KdConv,
+# FriendsQA, Molweni, MADial and LifeBench, whole and as small stores, and on fixtures/recall and
+# one half of fixtures/first_hour; each set has the same weight.
+_CANDIDATE_WEIGHTS = _CandidateFeatures(chance=0.8, rank=-0.35, is_question=-0.2)
+_CANDIDATE_BIAS = 0.1
 
 
 class _EvidenceContext:
@@ -93,36 +82,28 @@ class _EvidenceContext:
         self.findings = findings
         self.hits = findings.hits
         self.named_speakers = _find_named_speakers(request.text, self.hits)
+        # The relevance of the best hit is nearly the probability that there is an answer.
+        self.answerable = max((hit.score for hit in self.hits), default=0.0)
         # Speakers count as part of what they said.
         self.texts: Mapping[str, MatchableText] = {
             key: MatchableText.from_text(f"{candidate.speaker} {candidate.text}")
             for key, candidate in findings.candidates.items()
         }
-        terms = map(MatchableText.from_text, _answer_terms(request))
-        self.term_weights = [(term, self._rarity(term)) for term in terms]
-
-    def _rarity(self, term: MatchableText) -> float:
-        rows = max(len(self.hits), _MIN_ROWS)
-        frequency = sum(self.texts[hit.key].match(term) for hit in self.hits)
-        return max(math.log((rows + 1) / (frequency + 0.5)), _MIN_WEIGHT)
-
-    def coverage(self, candidate: Candidate) -> float:
-        """Return the share of the request's terms in a candidate, weighted by their rarity."""
-        total = sum(weight for _, weight in self.term_weights)
-        text = self.texts[candidate.key]
-        shares = sum(weight * text.match(term) for term, weight in self.term_weights)
-        return shares / total if total else 0.0
 
     def features(self, candidate: Candidate) -> _CandidateFeatures:
-        others = [hit for hit in self.hits[:_COMPARED_HITS] if hit.key != candidate.key]
-        older = sum(hit.created_at < candidate.created_at for hit in others)
+        share = _search_probability(candidate) / max(self.answerable, _MIN_ANSWERABLE)
         return _CandidateFeatures(
-            chance=_log_odds(candidate.score) + _log_odds(HALF),
+            chance=_log_odds(share),
             rank=math.log1p(candidate.rank),
-            coverage=self.coverage(candidate),
             is_question=float(candidate.is_question),
-            newer=older / len(others) if others else 0.5,
         )
+
+
+def _search_probability(candidate: Candidate) -> float:
+    """Return the probability that the search gave a candidate; by words alone it gives none."""
+    if candidate.probability is not None:
+        return candidate.probability
+    return candidate.score * _UNCALIBRATED
 
 
 def _find_named_speakers(text: str, hits: Sequence[Candidate]) -> list[str]:
@@ -133,12 +114,6 @@ def _find_named_speakers(text: str, hits: Sequence[Candidate]) -> list[str]:
 def _name_pattern(name: str) -> re.Pattern[str]:
     boundary = r"\b" if name.isascii() else ""
     return re.compile(rf"{boundary}{re.escape(name)}{boundary}('s|’s|的)?", re.IGNORECASE)
-
-
-def _answer_terms(request: ParsedRequest) -> tuple[str, ...]:
-    own = (*request.words, *request.exact_terms)
-    context = request.context_words if request.is_topical or not own else ()
-    return tuple(dict.fromkeys((*own, *context)))[:_MAX_TERMS]
 
 
 def _log_odds(probability: float) -> float:
@@ -159,13 +134,14 @@ class ScoredCandidate:
 class Selection:
     """The candidates to hand off, best first, and the confidence in them."""
 
-    scored: tuple[ScoredCandidate, ...]
-    confidence: float
+    scored: tuple[ScoredCandidate, ...] = ()
+    confidence: float = 0.0
+    answerable: float = 0.0  # the probability that there is an answer, whichever it is
 
     @property
     def abstains(self) -> bool:
-        """Whether no candidate is good enough to hand off."""
-        return self.confidence < _ABSTAIN_BELOW
+        """Whether there is probably no answer."""
+        return self.answerable < _ABSTAIN_BELOW
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -192,7 +168,7 @@ class Selection:
 def select_evidence(request: ParsedRequest, findings: Findings) -> Selection:
     """Select the candidates to hand off."""
     if not findings.hits:
-        return Selection((), 0.0)
+        return Selection()
     context = _EvidenceContext(request, findings)
     probabilities = {hit.key: _probability(context, hit) for hit in context.hits}
     probabilities |= _reply_probabilities(context, probabilities)
@@ -200,11 +176,11 @@ def select_evidence(request: ParsedRequest, findings: Findings) -> Selection:
         (ScoredCandidate(findings.candidates[key], p) for key, p in probabilities.items()),
         key=lambda s: (-s.probability, s.candidate.rank, s.candidate.key),
     )
-    limit = _MAX_KEYS_OF_COUNT if request.question_kind == "count" else _MAX_KEYS
-    best_size = _best_size([s.probability for s in scored], findings.stored_count)
-    selected = tuple(scored[: min(best_size, limit)])
-    confidence = _estimate_confidence(context, selected)
-    return _move_latest_first(Selection(selected, round(confidence, 2)), request)
+    selected = tuple(scored[: _best_size(context, [s.probability for s in scored])])
+    answerable = _answer_probability(context, selected[0].candidate)
+    any_right = 1 - math.prod(1 - scored.probability for scored in selected)
+    confidence = round(answerable * any_right**_SELECTION_POWER, 2)
+    return _move_latest_first(Selection(selected, confidence, answerable), request)
 
 
 def _move_latest_first(selection: Selection, request: ParsedRequest) -> Selection:
@@ -212,6 +188,9 @@ def _move_latest_first(selection: Selection, request: ParsedRequest) -> Selectio
 
     A question about what the assistant said "last time" asks for its latest message.
     """
+    selection = _move_replacements_first(selection)
+    if any(candidate.replaces for candidate in selection.candidates):
+        return selection
     competitors = selection.competing_statements(request)
     times = request.times
     if request.speaker_role == "assistant" and times.recency_days is not None and not times.spans:
@@ -223,12 +202,25 @@ def _move_latest_first(selection: Selection, request: ParsedRequest) -> Selectio
     return replace(selection, scored=(latest, *others))
 
 
-def _best_size(probabilities: Sequence[float], stored_count: int) -> int:
-    """Return how many candidates to take for the highest expected F1."""
-    doublings = math.log2(max(stored_count / _SMALL_STORE, 1))
+def _move_replacements_first(selection: Selection) -> Selection:
+    scored = replacements_first(
+        selection.scored, lambda s: s.candidate.key, lambda s: s.candidate.replaces
+    )
+    return replace(selection, scored=tuple(scored))
+
+
+def _best_size(context: _EvidenceContext, probabilities: Sequence[float]) -> int:
+    """Return how many candidates to take for the highest expected F-measure."""
+    stored = context.findings.stored_count
+    is_count = context.request.question_kind == "count"
+    is_single = stored < _SMALL_STORE and not context.request.is_topical
+    weight = _RECALL_WEIGHT_OF_FACT if is_single else _RECALL_WEIGHT
+    weight = _RECALL_WEIGHT_OF_COUNT if is_count else weight
+    doublings = math.log2(max(stored / _SMALL_STORE, 1))
     evidence = sum(probabilities) + min(_MISSED_PER_DOUBLING * doublings, _MAX_MISSED)
-    f1 = [right / (size + evidence) for size, right in enumerate(accumulate(probabilities), 1)]
-    return f1.index(max(f1)) + 1
+    totals = enumerate(accumulate(probabilities), 1)
+    measures = [right / (size + weight * evidence) for size, right in totals]
+    return min(measures.index(max(measures)) + 1, _MAX_KEYS_OF_COUNT if is_count else _MAX_KEYS)
 
 
 def _probability(context: _EvidenceContext, hit: Candidate) -> float:
@@ -243,7 +235,23 @@ def _probability(context: _EvidenceContext, hit: Candidate) -> float:
     is_own_preference = expected_type == "user_preference" and is_users
     if is_own_preference or (expected_type is not None and hit.memory_type == expected_type):
         probability = min(probability * _TYPE_BOOST, 1.0)
+    if context.request.followed_question is not None and _is_already_said(context, hit):
+        probability *= _SAID_FACTOR
     return probability * _EXPIRED_FACTOR if hit.valid_to else probability
+
+
+def _is_already_said(context: _EvidenceContext, hit: Candidate) -> bool:
+    """Return True for what this conversation has just answered with: "and the dog?" asks more."""
+    request, text = context.request, context.texts[hit.key]
+    if _share_of_words(text, request.words) > 0:
+        return False
+    answers = [m.words for m in request.earlier if m.role == "assistant" and m.words]
+    return any(_share_of_words(text, words) >= _SAID_SHARE for words in answers)
+
+
+def _share_of_words(text: MatchableText, words: Sequence[str]) -> float:
+    matches = sum(text.match(MatchableText.from_text(word)) for word in words)
+    return matches / len(words) if words else 0.0
 
 
 def _reply_probabilities(
@@ -294,87 +302,66 @@ def _time_match(request: ParsedRequest, candidate: Candidate) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _ConfidenceFeatures(_Features):
-    best: float  # the probability of the best candidate, in log odds
-    expected: float  # the logarithm of the expected number of right keys, at least 1
+class _AnswerFeatures(_Features):
+    answerable: float  # the probability that the search found an answer, in log odds
     time_match: float  # whether the best is from a time that the request names
     is_topical: float  # 1: searched by a conversation, which shares few terms with its evidence
     lacks_person: float  # 1: the best does not mention a person that the request names
     is_uncertain: float  # 1: the best says that something is unknown or undecided
-    lacks_number: float  # 1: the request asks for a number, and no candidate contains one
+    lacks_value: float  # 1: the request asks for a number or the like, which the best lacks
     other_person: float  # how much more of the request was said about another person
 
 
-# Logistic regression on one half of LifeBench and MADial and on fixtures/eval, whole and cut into
-# stretches of 15 to 160 messages; 15 % of the weight are questions whose evidence cannot be seen.
-# Set by hand: `expected` and `is_topical`, so that the mean is right in every set, and the last
-# two, which hardly any question of those sets shows.
-_CONFIDENCE_WEIGHTS = _ConfidenceFeatures(
-    best=0.56,
-    expected=0.9,
-    time_match=1.3,
-    is_topical=0.9,
-    lacks_person=-0.15,
-    is_uncertain=-0.7,
-    lacks_number=-1.6,
+# Logistic regression on the same sets, as far as they have questions without an answer, half of
+# the weight each. Set by hand: `time_match`, which LifeBench alone would make thrice as high, and
+# the last one, which hardly any question of those sets shows.
+_ANSWER_WEIGHTS = _AnswerFeatures(
+    answerable=0.65,
+    time_match=0.5,
+    is_topical=0.7,
+    lacks_person=-0.2,
+    is_uncertain=-0.9,
+    lacks_value=-2.0,
     other_person=-7.0,
 )
-_CONFIDENCE_BIAS = -0.15
+_ANSWER_BIAS = 0.0
 
 
-def _estimate_confidence(context: _EvidenceContext, selection: Sequence[ScoredCandidate]) -> float:
-    features = _confidence_features(context, selection)
-    confidence = features.probability(_CONFIDENCE_WEIGHTS, _CONFIDENCE_BIAS)
-    best_text = context.texts[selection[0].candidate.key]
-    exact_terms = [MatchableText.from_text(term) for term in context.request.exact_terms]
-    if exact_terms and all(best_text.match(term) >= 1 for term in exact_terms):
-        confidence = max(confidence, _MIN_WITH_EXACT_TERMS)
-    return min(confidence, _MAX_WITHOUT_MATCH) if _has_no_match(context) else confidence
-
-
-def _confidence_features(
-    context: _EvidenceContext, selection: Sequence[ScoredCandidate]
-) -> _ConfidenceFeatures:
-    request, best = context.request, selection[0].candidate
-    asks_number = not request.is_topical and matches_any(request.text, NUMBER_QUESTIONS)
-    has_number = any(NUMBERS.search(scored.candidate.text) for scored in selection)
-    return _ConfidenceFeatures(
-        best=_log_odds(selection[0].probability),
-        expected=math.log(max(sum(scored.probability for scored in selection), 1.0)),
+def _answer_probability(context: _EvidenceContext, best: Candidate) -> float:
+    """Return the probability that there is an answer, judged by the best candidate."""
+    request = context.request
+    features = _AnswerFeatures(
+        answerable=_log_odds(context.answerable),
         time_match=_time_match(request, best),
         is_topical=float(request.is_topical),
         lacks_person=float(_lacks_person(request.text, f"{best.speaker} {best.text}")),
         is_uncertain=float(matches_any(best.text, UNCERTAIN)),
-        lacks_number=float(asks_number and not has_number),
+        lacks_value=float(_lacks_value(request.text, best.text)),
         other_person=_other_person_lead(context),
     )
+    probability = features.probability(_ANSWER_WEIGHTS, _ANSWER_BIAS)
+    exact_terms = [MatchableText.from_text(term) for term in request.exact_terms]
+    if exact_terms and all(context.texts[best.key].match(term) >= 1 for term in exact_terms):
+        probability = max(probability, _MIN_WITH_EXACT_TERMS)
+    return probability
 
 
-def _has_no_match(context: _EvidenceContext) -> bool:
-    """Return True if no hit contains a term of the request or is close in meaning."""
-    request = context.request
-    if request.is_topical or not context.term_weights:
-        return False
-    if any(context.coverage(hit) >= _MIN_COVERAGE for hit in context.hits):
-        return False
-    first, *others = (_log_odds(hit.score) for hit in context.hits[: _RUNNERS_UP + 1])
-    # A filter by speaker or time leaves few rows to compare scores with.
-    is_filtered = request.speaker_role is not None or request.times.message_span is not None
-    is_close = first >= _log_odds(_CLOSE_SCORE) and not is_filtered
-    # With one or two others a lead means nothing, nor does a lead gained by the time alone.
-    leads_by_time = bool(request.times.spans) and _time_match(request, context.hits[0]) == 1
-    is_comparable = len(others) == _RUNNERS_UP and not leads_by_time
-    return not is_close and not (is_comparable and first - sum(others) / _RUNNERS_UP >= _CLEAR_LEAD)
+def _lacks_value(question: str, text: str) -> bool:
+    """Return True if a question asks for a kind of value that a text has none of."""
+    values = (value for asked, value in ASKED_VALUES if matches_any(question, asked))
+    value = next(values, None)
+    return value is not None and value.search(text) is None
 
 
 def _other_person_lead(context: _EvidenceContext) -> float:
     """Return how much more of the request was said about someone else, 0 if unknown."""
     shares = context.findings.coverage_by_person
     people = find_speakers(context.request.text, list(shares))
-    if len(people) != 1:
+    if len(people) != 1 or len(shares) < 2:
         return 0.0
     others = max((share for person, share in shares.items() if person not in people), default=0.0)
-    return max(others + _PERSON_MARGIN - shares[next(iter(people))], 0.0)
+    # Of many people, one has more of the words by chance.
+    return max(others + _PERSON_MARGIN - shares[next(iter(people))], 0.0) / (len(shares) - 1)
 
 
 _SENTENCE_START = re.compile(r"(?:^|[.?!:;\n]\s+)[\"'“(]*[A-Z][a-z]+")

@@ -136,6 +136,7 @@ class Candidate:
     key: str
     text: str
     score: float  # the relevance in the first search that returned it; 0 for a neighbor
+    probability: float | None = None  # that it is evidence, in that search
     rank: int = 0  # the rank in that search, from 0
     is_hit: bool = False  # False if it was only seen next to a memory
     speaker: str = ""
@@ -144,6 +145,7 @@ class Candidate:
     kind: str = "message"
     memory_type: str = ""
     valid_to: str = ""
+    replaces: frozenset[str] = frozenset()  # earlier statements that it changes
     source_keys: frozenset[str] = frozenset()  # what an assistant's answer was made from
 
     @property
@@ -213,11 +215,12 @@ def _coverage_by_person(step: ToolStep) -> dict[str, float]:
 
 
 def _hit_from_row(row: Mapping[str, Any], rank: int) -> Candidate:
-    sources = row.get("made_from")
+    sources, replaced = row.get("made_from"), row.get("replaces")
     return Candidate(
         key=str(row["memory_key"]),
         text=_joined_text(row, "summary", "content_preview"),
         score=_share(row.get("relevance_score")),
+        probability=_share(row["probability"]) if row.get("probability") else None,
         rank=rank,
         is_hit=True,
         speaker=_text(row, "speaker"),
@@ -226,6 +229,7 @@ def _hit_from_row(row: Mapping[str, Any], rank: int) -> Candidate:
         kind=_text(row, "kind") or "message",
         memory_type=_text(row, "memory_type"),
         valid_to=_text(row, "valid_to"),
+        replaces=frozenset(map(str, replaced) if isinstance(replaced, list) else ()),
         source_keys=frozenset(map(str, sources) if isinstance(sources, list) else ()),
     )
 

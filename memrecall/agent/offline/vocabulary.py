@@ -124,13 +124,13 @@ QUESTION_KINDS: dict[QuestionKind, tuple[re.Pattern[str], ...]] = {
         chinese_pattern(
             """
             几次,多少次,几回,多少回,几个,多少个,几家,几本,几位,几种,哪些,所有,全部,一共,总共
-            都有什么,列出,列举,每次
+            都有什么,列出,列举,每次,前前后后,来龙去脉,前后经过,从头到尾,累计,加起来,还欠
             """
         ),
         english_pattern(
             """
             how many,how often,how much,list all,list every,all the,every time,all of,what are all
-            which ones,name all,list the
+            which ones,name all,list the,so far,in total,altogether,the whole story,still owe
             """
         ),
     ),
@@ -210,12 +210,6 @@ UNCERTAIN = (
     ),
     chinese_pattern("不知道,不清楚,还没,没定,未定,没说,不确定,没想好,忘了,不记得,待定,没问,没有问"),
 )
-NUMBER_QUESTIONS = (
-    pattern_ignoring_case(
-        r"\bhow\s+(?:many|much|old)\b", r"\b(?:number|phone|price|password|pin|port)\b"
-    ),
-    re.compile("多少|几岁|几点|几号|号码|电话|手机号|价格|密码|端口|账号"),
-)
 _NUMBER_WORDS = """
 one,two,three,four,five,six,seven,eight,nine,ten,eleven,twelve,twenty,thirty,forty,fifty,hundred
 half,dozen,once,twice
@@ -224,4 +218,51 @@ NUMBERS = re.compile(
     r"\d|[零一二两三四五六七八九十百千万半][个次天周月年岁本位点号件只条块元毛斤米公分度人家层楼页种双套克]"
     rf"|\b(?:{alternation(_NUMBER_WORDS)})\b",
     re.IGNORECASE,
+)
+# Questions for a value, and what any text with such a value contains. The first one counts.
+ASKED_VALUES: tuple[tuple[tuple[re.Pattern[str], ...], re.Pattern[str]], ...] = (
+    (
+        (
+            chinese_pattern("护照号,身份证号,卡号,订单号,单号,车牌号,保单号"),
+            english_pattern(
+                "(?:passport|card|order|policy|booking|serial|licen[cs]e|reference) number"
+            ),
+        ),
+        re.compile(r"\d[\dA-Za-z-]{3,}|[A-Za-z]+-?\d{2,}"),
+    ),
+    (
+        (chinese_pattern("手机号,电话,号码"), english_pattern("phone,phone number,mobile number")),
+        re.compile(r"\d(?:[\s-]?\d){5,}"),
+    ),
+    (
+        (
+            chinese_pattern("密码,口令,验证码,暗号"),
+            english_pattern(
+                "passwords?,passcode,pin,(?:door|gate|entry|barrier|locker|access) code"
+            ),
+        ),
+        pattern_ignoring_case(
+            "密码|口令|验证码|暗号", r"\b(?:password|passcode|pin|code|combination)s?\b"
+        ),
+    ),
+    (
+        (chinese_pattern("网址,链接"), english_pattern("url,web address,website,link")),
+        pattern_ignoring_case(r"https?:|www\.|\w\.(?:com|cn|org|net|io|dev|app|edu|gov|uk|de)\b"),
+    ),
+    (
+        (chinese_pattern("邮箱,邮件地址"), english_pattern("e-?mail(?: address)?")),
+        re.compile(r"@|邮箱|e-?mail", re.IGNORECASE),
+    ),
+    (
+        (
+            chinese_pattern(
+                "多少,几岁,几点,几号,几级,几个,几次,几天,几年,几本,几斤,几码,价格,端口,账号"
+            ),
+            pattern_ignoring_case(
+                r"\bhow\s+(?:many|much|old|tall|far|heavy|big)\b",
+                r"\b(?:price|fee|salary|wage|port|account number|(?:shoe|ring|hat) size)\b",
+            ),
+        ),
+        NUMBERS,
+    ),
 )

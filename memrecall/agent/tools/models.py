@@ -110,6 +110,8 @@ class MemorySearchResultItem(ToolOutput):
     role: str | None = None
     passage: str | None = None
     valid_to: str | None = None
+    probability: float | None = None  # that it is evidence; hybrid searches only
+    replaces: list[str] = []  # keys of earlier statements that it changes
     made_from: list[str] = []  # keys that an assistant's answer is based on
     session_id: str | None = None  # for traces; models do not see these two
     why: dict[str, float] | None = None

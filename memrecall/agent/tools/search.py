@@ -292,6 +292,8 @@ def _result_item(state: RecallState, hit: Hit, query: str) -> MemorySearchResult
         role=hit.role,
         passage=_find_passage(hit.content, query),
         valid_to=hit.valid_to and state.format_local(hit.valid_to),
+        probability=hit.probability and round(hit.probability, 3),
+        replaces=list(hit.replaces),
         made_from=source_keys(hit.role, hit.metadata),
         session_id=hit.session_id,
         why=hit.why.as_dict(),

@@ -45,7 +45,7 @@ def test_first_search_is_the_question_without_politeness() -> None:
     )
     first = recall.searches[0]
     assert first["query"] == "what tiles I chose for the kitchen"
-    assert (first["search_mode"], first["min_relevance_score"]) == ("hybrid", 0.3)
+    assert (first["search_mode"], first["min_relevance_score"]) == ("hybrid", 0.2)
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"][0] == "k0"
 
@@ -83,7 +83,7 @@ def test_search_widens_step_by_step_until_a_follow_up_question() -> None:
         ("since" in search, search["min_relevance_score"], search.get("role"))
         for search in recall.searches
     ]
-    assert steps == [(True, 0.3, "user"), (False, 0.15, "user"), (False, 0.1, None)]
+    assert steps == [(True, 0.2, "user"), (False, 0.02, "user"), (False, 0.1, None)]
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"] == []
     assert recall.handoff["confidence"] <= 0.2
@@ -197,7 +197,7 @@ def test_clear_request_takes_three_calls() -> None:
 
 
 def test_unsupported_request_is_not_handed_off() -> None:
-    hits = [hit(f"k{n}", f"nice weather {n}", 0.7 - n / 50) for n in range(4)]
+    hits = [hit(f"k{n}", f"nice weather {n}", 0.3 - n / 50) for n in range(4)]
     recall = simulate(
         briefing([user("Where is my bicycle?")]), scripted_tools(search_answer(*hits))
     )
@@ -220,7 +220,7 @@ def test_unknown_number_is_not_handed_off() -> None:
 
 
 def test_later_search_does_not_raise_a_score() -> None:
-    low_hits = [hit(f"k{n}", "nice weather", 0.56 - n / 100) for n in range(4)]
+    low_hits = [hit(f"k{n}", "nice weather", 0.3 - n / 100) for n in range(4)]
     narrow = [hit("k3", "nice weather", 0.99), *low_hits[:3]]
     recall = simulate(
         briefing([user("what did I say about zebras")]),
@@ -357,7 +357,7 @@ def test_steering_messages_are_ignored() -> None:
 
 
 def test_fruitless_searches_are_limited() -> None:
-    single_hit = search_answer(hit("k", "nice weather", 0.6))
+    single_hit = search_answer(hit("k", "nice weather", 0.3))
     recall = simulate(
         briefing([user("what did I say about the bicycle chain?")]), scripted_tools(single_hit)
     )
