@@ -37,6 +37,8 @@ class _RunOptions:
     retrieval: Any
     disabled: tuple[str, ...]
     db: str | None
+    small_stores: int | None
+    seed: int
 
     def check(self) -> None:
         """Reject contradictory options before any file is read."""
@@ -49,6 +51,13 @@ class _RunOptions:
         if self.retrieval not in RETRIEVALS:
             raise InvalidArgument(
                 f"unknown retrieval {self.retrieval!r}", hint=f"Use {', '.join(RETRIEVALS)}"
+            )
+        if self.seed and self.small_stores is None:
+            raise InvalidArgument("--seed requires --small-stores", hint="Drop --seed")
+        if self.max_questions and self.small_stores:
+            raise InvalidArgument(
+                "--max-questions and --small-stores are mutually exclusive",
+                hint="Drop --max-questions and make fewer stores",
             )
         if self.mode == "search":
             flags = [f"--no-{name.replace('_', '-')}" for name in self.disabled]
@@ -85,6 +94,11 @@ def run(
         bool, Option(help="Let the recall agent request a larger window.")
     ] = True,
     expand_queries: Annotated[bool, Option(help="Let the recall agent expand its queries.")] = True,
+    small_stores: Annotated[
+        int | None,
+        Option(min=2, help="Ask up to N stores of one session each, also foreign questions."),
+    ] = None,
+    seed: Annotated[int, Option(min=0, help="With --small-stores: another choice of them.")] = 0,
     db: Annotated[str | None, Option(help="An empty database; default: a temporary file.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -95,7 +109,8 @@ def run(
     parts = {"grow_window": grow_window, "expand_queries": expand_queries}
     disabled = tuple(name for name, is_enabled in parts.items() if not is_enabled)
     chosen = _RunOptions(
-        corpus, queries, out, mode, depth, max_questions, record, replay, retrieval, disabled, db
+        *(corpus, queries, out, mode, depth, max_questions, record, replay, retrieval),
+        *(disabled, db, small_stores, seed),
     )
     chosen.check()
     folder, state, remaining = options.run(_run(chosen))
@@ -109,7 +124,7 @@ def run(
 
 async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
     """Start or continue a run; return its folder, its state and how many questions it asked."""
-    from memrecall.evaluation.corpus import check_labels, read_corpus
+    from memrecall.evaluation.corpus import check_labels, make_small_stores, read_corpus
     from memrecall.evaluation.evaluators import CassetteFolder
     from memrecall.evaluation.questions import read_questions
     from memrecall.evaluation.runner import Runner, build_plan, new_state
@@ -120,6 +135,9 @@ async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
     question_set = read_questions(chosen.queries, chosen.max_questions)
     corpus = read_corpus(chosen.corpus, read_entry)
     check_labels(question_set, corpus)
+    if chosen.small_stores:
+        count, seed = chosen.small_stores, chosen.seed
+        corpus, question_set = make_small_stores(corpus, question_set, count, seed)
     folder = RunFolder(_run_path(chosen.out, settings))
     cassettes = None
     if path := chosen.replay or chosen.record:
@@ -139,6 +157,8 @@ async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
         replayed=chosen.replay is not None,
         without=chosen.disabled,
         retrieval=chosen.retrieval,
+        small_stores=chosen.small_stores,
+        seed=chosen.seed,
     )
     with folder.lock():
         state = folder.begin(new_state(plan, chosen.corpus, chosen.queries), question_set.lines)
@@ -191,11 +211,15 @@ def _read_run(name: str) -> Any:
 
 def _print_summary(folder: Path, state: Any) -> None:
     from memrecall.evaluation.metrics import SUMMARY_METRICS
+    from memrecall.evaluation.report import slice_lines
 
     terminal = output.console()
     counts, metrics = state.counts, state.metrics["overall"]
     answered = output.count_noun(counts["answered"], "question")
     terminal.print(f"{answered}, {counts['unanswerable']} without an answer: {folder}")
+    if state.plan.small_stores:
+        stores = f"{counts['users']} small stores with {counts['messages']:,} messages"
+        terminal.print(f"{stores}, of {state.plan.small_stores} requested")
     for name in SUMMARY_METRICS[state.plan.mode]:
         if metric := metrics.get(name):
             terminal.print(
@@ -204,6 +228,8 @@ def _print_summary(folder: Path, state: Any) -> None:
             )
     p50, p95 = (1000 * state.metrics["latency"][name] for name in ("p50", "p95"))
     terminal.print(f"{'latency':<20} p50 {p50:.0f} ms, p95 {p95:.0f} ms")
+    for line in slice_lines(state.metrics, state.plan.mode):
+        terminal.print(output.escape(line))
     if counts["evidence_hidden_by_as_of"]:
         hidden = output.count_noun(counts["evidence_hidden_by_as_of"], "question")
         terminal.print(f"[yellow]{hidden} with evidence later than their as_of[/yellow]")
@@ -243,31 +269,16 @@ def compare_runs(
         return
     by_category = {metric, *(name for names in MAIN_METRICS.values() for name in names)}
     _print_changes([c for c in changes if c.category == OVERALL or c.metric in by_category])
-    if handoffs is not None:
-        _print_handoffs(handoffs)
     terminal = output.console()
+    if handoffs is not None:
+        questions = output.count_noun(handoffs.questions, "answerable question")
+        terminal.print(f"\n{questions}: " + "\n".join(handoffs.lines()))
     if losses:
         terminal.print(f"\nlargest losses of {metric}")
     for loss in losses:
         query = output.escape(single_line(loss.query)[:_MAX_QUERY_LENGTH])
         label = output.escape(f"{loss.query_id} {loss.category}".strip())
         terminal.print(f"{loss.before:.2f} → {loss.after:.2f}  {query}  [dim]{label}[/dim]")
-
-
-def _print_handoffs(handoffs: Any) -> None:
-    """Print the keys that the recall chose beside a fixed cut of the search."""
-    terminal = output.console()
-    questions = output.count_noun(handoffs.questions, "answerable question")
-    terminal.print(
-        f"\n{questions}: {handoffs.keys:.1f} keys handed off on average, "
-        f"none for {handoffs.empty:.1%}"
-    )
-    terminal.print(f"{'':<24}{'search':>9}{'recall':>9}")
-    cut = f"F1, search cut at {handoffs.best_cut}"
-    terminal.print(f"{cut:<24}{handoffs.search_f1:>9.3f}{handoffs.f1:>9.3f}")
-    terminal.print(
-        f"{'recall, as many keys':<24}{handoffs.search_recall:>9.3f}{handoffs.recall:>9.3f}"
-    )
 
 
 def _change_fields(change: Any) -> dict[str, Any]:

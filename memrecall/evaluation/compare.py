@@ -251,6 +251,18 @@ class HandoffComparison:
     recall: float
     search_recall: float  # cut, per question, at the number of keys handed off
 
+    def lines(self) -> list[str]:
+        """Return the comparison as lines of text."""
+        rows = (
+            (f"F1, search cut at {self.best_cut}", self.search_f1, self.f1),
+            ("recall, as many keys", self.search_recall, self.recall),
+        )
+        return [
+            f"{self.keys:.1f} keys handed off on average, none for {self.empty:.1%}",
+            f"{'':<24}{'search':>9}{'recall':>9}",
+            *(f"{name:<24}{search:>9.3f}{recall:>9.3f}" for name, search, recall in rows),
+        ]
+
 
 def compare_handoffs(search: EvaluationRun, recall: EvaluationRun) -> HandoffComparison:
     """Compare a recall run with a search run over the same questions."""

@@ -10,6 +10,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.evaluation.metrics import (
     abstention_curve,
     confidence_outcomes,
+    has_probabilities,
     result_outcomes,
 )
 from memrecall.evaluation.plots import (
@@ -49,7 +50,7 @@ def calibration(run: EvaluationRun) -> tuple[str, list[tuple[float, float, int]]
     pairs = run.pairs
     if run.state.plan.mode == "recall":
         kind, (predicted, true) = "confidence", confidence_outcomes(pairs)
-    elif all(answer.probabilities is not None for answer in run.answers):
+    elif has_probabilities(run.answers):
         kind = "probability"
         predicted, true = result_outcomes(pairs, lambda answer: answer.probabilities or ())
     else:

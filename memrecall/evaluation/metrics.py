@@ -1,10 +1,13 @@
 """Metrics of results against the evidence of their questions."""
 
-from collections.abc import Callable, Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from memrecall.evaluation.questions import Question, QuestionResult
 from memrecall.evaluation.statistics import (
@@ -17,19 +20,29 @@ from memrecall.evaluation.statistics import (
     calibration_error,
     intervals,
 )
+from memrecall.text.language import is_question, language_of
 
 CUTS = (1, 5, 10, 20)
 GAIN_CUT = 10
 THRESHOLD = 0.5  # the default threshold, whose effect is measured
 CALIBRATION_DEPTH = 20  # results per question that calibration covers
-LOWER_IS_BETTER = frozenset({"ece", "model_calls", "tool_calls", "prompt_characters"})
+LOWER_IS_BETTER = frozenset({"ece", "answer_ece", "model_calls", "tool_calls", "prompt_characters"})
 SUMMARY_METRICS = {
-    "search": ("recall@1", "recall@5", "recall@10", "recall@20", "hit@10", "mrr", "ndcg@10"),
+    "search": (
+        *("recall@1", "recall@5", "recall@10", "recall@20", "hit@10", "mrr", "ndcg@10"),
+        *("abstention_accuracy", "auroc", "answer_ece"),
+    ),
     "recall": ("f1", "precision", "recall", "recall@10", "abstention_accuracy", "auroc", "ece"),
 }
 MAIN_METRICS = {"search": ("recall@10",), "recall": ("f1", "abstention_accuracy")}
+SLICE_METRICS = (
+    *(f"{name}@{cut}" for name in ("recall", "hit") for cut in CUTS),
+    *("mrr", "precision", "recall", "f1", "abstained"),
+    *("abstention_precision", "abstention_recall", "abstention_accuracy", "auroc", "answer_ece"),
+)
 
 Pair = tuple[Question, QuestionResult]
+Mask = npt.NDArray[np.bool_]
 _Ratios = dict[str, tuple[Floats, Floats]]
 
 
@@ -46,7 +59,13 @@ def measure(questions: Sequence[Question], answers: Sequence[QuestionResult]) ->
     ratios[f"ndcg@{GAIN_CUT}"] = _ratio(pairs, _gain)
     if all(answer.recalled for answer in answers):
         return MetricTable.of(ratios | _recall_ratios(pairs), _recall_pools(pairs))
-    return MetricTable.of(ratios | _search_ratios(pairs), _search_pools(pairs))
+    ratios, pools = ratios | _search_ratios(pairs), {}
+    if has_probabilities(answers):
+        pools = _search_pools(pairs)
+        if not all(question.answerable for question in questions):
+            ratios |= _abstention_ratios(pairs, _best_relevance(pairs) < THRESHOLD)
+            pools |= _answer_pools(pairs)
+    return MetricTable.of(ratios, pools)
 
 
 def _column(pairs: Sequence[Pair], metric: Callable[[Question, QuestionResult], float]) -> Floats:
@@ -96,9 +115,31 @@ def _count_above(retrieved: Sequence[tuple[str, float | None]], threshold: float
     return sum(score is not None and score >= threshold for _, score in retrieved)
 
 
+def has_probabilities(answers: Sequence[QuestionResult]) -> bool:
+    """Return True if every result has a probability, which only hybrid searches give."""
+    with_results = [answer for answer in answers if answer.retrieved]
+    return bool(with_results) and all(a.probabilities is not None for a in with_results)
+
+
+def _best_relevance(pairs: Sequence[Pair]) -> Floats:
+    """Return the confidence of each search that the store has an answer at all.
+
+    That is the relevance of its best result, which is close to the chance that there is an answer.
+    The probability is that of one row: it is lower if several rows may be the evidence.
+    """
+    return _column(pairs, lambda q, a: max((score or 0.0 for _, score in a.retrieved), default=0.0))
+
+
+def _answer_pools(pairs: Sequence[Pair]) -> dict[str, PooledMetric]:
+    confidence = _best_relevance(pairs)[:, None]
+    answerable = _column(pairs, lambda q, a: q.answerable)[:, None]
+    return {
+        "auroc": PooledMetric(confidence, answerable, area_under_roc),
+        "answer_ece": PooledMetric(confidence, answerable, calibration_error),
+    }
+
+
 def _search_pools(pairs: Sequence[Pair]) -> dict[str, PooledMetric]:
-    if not pairs or any(answer.probabilities is None for _, answer in pairs):
-        return {}
     predicted, true = result_outcomes(pairs, lambda answer: answer.probabilities or ())
     return {
         "ece": PooledMetric(predicted, true, calibration_error),
@@ -122,21 +163,28 @@ def result_outcomes(
 
 def _recall_ratios(pairs: Sequence[Pair]) -> _Ratios:
     ones = np.ones(len(pairs))
-    unanswerable = _column(pairs, lambda q, a: not q.answerable)
     # An empty handoff counts as an abstention, whatever its stop reason.
-    abstained = _column(pairs, lambda q, a: not _handed_off(a))
+    abstained = _column(pairs, lambda q, a: not _handed_off(a)) > 0
     return {
         "precision": _ratio(pairs, lambda q, a: _key_precision(_handed_off(a), q), answerable=True),
         "recall": _ratio(pairs, lambda q, a: key_recall(_handed_off(a), q), answerable=True),
         "f1": _ratio(pairs, lambda q, a: key_f1(_handed_off(a), q), answerable=True),
         "keys": (_column(pairs, lambda q, a: len(_handed_off(a))), ones),
+        **_abstention_ratios(pairs, abstained),
+        "model_calls": (_column(pairs, lambda q, a: _recalled(a).model_calls), ones),
+        "tool_calls": (_column(pairs, lambda q, a: _recalled(a).tool_calls), ones),
+        "prompt_characters": (_column(pairs, lambda q, a: _recalled(a).prompt_characters), ones),
+    }
+
+
+def _abstention_ratios(pairs: Sequence[Pair], is_abstention: Mask) -> _Ratios:
+    ones, abstained = np.ones(len(pairs)), is_abstention.astype(np.float64)
+    unanswerable = _column(pairs, lambda q, a: not q.answerable)
+    return {
         "abstained": (abstained, ones),
         "abstention_precision": (abstained * unanswerable, abstained),
         "abstention_recall": (abstained * unanswerable, unanswerable),
         "abstention_accuracy": ((abstained == unanswerable).astype(np.float64), ones),
-        "model_calls": (_column(pairs, lambda q, a: _recalled(a).model_calls), ones),
-        "tool_calls": (_column(pairs, lambda q, a: _recalled(a).tool_calls), ones),
-        "prompt_characters": (_column(pairs, lambda q, a: _recalled(a).prompt_characters), ones),
     }
 
 
@@ -190,17 +238,63 @@ def key_f1(keys: Collection[str], question: Question) -> float:
     return 2.0 * hits / (len(keys) + len(question.evidence))
 
 
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """A division of the questions by a label, from a question and the rows of its store."""
+
+    name: str
+    label: Callable[[Question, int], str]  # "": the question is in no group
+    order: tuple[str, ...] = ()  # of the labels; empty: by name
+
+    def groups(
+        self, questions: Sequence[Question], store_sizes: Mapping[str, int]
+    ) -> dict[str, Rows]:
+        """Return the rows of every label that occurs, in order."""
+        labels = [self.label(q, store_sizes.get(q.user_id, 0)) for q in questions]
+        names = sorted({*labels} - {""})
+        if self.order:
+            names.sort(key=self.order.index)
+        return {name: np.flatnonzero(np.array(labels) == name) for name in names}
+
+
+_SIZE_LIMITS = (40, 400, 4_000)
+_SIZE_LABELS = (*(f"up to {limit:,}" for limit in _SIZE_LIMITS), f"over {_SIZE_LIMITS[-1]:,}")
+
+
+def _size_label(question: Question, rows: int) -> str:
+    return _SIZE_LABELS[bisect_left(_SIZE_LIMITS, rows)] if rows else ""
+
+
+def _kind_label(question: Question, rows: int) -> str:
+    if len(question.conversation) > 1:
+        return "conversation"
+    return "question" if is_question(question.query) else "remark"
+
+
+CATEGORY = Slice("category", lambda question, rows: question.category)
+SLICES = (
+    CATEGORY,
+    Slice("store_size", _size_label, _SIZE_LABELS),
+    Slice("kind", _kind_label, ("question", "remark", "conversation")),
+    Slice("language", lambda question, rows: language_of(question.query)),
+)
+
+
 def categories(questions: Sequence[Question]) -> dict[str, Rows]:
     """Return the rows of every category, sorted by name."""
-    names = sorted({question.category for question in questions} - {""})
-    labels = np.array([question.category for question in questions])
-    return {name: np.flatnonzero(labels == name) for name in names}
+    return CATEGORY.groups(questions, {})
 
 
 def summarize(
-    questions: Sequence[Question], answers: Sequence[QuestionResult], seconds: Sequence[float]
+    questions: Sequence[Question],
+    answers: Sequence[QuestionResult],
+    seconds: Sequence[float],
+    store_sizes: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Return all metrics with intervals, overall and by category, and the latency."""
+    """Return all metrics with intervals, overall, by category and by slice, and the latency.
+
+    `store_sizes` has the number of rows of each user; without it no slice is by store size.
+    """
     if not answers:
         return {}
     table = measure(questions, answers)
@@ -209,7 +303,23 @@ def summarize(
         "categories": {
             name: _metric_fields(table, rows) for name, rows in categories(questions).items()
         },
+        "slices": _slice_fields(table.select(SLICE_METRICS), questions, store_sizes or {}),
         "latency": latency(seconds),
+    }
+
+
+def _slice_fields(
+    table: MetricTable, questions: Sequence[Question], store_sizes: Mapping[str, int]
+) -> dict[str, dict[str, Any]]:
+    """Return the metrics of the slices that have more than one group."""
+    slices = {part.name: part.groups(questions, store_sizes) for part in SLICES}
+    return {
+        name: {
+            label: {"questions": len(rows), "metrics": _metric_fields(table, rows)}
+            for label, rows in groups.items()
+        }
+        for name, groups in slices.items()
+        if len(groups) > 1
     }
 
 

@@ -1,7 +1,8 @@
-"""The report of runs: a standalone HTML page with metrics, plots and settings."""
+"""The report of runs: a standalone HTML page, and the slices of one run as text."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Any
 
 from memrecall.evaluation.figures import Figure, PlottedRun, draw_figures, prepare_runs
 from memrecall.evaluation.plots import STYLE
@@ -12,6 +13,34 @@ _NOTE = (
     "With 95 % bootstrap intervals over questions. Questions without evidence do not count for "
     "the metrics about evidence. Hover over a plot to see its values."
 )
+_SLICE_COLUMNS = {
+    "search": ("recall@10", "hit@10", "mrr", "abstention_accuracy", "auroc"),
+    "recall": ("f1", "recall@10", "hit@10", "mrr", "abstention_accuracy", "auroc"),
+}
+
+
+def slice_lines(metrics: Mapping[str, Any], mode: str) -> list[str]:
+    """Return the main metrics of every slice as the lines of a text table."""
+    groups = [
+        (f"{name.replace('_', ' ')}: {label}", group)
+        for name, labels in metrics["slices"].items()
+        for label, group in labels.items()
+    ]
+    if not groups:
+        return []
+    defined = {name for _, group in groups for name in group["metrics"]}
+    columns = [name for name in _SLICE_COLUMNS[mode] if name in defined]
+    # The label comes last, because it may be of any length.
+    heads = [f"{name:>5}" for name in columns]
+    lines = ["  ".join(["questions", *heads, "slice"])]
+    for label, group in groups:
+        values = [group["metrics"].get(name, {}).get("value") for name in columns]
+        cells = [
+            f"{'–' if value is None else format(value, '.3f'):>{len(head)}}"
+            for head, value in zip(heads, values, strict=True)
+        ]
+        lines.append("  ".join([f"{group['questions']:>9,}", *cells, label]))
+    return lines
 
 
 def render_report(runs: Sequence[EvaluationRun]) -> str:

@@ -81,8 +81,10 @@ class Runner:
     def summarize(self) -> EvaluationRun:
         """Write the summary of the results so far, also of an interrupted run."""
         self.folder.repair()
-        run = self.folder.read()
         state = self.state
+        state.store_sizes = {user: len(keys) for user, keys in self.corpus.keys.items()}
+        self.folder.save(state)
+        run = self.folder.read()
         state.complete = len(run.answers) == len(self.question_set.questions)
         state.counts = self._count(run)
         state.metrics = run.summarize()

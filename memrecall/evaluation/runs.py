@@ -71,6 +71,8 @@ class RunPlan:
     version: str
     without: tuple[str, ...] = ()  # disabled parts of a recall
     retrieval: Mode = "hybrid"  # of a search
+    small_stores: int | None = None  # sessions made into users of their own, at most
+    seed: int = 0  # of the choice of small stores
 
 
 @dataclass(slots=True)
@@ -85,6 +87,7 @@ class RunState:
     imported: bool = False
     complete: bool = False
     counts: dict[str, int] = field(default_factory=dict)
+    store_sizes: dict[str, int] = field(default_factory=dict)  # rows of each user
     versions: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, Any] = field(default_factory=dict)
 
@@ -140,8 +143,8 @@ class EvaluationRun:
         return sum(not question.answerable for question in self.questions)
 
     def summarize(self) -> dict[str, Any]:
-        """Return all metrics with intervals, overall and by category, and the latency."""
-        return summarize(self.questions, self.answers, self.seconds)
+        """Return all metrics with intervals, overall, by category and by slice, and the latency."""
+        return summarize(self.questions, self.answers, self.seconds, self.state.store_sizes)
 
 
 class RunFolder:
@@ -205,7 +208,9 @@ class RunFolder:
         if not _whole_lines(self._results):
             return
         before, after = asdict(existing), asdict(requested)
-        name = next(name for name in after if before[name] != after[name])
+        # Small stores have digests of their own; the option that changed them says more.
+        names = sorted(after, key=lambda name: name.endswith("_sha256"))
+        name = next(name for name in names if before[name] != after[name])
         raise InvalidArgument(
             f"{self.path} holds a run with {name} = {before[name]}, not {after[name]}",
             hint="Choose another --out, or remove the folder",

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.evaluation.metrics import CUTS, categories, latency, measure, summarize
+from memrecall.evaluation.metrics import CUTS, SLICES, categories, latency, measure, summarize
 from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
+from memrecall.evaluation.report import slice_lines
 from memrecall.evaluation.statistics import (
     MetricTable,
     PooledMetric,
@@ -126,6 +127,36 @@ def test_calibration_metrics_require_probabilities() -> None:
     assert (metrics["ece"], metrics["brier_skill"]) == (0.0, 1.0)
 
 
+def hybrid_result(number: int, relevance: float | None) -> QuestionResult:
+    """Return a hybrid search with one result, or with none."""
+    if relevance is None:
+        return QuestionResult(f"q{number}", "", ())
+    return QuestionResult(f"q{number}", "", (("a", relevance),), probabilities=(relevance / 2,))
+
+
+def test_abstention_of_search_by_best_relevance() -> None:
+    questions = [question(1, ["a"]), question(2, ["b"]), question(3, []), question(4, [])]
+    answers = [hybrid_result(at, relevance) for at, relevance in enumerate((0.9, 0.4, 0.6, None))]
+    metrics = values(questions, answers)
+    assert metrics["auroc"] == pytest.approx(3 / 4)
+    assert metrics["abstained"] == 0.5  # the second question and the one without results
+    assert metrics["abstention_accuracy"] == 0.5
+    assert (metrics["abstention_precision"], metrics["abstention_recall"]) == (0.5, 0.5)
+    # Four bins of one question each: 0.9 and 0.4 for answerable, 0.6 and 0 for other questions.
+    assert metrics["answer_ece"] == pytest.approx((0.1 + 0.6 + 0.6 + 0.0) / 4)
+
+
+def test_abstention_of_search_requires_unanswerable_questions_and_probabilities() -> None:
+    names = {"auroc", "abstention_accuracy", "answer_ece"}
+    answerable = [question(1, ["a"]), question(2, ["a"])]
+    answers = [hybrid_result(1, 0.9), hybrid_result(2, 0.4)]
+    assert not names & values(answerable, answers).keys()
+    mixed = [question(1, ["a"]), question(2, [])]
+    assert names <= values(mixed, answers).keys()
+    keyword = [search_result(1, ["a"]), search_result(2, ["a"])]
+    assert not names & values(mixed, keyword).keys()
+
+
 def test_area_under_roc_of_small_examples() -> None:
     score = np.array([0.9, 0.5, 0.5, 0.1])
     assert area_under_roc(score, np.array([1.0, 1, 0, 0])) == pytest.approx(3.5 / 4)
@@ -180,6 +211,72 @@ def test_categories_map_names_to_rows() -> None:
     rows_by_name = {name: list(rows) for name, rows in categories(questions).items()}
     assert rows_by_name == {"a": [1], "b": [0, 2]}
     assert categories([question(1, [])]) == {}
+
+
+def asked(number: int, user: str, query: str, category: str = "") -> Question:
+    return Question(
+        query_id=f"q{number}", user_id=user, query=query, evidence=("a",), category=category
+    )
+
+
+SLICED = [
+    asked(1, "few", "What do I eat?"),
+    asked(2, "some", "我不吃什么"),
+    asked(3, "many", "I like this tea."),
+    asked(4, "most", "I got a letter.\nFrom whom?\nThe landlord"),
+]
+SIZES = {"few": 40, "some": 41, "many": 4_000, "most": 4_001}
+
+
+def test_slices_by_store_size_kind_and_language() -> None:
+    groups = {part.name: part.groups(SLICED, SIZES) for part in SLICES}
+    rows = {name: {label: list(r) for label, r in part.items()} for name, part in groups.items()}
+    assert rows == {
+        "category": {},
+        "store_size": {"up to 40": [0], "up to 400": [1], "up to 4,000": [2], "over 4,000": [3]},
+        "kind": {"question": [0, 1], "remark": [2], "conversation": [3]},
+        "language": {"en": [0, 2, 3], "zh": [1]},
+    }
+    assert list(rows["store_size"]) == ["up to 40", "up to 400", "up to 4,000", "over 4,000"]
+    assert list(rows["kind"]) == ["question", "remark", "conversation"]
+
+
+def test_slices_have_counts_and_main_metrics() -> None:
+    answers = [search_result(n, ["a" if n < 3 else "b"]) for n in range(1, 5)]
+    slices = summarize(SLICED, answers, [0.1] * 4, SIZES)["slices"]
+    assert set(slices) == {"store_size", "kind", "language"}
+    english = slices["language"]["en"]
+    assert english["questions"] == 3
+    assert english["metrics"]["recall@10"]["value"] == pytest.approx(1 / 3, abs=1e-6)
+    assert {"hit@10", "mrr"} <= english["metrics"].keys()
+    assert "ndcg@10" not in english["metrics"]
+    recalls = [recall_result(n, ["a"], 0.8) for n in range(1, 5)]
+    metrics = summarize(SLICED, recalls, [0.1] * 4, SIZES)["slices"]["kind"]["remark"]["metrics"]
+    assert {"f1", "abstention_accuracy"} <= metrics.keys()
+
+
+def test_slices_with_one_group_are_left_out() -> None:
+    answers = [search_result(1, ["a"]), search_result(2, ["a"])]
+    alike = [asked(1, "few", "What tea?", "fact"), asked(2, "few", "What rent?", "fact")]
+    metrics = summarize(alike, answers, [0.1, 0.1], SIZES)
+    assert metrics["slices"] == {}
+    assert slice_lines(metrics, "search") == []
+    assert set(metrics["categories"]) == {"fact"}
+    sizes_unknown = summarize(SLICED[:2], answers, [0.1, 0.1])["slices"]
+    assert set(sizes_unknown) == {"language"}
+
+
+def test_slices_as_text() -> None:
+    answers = [search_result(n, ["b", "a"]) for n in range(1, 5)]
+    metrics = summarize(SLICED, answers, [0.1] * 4, SIZES)
+    lines = slice_lines(metrics, "search")
+    assert lines[0] == "questions  recall@10  hit@10    mrr  slice"
+    assert lines[1] == "        1      1.000   1.000  0.500  store size: up to 40"
+    assert lines[-1].endswith("language: zh")
+    assert len({line.index(line.split("  ")[-1]) for line in lines}) == 1  # columns line up
+    undefined = [SLICED[0], question(2, [], "none"), question(3, ["a"], "fact")]
+    metrics = summarize(undefined, answers[:3], [0.1] * 3)
+    assert "        1          –       –      –  category: none" in slice_lines(metrics, "search")
 
 
 key_lists = st.lists(st.sampled_from(KEYS), max_size=30, unique=True)

@@ -66,6 +66,25 @@ def test_summary_has_plan_and_counts(evaluation: EvaluationCli) -> None:
     assert all(len(row["retrieved"]) <= 3 for row in results(evaluation, "run").values())
 
 
+@MODES
+def test_run_reports_slices(evaluation: EvaluationCli, mode: str) -> None:
+    outcome = evaluation.run("run", mode)
+    slices = outcome.json["metrics"]["slices"]
+    counts = {name: {k: v["questions"] for k, v in part.items()} for name, part in slices.items()}
+    assert counts == {
+        "category": {"fact": 4, "name": 2, "unanswerable": 1},
+        "kind": {"question": 4, "remark": 2, "conversation": 1},
+        "language": {"en": 5, "zh": 2},
+    }
+    main = "recall@10" if mode == "search" else "f1"
+    assert main in slices["language"]["zh"]["metrics"]
+    files = ("--corpus", evaluation.corpus, "--queries", evaluation.queries)
+    again = ("--mode", mode, "--out", evaluation.folder / "run")
+    text = evaluation.shell("eval", "run", *files, *again).out
+    assert "language: zh" in text
+    assert "store size" not in text  # both users have a few rows
+
+
 def test_search_run_finds_messages_and_memories_in_both_languages(
     evaluation: EvaluationCli,
 ) -> None:
