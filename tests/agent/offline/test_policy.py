@@ -385,3 +385,84 @@ def test_question_of_unknown_words_is_searched() -> None:
         assert not simulate(
             briefing([user(text)]), scripted_tools(search_answer(hit("k", "hi", 0.9)))
         ).searches
+
+
+def test_elliptic_question_is_searched_with_the_question_before_it() -> None:
+    cases = (
+        ("What did the oil change cost?", "$389.", "and the tyres?"),
+        ("给孙女打的书桌用的什么料？", "樱桃木。", "漆呢？"),
+        ("Who looked at the quad?", "Ifan.", "what did he charge?"),
+    )
+    for asked, answer, follow_up in cases:
+        window = [user(asked), assistant(answer), user(follow_up)]
+        first = simulate(briefing(window), scripted_tools(TEN)).searches[0]
+        assert first["query"] == f"{asked} {follow_up}"
+
+
+def test_complete_question_is_searched_alone() -> None:
+    window = [user("我对什么过敏？"), assistant("花生。"), user("Where will the offsite be?")]
+    first = simulate(briefing(window), scripted_tools(TEN)).searches[0]
+    assert first["query"] == "Where will the offsite be?"
+
+
+def test_follow_up_prefers_what_was_not_yet_said() -> None:
+    said = hit("oil", "Oil change in Amarillo, $389", 0.9, probability=0.4)
+    new = hit("tyre", "blew a steer tyre near Conway, $640", 0.9, probability=0.35)
+    window = [
+        user("What did the oil change cost?"),
+        assistant("$389 for the oil change in Amarillo."),
+        user("and the tyre?"),
+    ]
+    recall = simulate(briefing(window), scripted_tools(search_answer(said, new)))
+    assert recall.handoff is not None
+    assert recall.handoff["relevant_memory_keys"][0] == "tyre"
+
+
+@pytest.mark.parametrize(
+    ("question", "without", "with_value"),
+    [
+        ("吴护士长手机号多少？", "新护士长姓吴，人挺和气", "吴护士长手机 13912345678"),
+        ("What's the locker code?", "the locker is number 12 on the left", "locker code 4711"),
+        ("早教班一年学费是多少？", "早教班的老师姓柯", "早教班学费一年两万四"),
+        ("what's my passport number?", "no flight before nine", "passport number is XK3920117"),
+    ],
+)
+def test_hit_without_the_asked_value_is_no_answer(
+    question: str, without: str, with_value: str
+) -> None:
+    for text, expected in ((without, []), (with_value, ["k"])):
+        answer = search_answer(hit("k", text, 0.75))
+        recall = simulate(briefing([user(question)]), scripted_tools(answer))
+        assert recall.handoff is not None
+        assert recall.handoff["relevant_memory_keys"] == expected, text
+
+
+def test_outdated_statement_is_named() -> None:
+    old = hit("joyce", "Joyce has the spare key", 0.9, probability=0.4)
+    new = hit(
+        "omar",
+        "Omar keeps my spare key now",
+        0.9,
+        probability=0.4,
+        replaces=["joyce"],
+        created_at="2026-04-20T10:00:00+00:00",
+    )
+    for text, words in (
+        ("Who has my spare key?", "Outdated since 2026-04-20: 2026-04-01"),
+        ("我的备用钥匙在谁那儿？", "自 2026-04-20 起已过时：2026-04-01"),
+    ):
+        recall = simulate(briefing([user(text)]), scripted_tools(search_answer(old, new)))
+        assert recall.handoff is not None
+        assert recall.handoff["relevant_memory_keys"][0] == "omar"
+        assert words in recall.handoff["search_summary"]
+
+
+def test_question_for_all_hands_off_more() -> None:
+    chances = (0.5, 0.2, 0.15, 0.1)
+    hits = [hit(f"k{n}", f"Wade paid {n}", 0.9, probability=p) for n, p in enumerate(chances)]
+    sizes = []
+    for text in ("what did Wade pay?", "how much has Wade paid so far?"):
+        recall = simulate(briefing([user(text)]), scripted_tools(search_answer(*hits)))
+        assert recall.handoff is not None
+        sizes.append(len(recall.handoff["relevant_memory_keys"]))
+    assert sizes[0] < sizes[1]
