@@ -40,7 +40,9 @@ _EXPIRED_FACTOR = 0.5
 _SAID_FACTOR = 0.5
 _SAID_SHARE = 0.6
 _REPLY_FACTOR = 0.9  # of the probability of the message that it replies to
-_ABSTAIN_BELOW = 0.47
+# Below this probability of an answer the rules abstain. The more somebody has stored, the more of
+# the questions about it have an answer.
+_ABSTAIN_BELOW, _ABSTAIN_BELOW_IN_LARGE_STORE = 0.47, 0.3
 _PERSON_MARGIN = 0.1  # how much more is usually said about the right person than about others
 # An exact term that occurs verbatim is no coincidence.
 _MIN_WITH_EXACT_TERMS = 0.6
@@ -136,12 +138,7 @@ class Selection:
 
     scored: tuple[ScoredCandidate, ...] = ()
     confidence: float = 0.0
-    answerable: float = 0.0  # the probability that there is an answer, whichever it is
-
-    @property
-    def abstains(self) -> bool:
-        """Whether there is probably no answer."""
-        return self.answerable < _ABSTAIN_BELOW
+    abstains: bool = True  # whether there is probably no answer
 
     @property
     def candidates(self) -> list[Candidate]:
@@ -180,7 +177,9 @@ def select_evidence(request: ParsedRequest, findings: Findings) -> Selection:
     answerable = _answer_probability(context, selected[0].candidate)
     any_right = 1 - math.prod(1 - scored.probability for scored in selected)
     confidence = round(answerable * any_right**_SELECTION_POWER, 2)
-    return _move_latest_first(Selection(selected, confidence, answerable), request)
+    is_large = findings.stored_count >= _SMALL_STORE
+    threshold = _ABSTAIN_BELOW_IN_LARGE_STORE if is_large else _ABSTAIN_BELOW
+    return _move_latest_first(Selection(selected, confidence, answerable < threshold), request)
 
 
 def _move_latest_first(selection: Selection, request: ParsedRequest) -> Selection:
