@@ -44,8 +44,9 @@ _CHANGE = re.compile(
 
 def put_updates_first(query: str, hits: Sequence[Hit]) -> list[Hit]:
     """Return hits with each statement before those that it replaces, and their keys in it."""
-    # When something happened does not change: each statement tells of another time.
-    if _FORMER.search(query) or _HAPPENED.search(query):
+    # A conversation of several lines asks for no single fact. When something happened does not
+    # change: each statement tells of another time.
+    if "\n" in query.strip() or _FORMER.search(query) or _HAPPENED.search(query):
         return list(hits)
     asks_for_current = _CURRENT.search(query) is not None
     updated = list(hits)

@@ -48,6 +48,12 @@ def test_change_in_chinese_comes_first() -> None:
     assert keys(put_updates_first("我哪天练瑜伽？", hits)) == ["new", "old"]
 
 
+def test_conversations_keep_the_order() -> None:
+    hits = [hit("joyce", JOYCE), hit("omar", OMAR, 40, 0.7)]
+    query = "I am going away.\nWho has your key?\nMy neighbour."
+    assert keys(put_updates_first(query, hits)) == ["joyce", "omar"]
+
+
 def test_questions_about_the_past_keep_the_order() -> None:
     hits = [hit("joyce", JOYCE), hit("omar", OMAR, 40, 0.7)]
     for query in (
