@@ -63,6 +63,7 @@ def test_wheel_contains_package_data(installed: Path) -> None:
     assert "memrecall/extraction/rules/tables/zh/facts.txt" in files
     assert "memrecall/text/word_costs.txt" in files
     assert f"memrecall/embedding/query_maps/{LOCAL_MODEL}.npy" in files
+    assert "memrecall/embedding/query_maps/NOTICE.txt" in files
     assert "memrecall/store/database/migrations/0001.sqlite.sql" in files
     assert "memrecall/store/database/migrations/0001.postgresql.sql" in files
     assert not any(name.startswith(("tests/", "benchmarks/", "prompts/")) for name in files)
