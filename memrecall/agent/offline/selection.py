@@ -22,7 +22,7 @@ from memrecall.agent.offline.vocabulary import (
 )
 from memrecall.search.ranking.people import find_speakers
 from memrecall.search.updates import replacements_first
-from memrecall.text.tokens import MatchableText
+from memrecall.text.tokens import MatchableText, word_coverage
 
 _MAX_KEYS = 8
 _UNCALIBRATED = 0.5  # what a relevance is worth as a probability
@@ -241,16 +241,11 @@ def _probability(context: _EvidenceContext, hit: Candidate) -> float:
 
 def _is_already_said(context: _EvidenceContext, hit: Candidate) -> bool:
     """Return True for what this conversation has just answered with: "and the dog?" asks more."""
-    request, text = context.request, context.texts[hit.key]
-    if _share_of_words(text, request.words) > 0:
+    request, text = context.request, f"{hit.speaker} {hit.text}"
+    if word_coverage(request.words, text) > 0:
         return False
-    answers = [m.words for m in request.earlier if m.role == "assistant" and m.words]
-    return any(_share_of_words(text, words) >= _SAID_SHARE for words in answers)
-
-
-def _share_of_words(text: MatchableText, words: Sequence[str]) -> float:
-    matches = sum(text.match(MatchableText.from_text(word)) for word in words)
-    return matches / len(words) if words else 0.0
+    answers = [message.words for message in request.earlier if message.role == "assistant"]
+    return any(word_coverage(words, text) >= _SAID_SHARE for words in answers)
 
 
 def _reply_probabilities(
