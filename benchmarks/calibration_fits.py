@@ -51,8 +51,10 @@ class Outcome:
         scores, order = example.ranked(HYBRID)
         best = order[: calibration.RIVALS]
         ranked = scores[best].astype(np.float64)
+        support = example.support
+        leads = calibration.discount_time(scores, example.evidence, support.known)[best]
         return cls(
-            np.array(tuple(calibration.answer_features(scores[best], example.support))),
+            np.array(tuple(calibration.answer_features(leads, support))),
             _row_features(example, ranked, best),
             example.right[best],
             example.wanted > 0,

@@ -102,8 +102,7 @@ def test_calibration_matches_search() -> None:
     for example in (*INVENTED[0].examples[:5], *INVENTED[0].foreign[:5]):
         scores, order = example.ranked(HYBRID)
         visible = np.ones(len(scores), dtype=np.bool_)
-        parts = (example.evidence["lone"], example.evidence["time"])
-        expected = calibration.calibrate(scores, visible, *parts, example.support)
+        expected = calibration.calibrate(scores, visible, example.evidence, example.support)
         outcome = Outcome.of(example)
         first = order[: calibration.RIVALS]
         for values, same in (

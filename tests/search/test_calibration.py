@@ -24,6 +24,7 @@ from memrecall.search.ranking.calibration import (
     calibrate,
     significance_of,
 )
+from memrecall.search.ranking.scores import HYBRID
 from memrecall.types import NewMessage, Role
 
 Floats = npt.NDArray[np.float32]
@@ -56,7 +57,12 @@ def calibrate_scores(
 ) -> Calibrated:
     rows = floats(scores)
     mask = np.ones(len(rows), dtype=np.bool_) if visible is None else np.array(visible)
-    return calibrate(rows, mask, np.full_like(rows, lone), np.full_like(rows, time), support)
+    return calibrate(rows, mask, make_features(rows, lone=lone, time=time), support)
+
+
+def make_features(rows: Floats, **values: Any) -> dict[str, Floats]:
+    names = ("lone", "time", "nearby")
+    return {name: np.zeros_like(rows) + floats(values.get(name, 0.0)) for name in names}
 
 
 def answerable(scores: Any, support: QuerySupport) -> float:
@@ -147,14 +153,23 @@ def test_lone_rows_and_named_times_raise_probability() -> None:
 
 def test_only_top_rows_shift_calibration() -> None:
     scores = floats(np.linspace(5, 0, LOOKED_AT + 10))
-    zeros = np.zeros_like(scores)
-    beyond_top = zeros.copy()
+    beyond_top = np.zeros_like(scores)
     beyond_top[LOOKED_AT:] = 1
     all_rows = np.ones(len(scores), dtype=np.bool_)
     np.testing.assert_array_equal(
-        calibrate(scores, all_rows, beyond_top, beyond_top, STRONG),
-        calibrate(scores, all_rows, zeros, zeros, STRONG),
+        calibrate(scores, all_rows, make_features(scores, lone=beyond_top), STRONG),
+        calibrate(scores, all_rows, make_features(scores), STRONG),
     )
+
+
+def test_named_time_is_no_answer_to_an_unknown_subject() -> None:
+    plain, all_rows = floats([0.0, -0.5, -1.0]), np.ones(3, dtype=np.bool_)
+    features = make_features(plain, time=[1.0, 0.0, 0.0])
+    dated = plain + HYBRID.time * features["time"]
+    unknown, known = STRONG._replace(known=0.0, coverage=0.0), STRONG
+    expected = answerable(plain, unknown)
+    assert calibrate(dated, all_rows, features, unknown).relevance[0] <= expected + 1e-6
+    assert calibrate(dated, all_rows, features, known).relevance[0] > answerable(plain, known)
 
 
 # The answer

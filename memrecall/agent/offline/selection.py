@@ -279,9 +279,13 @@ def _may_answer(context: _EvidenceContext, question: Candidate, reply: Candidate
 
 
 def _time_match(request: ParsedRequest, candidate: Candidate) -> float:
-    """Return 1 if a candidate is from a time that the request names, 0.5 if that is unknown."""
+    """Return 1 if a candidate is from a time that the request names, 0 if from another.
+
+    0.5 if that is unknown, and if only the time is what it shares with the request.
+    """
     spans = request.times.spans
-    if not spans or not candidate.created_at:
+    text = f"{candidate.speaker} {candidate.text}"
+    if not spans or not candidate.created_at or not word_coverage(request.words, text):
         return 0.5
     try:
         created = datetime.fromisoformat(candidate.created_at)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from memrecall.search.index.rows import Floats, Mask
-from memrecall.search.ranking.scores import to_relevance
+from memrecall.search.ranking.scores import HYBRID, RankingFeatures, to_relevance
 
 RIVALS = 50  # the rows that compete for the probability
 LOOKED_AT = 20  # the rows whose features shift the score
@@ -76,11 +76,11 @@ class Calibrated(NamedTuple):
 
 
 def calibrate(
-    scores: Floats, visible: Mask, lone: Floats, time: Floats, support: QuerySupport
+    scores: Floats, visible: Mask, features: RankingFeatures, support: QuerySupport
 ) -> Calibrated:
     """Return scores as relevance and probability, in the same order.
 
-    `visible` marks the candidates that may be shown; `lone` and `time` are their features.
+    `visible` marks the candidates that may be shown.
     """
     rows = np.flatnonzero(visible)
     if not len(rows):
@@ -91,17 +91,31 @@ def calibrate(
     first = best[:LOOKED_AT]
     rivals = np.append(scores[best].astype(np.float64), NONE_OF_THEM)
     odds = ROW.share * (scores - np.float32(np.logaddexp.reduce(rivals)))
-    odds += ROW.lone_of_many * float(lone[first].mean()) * log_rows(support.rows)
-    odds += ROW.time * float(time[first].mean()) + ROW.bias
-    answerable = answer_probability(scores[best], support)
+    odds += ROW.lone_of_many * float(features["lone"][first].mean()) * log_rows(support.rows)
+    odds += ROW.time * float(features["time"][first].mean()) + ROW.bias
+    leads = discount_time(scores, features, support.known)
+    answerable = answer_probability(leads[best], support)
     return Calibrated(
         (answerable * to_relevance(odds - math.log(HALF / (1 - HALF)))).astype(np.float32),
         (answerable * to_relevance(odds)).astype(np.float32),
     )
 
 
+def discount_time(scores: Floats, features: RankingFeatures, known: float) -> Floats:
+    """Return scores in which a named time counts as far as the rest of the query is known.
+
+    It tells rows of one subject apart. A subject that no row has is not found because something
+    else happened at that time.
+    """
+    time = HYBRID.time * features["time"] + HYBRID.nearby * features["nearby"]
+    return (scores - (1 - known) * time).astype(np.float32)
+
+
 def answer_probability(best: Floats, support: QuerySupport) -> float:
-    """Return the probability that the store has an answer. `best` are its scores, in order."""
+    """Return the probability that the store has an answer.
+
+    `best` are the scores of the best rows, in their order, with the time discounted.
+    """
     total = sum(map(operator.mul, ANSWER, answer_features(best, support)))
     return 1 / (1 + math.exp(-total))
 

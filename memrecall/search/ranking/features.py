@@ -131,7 +131,7 @@ def rank(
     calibrated: Calibrated | None = None
     if row_scores.threads is not None:
         support = query_support(query, row_scores, row_scores.threads, counted)
-        calibrated = calibrate(scores, is_open, features["lone"], features["time"], support)
+        calibrated = calibrate(scores, is_open, features, support)
     relevant = to_relevance(scores) if calibrated is None else calibrated.relevance
     is_good = relevant >= request.threshold
     # One more than requested shows whether there is a next page.
