@@ -40,9 +40,8 @@ _EXPIRED_FACTOR = 0.5
 _SAID_FACTOR = 0.5
 _SAID_SHARE = 0.6
 _REPLY_FACTOR = 0.9  # of the probability of the message that it replies to
-# Below this probability of an answer the rules abstain. The more somebody has stored, the more of
-# the questions about it have an answer.
-_ABSTAIN_BELOW, _ABSTAIN_BELOW_IN_LARGE_STORE = 0.47, 0.3
+_ABSTAIN_BELOW = 0.47  # of the probability that there is an answer
+_FEW_ROWS, _MANY_ROWS = 100, 15_000
 _PERSON_MARGIN = 0.1  # how much more is usually said about the right person than about others
 # An exact term that occurs verbatim is no coincidence.
 _MIN_WITH_EXACT_TERMS = 0.6
@@ -177,9 +176,8 @@ def select_evidence(request: ParsedRequest, findings: Findings) -> Selection:
     answerable = _answer_probability(context, selected[0].candidate)
     any_right = 1 - math.prod(1 - scored.probability for scored in selected)
     confidence = round(answerable * any_right**_SELECTION_POWER, 2)
-    is_large = findings.stored_count >= _SMALL_STORE
-    threshold = _ABSTAIN_BELOW_IN_LARGE_STORE if is_large else _ABSTAIN_BELOW
-    return _move_latest_first(Selection(selected, confidence, answerable < threshold), request)
+    abstains = answerable < _ABSTAIN_BELOW
+    return _move_latest_first(Selection(selected, confidence, abstains), request)
 
 
 def _move_latest_first(selection: Selection, request: ParsedRequest) -> Selection:
@@ -302,6 +300,7 @@ def _time_match(request: ParsedRequest, candidate: Candidate) -> float:
 @dataclass(frozen=True, slots=True)
 class _AnswerFeatures(_Features):
     answerable: float  # the probability that the search found an answer, in log odds
+    size: float  # the more somebody has stored, the more of the questions about it have an answer
     time_match: float  # whether the best is from a time that the request names
     is_topical: float  # 1: searched by a conversation, which shares few terms with its evidence
     lacks_person: float  # 1: the best does not mention a person that the request names
@@ -311,10 +310,11 @@ class _AnswerFeatures(_Features):
 
 
 # Logistic regression on the same sets, as far as they have questions without an answer, half of
-# the weight each. Set by hand: `time_match`, which LifeBench alone would make thrice as high, and
-# the last one, which hardly any question of those sets shows.
+# the weight each. Set by hand: `size`, since those sets are small stores, `time_match`, which
+# LifeBench alone would make thrice as high, and the last one, which hardly any question shows.
 _ANSWER_WEIGHTS = _AnswerFeatures(
     answerable=0.65,
+    size=0.3,
     time_match=0.5,
     is_topical=0.7,
     lacks_person=-0.2,
@@ -327,9 +327,10 @@ _ANSWER_BIAS = 0.0
 
 def _answer_probability(context: _EvidenceContext, best: Candidate) -> float:
     """Return the probability that there is an answer, judged by the best candidate."""
-    request = context.request
+    request, stored = context.request, context.findings.stored_count
     features = _AnswerFeatures(
         answerable=_log_odds(context.answerable),
+        size=math.log(min(max(stored, _FEW_ROWS), _MANY_ROWS) / _FEW_ROWS),
         time_match=_time_match(request, best),
         is_topical=float(request.is_topical),
         lacks_person=float(_lacks_person(request.text, f"{best.speaker} {best.text}")),

@@ -219,6 +219,18 @@ def test_unknown_number_is_not_handed_off() -> None:
         assert recall.handoff["relevant_memory_keys"] == expected
 
 
+def test_same_hits_are_trusted_more_in_a_larger_store() -> None:
+    hits = [hit("k", "I left the bicycle by the church", 0.6, probability=0.5)]
+    confidences = []
+    for size in (10, 100, 1_000, 10_000, 100_000):
+        answer = search_answer(*hits, searched=size)
+        recall = simulate(briefing([user("Where is my bicycle?")]), scripted_tools(answer))
+        assert recall.handoff is not None
+        confidences.append(recall.handoff["confidence"])
+    assert confidences == sorted(confidences)
+    assert confidences[0] < confidences[-1] < 0.95
+
+
 def test_later_search_does_not_raise_a_score() -> None:
     low_hits = [hit(f"k{n}", "nice weather", 0.3 - n / 100) for n in range(4)]
     narrow = [hit("k3", "nice weather", 0.99), *low_hits[:3]]
