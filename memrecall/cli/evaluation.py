@@ -211,7 +211,7 @@ def _read_run(name: str) -> Any:
 
 def _print_summary(folder: Path, state: Any) -> None:
     from memrecall.evaluation.metrics import SUMMARY_METRICS
-    from memrecall.evaluation.report import slice_lines
+    from memrecall.evaluation.report import SliceTable
 
     terminal = output.console()
     counts, metrics = state.counts, state.metrics["overall"]
@@ -228,7 +228,7 @@ def _print_summary(folder: Path, state: Any) -> None:
             )
     p50, p95 = (1000 * state.metrics["latency"][name] for name in ("p50", "p95"))
     terminal.print(f"{'latency':<20} p50 {p50:.0f} ms, p95 {p95:.0f} ms")
-    for line in slice_lines(state.metrics, state.plan.mode):
+    for line in SliceTable.of(state.metrics, state.plan.mode).lines():
         terminal.print(output.escape(line))
     if counts["evidence_hidden_by_as_of"]:
         hidden = output.count_noun(counts["evidence_hidden_by_as_of"], "question")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
 from memrecall.evaluation.figures import Figure, PlottedRun, draw_figures, prepare_runs
 from memrecall.evaluation.plots import STYLE
@@ -19,28 +19,47 @@ _SLICE_COLUMNS = {
 }
 
 
-def slice_lines(metrics: Mapping[str, Any], mode: str) -> list[str]:
-    """Return the main metrics of every slice as the lines of a text table."""
-    groups = [
-        (f"{name.replace('_', ' ')}: {label}", group)
-        for name, labels in metrics["slices"].items()
-        for label, group in labels.items()
-    ]
-    if not groups:
-        return []
-    defined = {name for _, group in groups for name in group["metrics"]}
-    columns = [name for name in _SLICE_COLUMNS[mode] if name in defined]
-    # The label comes last, because it may be of any length.
-    heads = [f"{name:>5}" for name in columns]
-    lines = ["  ".join(["questions", *heads, "slice"])]
-    for label, group in groups:
-        values = [group["metrics"].get(name, {}).get("value") for name in columns]
-        cells = [
-            f"{'–' if value is None else format(value, '.3f'):>{len(head)}}"
-            for head, value in zip(heads, values, strict=True)
+class SliceTable(NamedTuple):
+    """The main metrics of every slice of a run: the label, the questions, and a cell for each."""
+
+    columns: list[str]
+    rows: list[tuple[str, str, list[str]]]
+
+    @classmethod
+    def of(cls, metrics: Mapping[str, Any], mode: str) -> "SliceTable":
+        """Take the metrics that any slice has."""
+        groups = [
+            (f"{name.replace('_', ' ')}: {label}", group)
+            for name, labels in metrics["slices"].items()
+            for label, group in labels.items()
         ]
-        lines.append("  ".join([f"{group['questions']:>9,}", *cells, label]))
-    return lines
+        defined = {name for _, group in groups for name in group["metrics"]}
+        columns = [name for name in _SLICE_COLUMNS[mode] if name in defined]
+        rows = []
+        for label, group in groups:
+            values = [group["metrics"].get(name, {}).get("value") for name in columns]
+            cells = ["–" if value is None else format(value, ".3f") for value in values]
+            rows.append((label, f"{group['questions']:,}", cells))
+        return cls(columns, rows)
+
+    def lines(self) -> list[str]:
+        """Return the lines of a text table, whose label comes last: it may be of any length."""
+        if not self.rows:
+            return []
+        heads = [f"{name:>5}" for name in self.columns]
+        lines = ["  ".join(["questions", *heads, "slice"])]
+        for label, questions, cells in self.rows:
+            padded = [f"{cell:>{len(head)}}" for cell, head in zip(cells, heads, strict=True)]
+            lines.append("  ".join([f"{questions:>9}", *padded, label]))
+        return lines
+
+    def html(self) -> str:
+        """Return an HTML table."""
+        rows = []
+        for label, questions, values in self.rows:
+            cells = "".join(f"<td>{value}</td>" for value in (questions, *values))
+            rows.append(f'<tr><th scope="row">{escape(label)}</th>{cells}</tr>')
+        return _table(("slice", "questions", *self.columns), rows, "numbers")
 
 
 def render_report(runs: Sequence[EvaluationRun]) -> str:
@@ -55,6 +74,7 @@ def render_report(runs: Sequence[EvaluationRun]) -> str:
         f"<h1>Evaluation</h1>\n{_runs_table(plotted)}\n"
         f'<div class="figures">{figures}</div>\n'
         f"<h2>Metrics</h2>\n<p>{_NOTE}</p>\n{_metrics_table(plotted)}\n"
+        f"{''.join(map(_slices, plotted))}"
         "</main></body></html>\n"
     )
 
@@ -112,6 +132,13 @@ def _metrics_table(runs: Sequence[PlottedRun]) -> str:
         cells = "".join(f"<td>{milliseconds:,.1f}</td>" for milliseconds in times)
         rows.append(f'<tr><th scope="row">latency {name}, ms</th>{cells}</tr>')
     return _table(("", *(run.name for run in runs)), rows, "numbers")
+
+
+def _slices(plotted: PlottedRun) -> str:
+    table = SliceTable.of(plotted.metrics, plotted.run.state.plan.mode)
+    if not table.rows:
+        return ""
+    return f"<h2>Slices: {_swatch(plotted)}{escape(plotted.name)}</h2>\n{table.html()}\n"
 
 
 def _format_metric(metric: Mapping[str, float] | None) -> str:

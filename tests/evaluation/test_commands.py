@@ -106,6 +106,9 @@ def test_report_is_standalone_html(evaluation: EvaluationCli) -> None:
     assert not re.search(r"(src|href)=|url\(|@import|https?://", text)
     assert "prefers-color-scheme:dark" in text
     assert not re.search(r"\bnan\b", text, re.IGNORECASE)
+    for name in "ab":
+        assert f"{name}</h2>" in text  # the slices of each run
+    assert '<th scope="row">category: ' in text
     single_run = evaluation.shell(
         "eval", "report", evaluation.folder / "a", "--out", page, "--json"
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memrecall.evaluation.metrics import CUTS, SLICES, categories, latency, measure, summarize
 from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
-from memrecall.evaluation.report import slice_lines
+from memrecall.evaluation.report import SliceTable
 from memrecall.evaluation.statistics import (
     MetricTable,
     PooledMetric,
@@ -260,7 +260,7 @@ def test_slices_with_one_group_are_left_out() -> None:
     alike = [asked(1, "few", "What tea?", "fact"), asked(2, "few", "What rent?", "fact")]
     metrics = summarize(alike, answers, [0.1, 0.1], SIZES)
     assert metrics["slices"] == {}
-    assert slice_lines(metrics, "search") == []
+    assert SliceTable.of(metrics, "search").lines() == []
     assert set(metrics["categories"]) == {"fact"}
     sizes_unknown = summarize(SLICED[:2], answers, [0.1, 0.1])["slices"]
     assert set(sizes_unknown) == {"language"}
@@ -269,14 +269,17 @@ def test_slices_with_one_group_are_left_out() -> None:
 def test_slices_as_text() -> None:
     answers = [search_result(n, ["b", "a"]) for n in range(1, 5)]
     metrics = summarize(SLICED, answers, [0.1] * 4, SIZES)
-    lines = slice_lines(metrics, "search")
+    lines = SliceTable.of(metrics, "search").lines()
     assert lines[0] == "questions  recall@10  hit@10    mrr  slice"
     assert lines[1] == "        1      1.000   1.000  0.500  store size: up to 40"
     assert lines[-1].endswith("language: zh")
     assert len({line.index(line.split("  ")[-1]) for line in lines}) == 1  # columns line up
     undefined = [SLICED[0], question(2, [], "none"), question(3, ["a"], "fact")]
     metrics = summarize(undefined, answers[:3], [0.1] * 3)
-    assert "        1          –       –      –  category: none" in slice_lines(metrics, "search")
+    assert (
+        "        1          –       –      –  category: none"
+        in SliceTable.of(metrics, "search").lines()
+    )
 
 
 key_lists = st.lists(st.sampled_from(KEYS), max_size=30, unique=True)
