@@ -31,8 +31,6 @@ from memrecall.types import Language, Role, format_time
 
 _log = logging.getLogger(__name__)
 
-SINGLE_TOOLS = tuple(tools_for(Interface.CHAT))
-GROUP_TOOLS = tuple(tools_for(Interface.GROUP_CHAT))
 ANSWER_CHARACTERS = 6_000
 _GRACE = 2.0  # seconds beyond the limit that a recall keeps itself
 
