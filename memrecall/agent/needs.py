@@ -1,21 +1,15 @@
 """Whether a message needs a recall at all: rules first, then a model if there is one for it."""
 
-import asyncio
-import logging
 import re
 from collections.abc import Sequence
 
 from pydantic import BaseModel
 
 from memrecall.agent.offline.needs import needs_recall
-from memrecall.agent.prompt_view import SOURCE, to_json
-from memrecall.errors import CallerError
-from memrecall.model.prompts import load_prompt
-from memrecall.model.protocol import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
-from memrecall.model.structured import ask_json
+from memrecall.agent.prompt_view import to_json
+from memrecall.model.protocol import ChatCompletionClient
+from memrecall.model.structured import ask_prompt
 from memrecall.types import Language
-
-_log = logging.getLogger(__name__)
 
 SECONDS = 10.0  # a parent waits for the answer
 # Texts that frameworks write as the user: AutoGen's transfers and selectors, and our own handoff.
@@ -50,29 +44,13 @@ class NeedJudge:
         """
         if _FRAMEWORK_TEXT.match(texts[-1]):
             return False
-        verdict = needs_recall(texts[-1], texts[:-1])
-        if verdict.needed or self._client is None:
-            return verdict.needed
-        answer = await self._ask(self._client, texts, language)
-        # Without a readable answer of the model, the verdict of the rules stands.
-        return verdict.needed if answer is None else answer.needed
-
-    async def _ask(
-        self, client: ChatCompletionClient, texts: Sequence[str], language: Language
-    ) -> Need | None:
+        if needs_recall(texts[-1], texts[:-1]):
+            return True
+        if self._client is None:
+            return False
         lines = [to_json({"text": text[:_MAX_CHARACTERS]}) for text in texts[-_MAX_TEXTS:]]
-        messages: list[LLMMessage] = [
-            SystemMessage(content=load_prompt("needs_recall", language)),
-            UserMessage(content="\n".join(lines), source=SOURCE),
-        ]
-        try:
-            async with asyncio.timeout(self._seconds):
-                return (await ask_json(client, messages, Need)).value
-        except CallerError:
-            raise  # the caller has to fix a cassette mismatch or an exhausted test script
-        except Exception as error:  # third-party clients raise errors of any type
-            name = type(error).__name__  # the message may quote the conversation
-            _log.warning(
-                "the rules decided whether a recall is needed, because the model failed: %s", name
-            )
-            return None
+        answer = await ask_prompt(
+            self._client, "needs_recall", language, lines, Need, seconds=self._seconds
+        )
+        # Without a readable answer of the model, the verdict of the rules stands.
+        return answer.value is not None and answer.value.needed

@@ -70,7 +70,7 @@ def _answer(request: RuleRequest) -> str:
     result = _tool_results(request.messages).get(RECALL_MEMORY)
     output = load_json_object(result.content) if result is not None else None
     events = output.get("events") if output is not None else None
-    if events and (_is_question(query) or needs_recall(query, ()).needed):
+    if events and (_is_question(query) or needs_recall(query, ())):
         return "\n".join(_quote(event, language) for event in _evidence(events)[:_MOST_QUOTES])
     if not _is_question(query):
         return _text(language, "noted")

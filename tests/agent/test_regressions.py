@@ -364,7 +364,7 @@ asyncio.run(main())
 
 class TestLanguage:
     def test_four_characters_make_a_query(self) -> None:
-        assert needs_recall("上次方案", ()).needed
+        assert needs_recall("上次方案", ())
 
     async def test_short_chinese_queries_are_searched(self, library: Library) -> None:
         recall = await Recaller(library, LIN, clock=lambda: NOW).recall("上次方案")
