@@ -219,11 +219,8 @@ def _split_into_memories(text: str) -> list[NewMemory]:
 
 
 def _last_user_index(messages: list[LLMMessage]) -> int | None:
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if isinstance(message, UserMessage) and not is_block_message(message):
-            return index
-    return None
+    by_user = (isinstance(m, UserMessage) and not is_block_message(m) for m in messages)
+    return max((index for index, is_user in enumerate(by_user) if is_user), default=None)
 
 
 class RecallMemory(Memory):
