@@ -10,6 +10,7 @@ from memrecall.lazy import lazy_exports
 if TYPE_CHECKING:
     from memrecall.extraction.model import ModelExtractor
     from memrecall.extraction.names import fold_person_name
+    from memrecall.extraction.offline import offline_client
     from memrecall.extraction.protocol import Extractor, Fact, KnownMemory, Utterance
     from memrecall.extraction.rules.extractor import RuleExtractor
 
@@ -21,6 +22,7 @@ __all__ = [
     "RuleExtractor",
     "Utterance",
     "fold_person_name",
+    "offline_client",
 ]
 
 __getattr__ = lazy_exports(
@@ -28,6 +30,7 @@ __getattr__ = lazy_exports(
     {
         ".model": ("ModelExtractor",),
         ".names": ("fold_person_name",),
+        ".offline": ("offline_client",),
         ".protocol": ("Extractor", "Fact", "KnownMemory", "Utterance"),
         ".rules.extractor": ("RuleExtractor",),
     },
