@@ -11,6 +11,7 @@ from memrecall.chat.events import (
 )
 from memrecall.chat.group import GroupChat, NothingToAnswer, Posted
 from memrecall.chat.mentions import Member
+from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.single import SingleChat
 
@@ -28,4 +29,5 @@ __all__ = [
     "TextDelta",
     "ToolCall",
     "ToolResult",
+    "offline_chat_client",
 ]
