@@ -10,18 +10,16 @@ from memrecall.lazy import lazy_exports
 if TYPE_CHECKING:
     from memrecall.agent.autogen.agent import MemRecallAgent
     from memrecall.agent.autogen.context import MemoryContext, RecallMemory
-    from memrecall.agent.autogen.events import stream_recall
     from memrecall.agent.autogen.memory_tools import RecallTool, memory_tools
     from memrecall.agent.driver import Recaller, RecallOptions
     from memrecall.agent.offline import offline_client
     from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult, StopReason
     from memrecall.agent.tools.table import MEMRECALL_TOOLS
     from memrecall.agent.trace import Trace
-    from memrecall.agent.trace_events import EventKind, TraceEvent
+    from memrecall.agent.trace_events import TraceEvent
 
 __all__ = [
     "MEMRECALL_TOOLS",
-    "EventKind",
     "MemRecallAgent",
     "MemoryContext",
     "RecallHandoff",
@@ -36,7 +34,6 @@ __all__ = [
     "TraceEvent",
     "memory_tools",
     "offline_client",
-    "stream_recall",
 ]
 
 __getattr__ = lazy_exports(
@@ -44,13 +41,12 @@ __getattr__ = lazy_exports(
     {
         ".autogen.agent": ("MemRecallAgent",),
         ".autogen.context": ("MemoryContext", "RecallMemory"),
-        ".autogen.events": ("stream_recall",),
         ".autogen.memory_tools": ("RecallTool", "memory_tools"),
         ".driver": ("RecallOptions", "Recaller"),
         ".offline": ("offline_client",),
         ".result": ("RecallHandoff", "RecallResult", "RecalledMemory", "StopReason"),
         ".tools.table": ("MEMRECALL_TOOLS",),
         ".trace": ("Trace",),
-        ".trace_events": ("EventKind", "TraceEvent"),
+        ".trace_events": ("TraceEvent",),
     },
 )

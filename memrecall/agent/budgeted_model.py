@@ -77,14 +77,12 @@ class BudgetedModel:
             event = replace(event, failed=type(error).__name__)
             raise to_model_failure(error) from error
         finally:
-            self._record(event, time.monotonic() - started)
+            seconds = time.monotonic() - started
+            self.budget.spend_model_call(
+                event.characters, event.prompt_tokens, event.completion_tokens, seconds
+            )
+            self.recorder.add(replace(event, seconds=round(seconds, 4)))
         return reply
-
-    def _record(self, event: ModelEvent, seconds: float) -> None:
-        self.budget.spend_model_call(
-            event.characters, event.prompt_tokens, event.completion_tokens, seconds
-        )
-        self.recorder.add(replace(event, seconds=round(seconds, 4)))
 
     async def _call_client(
         self, messages: Sequence[LLMMessage], purpose: str, **arguments: Any

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import render
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.arguments import parse_arguments
@@ -33,6 +34,7 @@ from memrecall.errors import (
 from memrecall.model.protocol import FunctionCall
 from memrecall.telemetry import trace_tool
 from memrecall.text.leaks import Leak, filter_leaks
+from memrecall.types import Language
 
 _log = logging.getLogger(__name__)
 
@@ -49,14 +51,22 @@ def normalize_tool_name(name: str) -> str:
     return _SUFFIX.sub("", _PREFIX.sub("", name.strip())).strip("`'\" ")
 
 
-class _UnknownTool(NotFound):
+class UnknownTool(NotFound):
     """A call of a tool that does not exist."""
+
+
+def require_tool(name: str, interface: Interface, language: Language) -> Tool:
+    """Return a tool of an interface; raise UnknownTool if it has none of that name."""
+    if (tool := find_tool(name, interface)) is None:
+        tools = ", ".join(tools_for(interface))
+        raise UnknownTool(say(language, "unknown_tool", tool=name, tools=tools))
+    return tool
 
 
 _ERROR_CODES: tuple[tuple[type[Exception], ToolErrorCode], ...] = (
     (TimeoutError, ToolErrorCode.TIMEOUT),
     (Disabled, ToolErrorCode.NO_PERMISSION),
-    (_UnknownTool, ToolErrorCode.UNKNOWN_TOOL),
+    (UnknownTool, ToolErrorCode.UNKNOWN_TOOL),
     (NotFound, ToolErrorCode.NOT_FOUND),
     (InvalidArgument, ToolErrorCode.INVALID_ARGUMENTS),
     (EmbedderFailed, ToolErrorCode.EMBEDDER),
@@ -104,7 +114,7 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
     fields: dict[str, Any] = {}
     output: BaseModel
     try:
-        tool = _find_tool(state, name)
+        tool = require_tool(name, Interface.RECALL, state.language)
         arguments = parse_arguments(tool, text, lenient=True, language=state.language)
         fields = arguments.model_dump(mode="json", exclude_none=True)
         if name == SEARCH:
@@ -124,13 +134,6 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
     if isinstance(output, ToolFailure) and output.error in _FAILURE_CODES:
         state.failures.append(output.error)
     return ToolRun(name, fields, output, render(output, state.language), time.monotonic() - started)
-
-
-def _find_tool(state: RecallState, name: str) -> Tool:
-    if (tool := find_tool(name, Interface.RECALL)) is None:
-        tools = ", ".join(tools_for(Interface.RECALL))
-        raise _UnknownTool(state.say("unknown_tool", tool=name, tools=tools))
-    return tool
 
 
 async def _run_with_retry(state: RecallState, tool: Tool, arguments: BaseModel) -> BaseModel:

@@ -10,15 +10,12 @@ from memrecall.chat.events import (
     ToolResult,
 )
 from memrecall.chat.group import GroupChat, NothingToAnswer, Posted
-from memrecall.chat.mentions import Member, find_mentions
+from memrecall.chat.mentions import Member
 from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.single import SingleChat
-from memrecall.chat.tools import GROUP_TOOLS, SINGLE_TOOLS
 
 __all__ = [
-    "GROUP_TOOLS",
-    "SINGLE_TOOLS",
     "ChatEvent",
     "ChatOptions",
     "Failed",
@@ -32,6 +29,5 @@ __all__ = [
     "TextDelta",
     "ToolCall",
     "ToolResult",
-    "find_mentions",
     "offline_chat_client",
 ]

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from autogen_core.models import (
@@ -19,6 +20,7 @@ from memrecall.chat.phrases import say
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
+from memrecall.text.language import fill_phrase
 from memrecall.text_length import truncate_text
 from memrecall.types import Language
 
@@ -41,6 +43,7 @@ _TEXTS: dict[str, tuple[str, str]] = {
     ),
     "noted": ("All right.", "好的。"),
 }
+_text = partial(fill_phrase, _TEXTS)
 
 
 def offline_chat_client() -> RuleClient:
@@ -70,7 +73,7 @@ def _answer(request: RuleRequest) -> str:
     result = _tool_results(request.messages).get(RECALL_MEMORY)
     output = load_json_object(result.content) if result is not None else None
     events = output.get("events") if output is not None else None
-    if events and (_is_question(query) or needs_recall(query, ()).needed):
+    if events and (_is_question(query) or needs_recall(query, ())):
         return "\n".join(_quote(event, language) for event in _evidence(events)[:_MOST_QUOTES])
     if not _is_question(query):
         return _text(language, "noted")
@@ -106,10 +109,6 @@ def _quote(event: dict[str, Any], language: Language) -> str:
     name = speaker if speaker in ("user", "assistant") else "other"
     text = truncate_text(str(event["text"]), _LONGEST_QUOTE)
     return _text(language, name, speaker=speaker, day=str(event["time"])[:10], text=text)
-
-
-def _text(language: Language, name: str, /, **values: str) -> str:
-    return _TEXTS[name][language == "zh"].format(**values)
 
 
 def _tool_results(messages: Sequence[LLMMessage]) -> dict[str, FunctionExecutionResult]:

@@ -111,10 +111,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Refused: this turn allows no recall of your own. Answer with what you have.",
         "拒绝：本轮不能再回忆。请用已有的内容回答。",
     ),
-    "unknown_tool": (
-        "There is no tool {tool!r}. Use one of: {tools}.",
-        "没有工具 {tool!r}。可用：{tools}。",
-    ),
     "omitted": (
         "Only the latest {shown} messages are shown.",
         "只显示最近 {shown} 条消息。",

@@ -10,7 +10,7 @@ from autogen_core.models import FunctionExecutionResult
 from autogen_core.tools import ToolSchema
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult
-from memrecall.agent.dispatch import leaked_families, normalize_tool_name
+from memrecall.agent.dispatch import leaked_families, normalize_tool_name, require_tool
 from memrecall.agent.prompt_view import render, to_json
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.chat import MAX_QUERY
@@ -18,12 +18,12 @@ from memrecall.agent.tools.context import TurnContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import TextAnswer
 from memrecall.agent.tools.names import RECALL_MEMORY
-from memrecall.agent.tools.table import find_tool, function_schemas, tools_for
+from memrecall.agent.tools.table import function_schemas, tools_for
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.chat.history import fit_texts
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
-from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
+from memrecall.errors import CassetteMismatch, MemrecallError, ScriptExhausted
 from memrecall.messages import ConversationMessage
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.snippets import snippets
@@ -31,8 +31,6 @@ from memrecall.types import Language, Role, format_time
 
 _log = logging.getLogger(__name__)
 
-SINGLE_TOOLS = tuple(tools_for(Interface.CHAT))
-GROUP_TOOLS = tuple(tools_for(Interface.GROUP_CHAT))
 ANSWER_CHARACTERS = 6_000
 _GRACE = 2.0  # seconds beyond the limit that a recall keeps itself
 
@@ -194,9 +192,7 @@ class TurnTools:
 
     async def _run(self, name: str, text: str) -> TextAnswer:
         language = self._context.language
-        if (tool := find_tool(name, self._interface)) is None:
-            tools = ", ".join(tools_for(self._interface))
-            raise InvalidArgument(say(language, "unknown_tool", tool=name, tools=tools))
+        tool = require_tool(name, self._interface, language)
         arguments = parse_arguments(tool, text, lenient=True, language=language)
         result = await tool.run(self._context, arguments)
         if isinstance(result, TextAnswer):

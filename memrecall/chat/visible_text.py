@@ -3,7 +3,6 @@
 import logging
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from memrecall.chat.events import LeakReport
 from memrecall.text.leaks import LeakFilter
@@ -19,14 +18,6 @@ _CLOSING_MARKS = r"[*_`】\]」>)]{0,3}"
 _AFTER_NAME = re.compile(rf"{_CLOSING_MARKS}\s?(?:[:：]{_CLOSING_MARKS}\s*)?")
 _PASS_SIGN = re.compile(r"[*_`\"“]{0,3}[\[【［]\s?pass\s?[\]】］]", re.IGNORECASE)
 _AFTER_SIGN = ' \t\n*_`"”.。!！,，;；:：—-'
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixResult:
-    """The text to show of an answer's beginning, empty if undecided, or a silence."""
-
-    text: str = ""
-    is_silent: bool = False
 
 
 class PrefixFilter:
@@ -46,10 +37,13 @@ class PrefixFilter:
             re.IGNORECASE,
         )
 
-    def read(self, text: str, *, last: bool) -> PrefixResult:
-        """Judge the beginning of an answer; `last` means that no more text will come."""
+    def read(self, text: str, *, last: bool) -> str | None:
+        """Return what to show of an answer's beginning, "" if undecided, None for a silence.
+
+        `last` means that no more text will come.
+        """
         if self._may_become_name(text) and not last:
-            return PrefixResult()
+            return ""
         if name := self._own_name.match(text):
             text = text[name.end() :]
         if sign := _PASS_SIGN.match(text):
@@ -57,16 +51,16 @@ class PrefixFilter:
         if len(text.rstrip()) <= _LONGEST_PASS:
             word = re.sub(r"[\W_]+", "", text).lower()
             if last and self._may_pass and word == _BARE_WORD:
-                return PrefixResult(is_silent=True)
+                return None
             if not last and _BARE_WORD.startswith(word):
-                return PrefixResult()
-        return PrefixResult(text)
+                return ""
+        return text
 
-    def _read_after_sign(self, rest: str, last: bool) -> PrefixResult:
+    def _read_after_sign(self, rest: str, last: bool) -> str | None:
         rest = rest.lstrip(_AFTER_SIGN)
         if self._may_pass or (last and not rest):
-            return PrefixResult(is_silent=True)
-        return PrefixResult(rest)
+            return None
+        return rest
 
     def _may_become_name(self, text: str) -> bool:
         """Return True if more text could complete a name and a colon."""
@@ -176,9 +170,9 @@ class VisibleText:
         self._pending = text
         if self._prefix_filter is None or not text:
             return text
-        result = self._prefix_filter.read(text, last=last)
-        self.is_silent = result.is_silent
-        return result.text.lstrip()
+        shown = self._prefix_filter.read(text, last=last)
+        self.is_silent = shown is None
+        return (shown or "").lstrip()
 
 
 def _remove_unstorable(chunk: str) -> str:

@@ -228,8 +228,16 @@ class ThreadedEmbedder(BatchedEmbedder):
 
     def _loaded(self) -> Encode:
         # Only the one worker thread runs this, so the model is loaded once.
-        if self._encode is None:
-            self._encode = self._load_or_explain()
+        if self._encode is not None:
+            return self._encode
+        try:
+            self._encode = self._load()
+        except ImportError as error:
+            message = f"{self._source} cannot be imported: {error}"
+            raise EmbedderFailed(message, hint=self.install_hint) from error
+        except LOAD_FAILURES as error:
+            message = f"{self._source} cannot be loaded: {_describe(error)}"
+            raise EmbedderFailed(message, hint=self.load_hint) from error
         return self._encode
 
     def _work(self, texts: list[str]) -> npt.ArrayLike:
@@ -238,16 +246,6 @@ class ThreadedEmbedder(BatchedEmbedder):
             return encode(texts)
         except ENCODE_FAILURES as error:
             raise EmbedderFailed(f"{self._source} failed: {_describe(error)}") from error
-
-    def _load_or_explain(self) -> Encode:
-        try:
-            return self._load()
-        except ImportError as error:
-            message = f"{self._source} cannot be imported: {error}"
-            raise EmbedderFailed(message, hint=self.install_hint) from error
-        except LOAD_FAILURES as error:
-            message = f"{self._source} cannot be loaded: {_describe(error)}"
-            raise EmbedderFailed(message, hint=self.load_hint) from error
 
 
 def _describe(error: BaseException) -> str:

@@ -72,8 +72,12 @@ class RemoteEmbedder(BatchedEmbedder):
         # An httpx client is bound to one event loop, so each batch has its own; the TLS context,
         # which takes 30 ms to create, is shared.
         async with self._make_client() as client:
-            body = await self._post(client, {**self._request, "input": texts})
-        return self._parse(body, len(texts))
+            request = {**self._request, "input": texts}
+            answer = await retry(
+                lambda: self._post(client, request),
+                lambda failure: isinstance(failure, _Transient),
+            )
+        return self._parse(answer, len(texts))
 
     def _make_client(self) -> httpx.AsyncClient:
         import httpx
@@ -87,11 +91,6 @@ class RemoteEmbedder(BatchedEmbedder):
             raise EmbedderFailed(f"{self._url} cannot be used: {error}", hint=hint) from error
 
     async def _post(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bytes:
-        return await retry(
-            lambda: self._post_once(client, body), lambda failure: isinstance(failure, _Transient)
-        )
-
-    async def _post_once(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bytes:
         import httpx
 
         try:

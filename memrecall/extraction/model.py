@@ -7,6 +7,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from memrecall.extraction import verify, wire
+from memrecall.extraction.names import end_name
 from memrecall.extraction.protocol import (
     USER,
     By,
@@ -225,7 +226,7 @@ def _visible_text(utterance: Utterance) -> str:
 
 def _entities(answer: wire.RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:
     """Return the entities that the relations connect, with the types from the model."""
-    types = {entity_key(verify.end_name(item.name)): item.type for item in answer.entities}
+    types = {entity_key(end_name(item.name)): item.type for item in answer.entities}
     types[USER] = "person"
     names = [name for relation in relations for name in (relation.source, relation.destination)]
     entities: dict[str, Entity] = {}

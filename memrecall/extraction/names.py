@@ -1,13 +1,13 @@
 """Names of entities: spellings that are equal, and aliases that a text states."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
+from memrecall.extraction.protocol import USER
 from memrecall.extraction.rules.tables import load_table
 from memrecall.text.normalize import normalize, strip_accents
 
-Alias = frozenset[str]
-
+SPEAKER_NAMES = frozenset({"", "user", "theuser", "用户", "me", "i", "我", "speaker"})
 _SHARED = load_table("shared")
 
 
@@ -20,24 +20,12 @@ def fold_person_name(name: str) -> str:
     return re.sub(r"[\W_]+", "", strip_accents(bare.casefold()))
 
 
-def may_be_one(name: str, other: str, aliases: Collection[Alias] = ()) -> bool:
-    """Return True if two names may mean one entity.
-
-    Case, width, script and titles do not matter. 李老师 and 李明, or Bob and Robert, are one entity
-    only if `aliases` (from `aliases_in`) connects them, directly or through other names.
-    """
-    first, second = fold_person_name(name), fold_person_name(other)
-    if not first or not second:
-        return False
-    connected, previous = {first}, set[str]()
-    groups = [{fold_person_name(alias) for alias in group} for group in aliases]
-    while connected != previous:
-        previous = set(connected)
-        connected = connected.union(*(group for group in groups if group & previous))
-    return second in connected
+def end_name(name: str) -> str:
+    """Return the name of an end of a relation; the user has one name in every language."""
+    return USER if fold_person_name(name) in SPEAKER_NAMES and name else name
 
 
-def aliases_in(text: str) -> Iterator[Alias]:
+def aliases_in(text: str) -> Iterator[frozenset[str]]:
     """Yield the pairs of names that a text equates: "Robert, also known as Bob", 李老师就是李明."""
     for _, pattern in _SHARED.patterns("aliases"):
         for match in pattern.finditer(text):

@@ -1,7 +1,6 @@
 """Rules that answer the prompts of extraction for the offline client."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +10,7 @@ from memrecall.extraction.protocol import Fact, KnownMemory
 from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.rules.extractor import build_graph
 from memrecall.extraction.summaries import summarise
-from memrecall.extraction.wire import read_lines, read_number, read_time, read_utterance, read_zone
+from memrecall.extraction.wire import read_number, read_time, read_utterance, read_zone
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
 from memrecall.types import Language, format_time
 
@@ -20,7 +19,7 @@ _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def _answer_facts(request: RuleRequest) -> RuleAnswer:
-    lines = list(_lines(request))
+    lines = list(request.json_lines())
     now, zone = _setting(lines)
     messages = [line for line in lines if "text" in line]
     utterances = [read_utterance(line) for line in messages if not line.get("context")]
@@ -30,7 +29,7 @@ def _answer_facts(request: RuleRequest) -> RuleAnswer:
 
 
 def _answer_decide(request: RuleRequest) -> RuleAnswer:
-    lines = list(_lines(request))
+    lines = list(request.json_lines())
     known = [_read_known(line) for line in lines if "known" in line]
     facts = {_number(line["fact"]): _read_fact(line) for line in lines if "fact" in line}
     numbers = {id(fact): number for number, fact in facts.items()}
@@ -47,7 +46,7 @@ def _answer_decide(request: RuleRequest) -> RuleAnswer:
 
 
 def _answer_relations(request: RuleRequest) -> RuleAnswer:
-    lines = list(_lines(request))
+    lines = list(request.json_lines())
     now, _ = _setting(lines)
     utterances = [read_utterance(line) for line in lines if "text" in line]
     entities, relations = build_graph(utterances, now=now)
@@ -67,7 +66,7 @@ def _answer_relations(request: RuleRequest) -> RuleAnswer:
 
 
 def _answer_summarise(request: RuleRequest) -> RuleAnswer:
-    lines = list(_lines(request))
+    lines = list(request.json_lines())
     limit = next((line["limit"] for line in lines if isinstance(line.get("limit"), int)), 1_000)
     items = [
         read_utterance(line) if "role" in line else str(line["text"])
@@ -91,12 +90,6 @@ EXTRACTION_RULES: dict[str, Rule] = {
 def offline_client() -> RuleClient:
     """Return a client that answers the prompts of recall and extraction without a model."""
     return RuleClient({**RECALL_RULES, **EXTRACTION_RULES})
-
-
-def _lines(request: RuleRequest) -> Iterator[dict[str, Any]]:
-    for message in request.messages:
-        if isinstance(message.content, str):
-            yield from read_lines(message.content)
 
 
 def _setting(lines: list[dict[str, Any]]) -> tuple[datetime, Any]:

@@ -24,6 +24,7 @@ _MAX_SENTENCES = 2_000  # Of longer texts only the longest sentences are scored.
 _CANDIDATES = 12  # Sentences beyond cannot win, even after the discount for repeated terms.
 _ANY_TIME = ReferenceTime(datetime(2026, 1, 1, tzinfo=UTC), UTC)
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[。！？]|\n")
+_NO_TERMS = STOP_TERMS | STOP_CHARS | {BREAK}
 _DIGITS = re.compile(r"\d")
 _END_MARKS = (".", "。", "!", "?", "！", "？", "…")
 _ROLE_NAMES: dict[Language, dict[Role, str]] = {
@@ -87,13 +88,8 @@ def _split_message(message: Utterance | str, language: Language | None) -> Itera
         speaker = message.speaker or names.get(role, str(role))
         day = f"{message.ts:%Y-%m-%d}" if message.ts else ""
     for sentence in split_sentences(text):
-        yield _Line(sentence, speaker, day, role, frozenset(_terms(sentence.text)))
-
-
-def _terms(text: str) -> Iterator[str]:
-    for atom in analyze(text).atoms:
-        if atom != BREAK and atom not in STOP_TERMS and atom not in STOP_CHARS:
-            yield atom
+        terms = frozenset(analyze(sentence.text).atoms) - _NO_TERMS
+        yield _Line(sentence, speaker, day, role, terms)
 
 
 def _score(line: _Line, counts: Counter[str]) -> float:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import cast, get_args
 
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
-from memrecall.extraction.names import fold_person_name
+from memrecall.extraction.names import SPEAKER_NAMES, end_name, fold_person_name
 from memrecall.extraction.protocol import (
     RETRACTION,
     USER,
@@ -29,7 +29,6 @@ TYPES = frozenset(get_args(MemoryType))
 ENTITY_TYPES = frozenset(get_args(EntityType))
 MAX_FACT = 500
 _MAX_FIELD = 40
-_SPEAKER = frozenset({"", "user", "theuser", "用户", "me", "i", "我", "speaker"})
 
 
 def check_fact(item: FactItem, utterances: Mapping[int, Utterance], now: datetime) -> Fact | None:
@@ -80,7 +79,7 @@ def _cited(numbers: Sequence[int], utterances: Mapping[int, Utterance]) -> list[
 
 
 def _subject(about: str, speaker: str | None, utterances: Mapping[int, Utterance]) -> str:
-    if fold_person_name(about) in _SPEAKER:
+    if fold_person_name(about) in SPEAKER_NAMES:
         return speaker or USER
     speakers = {item.speaker for item in utterances.values() if item.speaker}
     names = {fold_person_name(name): name for name in speakers}
@@ -107,11 +106,6 @@ def check_relation(
     since = read_time(item.since) or sources[-1].ts or now
     ids = tuple(source.message_id for source in sources)
     return Relation(ends[0], verb, ends[1], ids, since, item.ended)
-
-
-def end_name(name: str) -> str:
-    """Return the name of an end of a relation; the user has one name in every language."""
-    return USER if fold_person_name(name) in _SPEAKER and name else name
 
 
 _CERTAIN = (KNOWN_ALREADY, REPLACED_LATER)

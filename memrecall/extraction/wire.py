@@ -1,7 +1,6 @@
 """The JSON lines in which a model sees conversations, and the answers it gives."""
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
 from typing import Annotated, Any, ClassVar
 from zoneinfo import ZoneInfo
@@ -126,17 +125,6 @@ def to_line(value: dict[str, Any]) -> str:
     """Return one line of JSON without empty values."""
     filled = {name: item for name, item in value.items() if item not in (None, "", (), [])}
     return json.dumps(filled, ensure_ascii=False)
-
-
-def read_lines(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of a text; other lines are skipped."""
-    for line in text.split("\n"):
-        try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            yield value
 
 
 def utterance_line(number: int, utterance: Utterance, text: str, *, context: bool = False) -> str:

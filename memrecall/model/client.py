@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import (
@@ -148,6 +148,16 @@ class Request:
         }
 
 
+class CreateArguments(TypedDict, total=False):
+    """The keyword arguments of `create` and `create_stream`, as AutoGen defines them."""
+
+    tools: Sequence[AnyTool]
+    tool_choice: ToolChoice
+    json_output: JsonOutput
+    extra_create_args: Mapping[str, Any] | None
+    cancellation_token: CancellationToken | None
+
+
 class BaseClient(ChatCompletionClient):
     """A client whose subclasses implement `_answer`, and `_stream` if they can."""
 
@@ -169,39 +179,18 @@ class BaseClient(ChatCompletionClient):
         yield result
 
     async def create(
-        self,
-        messages: Sequence[LLMMessage],
-        *,
-        tools: Sequence[AnyTool] = (),
-        tool_choice: ToolChoice = "auto",
-        json_output: JsonOutput = None,
-        extra_create_args: Mapping[str, Any] | None = None,
-        cancellation_token: CancellationToken | None = None,
+        self, messages: Sequence[LLMMessage], **arguments: Unpack[CreateArguments]
     ) -> CreateResult:
         """Return the answer of the model."""
-        result = await self._answer(
-            _make_request(
-                messages, tools, tool_choice, json_output, extra_create_args, cancellation_token
-            )
-        )
+        result = await self._answer(_make_request(messages, arguments))
         self._count(result.usage)
         return result
 
     async def create_stream(
-        self,
-        messages: Sequence[LLMMessage],
-        *,
-        tools: Sequence[AnyTool] = (),
-        tool_choice: ToolChoice = "auto",
-        json_output: JsonOutput = None,
-        extra_create_args: Mapping[str, Any] | None = None,
-        cancellation_token: CancellationToken | None = None,
+        self, messages: Sequence[LLMMessage], **arguments: Unpack[CreateArguments]
     ) -> AsyncGenerator[Part, None]:
         """Yield the text of the answer as it arrives, then the result."""
-        request = _make_request(
-            messages, tools, tool_choice, json_output, extra_create_args, cancellation_token
-        )
-        async with aclosing(self._stream(request)) as parts:
+        async with aclosing(self._stream(_make_request(messages, arguments))) as parts:
             async for part in parts:
                 if isinstance(part, CreateResult):
                     self._count(part.usage)
@@ -295,21 +284,14 @@ def _item_text(item: object) -> str:
     return str(getattr(item, "content", ""))
 
 
-def _make_request(
-    messages: Sequence[LLMMessage],
-    tools: Sequence[AnyTool],
-    tool_choice: ToolChoice,
-    json_output: JsonOutput,
-    options: Mapping[str, Any] | None,
-    token: CancellationToken | None,
-) -> Request:
-    forced = None if isinstance(tool_choice, str) else tool_choice
+def _make_request(messages: Sequence[LLMMessage], arguments: CreateArguments) -> Request:
+    choice = arguments.get("tool_choice", "auto")
     return Request(
         messages=tuple(messages),
-        tools=tuple(tools),
-        tool_choice=tool_choice if isinstance(tool_choice, str) else tool_choice.name,
-        json_output=json_output,
-        options=dict(options) if options else None,
-        forced=forced,
-        token=token,
+        tools=tuple(arguments.get("tools", ())),
+        tool_choice=choice if isinstance(choice, str) else choice.name,
+        json_output=arguments.get("json_output"),
+        options=dict(arguments.get("extra_create_args") or {}) or None,
+        forced=None if isinstance(choice, str) else choice,
+        token=arguments.get("cancellation_token"),
     )

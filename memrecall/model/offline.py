@@ -6,7 +6,7 @@ prompts.
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, LLMMessage, RequestUsage, SystemMessage
 
 from memrecall.errors import ModelFailed
+from memrecall.json_objects import load_json_object
 from memrecall.model.client import (
     BaseClient,
     Request,
@@ -44,6 +45,12 @@ class RuleRequest:
     tools: tuple[str, ...] = ()
     forced: str | None = None
     required: bool = False
+
+    def json_lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the JSON objects of messages that hold one per line, skipping other lines."""
+        for message in self.messages:
+            if isinstance(message.content, str):
+                yield from filter(None, map(load_json_object, message.content.split("\n")))
 
 
 @dataclass(frozen=True)

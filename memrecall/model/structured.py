@@ -1,13 +1,11 @@
 """Structured answers: a prompt or messages in, a validated pydantic model out."""
 
 import asyncio
-import json
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from autogen_core import CancellationToken
 from autogen_core.models import (
     AssistantMessage,
     ChatCompletionClient,
@@ -33,69 +31,52 @@ _ATTEMPTS = 2
 class Structured(Generic[T]):
     """A validated value, or None and the problem.
 
-    None means "no usable answer", neither yes nor no. `repaired` says that the answer was not plain
-    JSON, `asked` how often the model was asked.
+    None means "no usable answer", neither yes nor no.
     """
 
     value: T | None
-    repaired: bool = False
-    asked: int = 1
     problem: str = ""
 
 
 async def ask_json(
-    client: ChatCompletionClient,
-    messages: Sequence[LLMMessage],
-    model: type[T],
-    *,
-    cancellation_token: CancellationToken | None = None,
+    client: ChatCompletionClient, messages: Sequence[LLMMessage], model: type[T]
 ) -> Structured[T]:
     """Ask for JSON that fits the pydantic `model`, again if the answer is unusable."""
     conversation = list(messages)
     answer: Structured[T] = Structured(None)
-    for attempt in range(1, _ATTEMPTS + 1):
-        reply = await client.create(
-            conversation,
-            json_output=True if client.model_info["json_output"] else None,
-            cancellation_token=cancellation_token,
-        )
-        answer = _parse_reply(reply, model, attempt)
+    for _ in range(_ATTEMPTS):
+        json_output = True if client.model_info["json_output"] else None
+        reply = await client.create(conversation, json_output=json_output)
+        answer = _parse_reply(reply, model)
         if answer.value is not None:
             break
         conversation += _retry_messages(reply, answer.problem)
     return answer
 
 
-def _parse_reply(reply: CreateResult, model: type[T], asked: int) -> Structured[T]:
+def _parse_reply(reply: CreateResult, model: type[T]) -> Structured[T]:
     if not isinstance(reply.content, str):
-        return Structured(None, asked=asked, problem="it is a tool call, not JSON")
+        return Structured(None, "it is a tool call, not JSON")
     if not reply.content.strip():
-        return Structured(None, asked=asked, problem="it is empty")
+        return Structured(None, "it is empty")
     try:
-        value, repaired = _parse_json(reply.content)
-        return Structured(model.model_validate(value), repaired, asked)
+        return Structured(model.model_validate(_parse_json(reply.content)))
     except ValidationError as error:
-        return Structured(None, asked=asked, problem=_describe(error))
+        # Without the values, which may be long.
+        problems = map(describe_validation_problem, error.errors()[:_MAX_PROBLEMS])
+        return Structured(None, "; ".join(problems))
     except ValueError as error:
-        return Structured(None, asked=asked, problem=f"it is not JSON: {error}")
+        return Structured(None, f"it is not JSON: {error}")
 
 
-def _parse_json(text: str) -> tuple[object, bool]:
-    """Return the value in a text, and whether it had to be repaired."""
-    try:
-        value, is_repaired = json.loads(text), False
-    except (ValueError, RecursionError):
-        value, is_repaired = repair_json(text), True
-    if isinstance(value, str):  # JSON inside a string
-        return repair_json(value), True
+def _parse_json(text: str) -> object:
+    """Return the value in a text, also from inside a string or a list of one object."""
+    value = repair_json(text)
+    if isinstance(value, str):
+        return repair_json(value)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
-        return value[0], True
-    return value, is_repaired
-
-
-def _describe(error: ValidationError) -> str:
-    """Return the problems for the model, without the values, which may be long."""
-    return "; ".join(map(describe_validation_problem, error.errors()[:_MAX_PROBLEMS]))
+        return value[0]
+    return value
 
 
 def _retry_messages(reply: CreateResult, problem: str) -> list[LLMMessage]:
@@ -145,4 +126,4 @@ async def ask_prompt(
         # Its message may quote the conversation.
         problem = f"the model failed: {type(error).__name__}"
     _log.warning("prompt %s: %s", prompt, problem)
-    return Structured(None, problem=problem)
+    return Structured(None, problem)

@@ -3,21 +3,12 @@
 from typing import TYPE_CHECKING
 
 from memrecall.lazy import lazy_exports
-from memrecall.text.tokens import TEXT_VERSION, Analysis, analyze, locate
+from memrecall.text.tokens import TEXT_VERSION, analyze
 
 if TYPE_CHECKING:
-    from memrecall.text.leaks import Filtered, Leak, LeakFilter, filter_leaks
+    from memrecall.text.leaks import LeakFilter, filter_leaks
 
-__all__ = [
-    "TEXT_VERSION",
-    "Analysis",
-    "Filtered",
-    "Leak",
-    "LeakFilter",
-    "analyze",
-    "filter_leaks",
-    "locate",
-]
+__all__ = ["TEXT_VERSION", "LeakFilter", "analyze", "filter_leaks"]
 
 # Searches do not need the leak filter.
-__getattr__ = lazy_exports(__name__, {".leaks": ("Filtered", "Leak", "LeakFilter", "filter_leaks")})
+__getattr__ = lazy_exports(__name__, {".leaks": ("LeakFilter", "filter_leaks")})

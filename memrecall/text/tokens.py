@@ -7,12 +7,12 @@ index forms bigrams of adjacent Chinese characters. A change of any rule here mu
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 
-from memrecall.text.normalize import normalize, normalize_with_offsets, strip_accents
+from memrecall.text.normalize import normalize, strip_accents
 
 TEXT_VERSION = 1
 BREAK = "|"  # a pseudo-atom between Chinese characters that punctuation separates
@@ -43,23 +43,8 @@ class Analysis:
     extras: list[str]
 
     def to_search_text(self) -> str:
-        """Return one line for `from_search_text`: atoms, a tab, extras."""
+        """Return the line that is stored: atoms, a tab, extras."""
         return " ".join(self.atoms) + "\t" + " ".join(self.extras)
-
-    @classmethod
-    def from_search_text(cls, line: str) -> "Analysis":
-        """Return the analysis that was written as this line."""
-        atoms, _, extras = line.partition("\t")
-        return cls(atoms.split(), extras.split())
-
-
-@dataclass(frozen=True, slots=True)
-class LocatedTerm:
-    """An atom and its position in the original text."""
-
-    term: str
-    start: int
-    end: int
 
 
 def is_cjk(term: str) -> bool:
@@ -91,32 +76,6 @@ def analyze(text: str) -> Analysis:
             extras.extend(more)
         after_stop = False
     return Analysis(atoms, extras)
-
-
-def locate(text: str) -> Iterator[LocatedTerm]:
-    """Yield the atoms of a text with their positions, for highlights."""
-    plain, offsets = normalize_with_offsets(text)
-    for match in SCAN.finditer(plain):
-        if match.lastgroup == "stop":
-            continue
-        for term, start, end in _locate_match(match):
-            if offsets is None:
-                yield LocatedTerm(term, start, end)
-            else:
-                after = offsets[end] if end < len(offsets) else len(text)
-                yield LocatedTerm(term, offsets[start], max(after, offsets[start] + 1))
-
-
-def _locate_match(match: re.Match[str]) -> Iterator[tuple[str, int, int]]:
-    if match.lastgroup == "lang":
-        yield match.group().casefold(), match.start(), match.end()
-        return
-    if match.lastgroup == "cjk":
-        for at, char in enumerate(match.group(), match.start()):
-            yield char, at, at + 1
-        return
-    for word in _WORDS.finditer(match.group()):
-        yield stem(word.group()), match.start() + word.start(), match.start() + word.end()
 
 
 @lru_cache(maxsize=50_000)

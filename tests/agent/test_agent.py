@@ -27,7 +27,8 @@ from autogen_agentchat.messages import (
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
 from autogen_core import CancellationToken
 
-from memrecall.agent import MemRecallAgent, Recaller, RecallHandoff, StopReason, stream_recall
+from memrecall.agent import MemRecallAgent, Recaller, RecallHandoff, StopReason
+from memrecall.agent.autogen.events import stream_recall
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library
 from memrecall.model.client import Request

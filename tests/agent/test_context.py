@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from PIL import Image as Picture
 
 from memrecall.agent import MemoryContext, RecalledMemory, RecallHandoff, RecallResult, StopReason
-from memrecall.agent.needs import NeedJudge
+from memrecall.agent.autogen.context import NeedJudge
 from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START, write_block
 from memrecall.agent.trace import Recorder
 from memrecall.errors import CallerError, CassetteMismatch, InvalidArgument, StorageUnreachable

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memrecall.agent import MemoryContext, Recaller, StopReason
-from memrecall.agent.needs import NeedJudge
+from memrecall.agent.autogen.context import NeedJudge
 from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.prompt_view import write_block
 from memrecall.budget import Limits
@@ -356,7 +356,7 @@ asyncio.run(main())
 
 class TestLanguage:
     def test_four_characters_make_a_query(self) -> None:
-        assert needs_recall("上次方案", ()).needed
+        assert needs_recall("上次方案", ())
 
     async def test_short_chinese_queries_are_searched(self, library: Library) -> None:
         recall = await Recaller(library, LIN, clock=lambda: NOW).recall("上次方案")

@@ -13,7 +13,8 @@ from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import function_schemas
 from memrecall.agent.trace_events import ThoughtEvent
 from memrecall.memory import Library
-from memrecall.model import load_prompt, make_client
+from memrecall.model import make_client
+from memrecall.model.prompts import load_prompt
 from memrecall.settings import Settings
 
 from ..model.openai_server import (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.chat import Member, find_mentions
-from memrecall.chat.mentions import remove_mentions
+from memrecall.chat import Member
+from memrecall.chat.mentions import find_mentions, remove_mentions
 from tests.cases import check_each
 
 GROUP = [

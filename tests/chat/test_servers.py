@@ -11,9 +11,10 @@ import pytest
 from autogen_core.models import ChatCompletionClient, ModelInfo
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
-from memrecall.chat import SINGLE_TOOLS, SingleChat
+from memrecall.chat import SingleChat
 from memrecall.memory import Library
-from memrecall.model import load_prompt, make_client
+from memrecall.model import make_client
+from memrecall.model.prompts import load_prompt
 from memrecall.settings import Settings
 
 from ..model.openai_server import ModelServer, Reply, memrecall_client, refusal, stream, text
@@ -103,7 +104,7 @@ async def test_forged_and_real_calls_over_the_wire(
     assert json.loads(forged["function"]["arguments"]) == {"query": QUESTION}
     assert first["messages"][3]["tool_call_id"] == forged["id"]
     assert json.loads(first["messages"][3]["content"])["events"]
-    assert [tool["function"]["name"] for tool in first["tools"]] == list(SINGLE_TOOLS)
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["recall_memory"]
     assert second["messages"][:4] == first["messages"]
     assert second["messages"][4]["tool_calls"][0]["id"] == "srv_1"
     assert second["messages"][5]["tool_call_id"] == "srv_1"

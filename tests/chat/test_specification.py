@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from memrecall.chat import GROUP_TOOLS, SINGLE_TOOLS
 from memrecall.memory import Library
 from memrecall.model import make_client
 from memrecall.settings import Settings
@@ -32,6 +31,8 @@ from .chat_helpers import (
 )
 
 ALL_FORGED = ["get_other_members_messages", "is_mentioned", "recall_memory"]
+SINGLE_TOOLS = ("recall_memory",)
+GROUP_TOOLS = ("recall_memory", "get_other_members_messages", "is_mentioned")
 ANSWER = "你对花生过敏。"
 MARK = "DSML"
 

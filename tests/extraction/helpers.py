@@ -6,7 +6,8 @@ from typing import Any
 
 from autogen_core.models import SystemMessage, UserMessage
 
-from memrecall.extraction import Decision, Fact, KnownMemory
+from memrecall.extraction import Fact, KnownMemory
+from memrecall.extraction.protocol import Decision
 from memrecall.testing import Request, say
 
 from .transcripts import NOW

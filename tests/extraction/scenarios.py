@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from memrecall.extraction import KnownMemory, ModelExtractor, Utterance, offline_client
+from memrecall.extraction import KnownMemory, ModelExtractor, Utterance
+from memrecall.extraction.offline import offline_client
 from memrecall.model.cassette import RecordingClient
 from memrecall.model.structured import ModelClient
 from memrecall.testing import ScriptedClient, say

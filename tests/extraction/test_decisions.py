@@ -5,10 +5,10 @@ from datetime import UTC
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.extraction import RETRACTION, Decision, Fact, KnownMemory, RuleExtractor
+from memrecall.extraction import Fact, KnownMemory, RuleExtractor
 from memrecall.extraction.conflicts import ends, sign
 from memrecall.extraction.decisions import decide
-from memrecall.extraction.protocol import MemoryType
+from memrecall.extraction.protocol import RETRACTION, Decision, MemoryType
 from memrecall.extraction.rules.tables import load_table
 from tests.cases import check_each
 

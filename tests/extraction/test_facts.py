@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.extraction import Extracted, Fact, RuleExtractor, Utterance
+from memrecall.extraction import Fact, RuleExtractor, Utterance
+from memrecall.extraction.protocol import Extracted
 from memrecall.types import Role
 from tests.cases import check_each_async
 

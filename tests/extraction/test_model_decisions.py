@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from memrecall.extraction import RETRACTION, Decision, Fact, KnownMemory, ModelExtractor
+from memrecall.extraction import Fact, KnownMemory, ModelExtractor
+from memrecall.extraction.protocol import RETRACTION, Decision
 from memrecall.testing import ScriptedClient, fail, say
 from tests.cases import check_each_async
 

@@ -2,14 +2,8 @@
 
 from datetime import UTC
 
-from memrecall.extraction import (
-    EXTRACTION_RULES,
-    Fact,
-    KnownMemory,
-    ModelExtractor,
-    RuleExtractor,
-    offline_client,
-)
+from memrecall.extraction import Fact, KnownMemory, ModelExtractor, RuleExtractor
+from memrecall.extraction.offline import EXTRACTION_RULES, offline_client
 from tests.cases import check_each_async
 
 from .conversations import CONVERSATIONS

@@ -23,7 +23,9 @@ from pydantic import BaseModel
 
 from memrecall import retries
 from memrecall.errors import InvalidArgument, ModelFailed
-from memrecall.model import JsonCallClient, ServerClient, make_client
+from memrecall.model import make_client
+from memrecall.model.json_calls import JsonCallClient
+from memrecall.model.servers import ServerClient
 from memrecall.settings import Settings
 
 from ..cases import check_each_async

@@ -15,7 +15,8 @@ from autogen_core.models import (
 )
 from autogen_core.tools import FunctionTool
 
-from memrecall.model import JsonCallClient, Request
+from memrecall.model import Request
+from memrecall.model.json_calls import JsonCallClient
 from memrecall.testing import ScriptedClient, say
 
 Tools = tuple[FunctionTool, FunctionTool]

@@ -16,7 +16,8 @@ from autogen_core.models import (
 from autogen_core.tools import FunctionTool
 
 from memrecall.errors import ModelFailed
-from memrecall.model import Rule, RuleAnswer, RuleCall, RuleClient, RuleRequest, offline
+from memrecall.model import offline
+from memrecall.model.offline import Rule, RuleAnswer, RuleCall, RuleClient, RuleRequest
 
 from ..waiting import LIMIT, wait_until
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from memrecall.errors import NotFound
-from memrecall.model import load_prompt, prompt_name, prompts
-from memrecall.model.prompts import FILE_NAME
+from memrecall.model import prompts
+from memrecall.model.prompts import FILE_NAME, load_prompt, prompt_name
 from memrecall.types import Language
 
 PACKAGED_PROMPTS: list[tuple[str, Language]] = [

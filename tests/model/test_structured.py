@@ -5,7 +5,7 @@ from autogen_core.models import AssistantMessage, LLMMessage, UserMessage
 from pydantic import BaseModel
 
 from memrecall.errors import ModelFailed
-from memrecall.model import Structured, ask_json
+from memrecall.model.structured import Structured, ask_json
 from memrecall.testing import ScriptedClient, Step, call, fail, say, silence
 
 from ..cases import check_each_async
@@ -47,7 +47,6 @@ async def test_repairable_json_is_accepted() -> None:
         answer, _ = await ask_for_verdict(say(text))
         assert answer.value is not None
         assert answer.value.needed is needed
-        assert answer.repaired is not text.startswith('{"')
 
     await check_each_async(FORMS, check)
 
@@ -56,7 +55,7 @@ async def test_repairable_json_is_accepted() -> None:
 async def test_invalid_values_are_rejected(text: str) -> None:
     answer, client = await ask_for_verdict(say(text), say('{"needed": false}'))
     assert answer.value == Verdict(needed=False)
-    assert answer.asked == 2
+    assert len(client.requests) == 2
     complaint = client.requests[1].messages[-2:]
     assert complaint[0] == AssistantMessage(content=text, source="assistant")
     assert "cannot be used" in str(complaint[1].content)
@@ -66,7 +65,7 @@ async def test_invalid_values_are_rejected(text: str) -> None:
 async def test_unusable_answers_end_with_a_problem(first: Step) -> None:
     answer, client = await ask_for_verdict(first, say('{"needed": "perhaps"}'))
     assert answer.value is None
-    assert answer.asked == 2
+    assert len(client.requests) == 2
     assert answer.problem.startswith("needed: Input should be a valid boolean")
     assert len(client.requests[1].messages) == 2
     assert client.remaining == 0

@@ -7,7 +7,8 @@ from typing import cast
 import pytest
 
 from memrecall.errors import InvalidArgument
-from memrecall.text import Leak, LeakFilter, filter_leaks
+from memrecall.text import LeakFilter, filter_leaks
+from memrecall.text.leaks import Leak
 from memrecall.text.leaks.matchers import Reasoning
 from tests.cases import check_each
 from tests.text.leak_cases import CASES, TOOLS, Case

@@ -1,13 +1,10 @@
 """Search terms of a text: atoms with a position, extras without one."""
 
-import unicodedata
-from itertools import pairwise
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.text.tokens import BREAK, MAX_EXTRA_LENGTH, Analysis, analyze, is_cjk, locate, stem
+from memrecall.text.tokens import BREAK, MAX_EXTRA_LENGTH, Analysis, analyze, is_cjk, stem
 from tests.cases import check_each
 
 _PIECES = st.sampled_from(
@@ -121,42 +118,11 @@ def test_single_characters_of_spaceless_scripts(term: str, expected: bool) -> No
     assert is_cjk(term) is expected
 
 
-@pytest.mark.parametrize(
-    ("text", "pieces"),
-    [
-        ("用 Users 写", ["用", "Users", "写"]),
-        ("db_config", ["db", "config"]),
-        ("數據，C++!", ["數", "據", "C++"]),
-        ("cafe\u0301 ＡＢ", ["cafe\u0301", "ＡＢ"]),
-        ("㎏ x", ["㎏", "x"]),
-    ],
-)
-def test_locations_refer_to_the_original_text(text: str, pieces: list[str]) -> None:
-    assert [text[location.start : location.end] for location in locate(text)] == pieces
-
-
 @settings(deadline=None)
 @given(TEXTS)
 def test_search_text_round_trips(text: str) -> None:
     analysis = analyze(text)
     line = analysis.to_search_text()
-    assert Analysis.from_search_text(line) == analysis
+    atoms, _, extras = line.partition("\t")
+    assert (atoms.split(), extras.split()) == (analysis.atoms, analysis.extras)
     assert "\n" not in line
-
-
-@settings(deadline=None)
-@given(TEXTS)
-def test_locations_cover_every_atom_in_order(text: str) -> None:
-    located = list(locate(text))
-    assert [location.term for location in located] == [a for a in analyze(text).atoms if a != BREAK]
-    assert all(0 <= location.start < location.end <= len(text) for location in located)
-
-
-@settings(deadline=None)
-@given(TEXTS)
-def test_locations_overlap_only_in_compatibility_characters(text: str) -> None:
-    located = list(locate(text))
-    for before, after in pairwise(located):
-        assert before.start <= after.start
-        if after.start < before.end:
-            assert len(unicodedata.normalize("NFKC", text[after.start])) > 1

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -25,12 +26,13 @@ from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessa
 from pydantic import BaseModel, Field
 
 from memrecall.agent.driver import Recaller, RecallOptions
-from memrecall.agent.needs import NeedJudge
+from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import (
     BLOCK_CHARACTERS,
     block_message,
     is_block_message,
+    to_json,
     write_block,
     write_failure,
 )
@@ -39,16 +41,60 @@ from memrecall.agent.trace import Observer
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.library.library import Library
 from memrecall.messages import parse_messages
+from memrecall.model.structured import ask_prompt
 from memrecall.scope import Scope
 from memrecall.text.language import language_of
-from memrecall.types import NewMemory, Origin, format_time
+from memrecall.types import Language, NewMemory, Origin, format_time
 
 _log = logging.getLogger(__name__)
 
+DECISION_SECONDS = 10.0  # a parent waits for the answer
+# Texts that frameworks write as the user: AutoGen's transfers and selectors, and our own handoff.
+_FRAMEWORK_TEXT = re.compile(
+    r"\s*Transferred to \w+, adopting the role of "
+    r"|(?s:.*)Then select the next role from \["
+    r"|\s*## (?:Memory search finished|记忆搜索完成)"
+)
+_MAX_TEXTS = 5
+_MAX_CHARACTERS = 1_000
 LONG_MESSAGE = 8_000  # characters
 _START_CHARACTERS = 300
 _PART_CHARACTERS = 25_000  # up to four bytes each: within the limit of a memory
 _TEXT_TYPES = (MemoryMimeType.TEXT.value, MemoryMimeType.MARKDOWN.value, MemoryMimeType.JSON.value)
+
+
+class Need(BaseModel):
+    """The answer of a model to the prompt `needs_recall`."""
+
+    needed: bool
+
+
+class NeedJudge:
+    """Decides whether the last of some texts needs a recall."""
+
+    def __init__(
+        self, model_client: ChatCompletionClient | None = None, seconds: float = DECISION_SECONDS
+    ) -> None:
+        self._client = model_client
+        self._seconds = seconds
+
+    async def needs_recall(self, texts: Sequence[str], language: Language) -> bool:
+        """Return True if the rules see a need, or else if the model does.
+
+        Texts of a framework never need a recall.
+        """
+        if _FRAMEWORK_TEXT.match(texts[-1]):
+            return False
+        if needs_recall(texts[-1], texts[:-1]):
+            return True
+        if self._client is None:
+            return False
+        lines = [to_json({"text": text[:_MAX_CHARACTERS]}) for text in texts[-_MAX_TEXTS:]]
+        answer = await ask_prompt(
+            self._client, "needs_recall", language, lines, Need, seconds=self._seconds
+        )
+        # Without a readable answer of the model, the verdict of the rules stands.
+        return answer.value is not None and answer.value.needed
 
 
 class BlockRecaller:
@@ -219,11 +265,8 @@ def _split_into_memories(text: str) -> list[NewMemory]:
 
 
 def _last_user_index(messages: list[LLMMessage]) -> int | None:
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if isinstance(message, UserMessage) and not is_block_message(message):
-            return index
-    return None
+    by_user = (isinstance(m, UserMessage) and not is_block_message(m) for m in messages)
+    return max((index for index, is_user in enumerate(by_user) if is_user), default=None)
 
 
 class RecallMemory(Memory):

@@ -62,17 +62,11 @@ class RecallTool(BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswe
         schema = self._tool.parent_schema(self._context.language)
         return ToolSchema({**schema, "name": self.name, "description": self.description})
 
-    async def run(
-        self, args: RecallToolArguments, cancellation_token: CancellationToken
-    ) -> RecallAnswer:
-        """Recall; a cancelled token and a failure are answers, because the parent waits for one."""
-        return await self._run(args, cancellation_token)
-
     async def run_stream(
         self, args: RecallToolArguments, cancellation_token: CancellationToken
     ) -> AsyncGenerator[BaseAgentEvent | RecallAnswer, None]:
         """Recall, and yield its events to the parent's stream before the answer."""
-        stream = stream_events(lambda observer: self._run(args, cancellation_token, observer))
+        stream = stream_events(lambda observer: self.run(args, cancellation_token, observer))
         async with contextlib.aclosing(stream):
             async for item in stream:
                 if isinstance(item, RecallAnswer):
@@ -80,15 +74,18 @@ class RecallTool(BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswe
                 elif (event := to_agent_event(item, self.name)) is not None:
                     yield event
 
-    async def _run(
+    async def run(
         self,
-        arguments: RecallToolArguments,
-        token: CancellationToken,
+        args: RecallToolArguments,
+        cancellation_token: CancellationToken,
         observer: Observer | None = None,
     ) -> RecallAnswer:
-        recall = partial(self._recaller.recall, cancellation_token=token, observer=observer)
+        """Recall; a cancelled token and a failure are answers, because the parent waits for one."""
+        recall = partial(
+            self._recaller.recall, cancellation_token=cancellation_token, observer=observer
+        )
         try:
-            answer = await self._tool.run(replace(self._context, recall=recall), arguments)
+            answer = await self._tool.run(replace(self._context, recall=recall), args)
         except MemrecallError as error:
             return RecallAnswer.from_error(error)
         assert isinstance(answer, RecallAnswer)  # noqa: S101 -- the table's result model

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from memrecall.agent import phrases
 from memrecall.agent.offline.phrases import say
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage
 from memrecall.agent.offline.selection import Selection
@@ -121,7 +122,7 @@ def _failure_handoff(
     language = request.language
     codes = _failure_codes(findings)
     if codes:
-        summary = say(language, "summary_failed", codes=codes)
+        summary = phrases.say(language, "end_failed", reason=codes)
     elif limit is not None:
         summary = say(language, "summary_limited", limit=limit)
     else:
@@ -135,7 +136,7 @@ def _failure_codes(findings: Findings) -> str:
 
 def _summarize(lines: list[str], request: ParsedRequest, findings: Findings) -> str:
     language, count, codes = request.language, findings.withheld, _failure_codes(findings)
-    lines = [*lines, say(language, "withheld", count=count)] if count else lines
+    lines = [*lines, phrases.say(language, "handoff_withheld", count=count)] if count else lines
     return "\n".join([*lines, say(language, "partly_failed", codes=codes)] if codes else lines)
 
 

@@ -2,21 +2,17 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from memrecall.json_objects import load_json_object
+from memrecall.agent.tools.models import KeywordExtractionItem
 from memrecall.model.offline import RuleAnswer, RuleRequest
-from memrecall.model.protocol import LLMMessage
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import language_of
 from memrecall.text.times import find_times
 from memrecall.text.word_classes import word_classes
 
-KeywordType = Literal["entity", "action", "concept", "time"]
 _DEFAULT_LIMIT = 5
 # Keywords are the words of a time, not the dates that they mean: any moment will do.
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
@@ -27,58 +23,45 @@ _ENTITY_MARKS = re.compile(r"[A-Z0-9]|[./_@\\-]")
 _ENTITY_TAGS = ("nr", "ns", "nt", "nz")  # people, places, organisations, other proper nouns
 
 
-@dataclass(frozen=True, slots=True)
-class TypedKeyword:
-    """A keyword with its weight and type."""
-
-    word: str
-    weight: float
-    type: KeywordType
-
-
 def answer_keywords_prompt(request: RuleRequest) -> RuleAnswer:
     """Answer the prompt `keywords`: the keywords of a query with weights and types."""
-    fields: dict[str, Any] = next(read_json_lines(request.messages), {})
+    fields: dict[str, Any] = next(request.json_lines(), {})
     query = str(fields.get("query") or "")
     limit = fields.get("max_keywords")
     if not isinstance(limit, int):
         limit = _DEFAULT_LIMIT
     context = str(fields.get("context") or "") or None
     keywords = extract_typed_keywords(query, context, limit, _ANY_TIME, ZoneInfo("UTC"))
-    expanded = dict.fromkeys([*(keyword.word for keyword in keywords), *expand_terms(query)])
+    expanded = dict.fromkeys([*(item.keyword for item in keywords), *expand_terms(query)])
     answer = {
-        "keywords": [{"keyword": k.word, "weight": k.weight, "type": k.type} for k in keywords],
+        "keywords": [item.as_json() for item in keywords],
         "expanded_query": " ".join(expanded),
     }
     return RuleAnswer(text=json.dumps(answer, ensure_ascii=False))
 
 
-def read_json_lines(messages: Iterable[LLMMessage]) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of messages that hold one per line, skipping other lines."""
-    for message in messages:
-        if isinstance(message.content, str):
-            yield from filter(None, map(load_json_object, message.content.split("\n")))
-
-
 def extract_typed_keywords(
     query: str, context: str | None, limit: int, now: datetime, zone: ZoneInfo
-) -> list[TypedKeyword]:
+) -> list[KeywordExtractionItem]:
     """Return the keywords of a query and its context, highest weight first."""
     times = [span.text for span in find_times(query, now, zone)]
-    keywords = [TypedKeyword(time, _TIME_WEIGHT, "time") for time in times]
+    keywords = [
+        KeywordExtractionItem(keyword=time, weight=_TIME_WEIGHT, type="time") for time in times
+    ]
     for text, factor in ((query, 1.0), (context or "", _CONTEXT_WEIGHT)):
         for time in times:
             text = text.replace(time, " ")
         keywords += [
-            TypedKeyword(k.word, round(k.weight * factor, 2), _keyword_type(k.word))
+            KeywordExtractionItem(
+                keyword=k.word, weight=round(k.weight * factor, 2), type=_keyword_type(k.word)
+            )
             for k in extract_keywords(text, limit)
         ]
-    unique = {keyword.word.casefold(): keyword for keyword in reversed(keywords)}
-    ranked = sorted(unique.values(), key=lambda keyword: (-keyword.weight, keyword.word))
-    return ranked[:limit]
+    unique = {item.keyword.casefold(): item for item in reversed(keywords)}
+    return sorted(unique.values(), key=lambda item: (-item.weight, item.keyword))[:limit]
 
 
-def _keyword_type(word: str) -> KeywordType:
+def _keyword_type(word: str) -> str:
     """Return the type of a word: by its spelling, or by the segmenter's tags for Chinese."""
     if word.isascii():
         return "entity" if _ENTITY_MARKS.search(word) else "concept"

@@ -3,11 +3,9 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.offline.keywords import read_json_lines
 from memrecall.agent.offline.references import (
     PERSONAL_ADVICE,
     QUESTIONS_ABOUT_USER,
@@ -111,36 +109,27 @@ _SENTENCE_WORDS = (
 _MAX_FRAGMENT_LENGTH = 24
 
 
-@dataclass(frozen=True, slots=True)
-class RecallNeed:
-    """Whether a recall is needed, and why."""
-
-    needed: bool
-    reason: str
-
-
 def answer_needs_recall_prompt(request: RuleRequest) -> RuleAnswer:
     """Answer the prompt `needs_recall`: whether the last user message needs a recall."""
-    lines = [line for line in read_json_lines(request.messages) if "text" in line]
+    lines = [line for line in request.json_lines() if "text" in line]
     texts = [str(line["text"]) for line in lines]
     user_positions = [i for i, line in enumerate(lines) if line.get("role", "user") == "user"]
     position = user_positions[-1] if user_positions else len(texts) - 1
-    needed = position >= 0 and needs_recall(texts[position], texts[:position]).needed
+    needed = position >= 0 and needs_recall(texts[position], texts[:position])
     return RuleAnswer(text=json.dumps({"needed": needed}))
 
 
-def needs_recall(text: str, earlier_texts: Sequence[str]) -> RecallNeed:
-    """Decide whether a message refers to the past or asks about the user.
+def needs_recall(text: str, earlier_texts: Sequence[str]) -> bool:
+    """Return True if a message refers to the past or asks about the user.
 
-    A reference that the earlier messages explain needs no recall.
+    A reference that the earlier messages explain needs no recall, nor does a greeting, a text that
+    a machine wrote, or a task with its own text.
     """
     request = _human_part(text[: 4 * MAX_PARSED_LENGTH])[:MAX_PARSED_LENGTH]
-    if not request:
-        return RecallNeed(False, "written by a machine, or a task with its own text")
-    if is_greeting(request):
-        return RecallNeed(False, "a greeting or an acknowledgement")
+    if not request or is_greeting(request):
+        return False
     has_context = any(earlier.strip() and not is_greeting(earlier) for earlier in earlier_texts)
-    return _check_references(request, has_context) or _check_question(request)
+    return _has_open_reference(request, has_context) or _asks_about_past(request)
 
 
 def is_greeting(text: str) -> bool:
@@ -148,8 +137,8 @@ def is_greeting(text: str) -> bool:
     return _GREETING.fullmatch(text) is not None
 
 
-def _check_references(text: str, has_context: bool) -> RecallNeed | None:
-    """Return a need if a reference points outside the conversation or at nothing in it."""
+def _has_open_reference(text: str, has_context: bool) -> bool:
+    """Return True if a reference points outside the conversation or at nothing in it."""
     references = _genuine_references(text)
     near = [reference for reference in references if reference.kind == "near"]
     for reference in references:
@@ -157,12 +146,10 @@ def _check_references(text: str, has_context: bool) -> RecallNeed | None:
             continue
         is_repetition = reference.text.lower() in _REPETITION
         is_near = near and reference.kind in ("said", "thing")
-        if has_context and (is_repetition or is_near):
-            continue
-        return RecallNeed(True, f"refers to something earlier: {reference.text}")
-    if near and not has_context and not extract_content_words(text):
-        return RecallNeed(True, f"continues something that is not shown: {near[0].text}")
-    return None
+        if not (has_context and (is_repetition or is_near)):
+            return True
+    # "Go on" continues something that is not shown.
+    return bool(near) and not has_context and not extract_content_words(text)
 
 
 def _genuine_references(text: str) -> list[Reference]:
@@ -179,19 +166,16 @@ def _genuine_references(text: str) -> list[Reference]:
     ]
 
 
-def _check_question(text: str) -> RecallNeed:
-    is_question = matches_any(text, QUESTION_MARKERS)
-    if matches_any(text, QUESTIONS_ABOUT_USER):
-        return RecallNeed(True, "asks about the user or about something done together")
-    if matches_any(text, PERSONAL_ADVICE):
-        return RecallNeed(True, "asks for advice that depends on the user")
+def _asks_about_past(text: str) -> bool:
+    """Return True if a text asks about the user, or asks about or names a time in the past."""
+    if matches_any(text, (*QUESTIONS_ABOUT_USER, *PERSONAL_ADVICE)):
+        return True
     times = find_times(text, _NOW, _UTC)
-    past = [t.text for t in times if (t.start or t.end or _NOW) < _NOW and (t.end or _NOW) <= _NOW]
-    if past and FIRST_PERSON.search(text) and is_question:
-        return RecallNeed(True, f"asks about a time in the past: {past[0]}")
-    if past and not is_question and _is_fragment(text):
-        return RecallNeed(True, f"names something of the past: {past[0]}")
-    return RecallNeed(False, "is complete without the past")
+    if not any((t.start or t.end or _NOW) < _NOW and (t.end or _NOW) <= _NOW for t in times):
+        return False
+    if matches_any(text, QUESTION_MARKERS):
+        return FIRST_PERSON.search(text) is not None
+    return _is_fragment(text)
 
 
 def _is_fragment(text: str) -> bool:

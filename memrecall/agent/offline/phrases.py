@@ -80,10 +80,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "The closest match, which is probably not meant: {when}, {who}: “{text}”",
         "最接近但看来不是所指的：{when}，{who}：“{text}”",
     ),
-    "summary_failed": (
-        "The memories could not be searched ({codes}). This does not mean that nothing is stored.",
-        "无法搜索记忆（{codes}）。这不表示没有相关内容。",
-    ),
     "summary_unsearched": (
         "No search was possible. This does not mean that nothing is stored.",
         "未能搜索。这不表示没有相关内容。",
@@ -95,10 +91,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "partly_failed": (
         "Some searches failed ({codes}): there may be more.",
         "部分搜索失败（{codes}），可能还有更多内容。",
-    ),
-    "withheld": (
-        "Withheld as sensitive, without permission: {count}.",
-        "有 {count} 条敏感记忆因没有权限未显示。",
     ),
     "summary_in_window": (
         "Nothing needs to be recalled: what is meant was said in this conversation. "

@@ -15,36 +15,23 @@ async def expand_context_window(
     state: RecallState, arguments: ExpandContextWindowInput
 ) -> ExpandContextWindowOutput:
     """Grant a larger window if an iteration is left and older messages exist."""
-    window = state.window
-    if arguments.requested_size <= window.size:
-        message = state.say(
-            "window_not_larger", requested=arguments.requested_size, size=window.size
-        )
-        raise InvalidArgument(message)
-    if window.iteration >= window.max_iterations:
+    window, requested = state.window, arguments.requested_size
+    if requested <= window.size:
+        raise InvalidArgument(state.say("window_not_larger", requested=requested, size=window.size))
+    size, iteration = window.size, window.iteration
+    if iteration >= window.max_iterations:
         message = state.say("window_no_iterations", count=window.max_iterations)
-        return _refuse(state, message)
-    size = len(await state.conversation.window(min(arguments.requested_size, LARGEST_WINDOW)))
-    if size <= window.size:
-        return _refuse(state, state.say("window_nothing_older", size=window.size))
-    window.granted = size
-    iteration = window.iteration + 1
+    elif (found := len(await state.conversation.window(min(requested, LARGEST_WINDOW)))) <= size:
+        message = state.say("window_nothing_older", size=size)
+    else:
+        window.granted, size, iteration = found, found, iteration + 1
+        message = state.say("window_approved", size=size, iteration=iteration)
+    window.refusals += window.granted is None
     return ExpandContextWindowOutput(
-        approved=True,
+        approved=window.granted is not None,
         new_size=size,
         iteration=iteration,
         max_iterations=window.max_iterations,
-        message=state.say("window_approved", size=size, iteration=iteration),
-    )
-
-
-def _refuse(state: RecallState, message: str) -> ExpandContextWindowOutput:
-    state.window.refusals += 1
-    return ExpandContextWindowOutput(
-        approved=False,
-        new_size=state.window.size,
-        iteration=state.window.iteration,
-        max_iterations=state.window.max_iterations,
         message=message,
     )
 

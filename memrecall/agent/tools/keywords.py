@@ -2,11 +2,7 @@
 
 from memrecall.agent.offline.keywords import expand_terms, extract_typed_keywords
 from memrecall.agent.state import RecallState
-from memrecall.agent.tools.models import (
-    ExtractKeywordsInput,
-    ExtractKeywordsOutput,
-    KeywordExtractionItem,
-)
+from memrecall.agent.tools.models import ExtractKeywordsInput, ExtractKeywordsOutput
 
 _TYPES = ("entity", "action", "concept", "time")
 
@@ -42,11 +38,8 @@ def _extract_by_rules(
         message = state.say("no_keywords")
     return ExtractKeywordsOutput(
         success=True,
-        keywords=[
-            KeywordExtractionItem(keyword=word.word, weight=word.weight, type=word.type)
-            for word in words
-        ],
-        expanded_query=" ".join(word.word for word in words) or None,
+        keywords=words,
+        expanded_query=" ".join(word.keyword for word in words) or None,
         message=message,
     )
 

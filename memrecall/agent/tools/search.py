@@ -65,12 +65,10 @@ def _refuse(state: RecallState, arguments: SearchMemoriesInput) -> SearchMemorie
     fields = arguments.model_dump(exclude_none=True)
     for search in state.searches:
         if search.arguments == fields:
-            message = state.say("repeated", call=search.call, found=search.total_found)
+            found = search.total_found
+            message = state.say("repeated", call=search.call, found=found)
             return SearchMemoriesOutput(
-                success=False,
-                total_found=search.total_found,
-                error=ToolErrorCode.REPEATED,
-                message=message,
+                success=False, total_found=found, error=ToolErrorCode.REPEATED, message=message
             )
     return None
 

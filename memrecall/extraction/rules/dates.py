@@ -9,6 +9,7 @@ from functools import lru_cache
 from memrecall.extraction.rules.statements import DateStyle, ReferenceTime, Statement, Tense
 from memrecall.extraction.rules.tables import load_table
 from memrecall.text.times import TimeGrain, TimeSpan, find_times
+from memrecall.text.times.periods import shift
 from memrecall.types import Language
 
 _SHARED = load_table("shared")
@@ -173,7 +174,7 @@ def _move_ahead(span: TimeSpan, time: ReferenceTime) -> TimeSpan:
         start = _next_month(start, time.zone)
         end = start + (span.end - span.start)
     else:
-        start, end = (_next_year(edge, time.zone) for edge in (start, end))
+        start, end = (shift(edge.astimezone(time.zone), "year", 1) for edge in (start, end))
     return TimeSpan(start, end, span.text, span.position, span.grain)
 
 
@@ -185,14 +186,6 @@ def _next_month(edge: datetime, zone: tzinfo) -> datetime:
         if local.day <= monthrange(year, month)[1]:
             return local.replace(year=year, month=month)
     return local
-
-
-def _next_year(edge: datetime, zone: tzinfo) -> datetime:
-    local = edge.astimezone(zone)
-    try:
-        return local.replace(year=local.year + 1)
-    except ValueError:  # 29 February
-        return local.replace(year=local.year + 1, day=28)
 
 
 def _write_counted(text: str, time: ReferenceTime) -> str:

@@ -110,12 +110,9 @@ class _PatternParser:
                 raise ValueError(f"§ inside a group in {self._pattern!r}")
             return TruncationMark()
         if char == "\\":
-            return self._read_escape()
+            char = self._take()
+            return self._macros.get(char) or Chars(_escaped(char))
         return Chars(self._cases(char))
-
-    def _read_escape(self) -> Node:
-        char = self._take()
-        return self._macros.get(char) or Chars(_escaped(char))
 
     def _read_set(self) -> Chars:
         negated = self.rest.startswith("^")

@@ -29,39 +29,33 @@ ABOUT_ANOTHER_CONVERSATION = (
 
 def test_requests_that_need_a_recall() -> None:
     def check(text: str) -> None:
-        assert needs_recall(text, []).needed
+        assert needs_recall(text, [])
 
     check_each(NEEDED, check)
 
 
 def test_requests_that_need_no_recall() -> None:
     def check(text: str) -> None:
-        verdict = needs_recall(text, [])
-        assert not verdict.needed, verdict.reason
+        assert not needs_recall(text, [])
 
     check_each(NOT_NEEDED, check)
 
 
 def test_reference_to_this_conversation_needs_no_recall() -> None:
     def check(case: tuple[str, list[str]]) -> None:
-        assert not needs_recall(*case).needed
+        assert not needs_recall(*case)
 
     check_each(ABOUT_THIS_CONVERSATION, check)
 
 
 def test_reference_to_another_conversation_needs_a_recall() -> None:
     def check(text: str) -> None:
-        assert needs_recall(text, ["Write a story about a lighthouse.", "讲讲黑洞"]).needed
+        assert needs_recall(text, ["Write a story about a lighthouse.", "讲讲黑洞"])
 
     check_each(ABOUT_ANOTHER_CONVERSATION, check)
 
 
 def test_request_next_to_machine_text_is_recognised() -> None:
     code = "```python\nraise ValueError\n```"
-    assert needs_recall(f"Fix it the way you suggested last time:\n{code}", []).needed
-    assert not needs_recall(f"What does this do?\n{code}", []).needed
-
-
-def test_recall_need_has_a_reason() -> None:
-    assert "上次" in needs_recall("上次方案", []).reason
-    assert needs_recall("hello", []).reason
+    assert needs_recall(f"Fix it the way you suggested last time:\n{code}", [])
+    assert not needs_recall(f"What does this do?\n{code}", [])
