@@ -285,6 +285,8 @@ def _item_text(item: object) -> str:
 
 
 def _make_request(messages: Sequence[LLMMessage], arguments: CreateArguments) -> Request:
+    if unknown := arguments.keys() - CreateArguments.__annotations__.keys():
+        raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
     choice = arguments.get("tool_choice", "auto")
     return Request(
         messages=tuple(messages),

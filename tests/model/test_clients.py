@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from typing import Any
 
 import pytest
 from autogen_core import CancellationToken, FunctionCall
@@ -27,6 +28,7 @@ from memrecall.model import make_client
 from memrecall.model.json_calls import JsonCallClient
 from memrecall.model.servers import ServerClient
 from memrecall.settings import Settings
+from memrecall.testing import ScriptedClient, say
 
 from ..cases import check_each_async
 from ..waiting import LIMIT, wait_until
@@ -432,3 +434,9 @@ async def test_images_are_rejected(client: ServerClient) -> None:
     image = Image(Picture.new("RGB", (1, 1)))
     with pytest.raises(InvalidArgument, match="image"):
         await client.create([UserMessage(content=["look", image], source="user")])
+
+
+async def test_misspelt_argument_is_refused() -> None:
+    client: Any = ScriptedClient([say("hello")])
+    with pytest.raises(TypeError, match="tool_choise"):
+        await client.create(MESSAGES, tool_choise="none")
