@@ -77,7 +77,7 @@ class MemoryWriter:
         return str(new.memory_key)
 
     async def end(self, memory_key: str, reason: str) -> None:
-        """End a memory's validity now."""
+        """End a memory's validity now: only searches as of an earlier time find it."""
         row = await self._require(memory_key)
         values = {"valid_to": self._locks.now, "superseded_reason": reason}
         await self._write(PendingChange(row, values, "DELETE", reason))
