@@ -27,7 +27,6 @@ FRAME: Words = {
         "Not found, or not accessible with this key.",
         "内容不存在，或当前密钥无权查看。",
     ),
-    "refused": ("Permission denied", "没有权限"),
     "older": ("Older", "更早"),
     "newest": ("Newest", "最新"),
     "more": ("More", "更多"),
