@@ -3,12 +3,12 @@
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from memrecall.agent.tools.names import DETAIL, EXPANSION, HANDOFF, KEYWORDS, SEARCH
 from memrecall.agent.trace_events import ResultEvent
-from memrecall.cli.output import flatten, pad, truncate, wrap
+from memrecall.cli.output import flatten, truncate, wrap
 from memrecall.types import cut_to_minute
 
 Fields = dict[str, Any]
@@ -70,7 +70,7 @@ def _hit_lines(hits: list[Fields], width: int, known_keys: Container[str]) -> li
         line = Text.assemble(
             (f"{hit['relevance_score']:.2f}", score_style(hit["relevance_score"])),
             (f"  {local_minute(hit['created_at'])}  ", "dim"),
-            (pad(name, name_width), "bold"),
+            (set_cell_size(name, name_width), "bold"),
             "  ",
             flatten(hit.get("summary") or hit.get("passage") or hit["content_preview"]),
         )
