@@ -43,6 +43,7 @@ _RELATED_PER_FACT = 6
 _MOST_RELATED = 60
 _MOST_KEYWORDS = 12
 _LONGEST_QUERY = 2_000
+_RELATION_FIELDS = ("source", "relationship", "destination", "ended")
 _LEAST_TRUSTED_FIRST = (Origin.TOOL, Origin.IMPORT, Origin.ASSISTANT, Origin.USER)
 
 Result = TypeVar("Result")
@@ -169,12 +170,7 @@ class Ingestor:
         return GraphResult(
             entities=[{"name": name, "type": kind} for name, kind in types.items()],
             relations=[
-                {
-                    "source": relation.source,
-                    "relationship": relation.relationship,
-                    "destination": relation.destination,
-                    "ended": relation.ended,
-                }
+                {name: getattr(relation, name) for name in _RELATION_FIELDS}
                 for relation in relations
             ],
             problems=[extracted.problem] if extracted.problem else [],
