@@ -108,18 +108,14 @@ class RecallRequest(RequestModel):
         return sum(len(message.text) for message in self.conversation())
 
 
-class GroupMember(RequestModel):
+class GroupMember(Member):
     """A member of a group: a person, or with `ai` an assistant that a model speaks for."""
 
     member_id: _MemberId
     name: _MemberName
-    nicknames: list[_MemberName] = Field(default=[], max_length=20)
+    nicknames: tuple[_MemberName, ...] = Field(default=(), max_length=20)
     ai: Annotated[bool, Field(strict=True)] = False
     instructions: _Instructions = ""
-
-    def member(self) -> Member:
-        """Return the member as the chat package takes it."""
-        return Member(**self.model_dump())
 
 
 class GroupTurn(RequestModel):

@@ -190,23 +190,27 @@ class StateQuery(OwnerQuery):
     max_tokens: Annotated[int, Field(ge=1, le=MAX_STATE_TOKENS)] = STATE_TOKENS
 
 
-class MemoryItem(BaseModel):
-    """A memory; `run_id` is its `session_id` under mem0's name."""
-
+class _Item(BaseModel):
     id: str
     memory: str
-    kind: Literal["memory"]
     user_id: str
-    agent_id: str
     session_id: str | None
     run_id: str | None
     metadata: dict[str, Any]
     memory_type: str
+    speaker: str | None
+    created_at: datetime
+
+
+class MemoryItem(_Item):
+    """A memory; `run_id` is its `session_id` under mem0's name."""
+
+    kind: Literal["memory"]
+    agent_id: str
     layer: Literal["short", "long"]
     summary: str
     keywords: list[str]
     subject: str | None
-    speaker: str | None
     field: str | None
     sensitive: bool
     pinned: bool
@@ -219,24 +223,14 @@ class MemoryItem(BaseModel):
     supersedes: str | None
     superseded_by: str | None
     superseded_reason: str | None
-    created_at: datetime
     updated_at: datetime
 
 
-class FoundMemory(BaseModel):
+class FoundMemory(_Item):
     """A search result; a message has fewer fields, and its `role`."""
 
-    id: str
-    memory: str
     kind: Literal["memory", "message"]
-    user_id: str
     agent_id: str | None = None
-    session_id: str | None
-    run_id: str | None
-    metadata: dict[str, Any]
-    memory_type: str
-    speaker: str | None
-    created_at: datetime
     score: float
     probability: float | None
 
