@@ -1,10 +1,10 @@
 """Usage over time, computed from stored counters or from a user's recalls."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from memrecall.server.metrics import confidence_label, estimate_percentile, latency_label
+from memrecall.server.metrics import estimate_percentile, latency_label, recall_labels
 from memrecall.store import CounterRow, TraceSummary
 from memrecall.store.counters import HOUR, MINUTE, QUARTER, bucket_of
 
@@ -98,15 +98,6 @@ class UsageHistory:
         return measured[-1] if measured else None
 
 
-_RECALL_LABELS: tuple[tuple[str, Callable[[TraceSummary], str]], ...] = (
-    ("recalls", lambda recall: recall.stop_reason),
-    ("recall_seconds", lambda recall: latency_label(recall.seconds)),
-    ("iterations", lambda recall: str(recall.iterations)),
-    ("confidence", lambda recall: confidence_label(recall.confidence)),
-    ("abstained", lambda recall: "yes" if recall.abstained else "no"),
-)
-
-
 def usage_of_recalls(
     recalls: Iterable[TraceSummary], period: Period, now: datetime
 ) -> UsageHistory:
@@ -114,6 +105,7 @@ def usage_of_recalls(
     usage = UsageHistory(period.buckets(now))
     for recall in recalls:
         bucket = bucket_of(recall.created_at, period.resolution)
-        for name, label in _RECALL_LABELS:
-            usage.add(bucket, name, label(recall))
+        labels = {"recalls": recall.stop_reason, "recall_seconds": latency_label(recall.seconds)}
+        for name, label in (labels | recall_labels(recall)).items():
+            usage.add(bucket, name, label)
     return usage

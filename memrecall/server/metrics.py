@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 
 from memrecall.agent import RecallResult
 from memrecall.errors import MemrecallError
-from memrecall.store import Counters
+from memrecall.store import Counters, TraceSummary
 
 log = logging.getLogger("memrecall.server")
 
@@ -53,6 +53,15 @@ def latency_label(seconds: float) -> str:
 def confidence_label(confidence: float) -> str:
     """Return the label of a confidence's histogram bucket: its lower bound in tenths."""
     return _TENTHS[min(int(confidence * 10 + 1e-9), 9)]
+
+
+def recall_labels(recall: RecallResult | TraceSummary) -> dict[str, str]:
+    """Return the labels under which the outcome of a recall is counted, by counter."""
+    return {
+        "iterations": str(recall.iterations),
+        "confidence": confidence_label(recall.confidence),
+        "abstained": "yes" if recall.abstained else "no",
+    }
 
 
 def estimate_percentile(counts: Mapping[str, int], share: float) -> float | None:
@@ -88,13 +97,6 @@ class CounterBuffer:
     def add_duration(self, name: str, seconds: float) -> None:
         """Count a duration in its histogram bucket."""
         self.add(name, latency_label(seconds), total=seconds)
-
-    def add_recall(self, result: RecallResult) -> None:
-        """Count the outcome of a recall."""
-        self.add("iterations", str(result.iterations))
-        self.add("windows", str(max(result.windows)))
-        self.add("confidence", confidence_label(result.confidence))
-        self.add("abstained", "yes" if result.abstained else "no")
 
     async def flush(self) -> None:
         """Write the pending counts; keep them for the next flush if that fails."""
@@ -209,8 +211,9 @@ class Metrics:
 
     def count_result(self, result: RecallResult) -> None:
         """Count the outcome of a recall."""
-        if self._counters is not None:
-            self._counters.add_recall(result)
+        for name, label in recall_labels(result).items():
+            self._store(name, label)
+        self._store("windows", str(max(result.windows)))
 
     def count_turn(self, outcome: str, seconds: float) -> None:
         """Count a finished chat turn."""
