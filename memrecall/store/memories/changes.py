@@ -121,7 +121,7 @@ class MemoryChanges:
                     batches.setdefault(pair[1], []).append(memory)
             writer = MemoryWriter(connection, locks, self._scope, actor)
             for origin, batch in batches.items():
-                await writer.add_new(batch, origin)
+                await writer.insert(batch, origin, stored_rows={})
             await locks.save(connection)
             return result, keys
 
