@@ -25,19 +25,12 @@ def call_line(tool: str, arguments: Fields, raw: str = "") -> Text:
     return Text.assemble((flatten(tool), "cyan"), " ", flatten(subject)[:_MAX_ARGUMENT_LENGTH])
 
 
-def options_line(tool: str, arguments: Fields) -> str:
-    """Return the other arguments of a call."""
-    if tool == SEARCH and arguments:
-        return ", ".join(_search_options(arguments))
-    return ""
-
-
 def difference(arguments: Fields, previous: Fields) -> str:
     """Return the options that changed since the previous search for the same query."""
     if arguments.get("query") != previous.get("query"):
         return ""
-    unchanged = set(_search_options(previous))
-    return ", ".join(text for text in _search_options(arguments) if text not in unchanged)
+    unchanged = set(search_options(previous))
+    return ", ".join(text for text in search_options(arguments) if text not in unchanged)
 
 
 def outcome(event: ResultEvent) -> str:
@@ -122,7 +115,10 @@ def _notes(output: Fields, width: int) -> list[Text]:
     return wrap(Text(flatten(output["message"]), style), width) if output.get("message") else []
 
 
-def _search_options(arguments: Fields) -> Iterator[str]:
+def search_options(arguments: Fields) -> Iterator[str]:
+    """Yield the arguments of a search other than its query; nothing if they were invalid."""
+    if not arguments:
+        return
     yield arguments["search_mode"]
     yield f"limit {arguments['limit']}"
     yield f"score ≥ {arguments['min_relevance_score']}"
