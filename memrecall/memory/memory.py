@@ -7,7 +7,7 @@ from typing import Any
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory.base import session_of
 from memrecall.memory.display import AddResult, HistoryResult, MemoryResult, SearchResults
-from memrecall.memory.ingest import Addition, MemoryFields
+from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.records import (
     LARGEST_LIMIT,
@@ -61,7 +61,11 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         scope = self._scope(user_id, agent_id, session_id, run_id)
         new_messages = parse_new_messages(messages, metadata, self._shared.redact)
         is_layer = memory_type in ("short", "long")
-        fields = MemoryFields(
+        addition = Addition(
+            scope=scope,
+            messages=new_messages,
+            infer=infer,
+            prompt=prompt,
             metadata=redact_text(dict(metadata or {}), self._shared.redact),
             layer="short" if memory_type == "short" else "long",
             memory_type=None if is_layer else memory_type,
@@ -69,7 +73,6 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             expires_at=_parse_time(expires_at, "expires_at"),
         )
         ingestor = (await self._open()).ingestor
-        addition = Addition(scope, new_messages, fields, infer, prompt)
         stored = await ingestor.store(addition)
         problems = await self._add_to_short_term(scope, new_messages, stored.ids)
         work = ingestor.finish(addition, stored, problems)
