@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -116,12 +116,9 @@ class Keys:
             )
         secret = secrets.token_urlsafe(32)
         key = Key(
+            **asdict(grant),
             key_id=secrets.token_hex(8),
             name=name,
-            users=grant.users,
-            agent_id=grant.agent_id,
-            read_only=grant.read_only,
-            permissions=grant.permissions,
             created_at=now,
             expires_at=expires_at,
             revoked_at=None,
