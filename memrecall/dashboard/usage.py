@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from memrecall.server.metrics import estimate_percentile, latency_label, recall_labels
-from memrecall.store import CounterRow, TraceSummary
+from memrecall.store import TraceSummary
 from memrecall.store.counters import HOUR, MINUTE, QUARTER, bucket_of
 
 LEVEL = "level"
@@ -44,16 +44,6 @@ class UsageHistory:
     buckets: Sequence[datetime]
     _totals: dict[str, dict[str, int]] = field(default_factory=dict)
     _by_bucket: dict[tuple[str, datetime], dict[str, int]] = field(default_factory=dict)
-
-    @classmethod
-    def from_counters(
-        cls, rows: Iterable[CounterRow], buckets: Sequence[datetime]
-    ) -> "UsageHistory":
-        """Return the usage that stored counters describe."""
-        usage = cls(buckets)
-        for row in rows:
-            usage.add(row.bucket, row.name, row.label, row.count)
-        return usage
 
     def add(self, bucket: datetime, name: str, label: str, count: int = 1) -> None:
         """Add a count."""

@@ -64,7 +64,7 @@ class RecallLimiter:
             queue.waiting -= 1
 
     def _exhausted(self) -> RequestError:
-        self.metrics.count_refusal()
+        self.metrics.refused.inc()
         recalls = "1 recall" if self.max_running == 1 else f"{self.max_running} recalls"
         message = f"this key already has {recalls} running; try again"
         headers = {"Retry-After": str(RETRY_SECONDS)}

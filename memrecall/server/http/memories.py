@@ -90,7 +90,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
             report = await memory.add(**_arguments(body))
     else:
         report = await memory.add(**_arguments(body))
-    context.service.metrics.count_stored(report["stored"])
+    context.service.metrics.stored.inc(report["stored"])
     context.log_fields.update(
         messages=len(report["messages"]), problems=len(report.get("problems", ()))
     )

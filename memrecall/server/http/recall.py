@@ -130,10 +130,8 @@ class RecallHandler:
 
     def _finish(self, result: RecallResult) -> RecallResult:
         """Count a result; raise StorageError if the recall could not read the database."""
-        metrics, log_fields = self.context.service.metrics, self.context.log_fields
-        metrics.count_recall(result.stop_reason.value, float(result.usage["seconds"]))
-        metrics.count_result(result)
-        log_fields.update(
+        self.context.service.metrics.count_recall(result.stop_reason.value, result)
+        self.context.log_fields.update(
             stop_reason=result.stop_reason.value,
             iterations=result.iterations,
             tools=[event.tool for event in result.trace.events if isinstance(event, CallEvent)],
