@@ -18,12 +18,11 @@ from memrecall.types import Language
 MAX_USERS = 200
 
 
+@dataclass
 class Redirect(Exception):
     """Sends the browser to another address instead of building the page."""
 
-    def __init__(self, target: str) -> None:
-        super().__init__(target)
-        self.target = target
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
