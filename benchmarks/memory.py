@@ -93,7 +93,7 @@ def open_memrecall(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[
     memory = Memory(settings=settings)
     # Precomputed vectors can only be passed to a library that is created here, in its own loop.
     store = memory._thread.run(Store.open(file))
-    memory._inner._shared._library = Library(store, embedder, settings)
+    memory._inner._shared.library = Library(store, embedder, settings)
     return memory, memory.close
 
 

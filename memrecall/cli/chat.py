@@ -220,21 +220,14 @@ def _collect_turn(
 @contextlib.contextmanager
 def _open_chat(db: str | None) -> Iterator[tuple[asyncio.Runner, Any, dict[str, Any]]]:
     """Open one event loop for all turns, the library, and the arguments of the chat classes."""
-
-    async def open_library() -> Any:
-        return await options.open_library(db, create=True)
-
-    with asyncio.Runner() as runner:
-        library = runner.run(open_library())
-        try:
-            arguments = _chat_arguments(library.settings)
-            try:
-                yield runner, library, arguments
-            finally:
-                if arguments["model_client"] is not None:
-                    runner.run(arguments["model_client"].close())
-        finally:
-            runner.run(library.close())
+    with asyncio.Runner() as runner, contextlib.ExitStack() as stack:
+        library = runner.run(options.open_library(db, create=True))
+        stack.callback(lambda: runner.run(library.close()))
+        arguments = _chat_arguments(library.settings)
+        client = arguments["model_client"]
+        if client is not None:
+            stack.callback(lambda: runner.run(client.close()))
+        yield runner, library, arguments
 
 
 def _chat_arguments(settings: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from memrecall.text_length import single_line
 EXIT_REGRESSION = 1
 MODES = ("search", "recall")
 _MAX_QUERY_LENGTH = 60
+_PLAN_OPTIONS = ("mode", "depth", "max_questions", "without", "retrieval", "small_stores", "seed")
 _LISTED_METRICS = ("recall@10", "f1")
 
 RunName = Annotated[str, Argument(help="A run: its folder, or its name in the runs folder.")]
@@ -35,7 +36,7 @@ class _RunOptions:
     record: Path | None
     replay: Path | None
     retrieval: Any
-    disabled: tuple[str, ...]
+    without: tuple[str, ...]  # disabled parts of a recall
     db: str | None
     small_stores: int | None
     seed: int
@@ -60,7 +61,7 @@ class _RunOptions:
                 hint="Drop --max-questions and make fewer stores",
             )
         if self.mode == "search":
-            flags = [f"--no-{name.replace('_', '-')}" for name in self.disabled]
+            flags = [f"--no-{name.replace('_', '-')}" for name in self.without]
             flags += ["--record"] if self.record else []
             flags += ["--replay"] if self.replay else []
             if flags:
@@ -107,10 +108,10 @@ def run(
     An interrupted run continues when the same command is run again.
     """
     parts = {"grow_window": grow_window, "expand_queries": expand_queries}
-    disabled = tuple(name for name, is_enabled in parts.items() if not is_enabled)
+    without = tuple(name for name, is_enabled in parts.items() if not is_enabled)
     chosen = _RunOptions(
         *(corpus, queries, out, mode, depth, max_questions, record, replay, retrieval),
-        *(disabled, db, small_stores, seed),
+        *(without, db, small_stores, seed),
     )
     chosen.check()
     folder, state, remaining = options.run(_run(chosen))
@@ -127,9 +128,10 @@ async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
     from memrecall.evaluation.corpus import check_labels, make_small_stores, read_corpus
     from memrecall.evaluation.evaluators import CassetteFolder
     from memrecall.evaluation.questions import read_questions
-    from memrecall.evaluation.runner import Runner, build_plan, new_state
+    from memrecall.evaluation.runner import begin_run, build_evaluator, build_plan
     from memrecall.evaluation.runs import RunFolder
     from memrecall.importers.jsonl import read_entry
+    from memrecall.memory import Library, client_of
 
     settings = options.read_settings()
     question_set = read_questions(chosen.queries, chosen.max_questions)
@@ -146,53 +148,20 @@ async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
     database = chosen.db or str(folder.database)
     settings = replace(settings, db=database, durability="normal", snapshots=False)
     has_model = chosen.mode == "recall" and not chosen.replay
-    plan = build_plan(
-        corpus,
-        question_set,
-        settings,
-        mode=chosen.mode,
-        depth=chosen.depth,
-        max_questions=chosen.max_questions,
-        model=settings.model if has_model else "",
-        replayed=chosen.replay is not None,
-        without=chosen.disabled,
-        retrieval=chosen.retrieval,
-        small_stores=chosen.small_stores,
-        seed=chosen.seed,
-    )
-    with folder.lock():
-        state = folder.begin(new_state(plan, chosen.corpus, chosen.queries), question_set.lines)
-        runner = Runner(folder, state, corpus, question_set)
-        remaining = runner.questions - folder.repair()
-        try:
-            if remaining:
-                await _ask(runner, settings, cassettes)
-        finally:
-            state = runner.summarize().state
-    return folder.path, state, remaining
-
-
-async def _ask(runner: Any, settings: Any, cassettes: Any) -> None:
-    from memrecall.agent import offline_client
-    from memrecall.evaluation.evaluators import RecallEvaluator, SearchEvaluator
-    from memrecall.memory import Library, client_of
-
-    plan, corpus = runner.state.plan, runner.corpus
-    async with AsyncExitStack() as stack:
-        library = await stack.enter_async_context(await Library.open(settings))
-        with output.progress_bar("importing", corpus.size, unit="lines") as advance:
-            await runner.import_corpus(library, advance)
-        evaluator: Any = SearchEvaluator(library, corpus, plan.depth, plan.retrieval)
-        if plan.mode == "recall":
-            client = None
-            if not plan.replayed:
-                client = client_of(settings) or offline_client()
-                stack.push_async_callback(client.close)
-            evaluator = RecallEvaluator(
-                library, corpus, plan.depth, client, cassettes, plan.without
-            )
-        with output.progress_bar("asking", runner.questions, unit="questions") as advance:
-            await runner.ask_all(library, evaluator, advance)
+    choices = {name: getattr(chosen, name) for name in _PLAN_OPTIONS}
+    choices |= {"model": settings.model if has_model else "", "replayed": bool(chosen.replay)}
+    plan = build_plan(corpus, question_set, settings, **choices)
+    with begin_run(folder, plan, corpus, question_set) as runner:
+        remaining = runner.remaining()
+        if remaining:
+            client = client_of(settings) if has_model else None
+            async with AsyncExitStack() as stack:
+                library = await stack.enter_async_context(await Library.open(settings))
+                if client is not None:
+                    stack.push_async_callback(client.close)
+                evaluator = build_evaluator(library, runner, client, cassettes)
+                await runner.run(library, evaluator, progress=True)
+    return folder.path, runner.state, remaining
 
 
 def _run_path(name: str, settings: Any) -> Path:

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import aclosing, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,7 +42,8 @@ def import_messages(
         return
     report, failure = options.run(_import(file, db, user, strict))
     if json:
-        output.print_json(_report_fields(report, failure))
+        counts = {**asdict(report), "users": len(report.users)}
+        output.print_json({**counts, "not_embedded": failure})
     else:
         _print_report(report, failure)
     if report.bad:
@@ -60,18 +62,6 @@ async def _import(file: Path, db: str | None, user: str | None, strict: bool) ->
             report = await importer.run(file, strict=strict, progress=advance)
             await library.vectors.settle()
         return report, library.vectors.failure
-
-
-def _report_fields(report: Any, failure: str) -> dict[str, Any]:
-    return {
-        "lines": report.lines,
-        "stored": report.stored,
-        "repeated": report.repeated,
-        "users": len(report.users),
-        "bad": [{"line": bad.line, "reason": bad.reason} for bad in report.bad],
-        "refused": report.refused,
-        "not_embedded": failure,
-    }
 
 
 def _print_report(report: Any, failure: str) -> None:

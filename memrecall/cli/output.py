@@ -4,13 +4,14 @@ import json
 import re
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, is_dataclass
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import typer
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.text import Text
 
 from memrecall.errors import InvalidArgument
@@ -79,11 +80,6 @@ def flatten(text: str) -> str:
     return single_line(sanitize(text))
 
 
-def pad(text: str, cells: int) -> str:
-    """Pad or cut text to an exact number of columns."""
-    return set_cell_size(text, cells)
-
-
 def draw_bar(share: float, style: str, cells: int = BAR) -> Text:
     """Draw a share between 0 and 1 as a bar."""
     filled = round(min(max(share, 0.0), 1.0) * cells)
@@ -108,13 +104,15 @@ def print_json(value: Any) -> None:
 
 
 def as_json(value: Any) -> str:
-    """Return a value as JSON on one line, times as RFC 3339."""
+    """Return a value as JSON on one line, times as RFC 3339, dataclasses as objects."""
     return json.dumps(value, ensure_ascii=False, default=_encode)
 
 
 def _encode(value: Any) -> Any:
     from memrecall.types import format_time
 
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     return format_time(value) if isinstance(value, datetime) else str(value)
 
 

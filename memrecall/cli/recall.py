@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -280,11 +280,12 @@ def list_traces(
     """List a user's recalls, newest first."""
     scope = options.build_scope(user, agent)
     page = options.with_library(lambda library: library.store.traces(scope).page(limit, cursor), db)
-    fields = {"items": [asdict(item) for item in page.items], "next_cursor": page.next_cursor}
+    fields = {"items": page.items, "next_cursor": page.next_cursor}
     output.print_page(fields, map(_trace_line, page.items), json=json)
 
 
 def _trace_line(item: Any) -> Any:
+    from rich.cells import set_cell_size
     from rich.text import Text
 
     from memrecall.cli.views.tools import score_style
@@ -294,7 +295,7 @@ def _trace_line(item: Any) -> Any:
     return Text.assemble(
         (f"{output.format_minute(item.created_at)}  ", "dim"),
         (confidence, "dim" if item.abstained else score_style(item.confidence)),
-        f"  {output.pad(query, _QUERY_WIDTH)}  ",
+        f"  {set_cell_size(query, _QUERY_WIDTH)}  ",
         (item.trace_id, "dim"),
     )
 

@@ -1,7 +1,6 @@
 """`search` and `graph`: queries over a user's data."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from typer import Argument, Option
@@ -9,6 +8,7 @@ from typer import Argument, Option
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
 
+_PAGE_FIELDS = ("total_found", "results", "message", "withheld", "next_cursor")
 _WEAK_SCORE = 0.5  # a hint for the reader, never a filter
 
 
@@ -61,19 +61,9 @@ def search(
     scope = options.build_scope(user, agent, sensitive=allow_sensitive)
     page = options.with_library(lambda library: library.search(scope, request), db)
     if json:
-        output.print_json(_page_fields(page))
+        output.print_json({name: getattr(page, name) for name in _PAGE_FIELDS})
     else:
         _print_page(page, _highlight_words(query, syntax))
-
-
-def _page_fields(page: Any) -> dict[str, Any]:
-    return {
-        "total_found": page.total_found,
-        "results": [asdict(hit) for hit in page.results],
-        "message": page.message,
-        "withheld": page.withheld,
-        "next_cursor": page.next_cursor,
-    }
 
 
 def _highlight_words(query: str, syntax: str) -> list[str]:

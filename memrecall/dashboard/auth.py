@@ -10,11 +10,10 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Literal, cast
 from urllib.parse import parse_qs, quote
 
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -38,13 +37,8 @@ _MAX_FORM_BYTES = 4096
 
 
 def read_cookies(headers: Headers) -> dict[str, str]:
-    """Return the cookies of a request; none if the header is malformed."""
-    jar = SimpleCookie()
-    try:
-        jar.load(headers.get(b"cookie", b"").decode("latin-1"))
-    except CookieError:
-        return {}
-    return {name: morsel.value for name, morsel in jar.items()}
+    """Return the cookies of a request."""
+    return cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
 
 
 def set_cookie(
@@ -89,30 +83,25 @@ def choose_theme(headers: Headers) -> Theme:
     return cast(Theme, choice) if choice in CHOICES[THEME] else "auto"
 
 
-@dataclass(frozen=True, slots=True)
-class _Session:
-    key_id: str
-    expires: float
-
-
 class BrowserSessions:
     """Session tokens of signed-in browsers. The key is verified again for every request."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._sessions: OrderedDict[str, _Session] = OrderedDict()  # the oldest first
+        # The id of the key and the end of each session, the oldest first.
+        self._sessions: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def start(self, key_id: str) -> str:
         """Return a new token for a key."""
         self._evict()
         token = secrets.token_urlsafe(32)
-        self._sessions[_digest(token)] = _Session(key_id, self._clock() + SESSION_SECONDS)
+        self._sessions[_digest(token)] = (key_id, self._clock() + SESSION_SECONDS)
         return token
 
     def find_key(self, token: str) -> str | None:
         """Return the id of the key of a token; None if the token is unknown or expired."""
-        session = self._sessions.get(_digest(token))
-        return session.key_id if session and session.expires > self._clock() else None
+        key_id, end = self._sessions.get(_digest(token), (None, 0.0))
+        return key_id if end > self._clock() else None
 
     def end(self, token: str) -> None:
         """Forget a token."""
@@ -121,8 +110,8 @@ class BrowserSessions:
     def _evict(self) -> None:
         now = self._clock()
         while self._sessions:
-            oldest = next(iter(self._sessions.values()))
-            if oldest.expires > now and len(self._sessions) < MAX_SESSIONS:
+            _, oldest_end = next(iter(self._sessions.values()))
+            if oldest_end > now and len(self._sessions) < MAX_SESSIONS:
                 return
             self._sessions.popitem(last=False)
 

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from memrecall.dashboard.auth import Browser, Theme, choose_language, choose_theme
 from memrecall.dashboard.words import WORDS
 from memrecall.memory import Library
-from memrecall.scope import Permission, Scope
+from memrecall.scope import Scope
 from memrecall.server.auth import Principal
 from memrecall.server.http.context import RequestContext, Service
 from memrecall.types import Language
@@ -18,12 +18,11 @@ from memrecall.types import Language
 MAX_USERS = 200
 
 
+@dataclass
 class Redirect(Exception):
     """Sends the browser to another address instead of building the page."""
 
-    def __init__(self, target: str) -> None:
-        super().__init__(target)
-        self.target = target
+    target: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +108,3 @@ class Page:
         if principal.users is not None:
             return [user for user in sorted(principal.users) if user.startswith(prefix)]
         return await self.library.store.owners.find_users(prefix, MAX_USERS)
-
-    async def is_operator(self) -> bool:
-        """Return True if the browser may view the service itself."""
-        return Permission.OPERATOR in (await self.principal()).permissions

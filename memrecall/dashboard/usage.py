@@ -1,11 +1,11 @@
 """Usage over time, computed from stored counters or from a user's recalls."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from memrecall.server.metrics import confidence_label, estimate_percentile, latency_label
-from memrecall.store import CounterRow, TraceSummary
+from memrecall.server.metrics import estimate_percentile, latency_label, recall_labels
+from memrecall.store import TraceSummary
 from memrecall.store.counters import HOUR, MINUTE, QUARTER, bucket_of
 
 LEVEL = "level"
@@ -44,16 +44,6 @@ class UsageHistory:
     buckets: Sequence[datetime]
     _totals: dict[str, dict[str, int]] = field(default_factory=dict)
     _by_bucket: dict[tuple[str, datetime], dict[str, int]] = field(default_factory=dict)
-
-    @classmethod
-    def from_counters(
-        cls, rows: Iterable[CounterRow], buckets: Sequence[datetime]
-    ) -> "UsageHistory":
-        """Return the usage that stored counters describe."""
-        usage = cls(buckets)
-        for row in rows:
-            usage.add(row.bucket, row.name, row.label, row.count)
-        return usage
 
     def add(self, bucket: datetime, name: str, label: str, count: int = 1) -> None:
         """Add a count."""
@@ -98,15 +88,6 @@ class UsageHistory:
         return measured[-1] if measured else None
 
 
-_RECALL_LABELS: tuple[tuple[str, Callable[[TraceSummary], str]], ...] = (
-    ("recalls", lambda recall: recall.stop_reason),
-    ("recall_seconds", lambda recall: latency_label(recall.seconds)),
-    ("iterations", lambda recall: str(recall.iterations)),
-    ("confidence", lambda recall: confidence_label(recall.confidence)),
-    ("abstained", lambda recall: "yes" if recall.abstained else "no"),
-)
-
-
 def usage_of_recalls(
     recalls: Iterable[TraceSummary], period: Period, now: datetime
 ) -> UsageHistory:
@@ -114,6 +95,7 @@ def usage_of_recalls(
     usage = UsageHistory(period.buckets(now))
     for recall in recalls:
         bucket = bucket_of(recall.created_at, period.resolution)
-        for name, label in _RECALL_LABELS:
-            usage.add(bucket, name, label(recall))
+        labels = {"recalls": recall.stop_reason, "recall_seconds": latency_label(recall.seconds)}
+        for name, label in (labels | recall_labels(recall)).items():
+            usage.add(bucket, name, label)
     return usage

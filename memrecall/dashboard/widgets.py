@@ -29,11 +29,9 @@ def card(heading: str = "") -> Iterator[ui.card]:
         yield element
 
 
-@contextmanager
-def row() -> Iterator[Any]:
+def row() -> ui.element:
     """Place elements side by side, wrapping where the width ends."""
-    with ui.element("div").classes("mr-row") as element:
-        yield element
+    return ui.element("div").classes("mr-row")
 
 
 def dim_label(text: str) -> ui.label:

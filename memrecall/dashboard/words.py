@@ -1,8 +1,7 @@
 """The texts of the user interface in English and Chinese, by name."""
 
-Words = dict[str, tuple[str, str]]
-
-FRAME: Words = {
+WORDS: dict[str, tuple[str, str]] = {
+    # The frame of all pages.
     "overview": ("Overview", "概览"),
     "explorer": ("Explorer", "浏览"),
     "recalls": ("Recalls", "回忆"),
@@ -27,15 +26,12 @@ FRAME: Words = {
         "Not found, or not accessible with this key.",
         "内容不存在，或当前密钥无权查看。",
     ),
-    "refused": ("Permission denied", "没有权限"),
     "older": ("Older", "更早"),
     "newest": ("Newest", "最新"),
     "more": ("More", "更多"),
     "cancel": ("Cancel", "取消"),
     "of_agent": ("agent {agent}", "智能体 {agent}"),
-}
-
-SIGN_IN: Words = {
+    # The sign-in page.
     "sign_in": ("Sign in", "登录"),
     "sign_in_hint": (
         "This service requires a key. Create one with `memrecall keys create`.",
@@ -46,9 +42,7 @@ SIGN_IN: Words = {
         "The key is unknown, revoked or expired.",
         "密钥无效、已吊销或已过期。",
     ),
-}
-
-RECALLS: Words = {
+    # Recalls.
     "recall": ("Recall", "回忆"),
     "recall_now": ("New recall", "发起回忆"),
     "recall_start": ("Start recall", "开始回忆"),
@@ -103,9 +97,7 @@ RECALLS: Words = {
     "step_fallback": ("fallback to rules", "回退到规则"),
     "step_stop": ("stopped", "停止"),
     "step_handoff": ("handoff", "交接"),
-}
-
-EXPLORER: Words = {
+    # The explorer.
     "messages": ("Messages", "消息"),
     "memories": ("Memories", "记忆"),
     "memory": ("Memory", "记忆"),
@@ -186,9 +178,7 @@ EXPLORER: Words = {
         "messages {first} to {last}, by {by}",
         "第 {first}–{last} 条消息，由 {by} 生成",
     ),
-}
-
-OVERVIEW: Words = {
+    # The overview.
     "span_hour": ("Last hour", "最近 1 小时"),
     "span_day": ("Last 24 hours", "最近 24 小时"),
     "span_week": ("Last 7 days", "最近 7 天"),
@@ -216,9 +206,7 @@ OVERVIEW: Words = {
         "Usage is not recorded: MEMRECALL_COUNTER_DAYS is 0.",
         "未启用统计：MEMRECALL_COUNTER_DAYS 为 0。",
     ),
-}
-
-EVALUATIONS: Words = {
+    # Evaluations.
     "run": ("Evaluation run", "评测详情"),
     "runs": ("Runs", "评测记录"),
     "no_runs": (
@@ -248,9 +236,7 @@ EVALUATIONS: Words = {
     "sure": ("significant", "显著"),
     "unsure": ("not significant", "不显著"),
     "newest_page": ("Back", "上一页"),
-}
-
-TRY: Words = {
+    # The chat page.
     "offline_model": ("offline rules (no model is configured)", "离线规则（未配置模型）"),
     "single_chat": ("Single chat", "单聊"),
     "group_chat": ("Group chat", "群聊"),
@@ -273,14 +259,4 @@ TRY: Words = {
         "model calls: {calls}, recalls: {recalls}, leaked calls: {leaks}",
         "模型调用 {calls} 次，回忆 {recalls} 次，泄漏的工具调用 {leaks} 次",
     ),
-}
-
-WORDS: Words = {
-    **FRAME,
-    **SIGN_IN,
-    **RECALLS,
-    **EXPLORER,
-    **OVERVIEW,
-    **EVALUATIONS,
-    **TRY,
 }

@@ -195,15 +195,10 @@ class QuestionResult:
 
     def to_line(self) -> str:
         """Return the result as one line of JSON."""
-        fields: dict[str, Any] = {
-            "query_id": self.query_id,
-            "category": self.category,
-            "retrieved": self.retrieved,
-        }
-        if self.probabilities is not None:
-            fields["probabilities"] = self.probabilities
-        if self.recalled is not None:
-            fields |= asdict(self.recalled)
+        fields = asdict(self)
+        fields |= fields.pop("recalled") or {}
+        if self.probabilities is None:
+            del fields["probabilities"]
         return json.dumps(fields, ensure_ascii=False) + "\n"
 
     @classmethod

@@ -3,6 +3,8 @@
 import asyncio
 import platform
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +15,12 @@ import numpy as np
 from memrecall import __version__
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, import_corpus
-from memrecall.evaluation.evaluators import Evaluator, RecallEvaluator, SearchEvaluator
+from memrecall.evaluation.evaluators import (
+    CassetteFolder,
+    Evaluator,
+    RecallEvaluator,
+    SearchEvaluator,
+)
 from memrecall.evaluation.questions import Question, QuestionSet
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunPlan, RunState
 from memrecall.library.library import Library
@@ -38,7 +45,26 @@ class Runner:
         """Number of questions in all."""
         return len(self.question_set.questions)
 
-    async def import_corpus(self, library: Library, advance: Advance) -> None:
+    def remaining(self) -> int:
+        """Return the number of questions that have no result yet."""
+        return self.questions - self.folder.repair()
+
+    async def run(
+        self, library: Library, evaluator: Evaluator, *, stored: bool = False, progress: Progress
+    ) -> None:
+        """Import the corpus, unless it is `stored`, and ask the remaining questions."""
+        if stored:
+            await self._require_corpus(library)
+        else:
+            # A callback counts answered questions, not imported lines.
+            import_progress = None if callable(progress) else progress
+            size = self.corpus.size
+            with progress_bar(import_progress, "importing", size, unit="lines") as advance:
+                await self._import_corpus(library, advance)
+        with progress_bar(progress, "asking", self.questions, unit="questions") as advance:
+            await self._ask_all(library, evaluator, advance)
+
+    async def _import_corpus(self, library: Library, advance: Advance) -> None:
         """Import the corpus, unless this run has imported it already."""
         database = library.store.facts.database_id
         if self.state.database_id != database:
@@ -50,7 +76,7 @@ class Runner:
             self.state.imported = True
             self.folder.save(self.state)
 
-    async def require_corpus(self, library: Library) -> None:
+    async def _require_corpus(self, library: Library) -> None:
         """Use the corpus that an earlier run imported; reject a database with other rows."""
         counts = await library.store.count()
         stored = (counts["messages"], counts["memories"])
@@ -64,7 +90,7 @@ class Runner:
         self.state.database_id, self.state.imported = library.store.facts.database_id, True
         self.folder.save(self.state)
 
-    async def ask_all(self, library: Library, evaluator: Evaluator, advance: Advance) -> None:
+    async def _ask_all(self, library: Library, evaluator: Evaluator, advance: Advance) -> None:
         """Ask the questions that have no result yet."""
         answered = self.folder.repair()
         advance(answered)
@@ -78,7 +104,7 @@ class Runner:
             # after the last question it would otherwise interrupt the closing of the database.
             await asyncio.sleep(0)
 
-    def summarize(self) -> EvaluationRun:
+    def summarize(self) -> None:
         """Write the summary of the results so far, also of an interrupted run."""
         self.folder.repair()
         state = self.state
@@ -91,7 +117,6 @@ class Runner:
         self.folder.save(state)
         if state.complete:
             self.folder.drop_database()
-        return self.folder.read()
 
     def _count(self, run: EvaluationRun) -> dict[str, int]:
         recalled = [answer.recalled for answer in run.answers if answer.recalled]
@@ -160,19 +185,25 @@ async def evaluate(
         retrieval=retrieval,
     )
     folder = RunFolder(Path(out))
+    with begin_run(folder, plan, corpus, question_set) as runner:
+        if runner.remaining():
+            evaluator = build_evaluator(library, runner, model_client)
+            await runner.run(library, evaluator, stored=stored, progress=progress)
+    return folder.read()
+
+
+@contextmanager
+def begin_run(
+    folder: RunFolder, plan: RunPlan, corpus: Corpus, question_set: QuestionSet
+) -> Iterator[Runner]:
+    """Start or continue a run; at the end of the block, write the summary of its results."""
     with folder.lock():
-        state = folder.begin(new_state(plan, corpus.path, question_set.path), question_set.lines)
+        state = folder.begin(_new_state(plan, corpus.path, question_set.path), question_set.lines)
         runner = Runner(folder, state, corpus, question_set)
         try:
-            if folder.repair() < runner.questions:
-                await _prepare_library(runner, library, stored, progress)
-                evaluator = _build_evaluator(library, runner, model_client)
-                total = runner.questions
-                with progress_bar(progress, "asking", total, unit="questions") as advance:
-                    await runner.ask_all(library, evaluator, advance)
+            yield runner
         finally:
-            run = runner.summarize()
-    return run
+            runner.summarize()
 
 
 def build_plan(
@@ -189,7 +220,7 @@ def build_plan(
     )
 
 
-def new_state(plan: RunPlan, corpus: Path, queries: Path) -> RunState:
+def _new_state(plan: RunPlan, corpus: Path, queries: Path) -> RunState:
     """Return the state of a run that starts now."""
     return RunState(
         plan=plan,
@@ -204,22 +235,14 @@ def new_state(plan: RunPlan, corpus: Path, queries: Path) -> RunState:
     )
 
 
-def _build_evaluator(library: Library, runner: Runner, model_client: Any) -> Evaluator:
+def build_evaluator(
+    library: Library, runner: Runner, model_client: Any, cassettes: CassetteFolder | None = None
+) -> Evaluator:
+    """Return the evaluator of a run's plan; a recall without a model uses the offline rules."""
     plan, corpus = runner.state.plan, runner.corpus
     if plan.mode == "search":
         return SearchEvaluator(library, corpus, plan.depth, plan.retrieval)
     from memrecall.agent import offline_client
 
-    return RecallEvaluator(library, corpus, plan.depth, model_client or offline_client())
-
-
-async def _prepare_library(
-    runner: Runner, library: Library, stored: bool, progress: Progress
-) -> None:
-    if stored:
-        await runner.require_corpus(library)
-        return
-    # A callback counts answered questions, not imported lines.
-    import_progress = None if callable(progress) else progress
-    with progress_bar(import_progress, "importing", runner.corpus.size, unit="lines") as advance:
-        await runner.import_corpus(library, advance)
+    client = model_client or offline_client()
+    return RecallEvaluator(library, corpus, plan.depth, client, cassettes, plan.without)

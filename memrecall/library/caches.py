@@ -7,6 +7,7 @@ never show what a write or a revoked permission has changed.
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 Value = TypeVar("Value")
@@ -17,32 +18,24 @@ CONTENT_SECONDS = 10 * 60.0
 _MAX_ENTRIES = 512
 
 
+@dataclass(slots=True)
 class TimedCache(Generic[Value]):
     """Values that live for some seconds; the least recently used are evicted first."""
 
-    def __init__(
-        self,
-        seconds: float,
-        *,
-        entries: int = _MAX_ENTRIES,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._seconds = seconds
-        self._max_entries = entries
-        self._clock = clock
-        self._entries: OrderedDict[Hashable, tuple[float, Value]] = OrderedDict()
+    seconds: float
+    _entries: OrderedDict[Hashable, tuple[float, Value]] = field(default_factory=OrderedDict)
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[Value]]) -> Value:
         """Return the value of a key, made if it is missing or expired. Failures are not cached."""
-        now = self._clock()
+        now = time.monotonic()
         entry = self._entries.get(key)
         if entry is not None and now < entry[0]:
             self._entries.move_to_end(key)
             return entry[1]
         value = await make()
-        self._entries[key] = (now + self._seconds, value)
+        self._entries[key] = (now + self.seconds, value)
         self._entries.move_to_end(key)
-        while len(self._entries) > self._max_entries:
+        while len(self._entries) > _MAX_ENTRIES:
             self._entries.popitem(last=False)
         return value
 
@@ -50,7 +43,7 @@ class TimedCache(Generic[Value]):
 class Caches:
     """The caches that the recalls of one process share."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.keywords: TimedCache[tuple[str, ...]] = TimedCache(KEYWORD_SECONDS, clock=clock)
-        self.searches: TimedCache[object] = TimedCache(SEARCH_SECONDS, clock=clock)
-        self.contents: TimedCache[object] = TimedCache(CONTENT_SECONDS, clock=clock)
+    def __init__(self) -> None:
+        self.keywords: TimedCache[tuple[str, ...]] = TimedCache(KEYWORD_SECONDS)
+        self.searches: TimedCache[object] = TimedCache(SEARCH_SECONDS)
+        self.contents: TimedCache[object] = TimedCache(CONTENT_SECONDS)

@@ -79,9 +79,7 @@ class GraphFile:
     def ask(self, query: str, **parameters: Any) -> list[Sequence[Any]]:
         """Return the rows of one query."""
         result = self._connection.execute(query, parameters)
-        rows = []
-        while result.has_next():
-            rows.append(result.get_next())
+        rows: list[Sequence[Any]] = result.get_all()
         result.close()
         return rows
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
-from memrecall.progress import Advance, Progress, progress_bar
+from memrecall.progress import Advance, progress_bar
 from memrecall.store import PendingText, Store
 
 log = logging.getLogger(__name__)
@@ -74,14 +74,14 @@ class VectorWriter:
             while await self._embed_user(user_id, BATCH):
                 pass
 
-    async def settle(self, user_id: str | None = None, *, progress: Progress = None) -> None:
+    async def settle(self, user_id: str | None = None) -> None:
         """Wait for the jobs that are running now, or only those with rows of one user."""
         jobs = [job for job, users in self._jobs.items() if user_id is None or user_id in users]
         if not jobs:
             return
         self._hurry.set()
-        if progress is None and self._remaining <= _SMALL:
-            progress = False  # A chat turn is not worth a progress bar.
+        # A chat turn is not worth a progress bar.
+        progress = False if self._remaining <= _SMALL else None
         with progress_bar(progress, "embedding", self._remaining, unit="rows") as advance:
             self._observers.append(advance)
             try:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
@@ -118,38 +118,29 @@ class Resources:
     recall_times: RecallTimes
 
 
+@dataclass(slots=True)
 class SharedState:
     """What a memory shares with all memories bound from it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        library: Library | None,
-        *,
-        extractor: Extractor | None = None,
-        model_client: Any = None,
-        reranker: Reranker | None = None,
-        redact: Redact | None = None,
-    ) -> None:
-        self.reranker = reranker or make_reranker(settings if library is None else library.settings)
-        self.redact = redact
-        self.processes = Processes()
-        self.jobs = Jobs()
-        self.schedules: list[Schedule] = []
-        self.sessions: dict[SessionKey, ShortTermMemory] = {}
-        self.model_client = model_client
-        self._settings = settings
-        self._library = library
-        self._extractor = extractor
-        self._resources: Resources | None = None
-        self._lock = asyncio.Lock()
+    settings: Settings
+    library: Library | None
+    extractor: Extractor | None
+    model_client: Any
+    reranker: Reranker | None
+    redact: Redact | None
+    processes: Processes = field(default_factory=Processes)
+    jobs: Jobs = field(default_factory=Jobs)
+    schedules: list[Schedule] = field(default_factory=list)
+    sessions: dict[SessionKey, ShortTermMemory] = field(default_factory=dict)
+    _resources: Resources | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def open(self) -> Resources:
         """Return the resources, opened at the first call."""
         async with self._lock:
             if self._resources is None:
-                library = self._library or await Library.open(self._settings)
-                extractor = self._extractor or make_extractor(library.settings, self.model_client)
+                library = self.library or await Library.open(self.settings)
+                extractor = self.extractor or make_extractor(library.settings, self.model_client)
                 ingestor = Ingestor(library, extractor, self.processes)
                 times = RecallTimes(library.store)
                 self._resources = Resources(library, extractor, ingestor, times)
@@ -163,7 +154,7 @@ class SharedState:
             return
         await self.jobs.settle(patience)
         await self._resources.recall_times.flush()
-        if self._library is None:
+        if self.library is None:
             await self._resources.library.close()
         self._resources = None
 
@@ -201,14 +192,9 @@ class MemoryBase:
         self._binding = ScopeBinding(user_id, agent_id, session_id, granted)
         self._actor = check_text("actor", actor)
         self._is_owner = True
-        self._shared = SharedState(
-            settings or load_settings({"db": db}).settings,
-            library,
-            extractor=extractor,
-            model_client=model_client,
-            reranker=reranker,
-            redact=redact,
-        )
+        settings = settings or load_settings({"db": db}).settings
+        reranker = reranker or make_reranker(library.settings if library else settings)
+        self._shared = SharedState(settings, library, extractor, model_client, reranker, redact)
 
     async def __aenter__(self) -> Self:
         return self

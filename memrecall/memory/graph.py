@@ -5,11 +5,12 @@ from collections import deque
 from datetime import datetime
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from memrecall.store import ScopedGraph, StoredRelation
 from memrecall.store.database.statements import require_limit
 from memrecall.text.normalize import entity_key, fold_spaces
 from memrecall.text.tokens import CJK, is_cjk
-from memrecall.types import format_time
 
 DEEPEST = 6
 LARGEST_LIMIT = 1_000
@@ -29,16 +30,9 @@ _Steps = dict[str, list[tuple[str, StoredRelation]]]
 
 
 def relation_item(relation: StoredRelation) -> dict[str, Any]:
-    """Return a relation as a dict."""
-    return {
-        "id": relation.relation_id,
-        "source": relation.source,
-        "relationship": relation.relationship,
-        "destination": relation.destination,
-        "valid_from": None if relation.valid_from is None else format_time(relation.valid_from),
-        "valid_to": None if relation.valid_to is None else format_time(relation.valid_to),
-        "source_message_ids": list(relation.source_message_ids),
-    }
+    """Return a relation as a dict, times as text."""
+    fields = to_jsonable_python(relation)
+    return {"id": fields.pop("relation_id"), **fields}
 
 
 class GraphView:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
@@ -43,31 +43,25 @@ _RELATED_PER_FACT = 6
 _MOST_RELATED = 60
 _MOST_KEYWORDS = 12
 _LONGEST_QUERY = 2_000
+_RELATION_FIELDS = ("source", "relationship", "destination", "ended")
 _LEAST_TRUSTED_FIRST = (Origin.TOOL, Origin.IMPORT, Origin.ASSISTANT, Origin.USER)
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFields:
-    """The fields that a caller sets on every memory of one `add`."""
-
-    metadata: dict[str, object] = field(default_factory=dict)
-    layer: Literal["short", "long"] = "long"
-    memory_type: str | None = None
-    sensitive: bool = False
-    expires_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Addition:
-    """The arguments of one `add`."""
+    """The arguments of one `add`; those from `metadata` on apply to every memory of it."""
 
     scope: Scope
     messages: Sequence[NewMessage]
-    fields: MemoryFields
     infer: bool
-    prompt: str | None = None
+    prompt: str | None
+    metadata: dict[str, object]
+    layer: Literal["short", "long"]
+    memory_type: str | None
+    sensitive: bool
+    expires_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +90,7 @@ class Ingestor:
             result = await self._library.add_messages(scope, addition.messages)
             return StoredMessages(result.ids, result.stored)
         await self._library.vectors.prepare()
-        memories = [_message_memory(message, addition.fields) for message in addition.messages]
+        memories = [_message_memory(message, addition) for message in addition.messages]
         changes = self._library.store.changes(scope)
         result, keys = await changes.write_turn(addition.messages, memories, actor=ACTOR)
         outcomes: list[PlanOutcome] = []
@@ -169,12 +163,7 @@ class Ingestor:
         return GraphResult(
             entities=[{"name": name, "type": kind} for name, kind in types.items()],
             relations=[
-                {
-                    "source": relation.source,
-                    "relationship": relation.relationship,
-                    "destination": relation.destination,
-                    "ended": relation.ended,
-                }
+                {name: getattr(relation, name) for name in _RELATION_FIELDS}
                 for relation in relations
             ],
             problems=[extracted.problem] if extracted.problem else [],
@@ -205,7 +194,7 @@ class Ingestor:
             problems += [decided.problem] if decided.problem else []
             sources = {utterance.message_id: utterance for utterance in utterances}
             steps = [
-                _plan_step(decision, set(related), sources, addition.fields)
+                _plan_step(decision, set(related), sources, addition)
                 for decision in decided.decisions
             ]
             return await self._library.apply_plan(scope, steps, actor=ACTOR)
@@ -256,7 +245,7 @@ def _to_known(record: MemoryRecord) -> KnownMemory:
 
 
 def _plan_step(
-    decision: Decision, keys: set[str], utterances: dict[str, Utterance], fields: MemoryFields
+    decision: Decision, keys: set[str], utterances: dict[str, Utterance], addition: Addition
 ) -> PlanStep:
     """Return a decision as a plan step; a key that the extractor was not shown is ignored."""
     fact = decision.fact
@@ -269,14 +258,14 @@ def _plan_step(
         return PlanStep(event, memory_key=key, reason=decision.reason)
     sources = [utterances[name] for name in fact.source_ids if name in utterances]
     fact = replace(fact, field=fact.field or decision.field)
-    memory = _fact_memory(fact, decision.text or fact.text, sources, fields)
+    memory = _fact_memory(fact, decision.text or fact.text, sources, addition)
     origins = {origin_of(source.role) for source in sources}
     origin = next((origin for origin in _LEAST_TRUSTED_FIRST if origin in origins), Origin.USER)
     return PlanStep(event, memory, key, origin, decision.reason)
 
 
 def _fact_memory(
-    fact: Fact, text: str, sources: Sequence[Utterance], fields: MemoryFields
+    fact: Fact, text: str, sources: Sequence[Utterance], addition: Addition
 ) -> NewMemory:
     now = datetime.now(UTC)
     latest = max((source.ts for source in sources if source.ts is not None), default=None)
@@ -284,35 +273,35 @@ def _fact_memory(
     speakers = {source.speaker for source in sources if source.speaker}
     return NewMemory(
         content=text,
-        memory_type=fields.memory_type or fact.memory_type,
-        layer=fields.layer,
+        memory_type=addition.memory_type or fact.memory_type,
+        layer=addition.layer,
         keywords=tuple(
             Keyword(keyword=word[:NAME_LENGTH]) for word in fact.keywords[:_MOST_KEYWORDS]
         ),
-        metadata=fields.metadata,
-        sensitive=fields.sensitive,
+        metadata=addition.metadata,
+        sensitive=addition.sensitive,
         # A fact about the future is known now and must be found from now on.
         valid_from=valid_from if valid_from is not None and valid_from <= now else None,
         source_message_ids=tuple(source.message_id for source in sources),
         subject=fact.subject[:NAME_LENGTH],
         speaker=speakers.pop() if len(speakers) == 1 else None,
         field=fact.field,
-        expires_at=fields.expires_at,
+        expires_at=addition.expires_at,
     )
 
 
-def _message_memory(message: NewMessage, fields: MemoryFields) -> tuple[NewMemory, Origin] | None:
+def _message_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory, Origin] | None:
     """Return the memory that stores a message as it is, or None for a system message."""
     if message.role is Role.SYSTEM:
         return None  # Instructions of the application are not memories of the user.
     memory = NewMemory(
         content=message.content,
-        memory_type=fields.memory_type or "general",
-        layer=fields.layer,
+        memory_type=addition.memory_type or "general",
+        layer=addition.layer,
         metadata={**message.metadata, "role": message.role.value},
-        sensitive=fields.sensitive,
+        sensitive=addition.sensitive,
         valid_from=message.ts,
         speaker=message.speaker,
-        expires_at=fields.expires_at,
+        expires_at=addition.expires_at,
     )
     return memory, origin_of(message.role)

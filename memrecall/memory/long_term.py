@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic_core import to_jsonable_python
+
 from memrecall.extraction.protocol import USER
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.library.library import Library
@@ -117,15 +119,6 @@ class LongTermMemory:
 
 
 def _knowledge_item(entry: KnowledgeEntry) -> dict[str, Any]:
-    return {
-        "id": entry.knowledge_key,
-        "memory": entry.content,
-        "kind": "knowledge",
-        "summary": entry.summary,
-        "tags": entry.tags,
-        "agent_id": entry.agent_id,
-        "metadata": entry.metadata,
-        "actor": entry.actor,
-        "created_at": format_time(entry.created_at),
-        "updated_at": format_time(entry.updated_at),
-    }
+    fields = to_jsonable_python(entry)
+    names = {"id": fields.pop("knowledge_key"), "memory": fields.pop("content")}
+    return {**names, "kind": "knowledge", **fields}

@@ -6,15 +6,14 @@ from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory.base import session_of
-from memrecall.memory.display import AddResult, HistoryResult, MemoryResult
-from memrecall.memory.ingest import Addition, MemoryFields
+from memrecall.memory.display import AddResult, HistoryResult, MemoryResult, SearchResults
+from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.records import (
     LARGEST_LIMIT,
-    get_item,
-    list_memories,
     list_messages,
     memory_item,
+    message_item,
     parse_update,
     revision_item,
 )
@@ -62,7 +61,11 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         scope = self._scope(user_id, agent_id, session_id, run_id)
         new_messages = parse_new_messages(messages, metadata, self._shared.redact)
         is_layer = memory_type in ("short", "long")
-        fields = MemoryFields(
+        addition = Addition(
+            scope=scope,
+            messages=new_messages,
+            infer=infer,
+            prompt=prompt,
             metadata=redact_text(dict(metadata or {}), self._shared.redact),
             layer="short" if memory_type == "short" else "long",
             memory_type=None if is_layer else memory_type,
@@ -70,7 +73,6 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             expires_at=_parse_time(expires_at, "expires_at"),
         )
         ingestor = (await self._open()).ingestor
-        addition = Addition(scope, new_messages, fields, infer, prompt)
         stored = await ingestor.store(addition)
         problems = await self._add_to_short_term(scope, new_messages, stored.ids)
         work = ingestor.finish(addition, stored, problems)
@@ -86,7 +88,11 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             scope = await self._scope_of(store, memory_id, user_id)
         except NotFound:
             return None
-        return await get_item(store, scope, memory_id)
+        for record in await store.memories(scope).get_many([memory_id]):
+            return MemoryResult(memory_item(record))
+        for message in await store.timeline(scope).get_many([memory_id]):
+            return MemoryResult(message_item(message))
+        return None
 
     async def get_all(
         self,
@@ -113,7 +119,9 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         store = (await self._open()).library.store
         require_limit("limit", limit, LARGEST_LIMIT)
         if not messages:
-            return await list_memories(store, scope, query, limit, cursor)
+            page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
+            items = [memory_item(record) for record in page.items]
+            return SearchResults(results=items, next_cursor=page.next_cursor)
         if filters:
             raise InvalidArgument(
                 "filters apply to memories, not to messages",

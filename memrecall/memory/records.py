@@ -1,20 +1,18 @@
 """Records as the plain dicts that `Memory` returns, and reading them by id and in lists."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Utterance
-from memrecall.memory.display import MemoryResult, SearchResults
+from memrecall.memory.display import SearchResults
 from memrecall.messages import Redact, redact_text
 from memrecall.scope import Scope
 from memrecall.search import Hit
 from memrecall.store import (
     EDITABLE_FIELDS,
-    MemoryQuery,
     MessageFilter,
     PlanOutcome,
     Revision,
@@ -31,6 +29,8 @@ from memrecall.types import (
 
 LARGEST_LIMIT = 1_000
 _MESSAGES_PER_PAGE = 200
+_NOT_SHOWN = {"provenance", "truncated", "deleted_at", "last_recalled_at"}
+_MESSAGE_FIELDS = {"role", "user_id", "agent_id", "session_id", "metadata", "speaker"}
 _FIELD_ALIASES = {"memory": "content", "text": "content", "data": "content"}
 
 
@@ -65,41 +65,18 @@ def to_utterance(message: Message | NewMessage, message_id: str | None = None) -
     return Utterance(name or "", message.speaker, message.role, message.content, message.ts)
 
 
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else format_time(moment)
-
-
 def memory_item(record: MemoryRecord) -> dict[str, Any]:
-    """Return a memory as a dict."""
+    """Return a memory as a dict, times as text."""
+    fields = record.model_dump(mode="json", exclude=_NOT_SHOWN)
     return {
-        "id": record.memory_key,
-        "memory": record.content,
+        "id": fields.pop("memory_key"),
+        "memory": fields.pop("content"),
         "kind": "memory",
-        "user_id": record.user_id,
-        "agent_id": record.agent_id,
-        "session_id": record.session_id,
+        **fields,
         "run_id": record.session_id,
-        "metadata": record.metadata,
-        "memory_type": record.memory_type,
-        "layer": record.layer,
-        "summary": record.summary,
         "keywords": [keyword.keyword for keyword in record.keywords],
-        "subject": record.subject,
-        "speaker": record.speaker,
-        "field": record.field,
-        "sensitive": record.sensitive,
-        "pinned": record.pinned,
         "origin": record.provenance.origin.value,
         "actor": record.provenance.actor,
-        "source_message_ids": list(record.source_message_ids),
-        "valid_from": _time(record.valid_from),
-        "valid_to": _time(record.valid_to),
-        "expires_at": _time(record.expires_at),
-        "supersedes": record.supersedes,
-        "superseded_by": record.superseded_by,
-        "superseded_reason": record.superseded_reason,
-        "created_at": format_time(record.created_at),
-        "updated_at": format_time(record.updated_at),
     }
 
 
@@ -109,14 +86,9 @@ def message_item(message: Message) -> dict[str, Any]:
         "id": message.message_id,
         "memory": message.content,
         "kind": "message",
-        "role": message.role.value,
-        "user_id": message.user_id,
-        "agent_id": message.agent_id,
-        "session_id": message.session_id,
+        **message.model_dump(mode="json", include=_MESSAGE_FIELDS),
         "run_id": message.session_id,
-        "metadata": message.metadata,
         "memory_type": "message",
-        "speaker": message.speaker,
         "created_at": format_time(message.ts),
         "updated_at": format_time(message.create_time),
     }
@@ -169,24 +141,6 @@ def revision_item(revision: Revision) -> dict[str, Any]:
         "undone": revision.undone,
         "is_deleted": revision.event == "DELETE" and not revision.undone,
     }
-
-
-async def get_item(store: Store, scope: Scope, memory_id: str) -> MemoryResult | None:
-    """Return a memory or message by its id, or None if the user has none with that id."""
-    memories = await store.memories(scope).get_many([memory_id])
-    if memories:
-        return MemoryResult(memory_item(memories[0]))
-    messages = await store.timeline(scope).get_many([memory_id])
-    return MemoryResult(message_item(messages[0])) if messages else None
-
-
-async def list_memories(
-    store: Store, scope: Scope, query: MemoryQuery, limit: int, cursor: str | None
-) -> SearchResults:
-    """Return a page of memories, newest first."""
-    page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
-    items = [memory_item(record) for record in page.items]
-    return SearchResults(results=items, next_cursor=page.next_cursor)
 
 
 async def list_messages(

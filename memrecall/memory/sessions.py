@@ -1,7 +1,6 @@
 """The methods of `AsyncMemory` for sessions, recall and the graph."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -105,7 +104,7 @@ class SessionsMixin(MemoryBase):
     ) -> dict[str, Any]:
         """Return a session within `max_tokens`, for a prompt: summaries, then last messages."""
         scope = self._scope(user_id, agent_id, session_id)
-        return asdict(await (await self._summaries(scope)).context(max_tokens))
+        return await (await self._summaries(scope)).context(max_tokens)
 
     async def end_session(
         self,

@@ -123,16 +123,6 @@ class ShortTermMemory:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionContext:
-    """A session condensed to a number of tokens, for a prompt."""
-
-    text: str
-    tokens: int
-    messages: int  # quoted in full, from the session's end
-    summaries: int
-
-
 class SessionSummaries:
     """The layered summaries of one session."""
 
@@ -155,8 +145,11 @@ class SessionSummaries:
         await self._state.add_summaries(new)
         return new
 
-    async def context(self, max_tokens: int) -> SessionContext:
-        """Return the session within `max_tokens`: summaries, then its last messages in full."""
+    async def context(self, max_tokens: int) -> dict[str, Any]:
+        """Return the session within `max_tokens`, for a prompt, and what the text consists of.
+
+        That is summaries, then the session's last messages in full.
+        """
         if max_tokens < 1:
             raise InvalidArgument(f"max_tokens {max_tokens} is out of range", hint="Use 1 or more")
         stored = await self._state.summaries()
@@ -170,7 +163,7 @@ class SessionSummaries:
             cost += price
             texts.append(summary.text)
         text = "\n".join([*reversed(texts), *lines])
-        return SessionContext(text, cost, len(lines), len(texts))
+        return {"text": text, "tokens": cost, "messages": len(lines), "summaries": len(texts)}
 
     async def _summarise_turns(
         self, stored: Sequence[StoredSummary], whole: bool

@@ -115,9 +115,9 @@ def problem_from_error(error: MemrecallError | RequestError) -> Problem:
     if isinstance(error, NotFound):
         return RESOURCE_NOT_FOUND
     if isinstance(error, Disabled | Conflict):  # their hints address the operator, not the caller
-        return Problem(error.code, error.message, _with_string_keys(error.details))
+        return Problem(error.code, error.message, error.details)
     if isinstance(error, CallerError) and error.code in STATUS:
-        return Problem(error.code, str(error), _with_string_keys(error.details))
+        return Problem(error.code, str(error), error.details)
     message = describe_failure(error)
     if isinstance(error, StorageFull):
         return Problem("RESOURCE_EXHAUSTED", message, status=507)
@@ -152,13 +152,6 @@ def _describe_field(item: Mapping[str, Any]) -> dict[str, str]:
     if source == "query" and isinstance(value, str) and _LOST_PLUS.search(value):
         reason += "; a + in a query is written %2B"
     return {"field": name, "message": reason}
-
-
-def _with_string_keys(details: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: {str(key): item for key, item in value.items()} if isinstance(value, dict) else value
-        for name, value in details.items()
-    }
 
 
 def new_request_id() -> str:

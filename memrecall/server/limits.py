@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.metrics import Metrics
@@ -20,17 +20,15 @@ class _Queue:
     running: int = 0
 
 
+@dataclass(slots=True)
 class RecallLimiter:
     """Bounds the running and the waiting recalls of each key."""
 
-    def __init__(
-        self, metrics: Metrics, *, max_running: int, max_waiting: int, wait_seconds: float
-    ) -> None:
-        self._metrics = metrics
-        self._max_running = max_running
-        self._max_waiting = max_waiting
-        self._wait_seconds = wait_seconds
-        self._queues: dict[str, _Queue] = {}
+    metrics: Metrics
+    max_running: int
+    max_waiting: int
+    wait_seconds: float
+    _queues: dict[str, _Queue] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of recalls that run or wait."""
@@ -39,12 +37,12 @@ class RecallLimiter:
     @asynccontextmanager
     async def slot(self, key_id: str) -> AsyncIterator[None]:
         """Hold one slot of a key; raise RequestError if the queue is full or too slow."""
-        queue = self._queues.setdefault(key_id, _Queue(asyncio.Semaphore(self._max_running)))
+        queue = self._queues.setdefault(key_id, _Queue(asyncio.Semaphore(self.max_running)))
         try:
             await self._acquire(queue)
             queue.running += 1
             try:
-                with self._metrics.running.track_inprogress():
+                with self.metrics.running.track_inprogress():
                     yield
             finally:
                 queue.running -= 1
@@ -54,11 +52,11 @@ class RecallLimiter:
                 self._queues.pop(key_id, None)
 
     async def _acquire(self, queue: _Queue) -> None:
-        if queue.slots.locked() and queue.waiting >= self._max_waiting:
+        if queue.slots.locked() and queue.waiting >= self.max_waiting:
             raise self._exhausted()
         queue.waiting += 1
         try:
-            async with asyncio.timeout(self._wait_seconds):
+            async with asyncio.timeout(self.wait_seconds):
                 await queue.slots.acquire()
         except TimeoutError:
             raise self._exhausted() from None
@@ -66,8 +64,8 @@ class RecallLimiter:
             queue.waiting -= 1
 
     def _exhausted(self) -> RequestError:
-        self._metrics.count_refusal()
-        recalls = "1 recall" if self._max_running == 1 else f"{self._max_running} recalls"
+        self.metrics.refused.inc()
+        recalls = "1 recall" if self.max_running == 1 else f"{self.max_running} recalls"
         message = f"this key already has {recalls} running; try again"
         headers = {"Retry-After": str(RETRY_SECONDS)}
         return RequestError(Problem("RESOURCE_EXHAUSTED", message, headers=headers))

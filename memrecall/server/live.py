@@ -4,7 +4,6 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from memrecall.agent import RecallResult
 from memrecall.agent.trace_events import TraceEvent
@@ -21,7 +20,6 @@ class LiveRecall:
     scope: Scope
     query: str
     live_id: str = field(default_factory=lambda: f"live_{secrets.token_hex(8)}")
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     events: list[TraceEvent] = field(default_factory=list)
     result: RecallResult | None = None
     has_ended: bool = False

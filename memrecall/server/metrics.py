@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 
 from memrecall.agent import RecallResult
 from memrecall.errors import MemrecallError
-from memrecall.store import Counters
+from memrecall.store import Counters, TraceSummary
 
 log = logging.getLogger("memrecall.server")
 
@@ -53,6 +53,15 @@ def latency_label(seconds: float) -> str:
 def confidence_label(confidence: float) -> str:
     """Return the label of a confidence's histogram bucket: its lower bound in tenths."""
     return _TENTHS[min(int(confidence * 10 + 1e-9), 9)]
+
+
+def recall_labels(recall: RecallResult | TraceSummary) -> dict[str, str]:
+    """Return the labels under which the outcome of a recall is counted, by counter."""
+    return {
+        "iterations": str(recall.iterations),
+        "confidence": confidence_label(recall.confidence),
+        "abstained": "yes" if recall.abstained else "no",
+    }
 
 
 def estimate_percentile(counts: Mapping[str, int], share: float) -> float | None:
@@ -84,17 +93,6 @@ class CounterBuffer:
         """Count an event."""
         before = self._pending.get((name, label), (0, 0.0))
         self._pending[name, label] = (before[0] + count, before[1] + total)
-
-    def add_duration(self, name: str, seconds: float) -> None:
-        """Count a duration in its histogram bucket."""
-        self.add(name, latency_label(seconds), total=seconds)
-
-    def add_recall(self, result: RecallResult) -> None:
-        """Count the outcome of a recall."""
-        self.add("iterations", str(result.iterations))
-        self.add("windows", str(max(result.windows)))
-        self.add("confidence", confidence_label(result.confidence))
-        self.add("abstained", "yes" if result.abstained else "no")
 
     async def flush(self) -> None:
         """Write the pending counts; keep them for the next flush if that fails."""
@@ -163,12 +161,12 @@ class Metrics:
             buckets=_FAST,
         )
         self._searches = counter("memrecall_searches", "Searches of messages.", ["kind"])
-        self._stored = counter("memrecall_messages_stored", "New messages stored.")
+        self.stored = counter("memrecall_messages_stored", "New messages stored.")
         self._recalls = counter("memrecall_recalls", "Recalls by stop reason.", ["stop_reason"])
         self._recall_seconds = histogram(
             "memrecall_recall_seconds", "Duration of a recall.", buckets=_SLOW
         )
-        self._refused = counter("memrecall_recalls_refused", "Recalls refused by a full queue.")
+        self.refused = counter("memrecall_recalls_refused", "Recalls refused by a full queue.")
         self._leaks = counter(
             "memrecall_leaks", "Tool calls that a model wrote as text, by their form.", ["family"]
         )
@@ -195,32 +193,24 @@ class Metrics:
         self._searches.labels(kind).inc()
         self._store("searches", kind)
 
-    def count_stored(self, messages: int) -> None:
-        """Count newly stored messages."""
-        self._stored.inc(messages)
-
-    def count_recall(self, stop_reason: str, seconds: float | None = None) -> None:
-        """Count a finished recall; a cancelled one has no duration."""
+    def count_recall(self, stop_reason: str, result: RecallResult | None = None) -> None:
+        """Count a finished recall and its outcome; a cancelled one has no result."""
         self._recalls.labels(stop_reason).inc()
         self._store("recalls", stop_reason)
-        if seconds is not None:
-            self._recall_seconds.observe(seconds)
-            self._store_duration("recall_seconds", seconds)
-
-    def count_result(self, result: RecallResult) -> None:
-        """Count the outcome of a recall."""
-        if self._counters is not None:
-            self._counters.add_recall(result)
+        if result is None:
+            return
+        seconds = float(result.usage["seconds"])
+        self._recall_seconds.observe(seconds)
+        self._store_duration("recall_seconds", seconds)
+        for name, label in recall_labels(result).items():
+            self._store(name, label)
+        self._store("windows", str(max(result.windows)))
 
     def count_turn(self, outcome: str, seconds: float) -> None:
         """Count a finished chat turn."""
         self._turns.labels(outcome).inc()
         self._store("turns", outcome)
         self._turn_seconds.observe(seconds)
-
-    def count_refusal(self) -> None:
-        """Count a recall that was refused by a full queue."""
-        self._refused.inc()
 
     def count_leak(self, family: str) -> None:
         """Count a tool call that a model wrote as text."""
@@ -233,7 +223,7 @@ class Metrics:
 
     def _store_duration(self, name: str, seconds: float) -> None:
         if self._counters is not None:
-            self._counters.add_duration(name, seconds)
+            self._counters.add(name, latency_label(seconds), total=seconds)
 
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""

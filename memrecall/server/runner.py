@@ -102,7 +102,7 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         running = len(self._application.service.limiter)
         log.info("shutdown", extra={"fields": {"recalls_cancelled": running}})
-        self._application.start_shutdown()
+        self._application.service.closing.set()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

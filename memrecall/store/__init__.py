@@ -16,12 +16,12 @@ from memrecall.store.graph import (
 from memrecall.store.keys import Grant, Key, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
 from memrecall.store.memories.changes import PlanOutcome, PlanStep
-from memrecall.store.memories.filters import Filter, matches, read_filter
+from memrecall.store.memories.filters import read_filter
 from memrecall.store.memories.records import MemoryQuery
 from memrecall.store.memories.revisions import EDITABLE_FIELDS, Revision
 from memrecall.store.messages.records import ScopedMessage, WriteResult
 from memrecall.store.messages.timeline import MessageFilter, Timeline
-from memrecall.store.owners import ErasureReport, OwnerList
+from memrecall.store.owners import ErasureReport
 from memrecall.store.sessions import Checkpoint, StoredSummary
 from memrecall.store.store import Store
 from memrecall.store.texts import knowledge_text, memory_text
@@ -29,17 +29,11 @@ from memrecall.store.traces import (
     BODY_BYTES,
     NewTrace,
     StoredTrace,
-    Traces,
     TraceSummary,
     measure_body,
 )
 from memrecall.store.transfer import FORMAT, table_of
-from memrecall.store.vectors import (
-    VECTOR_DTYPE,
-    PendingText,
-    RowKey,
-    VectorStore,
-)
+from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
 
 __all__ = [
     "BODY_BYTES",
@@ -52,7 +46,6 @@ __all__ = [
     "CounterRow",
     "Counters",
     "ErasureReport",
-    "Filter",
     "Grant",
     "GraphDB",
     "Key",
@@ -64,7 +57,6 @@ __all__ = [
     "NewKnowledge",
     "NewRelation",
     "NewTrace",
-    "OwnerList",
     "PendingText",
     "PlanOutcome",
     "PlanStep",
@@ -81,12 +73,9 @@ __all__ = [
     "StoredTrace",
     "Timeline",
     "TraceSummary",
-    "Traces",
     "UserVersion",
-    "VectorStore",
     "WriteResult",
     "knowledge_text",
-    "matches",
     "measure_body",
     "memory_text",
     "open_cursor",

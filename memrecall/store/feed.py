@@ -4,6 +4,7 @@ The search index keeps itself current from here. Erasure leaves no row that coul
 changes the owner's `epoch`, and readers rebuild what they derived.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -125,7 +126,7 @@ class _Range:
         return list((await self.connection.execute(in_range.order_by(table.c.change_no))).all())
 
 
-class _Feed:
+class _Feed(ABC):
     """What the feeds of users and of agents have in common."""
 
     _version: Select[Any]
@@ -147,6 +148,18 @@ class _Feed:
         rows = await self._database.fetch(statement)
         return bool(rows) and rows[0].change_no >= change_no
 
+    async def changes(
+        self, after: int, through: int, model: str | None
+    ) -> AsyncIterator[RowChanges]:
+        """Yield the changes numbered from after+1 to `through`, with the vectors of `model`."""
+        async with aclosing(self._ranges(after, through)) as parts:
+            async for part in parts:
+                yield await self._read(part, model)
+
+    @abstractmethod
+    async def _read(self, part: _Range, model: str | None) -> RowChanges:
+        """Return the changes of one range."""
+
     async def _ranges(self, after: int, through: int) -> AsyncGenerator[_Range, None]:
         """Yield short ranges that all see the same snapshot."""
         async with self._database.read() as connection:
@@ -165,19 +178,14 @@ class ChangeFeed(_Feed):
         """Return whether the row of that key has that change number or a later one."""
         return await self._has(messages if kind == "message" else memories, key, change_no)
 
-    async def changes(
-        self, after: int, through: int, model: str | None
-    ) -> AsyncIterator[RowChanges]:
-        """Yield the changes numbered from after+1 to `through`, with the vectors of `model`."""
+    async def _read(self, part: _Range, model: str | None) -> RowChanges:
         of_model = select(*_VECTOR).where(vectors.c.model == model)
-        async with aclosing(self._ranges(after, through)) as parts:
-            async for part in parts:
-                yield RowChanges(
-                    through=part.through,
-                    messages=await part.fetch(select(*_MESSAGE), messages),
-                    memories=await part.fetch(select(*_MEMORY), memories),
-                    vectors=[] if model is None else await part.fetch(of_model, vectors),
-                )
+        return RowChanges(
+            through=part.through,
+            messages=await part.fetch(select(*_MESSAGE), messages),
+            memories=await part.fetch(select(*_MEMORY), memories),
+            vectors=[] if model is None else await part.fetch(of_model, vectors),
+        )
 
     async def vectors(
         self, after: int, through: int, model: str
@@ -199,16 +207,11 @@ class KnowledgeFeed(_Feed):
         """Return whether the entry of that key has that change number or a later one."""
         return kind == KNOWLEDGE and await self._has(knowledge, key, change_no)
 
-    async def changes(
-        self, after: int, through: int, model: str | None
-    ) -> AsyncIterator[RowChanges]:
-        """Yield the changes numbered from after+1 to `through`, with the vectors of `model`."""
+    async def _read(self, part: _Range, model: str | None) -> RowChanges:
         has_vector = (knowledge.c.model == model, knowledge.c.vector.is_not(None))
         of_model = select(*_ENTRY_VECTOR).where(*has_vector)
-        async with aclosing(self._ranges(after, through)) as parts:
-            async for part in parts:
-                yield RowChanges(
-                    through=part.through,
-                    vectors=[] if model is None else await part.fetch(of_model, knowledge),
-                    knowledge=await part.fetch(select(*_ENTRY), knowledge),
-                )
+        return RowChanges(
+            through=part.through,
+            vectors=[] if model is None else await part.fetch(of_model, knowledge),
+            knowledge=await part.fetch(select(*_ENTRY), knowledge),
+        )

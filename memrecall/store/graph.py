@@ -198,11 +198,6 @@ class Graph:
         latest_first = statement.order_by(relations.c.relation_id.desc())
         return await self._database.fetch(latest_first.limit(limit))
 
-    async def is_empty(self) -> bool:
-        """Return whether the scope has no relation."""
-        statement = filter_scope(select(relations.c.relation_id), relations, self._scope)
-        return not await self._database.fetch(statement.limit(1))
-
     async def _add(
         self, connection: AsyncConnection, names: dict[str, str], new: Sequence[NewRelation]
     ) -> list[str]:

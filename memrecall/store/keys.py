@@ -10,7 +10,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Permission
+from memrecall.store.database.cursors import KeyedPage
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import require_limit
 from memrecall.store.database.tables import api_key_users, api_keys
@@ -93,14 +94,6 @@ class Key:
         return {**fields, "users": users, "permissions": sorted(self.permissions)}
 
 
-@dataclass(frozen=True, slots=True)
-class KeyList:
-    """A page of keys, oldest first, and the id that the next page follows."""
-
-    items: tuple[Key, ...]
-    next_after: str | None = None
-
-
 class Keys:
     """The keys of one database."""
 
@@ -123,12 +116,9 @@ class Keys:
             )
         secret = secrets.token_urlsafe(32)
         key = Key(
+            **asdict(grant),
             key_id=secrets.token_hex(8),
             name=name,
-            users=grant.users,
-            agent_id=grant.agent_id,
-            read_only=grant.read_only,
-            permissions=grant.permissions,
             created_at=now,
             expires_at=expires_at,
             revoked_at=None,
@@ -158,7 +148,7 @@ class Keys:
         """Return whether a key was ever created, valid or not."""
         return bool(await self._database.fetch(_SELECT_ANY))
 
-    async def list(self, after: str = "", limit: int = LIST_SIZE) -> KeyList:
+    async def list(self, after: str = "", limit: int = LIST_SIZE) -> KeyedPage[Key]:
         """Return the keys that follow `after`, oldest first, revoked and expired ones too."""
         require_limit("limit", limit, LARGEST_PAGE)
         statement = select(api_keys.c.key_id).order_by(*_ORDER).limit(limit + 1)
@@ -171,7 +161,7 @@ class Keys:
         ids = [row.key_id for row in rows[:limit]]
         joined = await self._database.fetch(_JOINED.where(api_keys.c.key_id.in_(ids)))
         keys = [_to_key([row for row in joined if row.key_id == key_id]) for key_id in ids]
-        return KeyList(tuple(keys), ids[-1] if len(rows) > limit else None)
+        return KeyedPage(tuple(keys), ids[-1] if len(rows) > limit else None)
 
     async def revoke(self, reference: str) -> Key:
         """Revoke a key, named by its id, by `mr_<id>` or by its whole text, and return it."""

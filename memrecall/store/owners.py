@@ -21,6 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, NotFound
+from memrecall.store.database.cursors import KeyedPage
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_users
 from memrecall.store.database.memory_tables import (
@@ -50,18 +51,11 @@ from memrecall.types import check_time_zone
 LIST_SIZE = 100
 LARGEST_PAGE = 10_000
 PURGE_SIZE = 500  # rows that a writer may have to wait for
+OwnerPage = KeyedPage[dict[str, Any]]  # of agents, users or sessions by id
 _LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that can follow in an id
 
 _SELECT_SESSIONS = select(*(column for column in sessions.c if column.name != "last_create_time"))
 _SELECT_USERS = select(*(column for column in users.c if column.name not in ("epoch", "version")))
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerList:
-    """A page of agents, users or sessions by id, and the id that the next page follows."""
-
-    items: tuple[dict[str, Any], ...]
-    next_after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +81,13 @@ class Owners:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def list_agents(self, after: str = "", limit: int = LIST_SIZE) -> OwnerList:
+    async def list_agents(self, after: str = "", limit: int = LIST_SIZE) -> OwnerPage:
         """Return agents by id."""
         return await self._list(select(agents), agents.c.agent_id, after, limit)
 
     async def list_users(
         self, agent_id: str | None = None, after: str = "", limit: int = LIST_SIZE
-    ) -> OwnerList:
+    ) -> OwnerPage:
         """Return users by id: all, or those of one agent."""
         statement = _SELECT_USERS
         if agent_id is not None:
@@ -116,7 +110,7 @@ class Owners:
         limit: int = LIST_SIZE,
         *,
         agent_id: str | None = None,
-    ) -> OwnerList:
+    ) -> OwnerPage:
         """Return one user's sessions by id, with their numbers of messages."""
         statement = _SELECT_SESSIONS.where(sessions.c.user_id == user_id)
         if agent_id is not None:
@@ -135,12 +129,12 @@ class Owners:
 
     async def _list(
         self, statement: Select[Any], key: ColumnElement[str], after: str, limit: int
-    ) -> OwnerList:
+    ) -> OwnerPage:
         require_limit("limit", limit, LARGEST_PAGE)
         statement = statement.where(key > after).order_by(key).limit(limit + 1)
         rows = await self._database.fetch(statement)
         items = tuple(dict(row._mapping) for row in rows[:limit])
-        return OwnerList(items, items[-1][str(key.key)] if len(rows) > limit else None)
+        return KeyedPage(items, items[-1][str(key.key)] if len(rows) > limit else None)
 
     async def set_agent_enabled(self, agent_id: str, enabled: bool) -> None:
         """Allow or forbid new writes and recalls of an agent."""

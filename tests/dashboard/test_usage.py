@@ -41,7 +41,9 @@ def test_usage_has_counts_levels_and_percentiles() -> None:
         CounterRow(buckets[2], "users", "level", 9, 0.0),
         CounterRow(buckets[2], "recall_seconds", "0.25", 4, 0.8),
     ]
-    usage = UsageHistory.from_counters(rows, buckets)
+    usage = UsageHistory(buckets)
+    for row in rows:
+        usage.add(row.bucket, row.name, row.label, row.count)
     assert usage.total("searches") == 5
     assert usage.over_time("searches")[:3] == [3, 2, 0]
     assert usage.by_label("searches") == {"lexical": 3, "semantic": 2}

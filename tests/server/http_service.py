@@ -115,7 +115,7 @@ async def serve_in_process(
         yield service
     finally:
         await service.close_clients()
-        app.start_shutdown()
+        app.service.closing.set()
         await app.close()
 
 
@@ -139,7 +139,7 @@ async def serve_on_socket(
         yield service
     finally:
         await service.close_clients()
-        app.start_shutdown()
+        app.service.closing.set()
         server.stopping.set()
         await running
         await app.close()

@@ -291,7 +291,7 @@ class TestDisconnectAndShutdown:
             ann = await service.client_with_key("ann")
             request_task = asyncio.create_task(ann.post(PATH, json=QUESTION))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-            service.app.start_shutdown()
+            service.app.service.closing.set()
             check_error(await asyncio.wait_for(request_task, LIMIT), 503, "UNAVAILABLE")
 
     async def test_turns_share_slots_with_recalls(self, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ async def test_flush_writes_pending_counts(store: Store) -> None:
     buffer = CounterBuffer(store.counters, 30)
     buffer.add("searches", "lexical")
     buffer.add("searches", "lexical")
-    buffer.add_duration("recall_seconds", 0.3)
+    buffer.add("recall_seconds", latency_label(0.3), total=0.3)
     await buffer.flush()
     await buffer.flush()
     rows = await store.counters.read(HOUR, datetime.now(UTC) - timedelta(hours=2))

@@ -423,7 +423,7 @@ class TestDisconnectAndShutdown:
             body = {"query": "where does my sister live?"}
             request_task = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-            service.app.start_shutdown()
+            service.app.service.closing.set()
             answer = await asyncio.wait_for(request_task, LIMIT)
             assert model.cancelled.is_set()
             if headers:

@@ -54,10 +54,15 @@ async def apply_plan(store: Store) -> None:
     assert [outcome.event for outcome in outcomes] == ["ADD", "UPDATE", "DELETE", "NONE"]
 
 
+async def apply_step(store: Store, step: PlanStep) -> None:
+    (outcome,) = await store.changes(ANN).apply_plan([step], actor="test")
+    assert outcome.event == step.event
+
+
 OPERATIONS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "update": lambda s: s.changes(ANN).update("tea", {"content": "x"}, actor="test"),
-    "supersede": lambda s: s.changes(ANN).supersede("tea", TEA, origin=Origin.USER, actor="test"),
-    "end": lambda s: s.changes(ANN).end("tea", actor="test"),
+    "supersede": lambda s: apply_step(s, PlanStep("UPDATE", TEA, "tea")),
+    "end": lambda s: apply_step(s, PlanStep("DELETE", memory_key="tea")),
     "delete": lambda s: s.changes(ANN).delete(["tea", "home"], actor="test"),
     "delete_all": lambda s: s.changes(ANN).delete_all(),
     "undo": lambda s: s.changes(ANN).undo("tea", actor="test"),
@@ -75,7 +80,7 @@ async def test_every_write_locks_its_user_once(store: Store) -> None:
     await add_memory(store, "home", "lives in Oslo")
     await add_memory(store, "job", "works at a school")
     work = NewMemory(memory_key="work", content="works at a bank")
-    await store.changes(ANN).supersede("job", work, origin=Origin.USER, actor="test")
+    await apply_step(store, PlanStep("UPDATE", work, "job"))
 
     for name in ("undo", "undo of a supersession", "update", "plan", "add", "turn", "delete"):
         with record_user_locks(store) as locks:

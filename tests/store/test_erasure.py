@@ -10,7 +10,15 @@ import pytest
 
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.scope import Scope
-from memrecall.store import ErasureReport, Grant, NewRelation, RowKey, Store, StoredSummary
+from memrecall.store import (
+    ErasureReport,
+    Grant,
+    NewRelation,
+    PlanStep,
+    RowKey,
+    Store,
+    StoredSummary,
+)
 from memrecall.types import NewMemory, Origin
 
 from ..waiting import wait_until
@@ -238,9 +246,8 @@ async def derive_canaries(store: Store) -> None:
     await add_memory(store, "home", "lives in Paris", scope=WORK)
     await add_memory(store, "job", "is a cook", scope=scope)
     new = NewMemory(content=f"lives in {CANARY}")
-    await store.changes(TEA).supersede(
-        "home", new, origin=Origin.USER, actor="x", reason=f"moved to {CANARY}"
-    )
+    step = PlanStep("UPDATE", new, "home", reason=f"moved to {CANARY}")
+    await store.changes(TEA).apply_plan([step], actor="x")
     await store.changes(scope).update("job", {"content": CANARY}, actor=CANARY)
     await store.changes(scope).undo("job", actor=CANARY)
     await changes.delete(["home"], actor="x")

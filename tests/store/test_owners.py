@@ -9,7 +9,8 @@ import pytest
 
 from memrecall.errors import Conflict, Disabled, InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.store import OwnerList, Store
+from memrecall.store import Store
+from memrecall.store.database.cursors import KeyedPage
 
 from ..cases import check_each_async
 from .samples import ANN, BEN, ids, new_message, new_trace
@@ -18,7 +19,7 @@ NAMES = ["B", "a", "é", "甲", "😀"]
 
 
 async def collect(
-    key: str, list_page: Callable[..., Awaitable[OwnerList]], limit: int
+    key: str, list_page: Callable[..., Awaitable[KeyedPage[Any]]], limit: int
 ) -> list[str]:
     """Return all keys of a list, read page by page."""
     keys: list[str] = []

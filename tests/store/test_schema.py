@@ -5,6 +5,7 @@ begin with `user_id`; and columns that have a default are never null.
 """
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -225,6 +226,11 @@ VIOLATIONS: list[dict[str, Any]] = [
 ]
 
 
+async def refuse_message(connection: Any, row: dict[str, Any]) -> None:
+    with pytest.raises(IntegrityError):
+        await connection.execute(insert(messages), row)
+
+
 async def test_database_enforces_constraints(store: Store) -> None:
     first = message_row("m", create_time=datetime(2026, 1, 1, tzinfo=UTC))
     second = message_row("n", create_time=datetime(2026, 1, 2, tzinfo=UTC), sequence_no=2)
@@ -232,13 +238,11 @@ async def test_database_enforces_constraints(store: Store) -> None:
     async def work(connection: Any) -> None:
         await insert_agent_and_user(connection)
         await connection.execute(insert(messages), first)
-        for violation in VIOLATIONS:
-            with pytest.raises(IntegrityError):
-                async with connection.begin_nested():
-                    await connection.execute(insert(messages), {**second, **violation})
-        await connection.execute(insert(messages), second)
 
     await store.database.transact(work)
+    for violation in VIOLATIONS:
+        await store.database.transact(partial(refuse_message, row={**second, **violation}))
+    await store.database.transact(lambda connection: connection.execute(insert(messages), second))
 
 
 async def test_ids_sort_by_bytes_in_any_server_locale(store: Store, engine: str) -> None:

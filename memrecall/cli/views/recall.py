@@ -161,7 +161,8 @@ class RecallView:
             return self._brief_call(event.tool, arguments, call, Text(outcome, style))
         lines = indent(wrap(call, self._body_width - 2), 2, Text("▸", "cyan"))
         duration = f"{event.seconds:.2f} s" if (event.seconds or 0.0) >= 0.1 else ""
-        facts = [tool_lines.options_line(event.tool, arguments), outcome, duration]
+        options = tool_lines.search_options(arguments) if event.tool == SEARCH else ()
+        facts = [", ".join(options), outcome, duration]
         about = Text("; ".join(filter(None, facts)), style)
         below = wrap(about, self._body_width - 2) if about else []
         below += tool_lines.result_lines(event, self._body_width - 2, known_keys)

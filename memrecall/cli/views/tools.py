@@ -3,12 +3,12 @@
 from collections.abc import Callable, Container, Iterator
 from typing import Any
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from memrecall.agent.tools.names import DETAIL, EXPANSION, HANDOFF, KEYWORDS, SEARCH
 from memrecall.agent.trace_events import ResultEvent
-from memrecall.cli.output import flatten, pad, truncate, wrap
+from memrecall.cli.output import flatten, truncate, wrap
 from memrecall.types import cut_to_minute
 
 Fields = dict[str, Any]
@@ -25,19 +25,12 @@ def call_line(tool: str, arguments: Fields, raw: str = "") -> Text:
     return Text.assemble((flatten(tool), "cyan"), " ", flatten(subject)[:_MAX_ARGUMENT_LENGTH])
 
 
-def options_line(tool: str, arguments: Fields) -> str:
-    """Return the other arguments of a call."""
-    if tool == SEARCH and arguments:
-        return ", ".join(_search_options(arguments))
-    return ""
-
-
 def difference(arguments: Fields, previous: Fields) -> str:
     """Return the options that changed since the previous search for the same query."""
     if arguments.get("query") != previous.get("query"):
         return ""
-    unchanged = set(_search_options(previous))
-    return ", ".join(text for text in _search_options(arguments) if text not in unchanged)
+    unchanged = set(search_options(previous))
+    return ", ".join(text for text in search_options(arguments) if text not in unchanged)
 
 
 def outcome(event: ResultEvent) -> str:
@@ -70,7 +63,7 @@ def _hit_lines(hits: list[Fields], width: int, known_keys: Container[str]) -> li
         line = Text.assemble(
             (f"{hit['relevance_score']:.2f}", score_style(hit["relevance_score"])),
             (f"  {local_minute(hit['created_at'])}  ", "dim"),
-            (pad(name, name_width), "bold"),
+            (set_cell_size(name, name_width), "bold"),
             "  ",
             flatten(hit.get("summary") or hit.get("passage") or hit["content_preview"]),
         )
@@ -122,7 +115,10 @@ def _notes(output: Fields, width: int) -> list[Text]:
     return wrap(Text(flatten(output["message"]), style), width) if output.get("message") else []
 
 
-def _search_options(arguments: Fields) -> Iterator[str]:
+def search_options(arguments: Fields) -> Iterator[str]:
+    """Yield the arguments of a search other than its query; nothing if they were invalid."""
+    if not arguments:
+        return
     yield arguments["search_mode"]
     yield f"limit {arguments['limit']}"
     yield f"score ≥ {arguments['min_relevance_score']}"

@@ -65,7 +65,9 @@ def _draw_run(page: Page, name: str, state: RunState) -> None:
     dim_label(cut_to_minute(state.started_at))
 
 
-def _format_interval(measured: Mapping[str, float]) -> str:
+def _format_interval(measured: Mapping[str, float] | None) -> str:
+    if measured is None:
+        return "–"
     value, low, high = (
         f"{number:,.0f}" if abs(measured["value"]) >= 100 else f"{number:.3f}"
         for number in (measured["value"], measured["low"], measured["high"])
@@ -109,15 +111,11 @@ def _draw_table(page: Page, metrics: Mapping[str, Any]) -> None:
     rows = [
         {
             "metric": metric,
-            **{name: _cell(values.get(metric)) for name, values in categories.items()},
+            **{name: _format_interval(values.get(metric)) for name, values in categories.items()},
         }
         for metric in metrics["overall"]
     ]
     ui.table(columns=columns, rows=rows, row_key="metric").props("flat dense").classes("mr-table")
-
-
-def _cell(measured: Mapping[str, float] | None) -> str:
-    return "–" if measured is None else _format_interval(measured)
 
 
 @register_page("/evaluations/compare", "compare_runs")

@@ -20,6 +20,7 @@ from memrecall.dashboard.widgets import (
     show_fact,
     show_title,
 )
+from memrecall.scope import Permission
 
 MAX_RECALLS = 5_000
 _LEVELS = ("users", "messages", "memories", "knowledge")
@@ -37,7 +38,7 @@ async def overview(page: Page) -> None:
         for name in PERIODS:
             target = page.link_here(span=name)
             chip_link(page.text(f"span_{name}"), target, is_current=name == period.name)
-    if await page.is_operator() and not page.user:
+    if Permission.OPERATOR in (await page.principal()).permissions and not page.user:
         await _draw_service(page, period)
     elif await select_user(page):
         await _draw_user(page, period)
@@ -45,8 +46,9 @@ async def overview(page: Page) -> None:
 
 async def _draw_service(page: Page, period: Period) -> None:
     now = datetime.now(UTC)
-    rows = await page.library.store.counters.read(period.resolution, period.start(now))
-    usage = UsageHistory.from_counters(rows, period.buckets(now))
+    usage = UsageHistory(period.buckets(now))
+    for each in await page.library.store.counters.read(period.resolution, period.start(now)):
+        usage.add(each.bucket, each.name, each.label, each.count)
     if page.service.counters is None:
         show_empty(page.text("not_counted"))
     with ui.element("div").classes("mr-tiles"):

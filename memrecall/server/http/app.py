@@ -70,10 +70,6 @@ class Application:
         scope.setdefault("state", {})["service"] = self.service
         await self._asgi(scope, receive, send)
 
-    def start_shutdown(self) -> None:
-        """Cancel recalls and chat turns; writes that have started are finished."""
-        self.service.closing.set()
-
     async def start_sweeps(self) -> None:
         """Start the periodic sweeps of the retention policy if the settings enable them."""
         settings = self.service.library.settings

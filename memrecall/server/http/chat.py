@@ -135,8 +135,7 @@ class ChatHandler:
             )
             return single.stream(str(body.message), message_id=body.message_id)
         turn = body.group
-        members = [member.member() for member in turn.members]
-        group = GroupChat(library, self.scope, members, client, **options)
+        group = GroupChat(library, self.scope, turn.members, client, **options)
         message = None
         if turn.speaker is not None:
             message = await group.post(

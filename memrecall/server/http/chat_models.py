@@ -10,6 +10,7 @@ from memrecall.chat.mentions import MOST_MEMBERS
 from memrecall.messages import ConversationMessage
 from memrecall.server.http.input_messages import InputMessages, accept_messages
 from memrecall.server.http.message_models import (
+    ID_BOUNDS,
     MessageId,
     QueryText,
     RequestModel,
@@ -17,7 +18,6 @@ from memrecall.server.http.message_models import (
     require_exactly_one,
 )
 from memrecall.types import (
-    ID_LENGTH,
     NAME_LENGTH,
     CleanText,
     Id,
@@ -36,13 +36,7 @@ MAX_LIMITS = Limits(iterations=10, model_calls=60, tool_calls=120, tokens=500_00
 _MessageText = Annotated[
     CleanText, StringConstraints(min_length=1, max_length=MAX_MESSAGE_CHARS, pattern=r"\S")
 ]
-_MemberId = Annotated[
-    Id,
-    Field(
-        description="A member of the group.",
-        json_schema_extra={"minLength": 1, "maxLength": ID_LENGTH},
-    ),
-]
+_MemberId = Annotated[Id, Field(description="A member of the group.", json_schema_extra=ID_BOUNDS)]
 _MemberName = Annotated[Name, Field(min_length=1, max_length=NAME_LENGTH)]
 _Instructions = Annotated[
     CleanText,
@@ -108,18 +102,14 @@ class RecallRequest(RequestModel):
         return sum(len(message.text) for message in self.conversation())
 
 
-class GroupMember(RequestModel):
+class GroupMember(Member):
     """A member of a group: a person, or with `ai` an assistant that a model speaks for."""
 
     member_id: _MemberId
     name: _MemberName
-    nicknames: list[_MemberName] = Field(default=[], max_length=20)
+    nicknames: tuple[_MemberName, ...] = Field(default=(), max_length=20)
     ai: Annotated[bool, Field(strict=True)] = False
     instructions: _Instructions = ""
-
-    def member(self) -> Member:
-        """Return the member as the chat package takes it."""
-        return Member(**self.model_dump())
 
 
 class GroupTurn(RequestModel):

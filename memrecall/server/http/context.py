@@ -28,6 +28,7 @@ class Service:
     counters: CounterBuffer | None = None  # None: no usage is stored
     caches: Caches = field(default_factory=Caches)
     live: LiveRecalls = field(default_factory=LiveRecalls)
+    # When it is set, recalls and chat turns are cancelled; writes that have started are finished.
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
 

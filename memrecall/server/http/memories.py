@@ -5,7 +5,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from starlette.convertors import Convertor, register_url_convertor
 
-from memrecall.memory import AsyncMemory
 from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError, invalid_field
 from memrecall.server.http.context import Context
 from memrecall.server.http.memory_models import (
@@ -29,7 +28,7 @@ from memrecall.server.http.memory_models import (
     UpdatedMemory,
     UpdateRequest,
 )
-from memrecall.server.http.message_models import PathId
+from memrecall.server.http.message_models import PathId, RequestModel
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.payloads import JsonResponse, StrictRoute, parse_json
 
@@ -62,22 +61,14 @@ Owner = Annotated[OwnerQuery, Query()]
 async def read_graph(query: Annotated[GraphQuery, Query()], context: Context) -> Response:
     """Read an entity's relations, the shortest paths between two entities, or all entities."""
     memory = await context.active_memory(query.user_id, query.agent_id)
-    graph = await memory.graph(
-        query.entity,
-        to=query.to,
-        depth=query.depth,
-        as_of=query.as_of,
-        limit=query.limit,
-        cursor=query.cursor,
-    )
-    return JsonResponse(graph)
+    return JsonResponse(await memory.graph(**_arguments(query)))
 
 
 @router.get("/state", **route_options("read_state", SessionStateAnswer, 400, 404))
 async def read_state(query: Annotated[StateQuery, Query()], context: Context) -> Response:
     """Read a session within a token budget, for a prompt: summaries, then its last messages."""
     memory = await context.active_memory(query.user_id, query.agent_id)
-    return JsonResponse(await memory.state(query.max_tokens, session_id=query.session_id))
+    return JsonResponse(await memory.state(**_arguments(query)))
 
 
 @router.post(
@@ -96,10 +87,10 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
         raise RequestError(problem)
     if body.infer and not body.background:
         async with context.service.limiter.slot(context.principal.key_id):
-            report = await _add(memory, body)
+            report = await memory.add(**_arguments(body))
     else:
-        report = await _add(memory, body)
-    context.service.metrics.count_stored(report["stored"])
+        report = await memory.add(**_arguments(body))
+    context.service.metrics.stored.inc(report["stored"])
     context.log_fields.update(
         messages=len(report["messages"]), problems=len(report.get("problems", ()))
     )
@@ -110,16 +101,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
 async def list_memories(query: Annotated[MemoryListQuery, Query()], context: Context) -> Response:
     """List memories that are valid now or were at a time, the latest first."""
     memory = await context.active_memory(query.user_id, query.agent_id)
-    page = await memory.get_all(
-        session_id=query.session_id,
-        filters=_parse_filters(query.filters),
-        limit=query.limit,
-        cursor=query.cursor,
-        as_of=query.as_of,
-        superseded=query.superseded,
-        deleted=query.deleted,
-    )
-    return JsonResponse(page)
+    return JsonResponse(await memory.get_all(**_arguments(query)))
 
 
 @router.delete("/memories", **route_options("delete_memories", DeletedMemories, 400, 404))
@@ -127,9 +109,7 @@ async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Co
     """Hide all memories of a user, agent or session that match the filters; `dry_run` counts."""
     context.principal.require_write()
     memory = await context.active_memory(query.user_id, query.agent_id)
-    report = await memory.delete_all(
-        session_id=query.session_id, filters=_parse_filters(query.filters), dry_run=query.dry_run
-    )
+    report = await memory.delete_all(**_arguments(query))
     context.log_fields["deleted"] = report["deleted"]
     return JsonResponse(report)
 
@@ -141,16 +121,7 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
     """Search memories by words and meaning, the best first, each with a score from 0 to 1."""
     memory = await context.active_memory(body.user_id, body.agent_id)
     context.log_fields["query_chars"] = len(body.query)
-    results = await memory.search(
-        body.query,
-        limit=body.limit,
-        filters=body.filters,
-        threshold=body.threshold,
-        rerank=body.rerank,
-        session_id=body.session_id,
-        as_of=body.as_of,
-        kinds=body.kinds,
-    )
+    results = await memory.search(**_arguments(body))
     context.service.metrics.count_search("memory")
     return JsonResponse(results)
 
@@ -211,18 +182,15 @@ async def read_job(job_id: PathId, query: Owner, context: Context) -> Response:
     return JsonResponse({"job_id": job["job_id"], "state": job["state"], "result": report})
 
 
-async def _add(memory: AsyncMemory, body: AddRequest) -> dict[str, Any]:
-    return await memory.add(
-        body.messages,
-        session_id=body.session_id,
-        metadata=body.metadata,
-        infer=body.infer,
-        memory_type=body.memory_type,
-        prompt=body.prompt,
-        sensitive=body.sensitive,
-        expires_at=body.expires_at,
-        background=body.background,
-    )
+def _arguments(request: RequestModel) -> dict[str, Any]:
+    """Return a request as arguments of the `AsyncMemory` method, whose names its fields have.
+
+    The memory is bound to the user and the agent of the request already.
+    """
+    arguments = {name: value for name, value in request if name not in ("user_id", "agent_id")}
+    if isinstance(arguments.get("filters"), str):
+        arguments["filters"] = _parse_filters(arguments["filters"])
+    return arguments
 
 
 def _public_report(report: dict[str, Any]) -> dict[str, Any]:
@@ -243,9 +211,7 @@ def _describe_stage(problem: str) -> str:
     return f"{stage}: failed" if stage in _STAGES else _FALLBACK
 
 
-def _parse_filters(text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
+def _parse_filters(text: str) -> dict[str, Any]:
     try:
         filters = parse_json(text.encode())
     except ValueError as error:

@@ -57,12 +57,20 @@ FiltersText = Annotated[
 _Cursor = Annotated[str, Field(min_length=1, max_length=MAX_CURSOR)]
 
 
-class AddRequest(RequestModel):
+class OwnerQuery(RequestModel):
+    """The owner of a memory."""
+
+    user_id: OptionalUser = None
+
+
+class _AgentRequest(OwnerQuery):
+    agent_id: AgentId | None = None
+
+
+class AddRequest(_AgentRequest):
     """Something to remember: a text, a message or a list of messages."""
 
     messages: Annotated[InputMessages, Field(max_length=MAX_BATCH), accept_messages(MAX_BATCH)]
-    user_id: OptionalUser = None
-    agent_id: AgentId | None = None
     session_id: SessionId | None = None
     metadata: dict[str, Any] | None = None
     infer: Annotated[
@@ -82,12 +90,10 @@ class AddRequest(RequestModel):
     ] = False
 
 
-class MemorySearchRequest(RequestModel):
+class MemorySearchRequest(_AgentRequest):
     """A search of memories."""
 
     query: QueryText
-    user_id: OptionalUser = None
-    agent_id: AgentId | None = None
     session_id: OptionalSession = None
     limit: Annotated[int, Field(strict=True, ge=1, le=LARGEST_SEARCH)] = 100
     filters: Filters | None = None
@@ -123,14 +129,7 @@ class UpdateRequest(RequestModel):
         return self
 
 
-class OwnerQuery(RequestModel):
-    """The owner of a memory."""
-
-    user_id: OptionalUser = None
-
-
-class _ScopeQuery(OwnerQuery):
-    agent_id: AgentId | None = None
+class _ScopeQuery(_AgentRequest):
     session_id: OptionalSession = None
 
 
@@ -158,10 +157,9 @@ class DeleteAllQuery(_ScopeQuery):
         return self
 
 
-class GraphQuery(OwnerQuery):
+class GraphQuery(_AgentRequest):
     """The query parameters of a graph read."""
 
-    agent_id: AgentId | None = None
     entity: Annotated[
         EntityName | None, Field(description="Return its relations; without it, the entities.")
     ] = None
@@ -182,31 +180,34 @@ class GraphQuery(OwnerQuery):
         return self
 
 
-class StateQuery(OwnerQuery):
+class StateQuery(_AgentRequest):
     """The query parameters of a session's state."""
 
-    agent_id: AgentId | None = None
     session_id: SessionId | None = None
     max_tokens: Annotated[int, Field(ge=1, le=MAX_STATE_TOKENS)] = STATE_TOKENS
 
 
-class MemoryItem(BaseModel):
-    """A memory; `run_id` is its `session_id` under mem0's name."""
-
+class _Item(BaseModel):
     id: str
     memory: str
-    kind: Literal["memory"]
     user_id: str
-    agent_id: str
     session_id: str | None
     run_id: str | None
     metadata: dict[str, Any]
     memory_type: str
+    speaker: str | None
+    created_at: datetime
+
+
+class MemoryItem(_Item):
+    """A memory; `run_id` is its `session_id` under mem0's name."""
+
+    kind: Literal["memory"]
+    agent_id: str
     layer: Literal["short", "long"]
     summary: str
     keywords: list[str]
     subject: str | None
-    speaker: str | None
     field: str | None
     sensitive: bool
     pinned: bool
@@ -219,24 +220,14 @@ class MemoryItem(BaseModel):
     supersedes: str | None
     superseded_by: str | None
     superseded_reason: str | None
-    created_at: datetime
     updated_at: datetime
 
 
-class FoundMemory(BaseModel):
+class FoundMemory(_Item):
     """A search result; a message has fewer fields, and its `role`."""
 
-    id: str
-    memory: str
     kind: Literal["memory", "message"]
-    user_id: str
     agent_id: str | None = None
-    session_id: str | None
-    run_id: str | None
-    metadata: dict[str, Any]
-    memory_type: str
-    speaker: str | None
-    created_at: datetime
     score: float
     probability: float | None
 

@@ -72,11 +72,16 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class RangeQuery(RequestModel):
-    """The query parameters of a range read."""
+class TimeRange(RequestModel):
+    """A range of message times."""
 
     since: Since | None = None
     until: Until | None = None
+
+
+class RangeQuery(TimeRange):
+    """The query parameters of a range read."""
+
     role: Role | None = None
     page_size: PageSize = PAGE_SIZE
     cursor: Annotated[Cursor, Field(max_length=MAX_CURSOR)] | None = None
@@ -91,13 +96,6 @@ class NeighborsQuery(RequestModel):
 
     before: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS)] = 20
     after: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS)] = 0
-
-
-class TimeRange(RequestModel):
-    """A range of message times."""
-
-    since: Since | None = None
-    until: Until | None = None
 
 
 class Filter(RequestModel):

@@ -67,7 +67,7 @@ async def write_messages(user_id: PathId, body: WriteRequest, context: Context) 
         result = await context.library.add_entries(entries)
     except CallerError as error:
         raise _with_message_ids(error, entries) from None
-    context.service.metrics.count_stored(result.stored)
+    context.service.metrics.stored.inc(result.stored)
     items = [
         {"message_id": message_id, "stored": is_new}
         for message_id, is_new in zip(result.ids, result.created, strict=True)

@@ -102,32 +102,26 @@ class Exchange:
         log.info("request", extra={"fields": fields})
 
 
+@dataclass(slots=True)
 class RequestMiddleware:
     """The outermost middleware: ids, error responses, metrics, logs and traces."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        metrics: Metrics,
-        find_route: Callable[[str], str | None],
-        tracer: Any = None,
-    ) -> None:
-        self._app = app
-        self._metrics = metrics
-        self._find_route = find_route
-        self._tracer = tracer
-        self._running = 0
+    app: ASGIApp
+    metrics: Metrics
+    find_route: Callable[[str], str | None]
+    tracer: Any = None
+    _running: int = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
-        with tracing(self._tracer), trace_request(scope["method"], scope["headers"]) as span:
+        with tracing(self.tracer), trace_request(scope["method"], scope["headers"]) as span:
             await self._observe(span, scope, receive, send)
 
     async def _observe(self, span: ActiveSpan, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, send, self._find_route)
+        exchange = Exchange(scope, send, self.find_route)
         if span.trace_id is not None:
             exchange.log_fields["trace_id"] = span.trace_id
         self._running += 1
@@ -135,7 +129,7 @@ class RequestMiddleware:
             await self._serve(exchange, scope, receive)
         finally:
             self._running -= 1
-            self._metrics.count_request(
+            self.metrics.count_request(
                 scope["method"], exchange.route, exchange.status, exchange.seconds
             )
             exchange.write_log()
@@ -148,7 +142,7 @@ class RequestMiddleware:
             if self._running > MAX_REQUESTS:
                 problem = _TOO_MANY_REQUESTS
             else:
-                await self._app(scope, receive, exchange.send)
+                await self.app(scope, receive, exchange.send)
         except ClientDisconnected:
             exchange.log_fields["client_gone"] = True
             exchange.status = 0  # even if a response had started

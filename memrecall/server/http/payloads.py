@@ -19,8 +19,6 @@ MEDIA_TYPE = "application/json"
 class JsonResponse(JSONResponse):
     """A JSON response; times are RFC 3339 in UTC."""
 
-    media_type = MEDIA_TYPE
-
     def render(self, content: Any) -> bytes:
         """Return the body."""
         return to_json(content)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Request, Response
@@ -93,23 +93,16 @@ class RecallHandler:
         service = self.context.service
         query = self.body.conversation()[-1].text
         live = self.live or service.live.start(self.scope, query)
-        with service.live.track(live):
-            async with aclosing(self._counted_events(live)) as events:
-                async for event in events:
-                    yield event
-
-    async def _counted_events(
-        self, live: LiveRecall
-    ) -> AsyncGenerator[TraceEvent | RecallResult, None]:
-        service = self.context.service
-        async with service.limiter.slot(self.context.principal.key_id):
+        async with AsyncExitStack() as stack:
+            stack.enter_context(service.live.track(live))
+            await stack.enter_async_context(service.limiter.slot(self.context.principal.key_id))
+            events = await stack.enter_async_context(aclosing(self._recall_events()))
             has_result = False
             try:
-                async with aclosing(self._recall_events()) as events:
-                    async for event in events:
-                        live.record(event)
-                        has_result = isinstance(event, RecallResult)
-                        yield self._finish(event) if isinstance(event, RecallResult) else event
+                async for event in events:
+                    live.record(event)
+                    has_result = isinstance(event, RecallResult)
+                    yield self._finish(event) if isinstance(event, RecallResult) else event
             except (asyncio.CancelledError, GeneratorExit):
                 if not has_result:  # a consumer may stop once it has the result
                     service.metrics.count_recall(StopReason.CANCELLED.value)
@@ -137,10 +130,8 @@ class RecallHandler:
 
     def _finish(self, result: RecallResult) -> RecallResult:
         """Count a result; raise StorageError if the recall could not read the database."""
-        metrics, log_fields = self.context.service.metrics, self.context.log_fields
-        metrics.count_recall(result.stop_reason.value, float(result.usage["seconds"]))
-        metrics.count_result(result)
-        log_fields.update(
+        self.context.service.metrics.count_recall(result.stop_reason.value, result)
+        self.context.log_fields.update(
             stop_reason=result.stop_reason.value,
             iterations=result.iterations,
             tools=[event.tool for event in result.trace.events if isinstance(event, CallEvent)],

@@ -45,9 +45,8 @@ class LineBuffer:
 class StdioServer:
     """Answers messages one after the other until the input ends or a signal arrives."""
 
-    def __init__(self, dispatch: Dispatch, limits: RpcLimits | None = None) -> None:
+    def __init__(self, dispatch: Dispatch) -> None:
         self._dispatch = dispatch
-        self._limits = limits or RpcLimits()
 
     async def run(self, read_from: int = 0, write_to: int = 1) -> None:
         """Serve; finish and answer a call that is running when the end comes."""
@@ -71,7 +70,7 @@ class StdioServer:
     async def _serve(
         self, chunks: "asyncio.Queue[bytes]", stopped: "asyncio.Future[bool]", output: int
     ) -> None:
-        lines = LineBuffer(self._limits.bytes)
+        lines = LineBuffer(RpcLimits().bytes)
         while True:
             next_chunk = asyncio.ensure_future(chunks.get())
             futures: list[asyncio.Future[Any]] = [next_chunk, stopped]
@@ -90,7 +89,7 @@ class StdioServer:
     async def _answer(self, line: bytes, output: int) -> None:
         if not line.strip():
             return
-        reply = await answer(line.rstrip(b"\r"), self._dispatch, report_bug, self._limits)
+        reply = await answer(line.rstrip(b"\r"), self._dispatch, report_bug)
         if reply is not None:
             await asyncio.to_thread(_write, output, reply + b"\n")
 

@@ -25,6 +25,14 @@ class StoredPage(Generic[Item]):
     next_cursor: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class KeyedPage(Generic[Item]):
+    """A page of a list of rows with ids, and the id that the next page follows."""
+
+    items: tuple[Item, ...]
+    next_after: str | None = None
+
+
 def make_page(
     rows: Sequence[Item],
     size: int,

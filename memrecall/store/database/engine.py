@@ -60,12 +60,6 @@ class InlineConnection:
         result = self._connection.exec_driver_sql(statement, parameters)
         return result.freeze()() if result.returns_rows else result
 
-    @asynccontextmanager
-    async def begin_nested(self) -> AsyncIterator[None]:
-        """Open a savepoint: a part of the transaction that can fail alone."""
-        with self._connection.begin_nested():
-            yield
-
     async def run_sync(self, work: Callable[..., Result], *args: Any) -> Result:
         """Call a function with the synchronous connection."""
         return work(self._connection, *args)

@@ -65,18 +65,6 @@ class MemoryChanges:
         check_text("actor", actor)
         await self._write(actor, lambda writer: writer.update(memory_key, values, reason))
 
-    async def supersede(
-        self, memory_key: str, new: NewMemory, *, origin: Origin, actor: str, reason: str = ""
-    ) -> str:
-        """Store a memory in the place of another, which ends; return the new key."""
-        return await self._write(
-            actor, lambda writer: writer.supersede(memory_key, new, origin, reason)
-        )
-
-    async def end(self, memory_key: str, *, actor: str, reason: str = "") -> None:
-        """End a memory's validity: only searches as of an earlier time find it."""
-        await self._write(actor, lambda writer: writer.end(memory_key, reason))
-
     async def delete(self, keys: Sequence[str], *, actor: str, reason: str = "") -> int:
         """Hide memories and return how many; unknown and hidden ones are skipped."""
         return await self._write(actor, lambda writer: writer.delete(keys, reason))
@@ -133,7 +121,7 @@ class MemoryChanges:
                     batches.setdefault(pair[1], []).append(memory)
             writer = MemoryWriter(connection, locks, self._scope, actor)
             for origin, batch in batches.items():
-                await writer.add_new(batch, origin)
+                await writer.insert(batch, origin, stored_rows={})
             await locks.save(connection)
             return result, keys
 

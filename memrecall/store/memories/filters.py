@@ -1,4 +1,4 @@
-"""Filters on memories: parsed from dicts, applied in Python and in SQL with the same meaning."""
+"""Filters on memories: parsed from dicts and translated to SQL."""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -48,7 +48,6 @@ TIME_FIELDS = (
     "last_recalled_at",
 )
 _COLUMNS = {**TEXT_FIELDS, **{name: name for name in (*FLAG_FIELDS, *TIME_FIELDS)}}
-# These compare values in Python and columns in SQL alike.
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
     "gt": operator.gt,
@@ -101,33 +100,6 @@ def read_filter(data: Mapping[str, Any] | None) -> Filter:
             f"the filter has more than {MAX_CONDITIONS} conditions", hint="Split the request"
         )
     return parsed
-
-
-def matches(condition: Filter, row: Mapping[str, Any]) -> bool:
-    """Return whether a memory's fields, with `metadata` as a dict, pass the filter."""
-    match condition:
-        case FilterAll(parts):
-            return all(matches(part, row) for part in parts)
-        case FilterAny(parts):
-            return any(matches(part, row) for part in parts)
-        case FilterNot(part):
-            return not matches(part, row)
-        case Compare(column, key, name, value):
-            stored = row.get(column) if column else row["metadata"].get(key)
-            if _kind_of(stored) != _kind_of(value):
-                return False
-            if value is None or isinstance(value, bool):
-                return name == "eq" and stored is value
-            return bool(_COMPARE[name](stored, value))
-
-
-def _kind_of(value: object) -> str:
-    """Return the kind of a value: only values of one kind compare."""
-    if isinstance(value, bool):
-        return "flag"
-    if isinstance(value, int | float):
-        return "number"
-    return type(value).__name__
 
 
 def _count(condition: Filter) -> int:

@@ -146,12 +146,6 @@ class Memories:
         rows = await self._database.fetch(statement.order_by(memories.c.memory_key))
         return [row.memory_key for row in rows]
 
-    async def count(self, query: MemoryQuery) -> int:
-        """Return the number of matching memories."""
-        statement = select(func.count().label("n")).select_from(memories)
-        rows = await self._database.fetch(self._filter(statement, query))
-        return int(rows[0].n)
-
     async def mark_recalled(self, keys: Sequence[str], at: datetime) -> None:
         """Record when memories were last recalled; search indexes need not learn of it."""
 

@@ -43,11 +43,7 @@ class MemoryWriter:
         """Insert memories that have keys; one that is stored already must be the same."""
         await self._require_sources(batch)
         stored_rows = await self._find_stored(batch)
-        return await self._insert(batch, origin, stored_rows, supersedes)
-
-    async def add_new(self, batch: Sequence[NewMemory], origin: Origin) -> WriteResult:
-        """Insert memories whose keys were just made, from messages that were just stored."""
-        return await self._insert(batch, origin, {}, None)
+        return await self.insert(batch, origin, stored_rows, supersedes)
 
     async def update(self, memory_key: str, values: Mapping[str, Any], reason: str) -> None:
         """Correct fields of a memory."""
@@ -77,7 +73,7 @@ class MemoryWriter:
         return str(new.memory_key)
 
     async def end(self, memory_key: str, reason: str) -> None:
-        """End a memory's validity now."""
+        """End a memory's validity now: only searches as of an earlier time find it."""
         row = await self._require(memory_key)
         values = {"valid_to": self._locks.now, "superseded_reason": reason}
         await self._write(PendingChange(row, values, "DELETE", reason))
@@ -172,13 +168,14 @@ class MemoryWriter:
             raise NotFound(f"memory {memory_key!r} is deleted", hint="Undo that first")
         return row
 
-    async def _insert(
+    async def insert(
         self,
         batch: Sequence[NewMemory],
         origin: Origin,
-        stored_rows: dict[str, Any],
-        supersedes: str | None,
+        stored_rows: Mapping[str, Any],
+        supersedes: str | None = None,
     ) -> WriteResult:
+        """Insert memories with keys and existing sources, without those among the stored rows."""
         new_rows: dict[str, dict[str, Any]] = {}
         created: list[bool] = []
         session = None

@@ -211,7 +211,7 @@ class Timeline:
         require_limit("before", before, LARGEST_PAGE, smallest=0)
         require_limit("after", after, LARGEST_PAGE, smallest=0)
         anchor = await self.get(message_id)
-        statement, key = self._select(), (anchor.ts, anchor.message_id)
+        statement, key = select_messages(self._scope), (anchor.ts, anchor.message_id)
         earlier = _select_beyond(statement, key, before, (desc, desc))
         later = _select_beyond(statement, key, after, (asc, asc))
         rows_before = await self._fetch(earlier) if before else []
@@ -227,7 +227,7 @@ class Timeline:
         by the message just before it. A message that is not stored follows the end of the session.
         """
         require_limit("limit", limit, LONGEST_THREAD)
-        in_session = self._select().where(messages.c.session_id == session_id)
+        in_session = select_messages(self._scope).where(messages.c.session_id == session_id)
         ids = await ThreadWalk(self._database, in_session, limit).walk_back(before)
         return await self._get_in_order(ids[::-1])
 
@@ -239,7 +239,7 @@ class Timeline:
         Only the last `depth` messages of the session are read.
         """
         latest = (
-            self._select()
+            select_messages(self._scope)
             .where(messages.c.session_id == session_id)
             .with_only_columns(messages.c.message_id, messages.c.metadata, *_SESSION_ORDER)
             .order_by(*(column.desc() for column in _SESSION_ORDER))
@@ -258,11 +258,8 @@ class Timeline:
         by_id = {message.message_id: message for message in await self.get_many(message_ids)}
         return [by_id[name] for name in message_ids if name in by_id]
 
-    def _select(self) -> Select[Any]:
-        return select_messages(self._scope)
-
     def _filter(self, filter: MessageFilter) -> Select[Any]:  # noqa: A002
-        statement = self._select()
+        statement = select_messages(self._scope)
         for column, compare, value in (
             (messages.c.ts, operator.ge, filter.since),
             (messages.c.ts, operator.lt, filter.until),
