@@ -126,9 +126,17 @@ class TextBuffer:
         """Drop an extended text up to `to`, and return what becomes visible up to `visible_end`."""
         visible = text[self.visible_end : visible_end]
         if to:
-            self.previous_piece, self.last_piece = self.last_piece, text[max(to - 2, 0) : to]
+            self.previous_piece, self.last_piece = self.last_piece, text[:to][-2:]
             self.base += to
         self.text, self.visible_end = text[to:], visible_end - to
+        return visible
+
+    def advance_all(self, text: str) -> str:
+        """Drop an extended text and return all of it that was not shown yet."""
+        visible = text[self.visible_end :]
+        self.text, self.visible_end = "", 0
+        self.base += len(text)
+        self.previous_piece, self.last_piece = self.last_piece, text
         return visible
 
     def show(self, to: int) -> None:

@@ -53,7 +53,7 @@ class LeakFilter(LeakScanner):
             text = buffer.text + chunk
             match = self._fast_search(text)
             if match is None:
-                return buffer.advance(text, len(text), len(text))
+                return buffer.advance_all(text)
             position = match.start()
             if position > 0 and match.end() == len(text) and text[position] not in _STOPS:
                 return buffer.advance(text, position, position)
@@ -113,7 +113,7 @@ class LeakFilter(LeakScanner):
         mode, span = self._mode, self._span
         self._mode, self._span, self._fast_search = ScanMode.PROSE, None, search
         if match is None:
-            return self._buffer.advance(text, len(text), len(text))
+            return self._buffer.advance_all(text)
         visible = self._show_prose(text, match)
         if visible is None:
             self._mode, self._span, self._fast_search = mode, span, None
