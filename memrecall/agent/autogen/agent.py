@@ -1,7 +1,7 @@
 """`MemRecallAgent`: recall as an AutoGen agent, alone, in a team or behind a tool."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 
 from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import Response
@@ -18,6 +18,7 @@ from memrecall.agent.autogen.events import stream_recall, to_agent_event
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.result import RecallHandoff, RecallResult
 from memrecall.library.library import Library
+from memrecall.messages import USER_SOURCES, name_sources, parse_messages
 from memrecall.scope import Scope
 
 DESCRIPTION = (
@@ -41,10 +42,12 @@ class MemRecallAgent(BaseChatAgent):
         *,
         model_client: ChatCompletionClient | None = None,
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
+        user_sources: Iterable[object] = USER_SOURCES,
         description: str = DESCRIPTION,
     ) -> None:
         super().__init__(name, description)
         self._recaller = Recaller(library, scope, model_client, options)
+        self._user_sources = name_sources(user_sources)
 
     @property
     def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
@@ -67,7 +70,8 @@ class MemRecallAgent(BaseChatAgent):
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | Response, None]:
         """Recall, and yield each call, result and thought as it happens, then the handoff."""
         inner: list[BaseAgentEvent | BaseChatMessage] = []
-        stream = stream_recall(self._recaller, messages, cancellation_token=cancellation_token)
+        conversation = parse_messages(messages, user_sources=self._user_sources)
+        stream = stream_recall(self._recaller, conversation, cancellation_token=cancellation_token)
         async with contextlib.aclosing(stream):
             async for item in stream:
                 if isinstance(item, RecallResult):

@@ -9,7 +9,7 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -40,7 +40,7 @@ from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.agent.trace import Observer
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.library.library import Library
-from memrecall.messages import parse_messages
+from memrecall.messages import USER_SOURCES, is_from_user, name_sources, parse_messages
 from memrecall.model.structured import ask_prompt
 from memrecall.scope import Scope
 from memrecall.text.language import language_of
@@ -98,14 +98,23 @@ class NeedJudge:
 
 
 class BlockRecaller:
-    """Recalls for the last message of a context and writes the block for its model."""
+    """Recalls for the last user message of a context and writes the block for its model."""
 
     def __init__(
-        self, recaller: Recaller, judge: NeedJudge, characters: int = BLOCK_CHARACTERS
+        self,
+        recaller: Recaller,
+        judge: NeedJudge,
+        user_sources: Iterable[object],
+        characters: int = BLOCK_CHARACTERS,
     ) -> None:
         self.recaller = recaller
+        self.user_sources = name_sources(user_sources)
         self._judge = judge
         self._characters = characters
+
+    def last_request(self, messages: Sequence[LLMMessage]) -> int | None:
+        """Return the index of the user's last message."""
+        return _last_index(messages, self.user_sources)
 
     async def recall_block(self, messages: Sequence[LLMMessage]) -> tuple[str, RecallResult | None]:
         """Return the block and the result for the last message; no block if it needs no recall.
@@ -116,7 +125,10 @@ class BlockRecaller:
             (request,) = parse_messages(messages[-1:])
         except InvalidArgument:  # a message without text, such as a picture
             return "", None
-        conversation = parse_messages([each for each in messages if not is_block_message(each)])
+        conversation = parse_messages(
+            [each for each in messages if not is_block_message(each)],
+            user_sources=self.user_sources,
+        )
         language = language_of(request.text)
         texts = [message.text for message in conversation]
         if not await self._judge.needs_recall(texts, language):
@@ -127,6 +139,11 @@ class BlockRecaller:
             _log.warning("no recall: %s", error)
             return write_failure(error.message, language), None
         return write_block(result, self._characters), result
+
+
+def _last_index(messages: Sequence[LLMMessage], user_sources: Collection[str]) -> int | None:
+    indexes = range(len(messages) - 1, -1, -1)
+    return next((i for i in indexes if is_from_user(messages[i], user_sources)), None)
 
 
 class MemoryContextState(BaseModel):
@@ -151,6 +168,7 @@ class MemoryContext(ChatCompletionContext):
         model_client: ChatCompletionClient | None = None,
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         initial_messages: list[LLMMessage] | None = None,
+        user_sources: Iterable[object] = USER_SOURCES,
         decide_with_model: bool = False,
         block_characters: int = BLOCK_CHARACTERS,
         long_message_characters: int = LONG_MESSAGE,
@@ -158,7 +176,7 @@ class MemoryContext(ChatCompletionContext):
         super().__init__(initial_messages)
         self._recaller = Recaller(library, scope, model_client, options)
         judge = NeedJudge(model_client if decide_with_model else None)
-        self._block_recaller = BlockRecaller(self._recaller, judge, block_characters)
+        self._block_recaller = BlockRecaller(self._recaller, judge, user_sources, block_characters)
         self._long_message = long_message_characters
         self._blocks: dict[int, str] = {}  # by the index of the user message
         self._lock = asyncio.Lock()
@@ -173,8 +191,9 @@ class MemoryContext(ChatCompletionContext):
         cancellation_token: CancellationToken | None = None,
     ) -> RecallResult:
         """Find what the last user message of a conversation refers to."""
+        conversation = parse_messages(messages, user_sources=self._block_recaller.user_sources)
         return await self._recaller.recall(
-            messages, as_of=as_of, observer=observer, cancellation_token=cancellation_token
+            conversation, as_of=as_of, observer=observer, cancellation_token=cancellation_token
         )
 
     async def add_message(self, message: LLMMessage) -> None:
@@ -184,7 +203,7 @@ class MemoryContext(ChatCompletionContext):
     async def get_messages(self) -> list[LLMMessage]:
         """Return the messages, with the recalled block before the last user message."""
         messages = list(self._messages)
-        index = _last_user_index(messages)
+        index = self._block_recaller.last_request(messages)
         if index is None:
             return messages
         blocks = self._blocks  # `clear` replaces the dict: a late recall is not for what follows
@@ -264,11 +283,6 @@ def _split_into_memories(text: str) -> list[NewMemory]:
     ]
 
 
-def _last_user_index(messages: list[LLMMessage]) -> int | None:
-    by_user = (isinstance(m, UserMessage) and not is_block_message(m) for m in messages)
-    return max((index for index, is_user in enumerate(by_user) if is_user), default=None)
-
-
 class RecallMemory(Memory):
     """A memory for a parent agent's `memory=[...]`.
 
@@ -283,18 +297,21 @@ class RecallMemory(Memory):
         *,
         model_client: ChatCompletionClient | None = None,
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
+        user_sources: Iterable[object] = USER_SOURCES,
         block_characters: int = BLOCK_CHARACTERS,
     ) -> None:
         self._recaller = Recaller(library, scope, model_client, options)
-        self._block_recaller = BlockRecaller(self._recaller, NeedJudge(), block_characters)
+        self._block_recaller = BlockRecaller(
+            self._recaller, NeedJudge(), user_sources, block_characters
+        )
 
     async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
         """Recall for the last user message, and add the result to the context as one message."""
         messages = await model_context.get_messages()
-        last = messages[-1] if messages else None
+        index = self._block_recaller.last_request(messages)
         block, result = "", None
-        if isinstance(last, UserMessage) and not is_block_message(last):
-            block, result = await self._block_recaller.recall_block(messages)
+        if index is not None and not any(map(_is_answer, messages[index + 1 :])):
+            block, result = await self._block_recaller.recall_block(messages[: index + 1])
         if block:
             await model_context.add_message(block_message(block))
         memories = MemoryQueryResult(results=[]) if result is None else _query_result(result)
@@ -327,6 +344,11 @@ class RecallMemory(Memory):
 
     async def close(self) -> None:
         """Do nothing: the library belongs to whoever opened it."""
+
+
+def _is_answer(message: LLMMessage) -> bool:
+    """Return True for a message that shows that the request before it has had its recall."""
+    return isinstance(message, AssistantMessage) or is_block_message(message)
 
 
 def _text_of(memory: MemoryContent) -> str:
