@@ -5,11 +5,10 @@
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +22,7 @@ from autogen_core.memory import (
 )
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessage, UserMessage
+from autogen_core.tools import BaseTool, ToolSchema
 from pydantic import BaseModel, Field
 
 from memrecall.agent.driver import Recaller, RecallOptions
@@ -59,7 +59,7 @@ _MAX_TEXTS = 5
 _MAX_CHARACTERS = 1_000
 LONG_MESSAGE = 8_000  # characters
 _START_CHARACTERS = 300
-_PART_CHARACTERS = 25_000  # up to four bytes each: within the limit of a memory
+_PART_CHARACTERS = 4_000  # of a long message, in one result of the tool that reads it
 _TEXT_TYPES = (MemoryMimeType.TEXT.value, MemoryMimeType.MARKDOWN.value, MemoryMimeType.JSON.value)
 
 
@@ -178,6 +178,7 @@ class MemoryContext(ChatCompletionContext):
         judge = NeedJudge(model_client if decide_with_model else None)
         self._block_recaller = BlockRecaller(self._recaller, judge, user_sources, block_characters)
         self._long_message = long_message_characters
+        self._has_reader = False
         self._blocks: dict[int, str] = {}  # by the index of the user message
         self._lock = asyncio.Lock()
         self.last_result: RecallResult | None = None
@@ -196,12 +197,12 @@ class MemoryContext(ChatCompletionContext):
             conversation, as_of=as_of, observer=observer, cancellation_token=cancellation_token
         )
 
-    async def add_message(self, message: LLMMessage) -> None:
-        """Add a message; a very long one is stored as memories and replaced by a reference."""
-        await super().add_message(await self._shorten(message))
-
     async def get_messages(self) -> list[LLMMessage]:
-        """Return the messages, with the recalled block before the last user message."""
+        """Return the messages, with the recalled block before the last user message.
+
+        That message and all after it are whole; long ones before it may be shortened, see
+        `message_tool`.
+        """
         messages = list(self._messages)
         index = self._block_recaller.last_request(messages)
         if index is None:
@@ -216,9 +217,20 @@ class MemoryContext(ChatCompletionContext):
                 blocks.clear()
                 blocks[index] = block
             block = blocks[index]
+        if self._has_reader:
+            numbered = enumerate(messages[:index], 1)
+            messages[:index] = [self._shorten(message, number) for number, message in numbered]
         if block:
             messages.insert(index, block_message(block))
         return messages
+
+    def message_tool(self, language: Language = "en") -> "ReadMessageTool":
+        """Return a tool that reads long messages, and shorten those before the request from now on.
+
+        Without the tool every message stays whole, because the parent's model could not read it.
+        """
+        self._has_reader = True
+        return ReadMessageTool(self._read, language)
 
     async def clear(self) -> None:
         """Remove the messages and the recalled block; nothing stored is touched."""
@@ -237,50 +249,56 @@ class MemoryContext(ChatCompletionContext):
         self._messages = loaded.messages
         self._blocks = loaded.blocks
 
-    async def _shorten(self, message: LLMMessage) -> LLMMessage:
-        if not isinstance(message, UserMessage | AssistantMessage):
-            return message
+    def _shorten(self, message: LLMMessage, number: int) -> LLMMessage:
         text = message.content
-        if not isinstance(text, str) or len(text) <= self._long_message:
+        if not isinstance(message, UserMessage | AssistantMessage) or not isinstance(text, str):
             return message
-        origin = Origin.USER if isinstance(message, UserMessage) else Origin.ASSISTANT
-        try:
-            keys = await self._store(text, origin)
-        except (MemrecallError, ValueError) as error:  # ValueError: no memory can hold the text
-            _log.warning("a long message stays in the context: %s", type(error).__name__)
+        if len(text) <= self._long_message or is_block_message(message):
             return message
-        if not keys:
-            return message
-        reference = say(
-            language_of(text),
-            "long_message",
-            total=len(text),
-            key=", ".join(keys),
-            start=text[:_START_CHARACTERS],
+        start = text[:_START_CHARACTERS]
+        note = say(language_of(text), "long_message", number=number, total=len(text), start=start)
+        return message.model_copy(update={"content": note})
+
+    def _read(self, number: int) -> str | None:
+        """Return the text of a message, None if there is none."""
+        message = self._messages[number - 1] if number <= len(self._messages) else None
+        return message.content if message and isinstance(message.content, str) else None
+
+
+class ReadMessageArguments(BaseModel):
+    """Arguments of `read_message`."""
+
+    number: int = Field(ge=1)
+    start: int = Field(default=0, ge=0)
+
+
+class ReadMessageTool(BaseTool[ReadMessageArguments, Any]):
+    """Reads a long message of a parent's context, part by part."""
+
+    def __init__(self, read: Callable[[int], str | None], language: Language) -> None:
+        description = say(language, "read_message")
+        super().__init__(ReadMessageArguments, str, "read_message", description)
+        self._read = read
+        self._language = language
+
+    @property
+    def schema(self) -> ToolSchema:
+        """The schema for the parent's model, in the language of the tool."""
+        schema = super().schema
+        for name, argument in schema["parameters"]["properties"].items():
+            argument["description"] = say(self._language, f"read_message_{name}")
+        return schema
+
+    async def run(self, args: ReadMessageArguments, cancellation_token: CancellationToken) -> str:
+        """Return a part of the message, with what is left of it."""
+        text = self._read(args.number)
+        if text is None:
+            return say(self._language, "read_message_missing", number=args.number)
+        end = min(args.start + _PART_CHARACTERS, len(text))
+        place = say(
+            self._language, "read_message_place", start=args.start, end=end, total=len(text)
         )
-        return message.model_copy(update={"content": reference})
-
-    async def _store(self, text: str, origin: Origin) -> list[str]:
-        """Store a long text and return its keys; none if the same text was deleted before."""
-        library, scope = self._recaller.library, self._recaller.scope
-        parts = _split_into_memories(text)
-        await library.add_memories(scope, parts, origin=origin, actor="memory_context")
-        keys = [str(part.memory_key) for part in parts]
-        readable = await library.store.memories(scope).get_many(keys)
-        return keys if len(readable) == len(keys) else []
-
-
-def _split_into_memories(text: str) -> list[NewMemory]:
-    """Return a long text as memories within their size limit; equal texts get equal keys."""
-    name = f"long_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-    return [
-        NewMemory(
-            content=text[start : start + _PART_CHARACTERS],
-            summary=text[start : start + _START_CHARACTERS].strip(),
-            memory_key=f"{name}_{number}",
-        )
-        for number, start in enumerate(range(0, len(text), _PART_CHARACTERS), 1)
-    ]
+        return f"{place}\n{text[args.start : end]}"
 
 
 class RecallMemory(Memory):
