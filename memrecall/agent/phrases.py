@@ -201,6 +201,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "无法搜索记忆（{reason}）。这不表示没有相关内容。",
     ),
     "end_empty": ("Nothing is stored for this user yet.", "该用户还没有任何存储内容。"),
+    "no_request": (
+        "Nothing new was said: there is nothing to recall.",
+        "没有新的消息，无需回忆。",
+    ),
     "end_reason": ("stopped: {reason}", "停止：{reason}"),
     "ask_first": (
         "No earlier conversations are stored. What should I know?",

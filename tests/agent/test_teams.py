@@ -1,18 +1,22 @@
 """Recall in AutoGen teams: who the user is, turns, evidence and usage."""
 
+import json
 from typing import Any
 
 import pytest
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.base import TaskResult
-from autogen_agentchat.messages import TextMessage
-from autogen_agentchat.teams import RoundRobinGroupChat
+from autogen_agentchat.conditions import MaxMessageTermination
+from autogen_agentchat.messages import StructuredMessage, TextMessage
+from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
+from autogen_agentchat.tools import AgentTool
 from autogen_core.model_context import UnboundedChatCompletionContext
 
 from memrecall.agent import MemoryContext, MemRecallAgent, RecallMemory
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
-from memrecall.testing import ScriptedClient, say
+from memrecall.testing import ScriptedClient, call, open_library, say
+from memrecall.types import NewMessage, Role
 
 from .clients import recalled_blocks, user_message
 from .recall_helpers import ANN, REQUEST, hand_off, search
@@ -110,3 +114,128 @@ async def test_user_sources_are_names_or_agents(library: Library) -> None:
         "recall", library, ANN, model_client=recall_client("a1"), user_sources=["ann"]
     ).run(task=[TextMessage(content=REQUEST, source="ann"), TextMessage(content="hi", source="b")])
     assert await get_trace_query(library, result) == REQUEST
+
+
+# Turns
+
+
+async def test_turn_without_a_message_ends_politely(library: Library) -> None:
+    agent = MemRecallAgent("recall", library, ANN, model_client=ScriptedClient([]))
+    for task in (None, " ", [TextMessage(content="\n", source="user")]):
+        result = await agent.run(task=task)
+        answer = result.messages[-1]
+        assert isinstance(answer, StructuredMessage)
+        assert answer.content.success
+        assert answer.content.relevant_memory_keys == []
+        assert answer.metadata["stop_reason"] == "no_request"
+        assert "Nothing new was said" in answer.content.message
+
+
+async def test_agent_selected_twice_recalls_once(library: Library) -> None:
+    client = recall_client("a1")
+    recall = MemRecallAgent("recall", library, ANN, model_client=client)
+    parent = make_assistant("parent", say("Port 5433."))
+    selector = ScriptedClient([say("recall"), say("recall"), say("parent")])
+    team = SelectorGroupChat(
+        [recall, parent],
+        selector,
+        allow_repeated_speaker=True,
+        termination_condition=MaxMessageTermination(4),
+    )
+    result = await team.run(task=REQUEST)
+    assert result.messages[-1].to_text() == "Port 5433."
+    answers = [m for m in result.messages if isinstance(m, StructuredMessage)]
+    assert [answer.metadata["stop_reason"] for answer in answers] == ["handoff", "no_request"]
+    assert client.remaining == 0
+
+
+async def test_team_of_the_recall_agent_runs_without_a_task(library: Library) -> None:
+    recall = MemRecallAgent("recall", library, ANN, model_client=ScriptedClient([]))
+    result = await RoundRobinGroupChat([recall], max_turns=2).run()
+    assert [m.metadata["stop_reason"] for m in result.messages] == ["no_request"] * 2
+
+
+FOLLOW_UP = "And who is the user on it?"
+
+
+async def test_follow_up_of_round_two_has_its_referent(library: Library) -> None:
+    client = ScriptedClient([search(), hand_off("a1"), search("user"), hand_off("a1")])
+    recall = MemRecallAgent("recall", library, ANN, model_client=client)
+    parent = make_assistant("parent", say("Port 5433."), say("It is postgres."))
+    team = RoundRobinGroupChat([recall, parent], max_turns=2)
+    await team.run(task=REQUEST)
+    await team.run(task=FOLLOW_UP)
+    briefing = str(client.requests[2].messages[1].content).split("\n")
+    lines = [json.loads(line) for line in briefing if line.startswith('{"n"')]
+    assert [(line["role"], line["text"]) for line in lines] == [
+        ("user", REQUEST),
+        ("other", "recall: port 5433"),
+        ("other", "Port 5433."),
+        ("user", FOLLOW_UP),
+    ]
+
+
+async def test_conversation_survives_in_the_state_of_a_team(library: Library) -> None:
+    def make_team(*steps: Any) -> tuple[RoundRobinGroupChat, ScriptedClient]:
+        client = ScriptedClient(steps)
+        recall = MemRecallAgent("recall", library, ANN, model_client=client)
+        return RoundRobinGroupChat([recall], max_turns=1), client
+
+    first, _ = make_team(search(), hand_off("a1"))
+    await first.run(task=REQUEST)
+    state = json.loads(json.dumps(await first.save_state()))
+    second, client = make_team(search("user"), hand_off("a1"))
+    await second.load_state(state)
+    await second.run(task=FOLLOW_UP)
+    assert REQUEST in str(client.requests[0].messages[1].content)
+    await second.reset()
+    await second.load_state(await make_team()[0].save_state())
+    await second.run()  # the state of a new team is that of an agent without a conversation
+
+
+async def test_follow_up_behind_a_tool_has_its_referent(library: Library) -> None:
+    client = ScriptedClient([search(), hand_off("a1"), search("user"), hand_off("a1")])
+    tool = AgentTool(MemRecallAgent("recall", library, ANN, model_client=client))
+    parent = make_assistant(
+        "parent",
+        call("recall", task=REQUEST),
+        call("recall", task=FOLLOW_UP),
+        say("Postgres."),
+        tools=[tool],
+        max_tool_iterations=3,
+    )
+    await parent.run(task="Set up the database")
+    assert REQUEST in str(client.requests[2].messages[1].content)
+
+
+@pytest.mark.parametrize(
+    ("question", "follow_up", "key"),
+    [
+        ("Which port does my database config have?", FOLLOW_UP, "config"),
+        ("我的数据库配置是什么端口？", "那用户是谁呢？", "config_zh"),
+    ],
+)
+async def test_rules_read_a_follow_up_with_the_question_before_it(
+    question: str, follow_up: str, key: str
+) -> None:
+    texts = {
+        "config": "My database config: PostgreSQL on port 5433, the user on it is deploy_bot",
+        "wiki": "The user of the wiki is alice",
+        "config_zh": "数据库配置：端口 5433，用户是 deploy",
+        "wiki_zh": "维基的用户是小王",
+    }
+    messages = [
+        NewMessage(message_id=message_id, role=Role.USER, content=text)
+        for message_id, text in texts.items()
+    ]
+    async with open_library(scope=ANN, messages=messages) as library:
+        first_keys = []
+        for task in ([question, follow_up], [follow_up]):
+            recall = MemRecallAgent("recall", library, ANN)
+            team = RoundRobinGroupChat([recall], max_turns=1)
+            for text in task:
+                answer = (await team.run(task=text)).messages[-1]
+            assert isinstance(answer, StructuredMessage)
+            first_keys.append(answer.content.relevant_memory_keys[0])
+    assert first_keys[0] == key
+    assert first_keys[1].startswith("wiki")  # alone, the follow-up means something else
