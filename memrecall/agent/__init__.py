@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from memrecall.agent.autogen.memory_tools import RecallTool, memory_tools
     from memrecall.agent.driver import Recaller, RecallOptions
     from memrecall.agent.offline import offline_client
+    from memrecall.agent.prompt_view import write_block
     from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult, StopReason
     from memrecall.agent.tools.table import MEMRECALL_TOOLS
     from memrecall.agent.trace import Trace
@@ -34,6 +35,7 @@ __all__ = [
     "TraceEvent",
     "memory_tools",
     "offline_client",
+    "write_block",
 ]
 
 __getattr__ = lazy_exports(
@@ -44,6 +46,7 @@ __getattr__ = lazy_exports(
         ".autogen.memory_tools": ("RecallTool", "memory_tools"),
         ".driver": ("RecallOptions", "Recaller"),
         ".offline": ("offline_client",),
+        ".prompt_view": ("write_block",),
         ".result": ("RecallHandoff", "RecallResult", "RecalledMemory", "StopReason"),
         ".tools.table": ("MEMRECALL_TOOLS",),
         ".trace": ("Trace",),

@@ -22,9 +22,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Picture
 
-from memrecall.agent import MemoryContext, RecalledMemory, RecallHandoff, RecallResult, StopReason
+from memrecall.agent import (
+    MemoryContext,
+    RecalledMemory,
+    RecallHandoff,
+    RecallResult,
+    StopReason,
+    write_block,
+)
 from memrecall.agent.autogen.context import NeedJudge
-from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START, write_block
+from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.agent.trace import Recorder
 from memrecall.errors import CallerError, CassetteMismatch, InvalidArgument, StorageUnreachable
 from memrecall.memory import Library
@@ -270,7 +277,8 @@ async def test_block_uses_the_language_of_the_message(library: Library) -> None:
 
 
 async def test_block_reports_no_result(library: Library) -> None:
-    script = [search(), hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which?")]
+    handoff = hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which?")
+    script = [search("dinner", min_relevance_score=0.9), handoff]
     context = await add_messages(
         MemoryContext(library, ANN, model_client=ScriptedClient(script)), user_message()
     )

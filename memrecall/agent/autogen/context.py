@@ -30,6 +30,7 @@ from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import (
     BLOCK_CHARACTERS,
+    BlockPlace,
     block_message,
     is_block_message,
     to_json,
@@ -106,11 +107,13 @@ class BlockRecaller:
         judge: NeedJudge,
         user_sources: Iterable[object],
         characters: int = BLOCK_CHARACTERS,
+        place: BlockPlace = "before",
     ) -> None:
         self.recaller = recaller
         self.user_sources = name_sources(user_sources)
         self._judge = judge
         self._characters = characters
+        self._place = place
 
     def last_request(self, messages: Sequence[LLMMessage]) -> int | None:
         """Return the index of the user's last message."""
@@ -138,7 +141,7 @@ class BlockRecaller:
         except MemrecallError as error:
             _log.warning("no recall: %s", error)
             return write_failure(error.message, language), None
-        return write_block(result, self._characters), result
+        return write_block(result, self._characters, place=self._place), result
 
 
 def _last_index(messages: Sequence[LLMMessage], user_sources: Collection[str]) -> int | None:
@@ -320,7 +323,7 @@ class RecallMemory(Memory):
     ) -> None:
         self._recaller = Recaller(library, scope, model_client, options)
         self._block_recaller = BlockRecaller(
-            self._recaller, NeedJudge(), user_sources, block_characters
+            self._recaller, NeedJudge(), user_sources, block_characters, "after"
         )
 
     async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
@@ -383,10 +386,21 @@ def _text_of(memory: MemoryContent) -> str:
 
 
 def _query_result(result: RecallResult) -> MemoryQueryResult:
-    return MemoryQueryResult(results=[_content(memory) for memory in result.memories])
+    """Return the memories; if none may be shown, a note that some are withheld."""
+    contents = [_content(memory, result.withheld) for memory in result.memories]
+    if result.withheld and not contents:
+        language: Language = "zh" if result.language == "zh" else "en"
+        contents = [
+            MemoryContent(
+                content=say(language, "block_withheld", count=result.withheld),
+                mime_type=MemoryMimeType.TEXT,
+                metadata={"kind": "withheld", "withheld": result.withheld},
+            )
+        ]
+    return MemoryQueryResult(results=contents)
 
 
-def _content(memory: RecalledMemory) -> MemoryContent:
+def _content(memory: RecalledMemory, withheld: int) -> MemoryContent:
     metadata = {
         "memory_key": memory.memory_key,
         "kind": memory.kind,
@@ -394,5 +408,6 @@ def _content(memory: RecalledMemory) -> MemoryContent:
         "score": memory.relevance_score,
         "speaker": memory.speaker or memory.role,
         "said_at": format_time(memory.ts),
+        "withheld": withheld,
     }
     return MemoryContent(content=memory.content, mime_type=MemoryMimeType.TEXT, metadata=metadata)
