@@ -6,17 +6,23 @@ from typing import Any
 import pytest
 from autogen_agentchat.agents import AssistantAgent, UserProxyAgent
 from autogen_agentchat.base import TaskResult
-from autogen_agentchat.conditions import MaxMessageTermination
-from autogen_agentchat.messages import StructuredMessage, TextMessage
-from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat
+from autogen_agentchat.conditions import MaxMessageTermination, TokenUsageTermination
+from autogen_agentchat.messages import HandoffMessage, StructuredMessage, TextMessage
+from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
 from autogen_agentchat.tools import AgentTool
+from autogen_core import CancellationToken
 from autogen_core.model_context import UnboundedChatCompletionContext
+from autogen_core.models import FunctionExecutionResultMessage
 
-from memrecall.agent import MemoryContext, MemRecallAgent, RecallMemory
+from memrecall.agent import MemoryContext, MemRecallAgent, Recaller, RecallMemory, RecallTool
+from memrecall.agent.tools.memories import RecallReply
+from memrecall.chat.options import ChatOptions
+from memrecall.chat.tools import TurnRecalls
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
+from memrecall.messages import ConversationMessage
 from memrecall.testing import ScriptedClient, call, open_library, say
-from memrecall.types import NewMessage, Role
+from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from .clients import recalled_blocks, user_message
 from .recall_helpers import ANN, REQUEST, hand_off, search
@@ -35,6 +41,13 @@ def make_assistant(name: str, *steps: Any, **options: Any) -> AssistantAgent:
 
 def make_user_proxy(name: str, text: str) -> UserProxyAgent:
     return UserProxyAgent(name, input_func=lambda _: text)
+
+
+def last_text(agent: AssistantAgent, request: int = -1) -> str:
+    """Return the last message that the model of an agent was sent."""
+    client = agent._model_client
+    assert isinstance(client, ScriptedClient)
+    return str(client.requests[request].messages[-1].content)
 
 
 async def get_trace_query(library: Library, result: TaskResult) -> str:
@@ -239,3 +252,122 @@ async def test_rules_read_a_follow_up_with_the_question_before_it(
             first_keys.append(answer.content.relevant_memory_keys[0])
     assert first_keys[0] == key
     assert first_keys[1].startswith("wiki")  # alone, the follow-up means something else
+
+
+# Evidence, usage, withheld memories
+
+
+CONFIG = "My database config: PostgreSQL on port 5433, pool of 20 connections"
+
+
+def check_evidence(text: str) -> None:
+    """Check that a text contains the content, the speaker and the time of the evidence."""
+    plain = text.replace('\\"', '"')
+    assert CONFIG in plain
+    assert '"said_at":"2026-01-29T12:00:00Z","by":"user"' in plain
+    assert "Recalled for the request: data" in plain
+
+
+async def test_swarm_parent_gets_the_evidence(library: Library) -> None:
+    recall = MemRecallAgent("recall", library, ANN, model_client=recall_client("a1"))
+    parent = make_assistant(
+        "parent", call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"]
+    )
+    await Swarm([parent, recall], max_turns=3).run(task=REQUEST)
+    check_evidence(last_text(parent))
+
+
+async def test_selector_parent_gets_the_evidence(library: Library) -> None:
+    recall = MemRecallAgent("recall", library, ANN, model_client=recall_client("a1"))
+    parent = make_assistant("parent", say("Port 5433."))
+    selector = ScriptedClient([say("recall"), say("parent")])
+    await SelectorGroupChat([recall, parent], selector, max_turns=2).run(task=REQUEST)
+    check_evidence(last_text(parent))
+
+
+@pytest.mark.parametrize("last_message_only", [True, False])
+async def test_parent_of_an_agent_tool_gets_the_evidence(
+    library: Library, last_message_only: bool
+) -> None:
+    recall = MemRecallAgent("recall", library, ANN, model_client=recall_client("a1"))
+    tool = AgentTool(recall, return_value_as_last_message=last_message_only)
+    parent = make_assistant(
+        "parent",
+        call("recall", task=REQUEST),
+        say("Port 5433."),
+        tools=[tool],
+        reflect_on_tool_use=True,
+    )
+    await parent.run(task="Set up the database")
+    client = parent._model_client
+    assert isinstance(client, ScriptedClient)
+    message = client.requests[-1].messages[-1]
+    assert isinstance(message, FunctionExecutionResultMessage)
+    check_evidence(message.content[0].content)
+
+
+async def test_evidence_stays_within_its_budget(library: Library) -> None:
+    memories = [NewMemory(memory_key=f"k{n}", content="tea " * 2_000) for n in range(3)]
+    await library.add_memories(ANN, memories, origin=Origin.USER, actor="test")
+    sizes = {}
+    for characters in (700, 2_000):
+        client = ScriptedClient([search("tea", limit=10), hand_off("k0", "k1", "k2")])
+        recall = MemRecallAgent(
+            "recall", library, ANN, model_client=client, block_characters=characters
+        )
+        answer = (await recall.run(task="Which tea did I say I like?")).messages[-1]
+        assert isinstance(answer, StructuredMessage)
+        block = answer.content.message.partition("<recalled_memories>")[2]
+        sizes[characters] = len(block)
+    assert 300 < sizes[700] <= 700 < sizes[2_000] <= 2_000
+
+
+async def test_token_usage_ends_a_team(library: Library) -> None:
+    client = ScriptedClient([search(), hand_off("a1")], tokens=(100, 10))
+    recall = MemRecallAgent("recall", library, ANN, model_client=client)
+    parent = make_assistant("parent")
+    team = RoundRobinGroupChat(
+        [recall, parent], termination_condition=TokenUsageTermination(max_total_token=200)
+    )
+    result = await team.run(task=REQUEST)
+    assert "Token usage limit reached" in str(result.stop_reason)
+    usage = result.messages[-1].models_usage
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens) == (200, 20)
+
+
+async def test_usage_of_a_swarm_handoff(library: Library) -> None:
+    client = ScriptedClient([search(), hand_off("a1")], tokens=(100, 10))
+    recall = MemRecallAgent("recall", library, ANN, model_client=client)
+    handoff = HandoffMessage(content=REQUEST, source="parent", target="recall")
+    answer = (await recall.run(task=handoff)).messages[-1]
+    assert answer.models_usage is not None
+    assert answer.models_usage.prompt_tokens == 200
+
+
+async def test_withheld_memories_are_reported_by_every_class(library: Library) -> None:
+    question = "What was the database password again?"
+
+    def client() -> ScriptedClient:
+        return ScriptedClient([search("database password"), hand_off()])
+
+    recall = MemRecallAgent("recall", library, ANN, model_client=client())
+    answer = (await recall.run(task=question)).messages[-1]
+    assert isinstance(answer, StructuredMessage)
+    context = MemoryContext(library, ANN, model_client=client())
+    await context.add_message(user_message(question))
+    tool = RecallTool(library, ANN, model_client=client())
+    arguments = {"query": question}
+    tool_answer = await tool.run_json(arguments, CancellationToken())
+    assert tool_answer.withheld == 1
+    result = await Recaller(library, ANN, client()).recall(question)
+    reply = RecallReply.from_result(result)  # over MCP
+    assert reply.withheld == 1
+    request = [ConversationMessage(Role.USER, question)]
+    chat = TurnRecalls(Recaller(library, ANN, client()), request, ChatOptions(), "zh")
+    assert "无权显示" in (await chat.force()).content
+    blocks = recalled_blocks(await context.get_messages())
+    assert len(blocks) == 1
+    for text in (answer.content.message, reply.as_text(), *blocks):
+        assert "1 sensitive memories match" in text
+        assert "Nothing relevant" not in text

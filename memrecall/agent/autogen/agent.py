@@ -14,13 +14,14 @@ from autogen_agentchat.messages import (
 )
 from autogen_agentchat.state import BaseState
 from autogen_core import CancellationToken
-from autogen_core.models import ChatCompletionClient
+from autogen_core.models import ChatCompletionClient, RequestUsage
 from pydantic import Field
 
 from memrecall.agent.autogen.events import stream_recall, to_agent_event
 from memrecall.agent.conversation import LARGEST_WINDOW
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.phrases import say
+from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_block
 from memrecall.agent.result import RecallHandoff, RecallResult, StopReason
 from memrecall.library.library import Library
 from memrecall.messages import USER_SOURCES, ConversationMessage, name_sources, parse_messages
@@ -58,11 +59,13 @@ class MemRecallAgent(BaseChatAgent):
         model_client: ChatCompletionClient | None = None,
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         user_sources: Iterable[object] = USER_SOURCES,
+        block_characters: int = BLOCK_CHARACTERS,
         description: str = DESCRIPTION,
     ) -> None:
         super().__init__(name, description)
         self._recaller = Recaller(library, scope, model_client, options)
         self._user_sources = name_sources(user_sources)
+        self._block_characters = block_characters
         self._conversation: list[ConversationMessage] = []
 
     @property
@@ -152,20 +155,28 @@ class MemRecallAgent(BaseChatAgent):
     def _answer(
         self, messages: Sequence[BaseChatMessage], result: RecallResult
     ) -> StructuredMessage[RecallHandoff] | HandoffMessage:
+        # The model of the next agent sees only this message: it contains the evidence itself.
+        block = write_block(result, self._block_characters, place="apart")
+        message = f"{result.handoff.message}\n\n{block}"
+        handoff = result.handoff.model_copy(update={"message": message})
+        usage = RequestUsage(
+            prompt_tokens=int(result.usage["prompt_tokens"]),
+            completion_tokens=int(result.usage["completion_tokens"]),
+        )
         metadata = {
             "stop_reason": result.stop_reason.value,
             "trace_id": result.trace.trace_id,
             "iterations": str(result.iterations),
         }
-        last = messages[-1] if messages else None
+        last = messages[-1]
         if isinstance(last, HandoffMessage) and last.target == self.name:
-            payload = result.handoff.model_dump_json()
             return HandoffMessage(
-                content=result.handoff.message,
+                content=message,
                 target=last.source,
                 source=self.name,
-                metadata={**metadata, "handoff": payload},
+                models_usage=usage,
+                metadata={**metadata, "handoff": handoff.model_dump_json()},
             )
         return StructuredMessage[RecallHandoff](
-            content=result.handoff, source=self.name, metadata=metadata
+            content=handoff, source=self.name, models_usage=usage, metadata=metadata
         )
