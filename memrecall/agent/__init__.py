@@ -9,8 +9,8 @@ from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from memrecall.agent.autogen.agent import MemRecallAgent
-    from memrecall.agent.autogen.context import MemoryContext, RecallMemory
-    from memrecall.agent.autogen.memory_tools import RecallTool, memory_tools
+    from memrecall.agent.autogen.context import MemoryContext
+    from memrecall.agent.autogen.memory import RecallMemory, RecallTool, memory_tools
     from memrecall.agent.driver import Recaller, RecallOptions
     from memrecall.agent.offline import offline_client
     from memrecall.agent.prompt_view import write_block
@@ -42,8 +42,8 @@ __getattr__ = lazy_exports(
     __name__,
     {
         ".autogen.agent": ("MemRecallAgent",),
-        ".autogen.context": ("MemoryContext", "RecallMemory"),
-        ".autogen.memory_tools": ("RecallTool", "memory_tools"),
+        ".autogen.context": ("MemoryContext",),
+        ".autogen.memory": ("RecallMemory", "RecallTool", "memory_tools"),
         ".driver": ("RecallOptions", "Recaller"),
         ".offline": ("offline_client",),
         ".prompt_view": ("write_block",),

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from autogen_agentchat.agents import BaseChatAgent
@@ -19,10 +20,11 @@ from pydantic import Field
 
 from memrecall.agent.autogen.events import stream_recall, to_agent_event
 from memrecall.agent.conversation import LARGEST_WINDOW
-from memrecall.agent.driver import Recaller, RecallOptions
+from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_block
 from memrecall.agent.result import RecallHandoff, RecallResult, StopReason
+from memrecall.agent.trace import Observer
 from memrecall.library.library import Library
 from memrecall.messages import USER_SOURCES, ConversationMessage, name_sources, parse_messages
 from memrecall.scope import Scope
@@ -61,9 +63,14 @@ class MemRecallAgent(BaseChatAgent):
         user_sources: Iterable[object] = USER_SOURCES,
         block_characters: int = BLOCK_CHARACTERS,
         description: str = DESCRIPTION,
+        clock: Clock = utc_now,
+        as_of: datetime | None = None,
+        observer: Observer | None = None,
     ) -> None:
         super().__init__(name, description)
-        self._recaller = Recaller(library, scope, model_client, options)
+        self._recaller = Recaller(
+            library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
+        )
         self._user_sources = name_sources(user_sources)
         self._block_characters = block_characters
         self._conversation: list[ConversationMessage] = []

@@ -1,152 +1,31 @@
-"""Recall inside a parent's model context, for parents that change nothing else.
-
-`MemoryContext` is a model context; `RecallMemory` is AutoGen's `Memory` protocol.
-"""
+"""`MemoryContext`: recall inside a parent's model context, with no other change to the parent."""
 
 import asyncio
-import contextlib
-import json
-import logging
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from autogen_core import CancellationToken
-from autogen_core.memory import (
-    Memory,
-    MemoryContent,
-    MemoryMimeType,
-    MemoryQueryResult,
-    UpdateContextResult,
-)
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessage, UserMessage
 from autogen_core.tools import BaseTool, ToolSchema
 from pydantic import BaseModel, Field
 
-from memrecall.agent.driver import Recaller, RecallOptions
-from memrecall.agent.offline.needs import needs_recall
+from memrecall.agent.autogen.blocks import BlockRecaller, NeedJudge
+from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
 from memrecall.agent.phrases import say
-from memrecall.agent.prompt_view import (
-    BLOCK_CHARACTERS,
-    BlockPlace,
-    block_message,
-    is_block_message,
-    to_json,
-    write_block,
-    write_failure,
-)
-from memrecall.agent.result import RecalledMemory, RecallResult
+from memrecall.agent.prompt_view import BLOCK_CHARACTERS, block_message, is_block_message
+from memrecall.agent.result import RecallResult, StopReason
 from memrecall.agent.trace import Observer
-from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.library.library import Library
-from memrecall.messages import USER_SOURCES, is_from_user, name_sources, parse_messages
-from memrecall.model.structured import ask_prompt
+from memrecall.messages import USER_SOURCES, parse_messages
 from memrecall.scope import Scope
 from memrecall.text.language import language_of
-from memrecall.types import Language, NewMemory, Origin, format_time
+from memrecall.types import Language
 
-_log = logging.getLogger(__name__)
-
-DECISION_SECONDS = 10.0  # a parent waits for the answer
-# Texts that frameworks write as the user: AutoGen's transfers and selectors, and our own handoff.
-_FRAMEWORK_TEXT = re.compile(
-    r"\s*Transferred to \w+, adopting the role of "
-    r"|(?s:.*)Then select the next role from \["
-    r"|\s*## (?:Memory search finished|记忆搜索完成)"
-)
-_MAX_TEXTS = 5
-_MAX_CHARACTERS = 1_000
 LONG_MESSAGE = 8_000  # characters
 _START_CHARACTERS = 300
 _PART_CHARACTERS = 4_000  # of a long message, in one result of the tool that reads it
-_TEXT_TYPES = (MemoryMimeType.TEXT.value, MemoryMimeType.MARKDOWN.value, MemoryMimeType.JSON.value)
-
-
-class Need(BaseModel):
-    """The answer of a model to the prompt `needs_recall`."""
-
-    needed: bool
-
-
-class NeedJudge:
-    """Decides whether the last of some texts needs a recall."""
-
-    def __init__(
-        self, model_client: ChatCompletionClient | None = None, seconds: float = DECISION_SECONDS
-    ) -> None:
-        self._client = model_client
-        self._seconds = seconds
-
-    async def needs_recall(self, texts: Sequence[str], language: Language) -> bool:
-        """Return True if the rules see a need, or else if the model does.
-
-        Texts of a framework never need a recall.
-        """
-        if _FRAMEWORK_TEXT.match(texts[-1]):
-            return False
-        if needs_recall(texts[-1], texts[:-1]):
-            return True
-        if self._client is None:
-            return False
-        lines = [to_json({"text": text[:_MAX_CHARACTERS]}) for text in texts[-_MAX_TEXTS:]]
-        answer = await ask_prompt(
-            self._client, "needs_recall", language, lines, Need, seconds=self._seconds
-        )
-        # Without a readable answer of the model, the verdict of the rules stands.
-        return answer.value is not None and answer.value.needed
-
-
-class BlockRecaller:
-    """Recalls for the last user message of a context and writes the block for its model."""
-
-    def __init__(
-        self,
-        recaller: Recaller,
-        judge: NeedJudge,
-        user_sources: Iterable[object],
-        characters: int = BLOCK_CHARACTERS,
-        place: BlockPlace = "before",
-    ) -> None:
-        self.recaller = recaller
-        self.user_sources = name_sources(user_sources)
-        self._judge = judge
-        self._characters = characters
-        self._place = place
-
-    def last_request(self, messages: Sequence[LLMMessage]) -> int | None:
-        """Return the index of the user's last message."""
-        return _last_index(messages, self.user_sources)
-
-    async def recall_block(self, messages: Sequence[LLMMessage]) -> tuple[str, RecallResult | None]:
-        """Return the block and the result for the last message; no block if it needs no recall.
-
-        A failed recall becomes a block that says so, because it must not fail the parent.
-        """
-        try:
-            (request,) = parse_messages(messages[-1:])
-        except InvalidArgument:  # a message without text, such as a picture
-            return "", None
-        conversation = parse_messages(
-            [each for each in messages if not is_block_message(each)],
-            user_sources=self.user_sources,
-        )
-        language = language_of(request.text)
-        texts = [message.text for message in conversation]
-        if not await self._judge.needs_recall(texts, language):
-            return "", None
-        try:
-            result = await self.recaller.recall(conversation)
-        except MemrecallError as error:
-            _log.warning("no recall: %s", error)
-            return write_failure(error.message, language), None
-        return write_block(result, self._characters, place=self._place), result
-
-
-def _last_index(messages: Sequence[LLMMessage], user_sources: Collection[str]) -> int | None:
-    indexes = range(len(messages) - 1, -1, -1)
-    return next((i for i in indexes if is_from_user(messages[i], user_sources)), None)
 
 
 class MemoryContextState(BaseModel):
@@ -160,7 +39,9 @@ class MemoryContext(ChatCompletionContext):
     """The messages of one conversation, with what the last user message refers to.
 
     `recall` can be called by itself. As a context, `get_messages` recalls at most once for one user
-    message and inserts the result before it as one block of data.
+    message and inserts the result before it as one block of data. `observer` gets each event of a
+    recall as it happens. AutoGen passes a context no cancellation token: set that of the parent's
+    run as `cancellation_token`, and cancelling the run ends the recall.
     """
 
     def __init__(
@@ -175,9 +56,14 @@ class MemoryContext(ChatCompletionContext):
         decide_with_model: bool = False,
         block_characters: int = BLOCK_CHARACTERS,
         long_message_characters: int = LONG_MESSAGE,
+        clock: Clock = utc_now,
+        as_of: datetime | None = None,
+        observer: Observer | None = None,
     ) -> None:
         super().__init__(initial_messages)
-        self._recaller = Recaller(library, scope, model_client, options)
+        self._recaller = Recaller(
+            library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
+        )
         judge = NeedJudge(model_client if decide_with_model else None)
         self._block_recaller = BlockRecaller(self._recaller, judge, user_sources, block_characters)
         self._long_message = long_message_characters
@@ -185,6 +71,7 @@ class MemoryContext(ChatCompletionContext):
         self._blocks: dict[int, str] = {}  # by the index of the user message
         self._lock = asyncio.Lock()
         self.last_result: RecallResult | None = None
+        self.cancellation_token: CancellationToken | None = None
 
     async def recall(
         self,
@@ -197,7 +84,10 @@ class MemoryContext(ChatCompletionContext):
         """Find what the last user message of a conversation refers to."""
         conversation = parse_messages(messages, user_sources=self._block_recaller.user_sources)
         return await self._recaller.recall(
-            conversation, as_of=as_of, observer=observer, cancellation_token=cancellation_token
+            conversation,
+            as_of=as_of,
+            observer=observer,
+            cancellation_token=cancellation_token or self.cancellation_token,
         )
 
     async def get_messages(self) -> list[LLMMessage]:
@@ -212,14 +102,16 @@ class MemoryContext(ChatCompletionContext):
             return messages
         blocks = self._blocks  # `clear` replaces the dict: a late recall is not for what follows
         async with self._lock:  # a second caller waits for the recall of the first
-            if index not in blocks:
+            if index in blocks:
+                block = blocks[index]
+            else:
                 self.last_result = None
                 block, self.last_result = await self._block_recaller.recall_block(
-                    messages[: index + 1]
+                    messages[: index + 1], self.cancellation_token
                 )
                 blocks.clear()
-                blocks[index] = block
-            block = blocks[index]
+                if not _is_cancelled(self.last_result):  # the next run recalls again
+                    blocks[index] = block
         if self._has_reader:
             numbered = enumerate(messages[:index], 1)
             messages[:index] = [self._shorten(message, number) for number, message in numbered]
@@ -268,6 +160,10 @@ class MemoryContext(ChatCompletionContext):
         return message.content if message and isinstance(message.content, str) else None
 
 
+def _is_cancelled(result: RecallResult | None) -> bool:
+    return result is not None and result.stop_reason is StopReason.CANCELLED
+
+
 class ReadMessageArguments(BaseModel):
     """Arguments of `read_message`."""
 
@@ -302,112 +198,3 @@ class ReadMessageTool(BaseTool[ReadMessageArguments, Any]):
             self._language, "read_message_place", start=args.start, end=end, total=len(text)
         )
         return f"{place}\n{text[args.start : end]}"
-
-
-class RecallMemory(Memory):
-    """A memory for a parent agent's `memory=[...]`.
-
-    Each turn adds at most one message of data to the parent's context, before the model is called;
-    a message that needs no recall adds none.
-    """
-
-    def __init__(
-        self,
-        library: Library,
-        scope: Scope,
-        *,
-        model_client: ChatCompletionClient | None = None,
-        options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
-        user_sources: Iterable[object] = USER_SOURCES,
-        block_characters: int = BLOCK_CHARACTERS,
-    ) -> None:
-        self._recaller = Recaller(library, scope, model_client, options)
-        self._block_recaller = BlockRecaller(
-            self._recaller, NeedJudge(), user_sources, block_characters, "after"
-        )
-
-    async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
-        """Recall for the last user message, and add the result to the context as one message."""
-        messages = await model_context.get_messages()
-        index = self._block_recaller.last_request(messages)
-        block, result = "", None
-        if index is not None and not any(map(_is_answer, messages[index + 1 :])):
-            block, result = await self._block_recaller.recall_block(messages[: index + 1])
-        if block:
-            await model_context.add_message(block_message(block))
-        memories = MemoryQueryResult(results=[]) if result is None else _query_result(result)
-        return UpdateContextResult(memories=memories)
-
-    async def query(
-        self,
-        query: str | MemoryContent,
-        cancellation_token: CancellationToken | None = None,
-        **kwargs: Any,
-    ) -> MemoryQueryResult:
-        """Recall what a text refers to."""
-        text = query if isinstance(query, str) else _text_of(query)
-        result = await self._recaller.recall(text, cancellation_token=cancellation_token)
-        return _query_result(result)
-
-    async def add(
-        self, content: MemoryContent, cancellation_token: CancellationToken | None = None
-    ) -> None:
-        """Store a text, a Markdown text or a JSON object as a memory."""
-        memory = NewMemory(content=_text_of(content), metadata=dict(content.metadata or {}))
-        await self._recaller.library.add_memories(
-            self._recaller.scope, [memory], origin=Origin.ASSISTANT, actor="autogen"
-        )
-
-    async def clear(self) -> None:
-        """Delete the memories of this scope; messages stay."""
-        with contextlib.suppress(NotFound):  # the user has no data
-            await self._recaller.library.store.changes(self._recaller.scope).delete_all()
-
-    async def close(self) -> None:
-        """Do nothing: the library belongs to whoever opened it."""
-
-
-def _is_answer(message: LLMMessage) -> bool:
-    """Return True for a message that shows that the request before it has had its recall."""
-    return isinstance(message, AssistantMessage) or is_block_message(message)
-
-
-def _text_of(memory: MemoryContent) -> str:
-    mime_type, content = memory.mime_type, memory.content
-    kind = mime_type.value if isinstance(mime_type, MemoryMimeType) else mime_type
-    if isinstance(content, str) and kind in _TEXT_TYPES:
-        return content
-    if isinstance(content, dict) and kind == MemoryMimeType.JSON.value:
-        return json.dumps(content, ensure_ascii=False)
-    raise InvalidArgument(
-        f"content of type {type(content).__name__} and MIME type {kind} is not text",
-        hint="Use text, markdown or JSON",
-    )
-
-
-def _query_result(result: RecallResult) -> MemoryQueryResult:
-    """Return the memories; if none may be shown, a note that some are withheld."""
-    contents = [_content(memory, result.withheld) for memory in result.memories]
-    if result.withheld and not contents:
-        language: Language = "zh" if result.language == "zh" else "en"
-        contents = [
-            MemoryContent(
-                content=say(language, "block_withheld", count=result.withheld),
-                mime_type=MemoryMimeType.TEXT,
-                metadata={"kind": "withheld", "withheld": result.withheld},
-            )
-        ]
-    return MemoryQueryResult(results=contents)
-
-
-def _content(memory: RecalledMemory, withheld: int) -> MemoryContent:
-    metadata = {
-        "memory_key": memory.memory_key,
-        "kind": memory.kind,
-        "memory_type": memory.memory_type,
-        "score": memory.relevance_score,
-        "speaker": memory.speaker or memory.role,
-        "said_at": format_time(memory.ts),
-        "withheld": withheld,
-    }
-    return MemoryContent(content=memory.content, mime_type=MemoryMimeType.TEXT, metadata=metadata)
