@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -73,6 +74,8 @@ class MemRecallAgent(BaseChatAgent):
         )
         self._user_sources = name_sources(user_sources)
         self._block_characters = block_characters
+        # AutoGen stamps messages with the time of the machine, which another clock contradicts.
+        self._uses_time_of_messages = clock is utc_now and as_of is None
         self._conversation: list[ConversationMessage] = []
 
     @property
@@ -104,6 +107,8 @@ class MemRecallAgent(BaseChatAgent):
             return
         earlier = self._conversation
         new = parse_messages(messages, user_sources=self._user_sources)
+        if not self._uses_time_of_messages:
+            new = tuple(replace(message, ts=None) for message in new)
         inner: list[BaseAgentEvent | BaseChatMessage] = []
         stream = stream_recall(
             self._recaller, [*earlier, *new], cancellation_token=cancellation_token
