@@ -15,10 +15,11 @@ from autogen_agentchat.messages import (
     StructuredMessage,
 )
 from autogen_agentchat.state import BaseState
-from autogen_core import CancellationToken
+from autogen_core import CancellationToken, Component
 from autogen_core.models import ChatCompletionClient, RequestUsage
 from pydantic import Field
 
+from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
 from memrecall.agent.autogen.events import stream_recall, to_agent_event
 from memrecall.agent.conversation import LARGEST_WINDOW
 from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
@@ -45,13 +46,23 @@ class MemRecallAgentState(BaseState):
     conversation: list[ConversationMessage] = Field(default_factory=list)
 
 
-class MemRecallAgent(BaseChatAgent):
+class MemRecallAgentConfig(ReaderConfig):
+    """The settings of a `MemRecallAgent`."""
+
+    name: str
+    description: str
+
+
+class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentConfig]):
     """Runs one recall over the messages it receives and answers with the handoff.
 
     Each turn continues the conversation of the turns that have ended; recalls that run at once on
     one instance do not see each other. After a handoff of a Swarm agent, it hands back to that
     agent.
     """
+
+    component_config_schema = MemRecallAgentConfig
+    component_provider_override = "memrecall.agent.MemRecallAgent"
 
     def __init__(
         self,
@@ -76,6 +87,13 @@ class MemRecallAgent(BaseChatAgent):
         self._block_characters = block_characters
         # AutoGen stamps messages with the time of the machine, which another clock contradicts.
         self._uses_time_of_messages = clock is utc_now and as_of is None
+        self._config = MemRecallAgentConfig(
+            name=name,
+            description=description,
+            options=options,
+            user_sources=sorted(self._user_sources),
+            block_characters=block_characters,
+        )
         self._conversation: list[ConversationMessage] = []
 
     @property

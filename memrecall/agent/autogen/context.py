@@ -5,13 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from autogen_core import CancellationToken
+from autogen_core import CancellationToken, Component
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessage, UserMessage
 from autogen_core.tools import BaseTool, ToolSchema
 from pydantic import BaseModel, Field
 
 from memrecall.agent.autogen.blocks import BlockRecaller, NeedJudge
+from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
 from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, block_message, is_block_message
@@ -35,7 +36,15 @@ class MemoryContextState(BaseModel):
     blocks: dict[int, str] = Field(default_factory=dict)
 
 
-class MemoryContext(ChatCompletionContext):
+class MemoryContextConfig(ReaderConfig):
+    """The settings of a `MemoryContext`."""
+
+    initial_messages: list[LLMMessage] | None = None
+    decide_with_model: bool = False
+    long_message_characters: int = LONG_MESSAGE
+
+
+class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryContextConfig]):
     """The messages of one conversation, with what the last user message refers to.
 
     `recall` can be called by itself. As a context, `get_messages` recalls at most once for one user
@@ -43,6 +52,9 @@ class MemoryContext(ChatCompletionContext):
     recall as it happens. AutoGen passes a context no cancellation token: set that of the parent's
     run as `cancellation_token`, and cancelling the run ends the recall.
     """
+
+    component_config_schema = MemoryContextConfig
+    component_provider_override = "memrecall.agent.MemoryContext"
 
     def __init__(
         self,
@@ -67,6 +79,14 @@ class MemoryContext(ChatCompletionContext):
         judge = NeedJudge(model_client if decide_with_model else None)
         self._block_recaller = BlockRecaller(self._recaller, judge, user_sources, block_characters)
         self._long_message = long_message_characters
+        self._config = MemoryContextConfig(
+            options=options,
+            initial_messages=initial_messages,
+            user_sources=sorted(self._block_recaller.user_sources),
+            decide_with_model=decide_with_model,
+            block_characters=block_characters,
+            long_message_characters=long_message_characters,
+        )
         self._has_reader = False
         self._blocks: dict[int, str] = {}  # by the index of the user message
         self._lock = asyncio.Lock()

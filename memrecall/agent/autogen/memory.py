@@ -10,10 +10,10 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from autogen_agentchat.messages import BaseAgentEvent
-from autogen_core import CancellationToken
+from autogen_core import CancellationToken, Component
 from autogen_core.memory import (
     Memory,
     MemoryContent,
@@ -24,8 +24,16 @@ from autogen_core.memory import (
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessage
 from autogen_core.tools import BaseStreamTool, ToolSchema
+from pydantic import BaseModel, ConfigDict
 
 from memrecall.agent.autogen.blocks import BlockRecaller, NeedJudge
+from memrecall.agent.autogen.components import (
+    DEFAULT_BINDING,
+    ReaderConfig,
+    RecallComponent,
+    RecallConfig,
+    find_binding,
+)
 from memrecall.agent.autogen.events import stream_events, to_agent_event
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
@@ -60,11 +68,26 @@ DESCRIPTION = TOOLS[RECALL].texts("en").description
 _TEXT_TYPES = (MemoryMimeType.TEXT.value, MemoryMimeType.MARKDOWN.value, MemoryMimeType.JSON.value)
 
 
-class RecallTool(BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswer]):
+class RecallToolConfig(RecallConfig):
+    """The settings of a `RecallTool`."""
+
+    name: str = RECALL
+    description: str = DESCRIPTION
+    language: Language = "en"
+
+
+class RecallTool(
+    RecallComponent,
+    BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswer],
+    Component[RecallToolConfig],
+):
     """Recall as a tool of a parent agent.
 
     Calls may run in parallel; a cancelled parent ends them at once.
     """
+
+    component_config_schema = RecallToolConfig
+    component_provider_override = "memrecall.agent.RecallTool"
 
     def __init__(
         self,
@@ -86,6 +109,9 @@ class RecallTool(BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswe
             library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
         )
         self._context = ToolContext(library=library, scope=scope, language=language)
+        self._config = RecallToolConfig(
+            options=options, name=name, description=description, language=language
+        )
 
     @property
     def schema(self) -> ToolSchema:
@@ -129,11 +155,26 @@ class RecallTool(BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswe
         return to_json(value.model_dump(exclude_none=True))
 
 
-class MemoryTool(SchemaTool):
+class MemoryToolConfig(BaseModel):
+    """The settings of a `MemoryTool`; the function `redact` is part of the binding."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    binding: str = DEFAULT_BINDING
+    tool: str
+    language: Language = "en"
+    redacts: bool = False
+
+
+class MemoryTool(SchemaTool, Component[MemoryToolConfig]):
     """A tool of the table for a parent agent. A cancelled parent does not interrupt a write."""
 
-    def __init__(self, tool: Tool, context: ToolContext) -> None:
+    component_config_schema = MemoryToolConfig
+    component_provider_override = "memrecall.agent.autogen.memory.MemoryTool"
+
+    def __init__(self, tool: Tool, context: ToolContext, binding: str = DEFAULT_BINDING) -> None:
         super().__init__(tool, tool.parent_schema(context.language))
+        self._binding = binding
         self._tool = tool
         self._context = context
 
@@ -151,6 +192,30 @@ class MemoryTool(SchemaTool):
         if isinstance(value, ToolFailure):
             return to_json(value.as_json())
         return to_json(value.model_dump(exclude_defaults=True))
+
+    def _to_config(self) -> MemoryToolConfig:
+        return MemoryToolConfig(
+            binding=self._binding,
+            tool=self.name,
+            language=self._context.language,
+            redacts=self._context.redact is not str,
+        )
+
+    @classmethod
+    def _from_config(cls, config: MemoryToolConfig) -> Self:
+        binding, tools = find_binding(config.binding), tools_for(Interface.AUTOGEN)
+        if config.tool not in tools or config.tool == RECALL:
+            raise InvalidArgument(f"{config.tool!r} is not a memory tool", hint="Use remember")
+        if config.redacts and not binding.get("redact"):
+            hint = "Pass redact=… to bind_components"
+            raise InvalidArgument(f"the tool {config.tool} redacts its texts", hint=hint)
+        context = ToolContext(
+            library=binding["library"],
+            scope=binding["scope"],
+            language=config.language,
+            redact=binding.get("redact") or str,
+        )
+        return cls(tools[config.tool], context, config.binding)
 
 
 def _unchanged(error: MemrecallError) -> MemoryChange:
@@ -194,13 +259,17 @@ def memory_tools(
     return [recall if name == RECALL else MemoryTool(tool, context) for name, tool in tools.items()]
 
 
-class RecallMemory(Memory):
+class RecallMemory(RecallComponent, Memory, Component[ReaderConfig]):
     """A memory for a parent agent's `memory=[...]`.
 
     Each turn adds at most one message of data to the parent's context, before the model is called;
     a message that needs no recall adds none. `update_context` gets no cancellation token from
     AutoGen: set that of the parent's run as `cancellation_token`.
     """
+
+    component_type = "memory"
+    component_config_schema = ReaderConfig
+    component_provider_override = "memrecall.agent.RecallMemory"
 
     def __init__(
         self,
@@ -221,6 +290,11 @@ class RecallMemory(Memory):
         self.cancellation_token: CancellationToken | None = None
         self._block_recaller = BlockRecaller(
             self._recaller, NeedJudge(), user_sources, block_characters, "after"
+        )
+        self._config = ReaderConfig(
+            options=options,
+            user_sources=sorted(self._block_recaller.user_sources),
+            block_characters=block_characters,
         )
 
     async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
