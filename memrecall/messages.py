@@ -1,7 +1,7 @@
 """The one parser of the messages that applications pass in, in whatever form they have them."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeGuard
@@ -21,6 +21,7 @@ from memrecall.types import (
 
 Redact = Callable[[str], str]
 
+USER_SOURCES = ("user", "user_proxy")  # AutoGen's names of the user
 LARGEST_BATCH = 10_000
 _FORMS = 'Pass a text, {"role": "user", "content": "…"}, a message object, or a list of them'
 _ALIASES = {
@@ -84,14 +85,22 @@ class ConversationMessage:
             raise InvalidArgument(describe_validation_error(error)) from None
 
 
-def parse_messages(messages: object) -> tuple[ConversationMessage, ...]:
+def parse_messages(
+    messages: object, *, user_sources: Collection[str] | None = None
+) -> tuple[ConversationMessage, ...]:
     """Return a conversation from a text, a dict, a message object or a list of them.
 
     Message objects are those of memrecall, AutoGen, LangChain, Agent Framework and OpenAI's client.
-    A message without text, such as a bare tool call, is left out.
+    A message without text, such as a bare tool call, is left out. `user_sources` are the sources of
+    AutoGen messages that are the user; messages of other sources get the role `other`.
     """
     items = messages if _is_list(messages) else [messages]
-    parsed = tuple(message for item in items if (message := parse_message(item)).text.strip())
+    pairs = ((item, parse_message(item)) for item in items)
+    parsed = tuple(
+        message if user_sources is None else _assign_role(item, message, user_sources)
+        for item, message in pairs
+        if message.text.strip()
+    )
     if not parsed:
         raise InvalidArgument(
             "the conversation is empty: no message has any text", hint="Pass at least one message"
@@ -156,6 +165,34 @@ def redact_text(value: Any, redact: Redact | None) -> Any:
     return [redact_text(item, redact) for item in value] if _is_list(value) else value
 
 
+def name_sources(sources: Iterable[object]) -> frozenset[str]:
+    """Return the names of message sources, which are names or AutoGen agents."""
+    items = [sources] if isinstance(sources, str) else sources
+    return frozenset(map(_name_source, items))
+
+
+def _name_source(source: object) -> str:
+    name = source if isinstance(source, str) else getattr(source, "name", None)
+    if isinstance(name, str) and name:
+        return name
+    raise InvalidArgument(f"{source!r} is not a message source", hint="Pass a name or an agent")
+
+
+def is_from_user(item: object, user_sources: Collection[str]) -> bool:
+    """Return True for an AutoGen message of the user; an agent's own messages never are."""
+    return _get(item, "type") != "AssistantMessage" and _get(item, "source") in user_sources
+
+
+def _assign_role(
+    item: object, message: ConversationMessage, user_sources: Collection[str]
+) -> ConversationMessage:
+    """Return the message with the role of its source, if it has one."""
+    is_own = _get(item, "type") == "AssistantMessage"
+    if is_own or isinstance(item, Mapping) or _get(item, "source") is None:
+        return message
+    return replace(message, role=Role.USER if is_from_user(item, user_sources) else Role.OTHER)
+
+
 def _is_list(value: object) -> TypeGuard[Sequence[object]]:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
 
@@ -216,7 +253,7 @@ def _parse_role_of(item: object) -> Role:
     if isinstance(item, Mapping):
         return Role.USER
     if _is_autogen_chat_message(item):
-        return Role.USER if _get(item, "source") == "user" else Role.ASSISTANT
+        return Role.USER if _get(item, "source") in USER_SOURCES else Role.ASSISTANT
     raise InvalidArgument(f"a {type(item).__name__} is not a message", hint=_FORMS)
 
 

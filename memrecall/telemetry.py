@@ -1,7 +1,8 @@
 """OpenTelemetry spans, by its conventions for HTTP servers and generative AI.
 
-Spans go to the tracer of the enclosing block (`with tracing(tracer): …`). Outside of such a
-block nothing is recorded or imported, and a span costs next to nothing.
+Spans go to the tracer of the enclosing block (`with tracing(tracer): …`), or else to the global
+provider if the application has set one. Otherwise nothing is recorded or imported, and a span costs
+next to nothing.
 
 A span contains names, numbers and codes, but no contents, queries, results or user ids: neither in
 attributes nor as the message of an exception.
@@ -12,13 +13,14 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from memrecall.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Span, Tracer, TracerProvider
 
 _Kind = Literal["CLIENT", "INTERNAL", "SERVER"]
 
@@ -74,7 +76,10 @@ _NO_SPAN = nullcontext(ActiveSpan(None))
 
 @contextmanager
 def tracing(tracer: "Tracer | None") -> Iterator[None]:
-    """Record the spans of this block and of the tasks it starts with a tracer (None: none)."""
+    """Record the spans of this block and of the tasks it starts with a tracer.
+
+    None means that of the global provider.
+    """
     token = _tracer.set(tracer)
     try:
         yield
@@ -82,11 +87,27 @@ def tracing(tracer: "Tracer | None") -> Iterator[None]:
         _tracer.reset(token)
 
 
+def _find_tracer() -> "Tracer | None":
+    """Return the tracer of this block, or that of the application's global provider, or None."""
+    tracer = _tracer.get()
+    # An application that has set a provider has imported the API.
+    api = sys.modules.get("opentelemetry.trace")
+    if tracer is not None or api is None:
+        return tracer
+    provider = api.get_tracer_provider()
+    return None if isinstance(provider, api.ProxyTracerProvider) else _get_tracer(provider)
+
+
+@lru_cache(maxsize=1)
+def _get_tracer(provider: "TracerProvider") -> "Tracer":
+    return provider.get_tracer(NAME)
+
+
 def trace_request(
     method: str, headers: Iterable[tuple[bytes, bytes]]
 ) -> AbstractContextManager[ActiveSpan]:
     """Start the span of an HTTP request, within the caller's trace if its headers name one."""
-    tracer = _tracer.get()
+    tracer = _find_tracer()
     if tracer is None:
         return _NO_SPAN
     from opentelemetry.propagate import extract
@@ -137,7 +158,7 @@ def trace_tool(tool: str, call_id: str) -> AbstractContextManager[ActiveSpan]:
 def _trace(
     name: str, kind: _Kind, attributes: Mapping[str, Any]
 ) -> AbstractContextManager[ActiveSpan]:
-    tracer = _tracer.get()
+    tracer = _find_tracer()
     return _NO_SPAN if tracer is None else _span(tracer, name, kind, attributes)
 
 

@@ -9,16 +9,24 @@ import asyncio
 import json
 import re
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autogen_core import FunctionCall
-from autogen_core.models import CreateResult, ModelInfo, RequestUsage
+from autogen_core.models import ChatCompletionClient, CreateResult, ModelInfo, RequestUsage
 
-from memrecall.errors import ModelFailed, ModelFailure, ScriptExhausted
+from memrecall.errors import (
+    CassetteMismatch,
+    InvalidArgument,
+    ModelFailed,
+    ModelFailure,
+    ScriptExhausted,
+)
+from memrecall.model.cassette import RecordingClient, ReplayClient
 from memrecall.model.client import BaseClient, Part, Request, check_token, run_cancellable
 
 if TYPE_CHECKING:
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
     from memrecall.types import NewMemory, NewMessage
 
 __all__ = [
+    "CassetteRun",
     "Request",
     "ScriptedClient",
     "Step",
@@ -35,7 +44,9 @@ __all__ = [
     "calls",
     "fail",
     "open_library",
+    "record_run",
     "repeat",
+    "replay_run",
     "say",
     "silence",
     "think",
@@ -182,6 +193,78 @@ class ScriptedClient(BaseClient):
             cached=False,
             thought=step.thought,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CassetteRun:
+    """A run whose models are recorded or replayed, each in a cassette of one folder.
+
+    `client(name, model)` wraps a model of the run: the parent's, and that of its recalls. Without a
+    model, it records the offline rules; a replay needs none. `clock` is the clock of the run.
+    """
+
+    now: datetime
+    client: Callable[..., BaseClient]
+
+    def clock(self) -> datetime:
+        """Return the time at which the run was recorded."""
+        return self.now
+
+
+@contextmanager
+def record_run(
+    folder: Path | str,
+    *,
+    overwrite: bool = False,
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> Iterator[CassetteRun]:
+    """Record the models of a run to a folder: `NAME.jsonl` for each."""
+    from memrecall.agent import offline_client
+    from memrecall.types import format_time
+
+    path, now = Path(folder), clock().replace(microsecond=0)
+    path.mkdir(parents=True, exist_ok=True)
+
+    def record(name: str, model: ChatCompletionClient | None = None) -> BaseClient:
+        if not name.isidentifier():
+            raise InvalidArgument(f"{name!r} cannot name a cassette", hint="Use letters and digits")
+        about = {"now": format_time(now)}
+        file = path / f"{name}.jsonl"
+        return RecordingClient(model or offline_client(), file, overwrite=overwrite, about=about)
+
+    yield CassetteRun(now, record)
+
+
+@contextmanager
+def replay_run(folder: Path | str) -> Iterator[CassetteRun]:
+    """Replay a recorded run; raise `CassetteMismatch` at the end if any model call differed.
+
+    A framework may have caught the first error: AutoGen gives those of tools to the model, and
+    teams raise a RuntimeError instead.
+    """
+    from memrecall.types import parse_time
+
+    clients = {path.stem: ReplayClient(path) for path in sorted(Path(folder).glob("*.jsonl"))}
+    if not clients:
+        raise InvalidArgument(f"{folder} contains no cassettes", hint="Record the run first")
+
+    def replay(name: str, model: ChatCompletionClient | None = None) -> BaseClient:
+        if name not in clients:
+            hint = f"The run has {', '.join(clients)}"
+            raise CassetteMismatch(f"{folder} has no cassette {name}", hint=hint)
+        return clients[name]
+
+    times = [client.about["now"] for client in clients.values() if "now" in client.about]
+    now = parse_time(times[0], "now") if times else datetime.now(UTC)  # none: no call was made
+    try:
+        yield CassetteRun(now, replay)
+    except RuntimeError as error:
+        mismatches = [client.mismatch for client in clients.values() if client.mismatch]
+        if mismatches:
+            raise mismatches[0] from error
+        raise
+    for client in clients.values():
+        client.assert_exhausted()
 
 
 @asynccontextmanager

@@ -239,6 +239,10 @@ FORMS: dict[str, tuple[object, Parsed]] = {
         [("tool", "a\nb", None, "text")],
     ),
     "AutoGen chat user": (TextMessage(content="a", source="user"), user("a")),
+    "AutoGen chat user proxy": (
+        TextMessage(content="a", source="user_proxy"),
+        user("a", "user_proxy"),
+    ),
     "AutoGen chat agent": (
         TextMessage(content="a", source="planner"),
         [("assistant", "a", "planner", "text")],

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -13,6 +14,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 from memrecall.errors import InvalidArgument
+from memrecall.memory import recall
 from memrecall.telemetry import (
     export_spans,
     trace_model,
@@ -21,6 +23,7 @@ from memrecall.telemetry import (
     trace_tool,
     tracing,
 )
+from memrecall.testing import open_library
 
 SECRET = "zqsecretzq"
 
@@ -30,9 +33,9 @@ class SpanRecorder:
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.tracer: Tracer = provider.get_tracer("tests")
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.tracer: Tracer = self.provider.get_tracer("tests")
 
     @property
     def spans(self) -> tuple[ReadableSpan, ...]:
@@ -175,6 +178,24 @@ async def test_tasks_and_threads_inherit_tracer(recorder: SpanRecorder) -> None:
     assert len(searches) == 3
     assert tool.context is not None
     assert all(span.parent and span.parent.span_id == tool.context.span_id for span in searches)
+
+
+async def test_global_provider_gets_the_spans_of_a_recall(
+    recorder: SpanRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A process can set its provider only once, so that the test replaces what the setter sets.
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", recorder.provider)
+    async with open_library(messages=["My tea is oolong"]) as library:
+        await recall("Which tea did I mention before?", user_id="user", library=library)
+    names = {span.name for span in recorder.spans}
+    assert {"execute_tool search_memories", "retrieval memrecall"} <= names
+    assert any(name.startswith("chat ") for name in names)
+    scopes = {span.instrumentation_scope for span in recorder.spans}
+    assert "memrecall" in {scope.name for scope in scopes if scope}
+    count = len(recorder.spans)
+    with tracing(SpanRecorder().tracer), trace_tool("handoff", "c1"):
+        pass  # a block's tracer comes first
+    assert len(recorder.spans) == count
 
 
 @pytest.mark.concurrent

@@ -9,10 +9,12 @@ from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from memrecall.agent.autogen.agent import MemRecallAgent
-    from memrecall.agent.autogen.context import MemoryContext, RecallMemory
-    from memrecall.agent.autogen.memory_tools import RecallTool, memory_tools
+    from memrecall.agent.autogen.components import bind_components
+    from memrecall.agent.autogen.context import MemoryContext
+    from memrecall.agent.autogen.memory import RecallMemory, RecallTool, memory_tools
     from memrecall.agent.driver import Recaller, RecallOptions
     from memrecall.agent.offline import offline_client
+    from memrecall.agent.prompt_view import write_block
     from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult, StopReason
     from memrecall.agent.tools.table import MEMRECALL_TOOLS
     from memrecall.agent.trace import Trace
@@ -32,18 +34,22 @@ __all__ = [
     "StopReason",
     "Trace",
     "TraceEvent",
+    "bind_components",
     "memory_tools",
     "offline_client",
+    "write_block",
 ]
 
 __getattr__ = lazy_exports(
     __name__,
     {
         ".autogen.agent": ("MemRecallAgent",),
-        ".autogen.context": ("MemoryContext", "RecallMemory"),
-        ".autogen.memory_tools": ("RecallTool", "memory_tools"),
+        ".autogen.components": ("bind_components",),
+        ".autogen.context": ("MemoryContext",),
+        ".autogen.memory": ("RecallMemory", "RecallTool", "memory_tools"),
         ".driver": ("RecallOptions", "Recaller"),
         ".offline": ("offline_client",),
+        ".prompt_view": ("write_block",),
         ".result": ("RecallHandoff", "RecallResult", "RecalledMemory", "StopReason"),
         ".tools.table": ("MEMRECALL_TOOLS",),
         ".trace": ("Trace",),

@@ -23,7 +23,7 @@ from memrecall.agent.state import (
 )
 from memrecall.agent.tools.models import ExtractKeywordsInput
 from memrecall.agent.trace import Observer, Recorder
-from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent
+from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
 from memrecall.budget import Budget, Limits
 from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches
@@ -49,6 +49,14 @@ TRACE_DAYS = 30
 _RESERVE_SECONDS, _RESERVE_SHARE = 5.0, 0.2
 _REQUEST_CHARACTERS = 2_000
 _GRACE_SECONDS = 1.0  # the loop keeps the limits; this bounds what hangs around it
+
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """Return the current time."""
+    return datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +85,18 @@ class Recaller:
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         *,
         caches: Caches | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Clock = utc_now,
+        as_of: datetime | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.library = library
         self.scope = scope
         self.options = options
         self.model_client = model_client or offline_client()
-        self._caches = caches or Caches()
+        self._caches = caches or library.caches
         self._clock = clock
+        self._as_of = as_of
+        self._observer = observer
 
     async def recall(
         self,
@@ -97,11 +109,13 @@ class Recaller:
     ) -> RecallResult:
         """Find what the last user message refers to. Every recall ends in one result.
 
-        `as_of` is the "now" of the recall: later messages and memories are not seen. `time_zone`
+        `as_of` is the "now" of the recall: later messages and memories are not seen. It overrides
+        that of the constructor; an `observer` is called beside that of the constructor. `time_zone`
         overrides the user's time zone. A cancelled token ends the recall with the results so far;
         a cancelled task raises CancelledError.
         """
         conversation = Conversation(parse_messages(messages), self.library.store, self.scope)
+        as_of = as_of or self._as_of
         as_of = as_of and parse_time(as_of, "as_of")
         if time_zone is not None:
             check_time_zone(time_zone)
@@ -113,7 +127,7 @@ class Recaller:
         except StorageError as error:
             stop = Stop(StopReason.STORAGE_FAILED, error.message)
         state = self._make_state(conversation, version, as_of, time_zone)
-        run = RecallRun(self, state, Recorder(observer))
+        run = RecallRun(self, state, Recorder(_join(self._observer, observer)))
         outcome = RunOutcome(stop) if stop else await _run_until_cancelled(run, cancellation_token)
         return await build_result(run.context, outcome, run.windows, self.options.keep_traces_days)
 
@@ -142,6 +156,17 @@ class Recaller:
             expand_queries=options.expand_queries,
             expand_with_model=options.expand_with_model,
         )
+
+
+def _join(first: Observer | None, second: Observer | None) -> Observer | None:
+    if first is None or second is None:
+        return first or second
+
+    def observe(event: TraceEvent) -> None:
+        first(event)
+        second(event)
+
+    return observe
 
 
 async def _run_until_cancelled(run: "RecallRun", token: CancellationToken | None) -> RunOutcome:

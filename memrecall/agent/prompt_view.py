@@ -7,7 +7,7 @@ message of JSON lines; the offline rules parse it with `read_briefing`.
 import json
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel
 
@@ -34,6 +34,7 @@ _SEARCH_SIZES += [(0, 5), (0, 1)]
 
 BLOCK_START, BLOCK_END = "<recalled_memories>", "</recalled_memories>"
 BLOCK_CHARACTERS = 4_000
+BlockPlace = Literal["before", "after", "apart"]  # of a block, seen from the user's message
 _MIN_MEMORY_LINE = 250  # including its key and time
 _MAX_PROSE = 300
 _MAX_NAME = 60
@@ -132,20 +133,29 @@ def _render_detail(output: GetMemoryDetailOutput, language: Language) -> str:
     return to_json(fields)
 
 
-def write_block(result: RecallResult, characters: int = BLOCK_CHARACTERS) -> str:
-    """Return the recalled memories as JSON lines between markers that no memory can forge."""
+def write_block(
+    result: RecallResult, characters: int = BLOCK_CHARACTERS, *, place: BlockPlace = "before"
+) -> str:
+    """Return the recalled memories as JSON lines between markers that no memory can forge.
+
+    The block says which message it is for: the one after it, before it (`place="after"`), or, in
+    the result of a tool or of another agent, the request (`place="apart"`).
+    """
     language: Language = "zh" if result.language == "zh" else "en"
     handoff = result.handoff
     ending: list[str] = []
+    if result.withheld:
+        ending.append(say(language, "block_withheld", count=result.withheld))
     if handoff.needs_more_info and handoff.follow_up_question:
         question = _flatten(handoff.follow_up_question, characters // 4)
-        ending = [say(language, "block_question", question=question)]
+        ending.append(say(language, "block_question", question=question))
     if not result.memories:
-        nothing = say(language, "block_nothing")
+        nothing = [] if result.withheld else [say(language, "block_nothing")]
         failure = _flatten(handoff.search_summary, characters // 2)
-        return wrap_block([nothing if handoff.success else failure, *ending])
+        return wrap_block([*(nothing if handoff.success else [failure]), *ending])
+    request = say(language, f"block_{place}")
     opening = [
-        say(language, "block_open", confidence=result.confidence),
+        say(language, "block_open", request=request, confidence=result.confidence),
         _json_line({"summary": handoff.search_summary}, "summary", characters // 4),
     ]
     free = characters - len(wrap_block([*opening, *ending]))

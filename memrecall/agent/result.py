@@ -30,6 +30,7 @@ class StopReason(StrEnum):
     STORAGE_FAILED = "storage_failed"
     NOTHING_STORED = "nothing_stored"
     CANCELLED = "cancelled"
+    NO_REQUEST = "no_request"  # only of AutoGen agents: a turn in which nothing was said
 
 
 class _FrozenModel(BaseModel):

@@ -72,7 +72,7 @@ class Chat:
         self._client = model_client or offline_chat_client()
         self._recall_client = recall_client
         self._options = options
-        self._caches = caches or Caches()
+        self._caches = caches
         self._clock = clock
         self._on_leak = on_leak
 

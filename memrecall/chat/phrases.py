@@ -94,6 +94,11 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Nothing relevant was found. Do not guess: say that you do not know, or ask.",
         "没有找到相符的内容。不要猜测：请说不知道，或者询问。",
     ),
+    "withheld": (
+        "{count} sensitive memories match but are withheld for lack of permission. Say that you "
+        "may not show them, not that there are none.",
+        "有 {count} 条敏感记忆相符，因没有权限未显示。请说无权显示，不要说没有。",
+    ),
     "recall_failed": (
         "The recall failed, which is not the same as finding nothing. Answer without it and do not "
         "claim to know what was said earlier.",

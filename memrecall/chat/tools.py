@@ -91,14 +91,17 @@ class TurnRecalls:
     def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
         if not result.handoff.success:
             return self._failure(result.stop_reason.value)
+        withheld = say(self.language, "withheld", count=result.withheld) if result.withheld else ""
         if not result.memories:
-            return TextAnswer(content=_empty(say(self.language, "nothing_recalled")))
+            nothing = say(self.language, "nothing_recalled")
+            return TextAnswer(content=_empty(withheld or nothing))
         # For a recalled answer its own sources are noted, so that chains of answers stay short.
         for memory in result.memories:
             self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
         payload = {
             "events": memory_events(result.memories, query),
             "confidence": round(result.confidence, 2),
+            **({"note": withheld} if withheld else {}),
         }
         return TextAnswer(content=to_json(payload), results=len(result.memories))
 

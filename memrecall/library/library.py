@@ -13,6 +13,7 @@ from memrecall.embedding import Embedder
 from memrecall.embedding.factory import make_embedder
 from memrecall.embedding.query_map import load_query_map
 from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
+from memrecall.library.caches import Caches
 from memrecall.library.vectors import VectorWriter
 from memrecall.plugins import require_plugin
 from memrecall.scope import Scope
@@ -99,6 +100,7 @@ class Library:
         self.store = store
         self.embedder = embedder
         self.settings = settings
+        self.caches = Caches()  # of the recalls on this library
         self.graphs = graphs or StoreGraphs(store.database)
         model = embedder.model if embedder else None
         folder = _snapshot_folder(store, settings) if settings.snapshots else None

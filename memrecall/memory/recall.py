@@ -1,6 +1,6 @@
 """`recall`: one recall as a plain function, without an agent framework."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -28,16 +28,18 @@ async def recall(
     model_client: Any = None,
     options: "RecallOptions | None" = None,
     as_of: datetime | None = None,
+    clock: Callable[[], datetime] | None = None,
     observer: Any = None,
 ) -> "RecallResult":
     """Find what the last user message of a conversation refers to.
 
     `messages` is a text, a dict with role and content, a message object of a supported framework,
     or a list of them. Without a `library`, the database of `db` or of the settings is opened for
-    this recall. Without a `model_client`, the model of the settings is used, or else rules.
+    this recall. Without a `model_client`, the model of the settings is used, or else rules. `as_of`
+    hides what was said later; `clock` returns the current time.
     """
     require_one_database(library, db, settings)
-    from memrecall.agent import Recaller, RecallOptions
+    from memrecall.agent.driver import Recaller, RecallOptions, utc_now
 
     if settings is None:
         settings = library.settings if library else load_settings({"db": db}).settings
@@ -49,7 +51,7 @@ async def recall(
     async with (
         nullcontext(library) if library else await Library.open(settings, create=False) as opened
     ):
-        recaller = Recaller(opened, scope, client, options)
+        recaller = Recaller(opened, scope, client, options, clock=clock or utc_now)
         return await recaller.recall(messages, as_of=as_of, observer=observer)
 
 

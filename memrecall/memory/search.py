@@ -131,7 +131,8 @@ async def _fuse_ranks(library: Library, scope: Scope, request: SearchRequest) ->
     keys.sort(key=lambda key: (-scores[key], key))
     results = tuple(replace(hits[key], score=scores[key], probability=None) for key in keys)
     records = {key: record for page in pages for key, record in page.records.items()}
-    return SearchPage(results[: request.limit], len(results), records=records)
+    withheld = max(page.withheld for page in pages)
+    return SearchPage(results[: request.limit], len(results), records=records, withheld=withheld)
 
 
 async def _rerank(

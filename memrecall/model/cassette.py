@@ -1,22 +1,29 @@
-"""Cassettes: files of model calls, and the clients that record and replay them exactly.
+"""Clients that record model calls to a cassette and replay them exactly."""
 
-Requests are compared by the digests of their canonical form, which omits what the model does not
-see: the `source` of messages, and secrets among the options.
-"""
-
-import hashlib
 import json
 import operator
-import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage, ModelInfo
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage
 
-from memrecall.errors import CassetteMismatch, InvalidArgument, ModelFailed, ModelFailure
+from memrecall.errors import CassetteMismatch, ModelFailed
+from memrecall.model.cassette_file import (
+    VERSION,
+    CassetteHeader,
+    RecordedCall,
+    RecordedFailure,
+    append_call,
+    extend_chain,
+    make_digest,
+    public_message,
+    public_options,
+    read_cassette,
+    to_canonical_json,
+    write_text,
+)
 from memrecall.model.client import (
     AnyTool,
     BaseClient,
@@ -24,153 +31,10 @@ from memrecall.model.client import (
     Part,
     Request,
     check_token,
-    text_model_info,
     tool_schema,
 )
-from memrecall.types import describe_validation_error
 
-_VERSION = 1
 _EXCERPT_LENGTH = 60
-
-
-class _StrictModel(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class CassetteHeader(_StrictModel):
-    """Facts about all calls; `about` is free for the recorder, such as its current time."""
-
-    cassette: int
-    model: str
-    model_info: ModelInfo
-    about: dict[str, Any] = {}
-
-
-class RecordedFailure(_StrictModel):
-    """A call that ended in `ModelFailed`."""
-
-    kind: ModelFailure
-    message: str
-    hint: str = ""
-
-
-class RecordedCall(_StrictModel):
-    """One call, which is one line of the file.
-
-    `kept` is the number of messages that are the same as in the previous call and not repeated.
-    """
-
-    call: int
-    header: CassetteHeader | None = None  # only in the first call
-    digests: dict[str, str]
-    kept: int
-    messages: list[dict[str, Any]]
-    tools: list[str]
-    options: dict[str, Any]
-    stream: bool = False
-    chunks: list[str] = []
-    response: CreateResult | None = None
-    failure: RecordedFailure | None = None
-
-    @model_validator(mode="after")
-    def _check_outcome(self) -> Self:
-        if (self.response is None) == (self.failure is None):
-            raise ValueError("a call must have either a response or a failure")
-        return self
-
-
-_EMPTY_HEADER = CassetteHeader(cassette=_VERSION, model="", model_info=text_model_info())
-
-
-def _append_call(path: Path, line: RecordedCall) -> None:
-    # The file is closed after each call, so that the record survives a crash.
-    fields = line.model_dump(mode="json", exclude_none=True, exclude={"response": {"logprobs"}})
-    _write(path, json.dumps(fields, ensure_ascii=False) + "\n", "a")
-
-
-def _write(path: Path, text: str, mode: str) -> None:
-    try:
-        # UTF-8 cannot encode lone surrogates; JSON has an escape for them.
-        with path.open(mode, encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.write(text)
-    except FileExistsError:
-        hint = "Pass overwrite=True to replace it"
-        raise InvalidArgument(f"the cassette {path} exists already", hint=hint) from None
-    except OSError as error:
-        raise InvalidArgument(f"the cassette {path} cannot be written: {error}") from None
-
-
-def _read_cassette(path: Path) -> tuple[CassetteHeader, list[RecordedCall]]:
-    try:
-        lines = path.read_text("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"the cassette {path} cannot be read: {error}") from None
-    calls = [_parse(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    calls.sort(key=lambda call: call.call)  # overlapping calls were written when they ended
-    numbers = [call.call for call in calls]
-    if numbers != list(range(1, len(calls) + 1)):
-        raise InvalidArgument(f"{path} has the calls {numbers}: one is missing or duplicated")
-    header = calls[0].header if calls else _EMPTY_HEADER
-    if header is None:
-        raise InvalidArgument(f"{path}: the first call has no header")
-    if header.cassette != _VERSION:
-        raise InvalidArgument(
-            f"{path}: unsupported cassette version {header.cassette}; only {_VERSION} can be read",
-            hint="Record it again",
-        )
-    return header, calls
-
-
-def _parse(path: Path, number: int, line: str) -> RecordedCall:
-    try:
-        return RecordedCall.model_validate(json.loads(line))
-    except ValidationError as error:
-        problem = describe_validation_error(error).strip()
-    except ValueError as error:
-        problem = str(error)
-    raise InvalidArgument(f"{path} line {number} is not a cassette line: {problem}")
-
-
-_SECRET_NAME = re.compile(
-    r"api.?key|authori[sz]ation|headers?$|(^|_)(token|auth)$|secret|password|cookie|credential",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(r"\s*(Bearer\s|Basic\s|sk-)", re.IGNORECASE)
-
-
-def _to_canonical_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-
-
-def public_message(message: LLMMessage) -> dict[str, Any]:
-    """Return the fields of a message that the model sees."""
-    return message.model_dump(mode="json", exclude={"source"}, exclude_none=True)
-
-
-def _public_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {
-        str(name): _public_value(value)
-        for name, value in (options or {}).items()
-        if not _SECRET_NAME.search(str(name)) and not _is_secret(value)
-    }
-
-
-def _public_value(value: object) -> object:
-    if isinstance(value, Mapping):
-        return _public_options(value)
-    if isinstance(value, list | tuple):
-        return [_public_value(item) for item in value if not _is_secret(item)]
-    if value is None or isinstance(value, str | int | float):
-        return value
-    return getattr(value, "__name__", type(value).__name__)
-
-
-def _is_secret(value: object) -> bool:
-    return isinstance(value, str) and _SECRET_VALUE.match(value) is not None
 
 
 class RequestFingerprints:
@@ -182,7 +46,7 @@ class RequestFingerprints:
         self._messages: list[LLMMessage] = []
         self._chain: list[str] = []  # digests of each message and all before it
         self._tools: tuple[AnyTool, ...] = ()
-        self._tools_digest = _digest("[]")
+        self._tools_digest = make_digest("[]")
 
     def read(self, request: Request) -> dict[str, str]:
         """Return the digest of each part, and update `texts` and `shared`."""
@@ -192,24 +56,24 @@ class RequestFingerprints:
             "tools": self._read_tools(request.tools),
             "tool_choice": request.tool_choice,
             "json_output": _describe_output(request.json_output),
-            "options": _digest(_to_canonical_json(_public_options(request.options))),
+            "options": make_digest(to_canonical_json(public_options(request.options))),
         }
 
     def _read_messages(self, messages: Sequence[LLMMessage]) -> None:
         self.shared = shared = _first_difference(self._messages, messages)
         del self.texts[shared:], self._chain[shared:]
         self._messages = list(messages)
-        for message in messages[shared:]:
-            text = _to_canonical_json(public_message(message))
-            before = self._chain[-1] if self._chain else ""
-            self.texts.append(text)
-            self._chain.append(_digest(before + text))
+        texts = [to_canonical_json(public_message(message)) for message in messages[shared:]]
+        self.texts += texts
+        extend_chain(self._chain, texts)
 
     def _read_tools(self, tools: tuple[AnyTool, ...]) -> str:
         # Schemas are expensive to compute, and the tools rarely change.
         is_same = len(tools) == len(self._tools) and all(map(operator.is_, tools, self._tools))
         if not is_same:
-            self._tools_digest = _digest(_to_canonical_json([tool_schema(tool) for tool in tools]))
+            self._tools_digest = make_digest(
+                to_canonical_json([tool_schema(tool) for tool in tools])
+            )
             self._tools = tools
         return self._tools_digest
 
@@ -217,7 +81,7 @@ class RequestFingerprints:
 def _describe_output(json_output: JsonOutput) -> str:
     if json_output is None or isinstance(json_output, bool):
         return str(json_output).lower()
-    schema = _digest(_to_canonical_json(json_output.model_json_schema()))
+    schema = make_digest(to_canonical_json(json_output.model_json_schema()))
     return f"{json_output.__name__} {schema}"
 
 
@@ -246,12 +110,12 @@ class RecordingClient(BaseClient):
         self._fingerprints = RequestFingerprints()
         self._calls = 0
         self._header = CassetteHeader(
-            cassette=_VERSION,
+            cassette=VERSION,
             model=self.model,
             model_info=inner.model_info,
             about=dict(about or {}),
         )
-        _write(self._path, "", "w" if overwrite else "x")
+        write_text(self._path, "", "w" if overwrite else "x")
 
     async def close(self) -> None:
         """Close the inner client; the cassette is complete after every call."""
@@ -266,7 +130,7 @@ class RecordingClient(BaseClient):
             _record_failure(line, failure)
             raise
         finally:
-            _append_call(self._path, line)
+            append_call(self._path, line)
         return result
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
@@ -284,7 +148,7 @@ class RecordingClient(BaseClient):
             _record_failure(line, failure)
             raise
         finally:
-            _append_call(self._path, line)
+            append_call(self._path, line)
 
     def _start(self, request: Request, *, stream: bool) -> RecordedCall:
         digests = self._fingerprints.read(request)
@@ -297,7 +161,7 @@ class RecordingClient(BaseClient):
             kept=shared,
             messages=[json.loads(text) for text in texts[shared:]],
             tools=list(request.tool_names),
-            options=_public_options(request.options),
+            options=public_options(request.options),
             stream=stream,
             failure=_CANCELLED,
         )
@@ -307,19 +171,23 @@ class ReplayClient(BaseClient):
     """A client that answers the recorded requests from a cassette, without a network.
 
     Any other request raises `CassetteMismatch`, which names the call and the part that differs.
+    After it, every call raises the same error: a framework may have caught the first.
     """
 
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
-        header, self._lines = _read_cassette(self._path)
+        header, self._lines = read_cassette(self._path)
         super().__init__(header.model, header.model_info)
         self.about: Mapping[str, Any] = header.about
         self._fingerprints = RequestFingerprints()
+        self.mismatch: CassetteMismatch | None = None  # the first
         self._expected: list[str] = []
         self._call_count = 0
 
     def assert_exhausted(self) -> None:
-        """Raise `CassetteMismatch` if recorded calls were never made."""
+        """Raise `CassetteMismatch` if a call differed or recorded calls were never made."""
+        if self.mismatch is not None:
+            raise self.mismatch
         if rest := [line.call for line in self._lines[self._call_count :]]:
             is_single = len(rest) == 1
             calls = f"call {rest[0]} was" if is_single else f"calls {rest[0]} to {rest[-1]} were"
@@ -336,13 +204,22 @@ class ReplayClient(BaseClient):
 
     def _next_call(self, request: Request, *, stream: bool) -> RecordedCall:
         check_token(request.token)
+        if self.mismatch is not None:
+            raise self.mismatch
+        try:
+            return self._match_call(request, stream=stream)
+        except CassetteMismatch as mismatch:
+            self.mismatch = mismatch
+            raise
+
+    def _match_call(self, request: Request, *, stream: bool) -> RecordedCall:
         number = self._call_count + 1
         if number > len(self._lines):
             raise CassetteMismatch(
                 f"call {number} was made, but {self._path} has {len(self._lines)}", call=number
             )
         line = self._lines[self._call_count]
-        self._expected[line.kept :] = map(_to_canonical_json, line.messages)
+        self._expected[line.kept :] = map(to_canonical_json, line.messages)
         self._verify(line, request, stream)
         self._call_count = number
         return line
@@ -368,7 +245,7 @@ class ReplayClient(BaseClient):
         if part == "tools":
             return f"it was {line.tools}, now {list(request.tool_names)}"
         if part == "options":
-            return f"it was {line.options}, now {_public_options(request.options)}"
+            return f"it was {line.options}, now {public_options(request.options)}"
         return f"it was {line.digests.get(part, line.stream)}, now {now}"
 
 

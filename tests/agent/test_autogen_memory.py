@@ -186,7 +186,8 @@ async def test_update_context_adds_nothing_without_need(library: Library) -> Non
 
 async def test_update_context_reports_no_result(library: Library) -> None:
     context = await make_context(user_message())
-    update = await make_memory(library, search(), hand_off()).update_context(context)
+    memory = make_memory(library, search("dinner", min_relevance_score=0.9), hand_off())
+    update = await memory.update_context(context)
     assert update.memories.results == []
     (block,) = recalled_blocks(await context.get_messages())
     assert "Nothing relevant was found" in block
@@ -213,6 +214,30 @@ async def test_earlier_blocks_are_not_part_of_the_conversation(library: Library)
     assert "recalled_memories" not in briefing
     assert [json.loads(line).get("n") for line in briefing.split("\n")[2:]] == [1, 2, 3]
     assert len(recalled_blocks(await context.get_messages())) == 2
+
+
+@pytest.mark.parametrize(("request_text", "place"), [(REQUEST, "above"), (REQUEST_ZH, "上面")])
+async def test_block_describes_its_position(
+    library: Library, request_text: str, place: str
+) -> None:
+    context = await make_context(user_message(request_text))
+    await make_memory(library, search(), hand_off("a1")).update_context(context)
+    request, block = await context.get_messages()
+    assert request.content == request_text
+    assert place in str(block.content).split("\n")[1]
+
+
+async def test_withheld_memories_are_reported(library: Library) -> None:
+    memory = make_memory(library, *[search("database password"), hand_off()] * 2)
+    (note,) = (await memory.query("What was the database password again?")).results
+    assert note.metadata == {"kind": "withheld", "withheld": 1}
+    assert "withheld" in str(note.content).lower()
+    context = await make_context(user_message("What was the database password again?"))
+    await memory.update_context(context)
+    (block,) = recalled_blocks(await context.get_messages())
+    assert "1 sensitive memories match" in block
+    assert "Nothing relevant" not in block
+    assert "hunter2" not in block
 
 
 async def test_block_size_is_limited(library: Library) -> None:

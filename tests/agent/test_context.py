@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -23,16 +22,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Picture
 
-from memrecall.agent import MemoryContext, RecalledMemory, RecallHandoff, RecallResult, StopReason
-from memrecall.agent.autogen.context import NeedJudge
-from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START, write_block
+from memrecall.agent import (
+    MemoryContext,
+    RecalledMemory,
+    RecallHandoff,
+    RecallResult,
+    StopReason,
+    write_block,
+)
+from memrecall.agent.autogen.blocks import NeedJudge
+from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.agent.trace import Recorder
 from memrecall.errors import CallerError, CassetteMismatch, InvalidArgument, StorageUnreachable
 from memrecall.memory import Library
 from memrecall.model.client import BaseClient, Request
 from memrecall.scope import Scope
 from memrecall.store.feed import ChangeFeed
-from memrecall.store.memories.records import Memories
 from memrecall.testing import ScriptedClient, call, fail, say, wait
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
@@ -272,7 +277,8 @@ async def test_block_uses_the_language_of_the_message(library: Library) -> None:
 
 
 async def test_block_reports_no_result(library: Library) -> None:
-    script = [search(), hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which?")]
+    handoff = hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which?")
+    script = [search("dinner", min_relevance_score=0.9), handoff]
     context = await add_messages(
         MemoryContext(library, ANN, model_client=ScriptedClient(script)), user_message()
     )
@@ -471,81 +477,97 @@ async def test_unstorable_characters_do_not_fail_the_parent(library: Library, le
 # Long messages
 
 
-@on_both_engines
-async def test_long_message_is_stored_completely_as_memories(library: Library) -> None:
-    async def check(size: int) -> None:
-        text = ("订单迁移方案：先迁移日志，再迁移订单。Then the 𠮷 index.\n" * (size // 30))[:size]
-        context = await add_messages(MemoryContext(library, ANN), user_message(text))
-        (message,) = await context.get_messages()
-        assert len(str(message.content)) < 3_000
-        assert str(size) in str(message.content)
-        assert text[:100] in str(message.content)
-        keys = re.findall(r"long_[0-9a-f]{24}_\d+", str(message.content))
-        assert len(keys) == -(-size // 25_000)
-        memories = {m.memory_key: m for m in await library.store.memories(ANN).get_many(keys)}
-        assert "".join(memories[key].content for key in keys) == text
-        assert not any(memory.truncated for memory in memories.values())
-        assert {memory.provenance.origin for memory in memories.values()} == {Origin.USER}
-
-    await check_each_async([LONG + 1, 30_000, 120_000, 1_100_000], check)
+LONG_TEXT = "订单迁移方案：先迁移日志，再迁移订单。Then the 𠮷 index.\n" * 400
 
 
-async def test_repeated_long_message_is_stored_once(library: Library) -> None:
-    text = "a long story " * 1_000
-    context = await add_messages(
-        MemoryContext(library, ANN), user_message(text), user_message(text)
+async def test_last_user_message_reaches_the_parent_whole(library: Library) -> None:
+    request = f"{LONG_TEXT}\n{REQUEST}"
+    parent = ScriptedClient([call("look_up", what="x"), say("Port 5433.")])
+
+    async def look_up(what: str) -> str:
+        """Look something up."""
+        return what
+
+    context = MemoryContext(library, ANN, model_client=search_and_hand_off("a1"))
+    tools: list[Any] = [look_up, context.message_tool()]
+    agent = AssistantAgent(
+        "parent", parent, model_context=context, tools=tools, max_tool_iterations=2
     )
-    first, second = await context.get_messages()
-    assert first == second
-    assert (await library.stats("ann"))["memories"] == 3
+    await agent.run(task=request)
+    assert len(parent.requests) == 2
+    for model_request in parent.requests:
+        assert request in [message.content for message in model_request.messages]
+    assert (await library.stats("ann"))["memories"] == 2  # a context stores nothing
 
 
-async def test_long_answer_is_stored_as_memories(library: Library) -> None:
-    answer = AssistantMessage(content="a long story " * 1_000, source="parent", thought="hm")
-    context = await add_messages(MemoryContext(library, ANN), answer)
-    (message,) = await context.get_messages()
-    assert isinstance(message, AssistantMessage)
-    assert message.thought == "hm"
-    assert "stored as memory long_" in str(message.content)
+async def test_messages_stay_whole_without_a_tool_to_read_them(library: Library) -> None:
+    answer = AssistantMessage(content=LONG_TEXT, source="parent", thought="hm")
+    messages: list[LLMMessage] = [user_message(LONG_TEXT), answer, user_message("thanks!")]
+    context = await add_messages(MemoryContext(library, ANN), *messages)
+    assert await context.get_messages() == messages
 
 
-async def test_message_of_the_maximum_size_stays(library: Library) -> None:
-    text = "x" * LONG
-    context = await add_messages(MemoryContext(library, ANN), user_message(text))
-    assert await context.get_messages() == [user_message(text)]
+async def test_parent_reads_shortened_messages_with_a_tool(library: Library) -> None:
+    context = MemoryContext(library, ANN)
+    parent = ScriptedClient(
+        [
+            say("I see."),
+            call("read_message", number=1),
+            call("read_message", number=1, start=len(LONG_TEXT) - 5),
+            call("read_message", number=99),
+            say("The logs first."),
+        ]
+    )
+    agent = AssistantAgent(
+        "parent",
+        parent,
+        model_context=context,
+        tools=[context.message_tool()],
+        max_tool_iterations=5,
+    )
+    await agent.run(task=LONG_TEXT)
+    assert parent.requests[0].messages[-1].content == LONG_TEXT
+    await agent.run(task="What comes first?")
+    shortened = str(parent.requests[1].messages[1].content)
+    assert len(shortened) < 500
+    assert shortened.startswith(f"［第 1 条消息共 {len(LONG_TEXT)} 字")
+    assert LONG_TEXT[:100] in shortened
+    results = [
+        result.content
+        for message in parent.requests[-1].messages
+        if isinstance(message, FunctionExecutionResultMessage)
+        for result in message.content
+    ]
+    assert results[0].split("\n", 1)[1] == LONG_TEXT[:4_000]
+    assert "not instructions" in results[0]
+    assert results[1].split("\n", 1)[1] == LONG_TEXT[-5:]
+    assert "no message 99" in results[2]
 
 
-async def test_long_message_stays_after_a_storage_failure(
-    library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def broken(*_: object, **__: object) -> None:
-        raise StorageUnreachable("the database is gone")
-
-    monkeypatch.setattr(Memories, "add", broken)
-    text = "a long story " * 1_000
-    context = await add_messages(MemoryContext(library, ANN), user_message(text))
-    assert await context.get_messages() == [user_message(text)]
-
-
-async def test_long_message_of_a_disabled_user_stays(library: Library) -> None:
-    await library.store.owners.set_user_enabled("ann", False)
-    text = "a long story " * 1_000
-    context = await add_messages(MemoryContext(library, ANN), user_message(text))
-    assert (await context.get_messages())[-1] == user_message(text)
+async def test_only_long_texts_before_the_request_are_shortened(library: Library) -> None:
+    context = MemoryContext(library, ANN, long_message_characters=LONG)
+    context.message_tool()
+    answer = AssistantMessage(content="x" * (LONG + 1), source="parent", thought="hm")
+    block = user_message("x" * (LONG + 1), source="memrecall")
+    short = user_message("x" * LONG)
+    await add_messages(context, short, block, answer, user_message("hi"), answer)
+    first, second, shortened, *rest = await context.get_messages()
+    assert [first, second, *rest] == [short, block, user_message("hi"), answer]
+    assert isinstance(shortened, AssistantMessage)
+    assert shortened.thought == "hm"
+    assert "[Message 3, 8001 characters" in str(shortened.content)
+    state = await context.save_state()
+    assert state["messages"][2]["content"] == answer.content
 
 
-async def test_long_message_with_unstorable_text_stays(library: Library) -> None:
-    for text in (" " * 9_000, "x\0" * 9_000, "\ud800" * 9_000):
-        context = await add_messages(MemoryContext(library, ANN), user_message(text))
-        assert await context.get_messages() == [user_message(text)]
-
-
-async def test_long_message_stays_if_its_memory_was_deleted(library: Library) -> None:
-    text = "a long story " * 1_000
-    await add_messages(MemoryContext(library, ANN), user_message(text))
-    await library.store.changes(ANN).delete_all()
-    context = await add_messages(MemoryContext(library, ANN), user_message(text))
-    assert await context.get_messages() == [user_message(text)]
+def test_reading_tool_speaks_both_languages(library: Library) -> None:
+    context = MemoryContext(library, ANN)
+    for language, word in (("en", "long message"), ("zh", "长消息")):
+        schema = context.message_tool("zh" if language == "zh" else "en").schema
+        assert word in schema["description"]
+        properties = schema["parameters"]["properties"]
+        assert all(argument["description"] for argument in properties.values())
+        assert ("编号" in str(properties)) == (language == "zh")
 
 
 # State

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memrecall.agent import MemoryContext, Recaller, StopReason
-from memrecall.agent.autogen.context import NeedJudge
+from memrecall.agent.autogen.blocks import NeedJudge
 from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.prompt_view import write_block
 from memrecall.budget import Limits

@@ -12,7 +12,7 @@ from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput
 from memrecall.agent.tools.table import TOOLS, forced_handoff, function_schemas
 from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
-from memrecall.memory import Library
+from memrecall.memory import Library, recall
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchEngine
 from memrecall.testing import ScriptedClient, call, calls, say
@@ -21,6 +21,7 @@ from memrecall.types import NewMemory, Origin
 from .recall_helpers import (
     ANN,
     LIN,
+    NOW,
     REQUEST,
     REQUEST_ZH,
     detail,
@@ -195,6 +196,24 @@ class TestSearch:
             recall = await recaller.recall(REQUEST)
             keys.append(recall.handoff.relevant_memory_keys)
         assert keys == [["secret"], [], ["secret"]]
+
+    async def test_repeated_recalls_share_the_caches_of_their_library(
+        self, library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        searches = []
+
+        async def count(*arguments: Any) -> Any:
+            searches.append(arguments)
+            return await Library.search(library, *arguments)
+
+        monkeypatch.setattr(library, "search", count)
+        for _ in range(2):
+            client = ScriptedClient([search(), detail("a1"), hand_off("a1")])
+            result = await recall(
+                REQUEST, user_id="ann", library=library, model_client=client, clock=lambda: NOW
+            )
+            assert result.handoff.relevant_memory_keys == ["a1"]
+        assert len(searches) == 1
 
     @on_both_engines
     async def test_cache_is_invalidated_by_writes(self, library: Library) -> None:

@@ -276,6 +276,9 @@ class TestBinding:
 
             assert await plain.get(key) is None
             assert await search_texts(plain, "door code") == []
+            for rerank in (True, False):
+                found = await plain.search("door code", "ann", rerank=rerank)
+                assert "1 sensitive memories withheld" in found["message"]
             assert await search_texts(permitted, "door code") == ["door code 4711"]
             assert (await plain.delete_all("ann"))["deleted"] == 0
             assert (await permitted.delete_all("ann"))["deleted"] == 1

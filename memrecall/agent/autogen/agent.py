@@ -1,7 +1,10 @@
 """`MemRecallAgent`: recall as an AutoGen agent, alone, in a team or behind a tool."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import Response
@@ -11,14 +14,24 @@ from autogen_agentchat.messages import (
     HandoffMessage,
     StructuredMessage,
 )
-from autogen_core import CancellationToken
-from autogen_core.models import ChatCompletionClient
+from autogen_agentchat.state import BaseState
+from autogen_core import CancellationToken, Component
+from autogen_core.models import ChatCompletionClient, RequestUsage
+from pydantic import Field
 
+from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
 from memrecall.agent.autogen.events import stream_recall, to_agent_event
-from memrecall.agent.driver import Recaller, RecallOptions
-from memrecall.agent.result import RecallHandoff, RecallResult
+from memrecall.agent.conversation import LARGEST_WINDOW
+from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
+from memrecall.agent.phrases import say
+from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_block
+from memrecall.agent.result import RecallHandoff, RecallResult, StopReason
+from memrecall.agent.trace import Observer
 from memrecall.library.library import Library
+from memrecall.messages import USER_SOURCES, ConversationMessage, name_sources, parse_messages
 from memrecall.scope import Scope
+from memrecall.text.language import language_of
+from memrecall.types import Role
 
 DESCRIPTION = (
     "Recalls what the user refers to from earlier conversations: hands over memories, evidence and "
@@ -26,12 +39,30 @@ DESCRIPTION = (
 )
 
 
-class MemRecallAgent(BaseChatAgent):
+class MemRecallAgentState(BaseState):
+    """The saved state: the conversation of the earlier turns."""
+
+    type: str = "MemRecallAgentState"
+    conversation: list[ConversationMessage] = Field(default_factory=list)
+
+
+class MemRecallAgentConfig(ReaderConfig):
+    """The settings of a `MemRecallAgent`."""
+
+    name: str
+    description: str
+
+
+class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentConfig]):
     """Runs one recall over the messages it receives and answers with the handoff.
 
-    It keeps no state between runs, so recalls can run at once on one instance. After a handoff of
-    a Swarm agent, it hands back to that agent.
+    Each turn continues the conversation of the turns that have ended; recalls that run at once on
+    one instance do not see each other. After a handoff of a Swarm agent, it hands back to that
+    agent.
     """
+
+    component_config_schema = MemRecallAgentConfig
+    component_provider_override = "memrecall.agent.MemRecallAgent"
 
     def __init__(
         self,
@@ -41,10 +72,29 @@ class MemRecallAgent(BaseChatAgent):
         *,
         model_client: ChatCompletionClient | None = None,
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
+        user_sources: Iterable[object] = USER_SOURCES,
+        block_characters: int = BLOCK_CHARACTERS,
         description: str = DESCRIPTION,
+        clock: Clock = utc_now,
+        as_of: datetime | None = None,
+        observer: Observer | None = None,
     ) -> None:
         super().__init__(name, description)
-        self._recaller = Recaller(library, scope, model_client, options)
+        self._recaller = Recaller(
+            library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
+        )
+        self._user_sources = name_sources(user_sources)
+        self._block_characters = block_characters
+        # AutoGen stamps messages with the time of the machine, which another clock contradicts.
+        self._uses_time_of_messages = clock is utc_now and as_of is None
+        self._config = MemRecallAgentConfig(
+            name=name,
+            description=description,
+            options=options,
+            user_sources=sorted(self._user_sources),
+            block_characters=block_characters,
+        )
+        self._conversation: list[ConversationMessage] = []
 
     @property
     def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
@@ -65,38 +115,98 @@ class MemRecallAgent(BaseChatAgent):
     async def on_messages_stream(
         self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | Response, None]:
-        """Recall, and yield each call, result and thought as it happens, then the handoff."""
+        """Recall, and yield each call, result and thought as it happens, then the handoff.
+
+        A turn without a text, as in a team that selects the agent twice, has nothing to recall.
+        """
+        messages = [message for message in messages if message.to_text().strip()]
+        if not messages:
+            yield Response(chat_message=self._decline(), inner_messages=[])
+            return
+        earlier = self._conversation
+        new = parse_messages(messages, user_sources=self._user_sources)
+        if not self._uses_time_of_messages:
+            new = tuple(replace(message, ts=None) for message in new)
         inner: list[BaseAgentEvent | BaseChatMessage] = []
-        stream = stream_recall(self._recaller, messages, cancellation_token=cancellation_token)
+        stream = stream_recall(
+            self._recaller, [*earlier, *new], cancellation_token=cancellation_token
+        )
         async with contextlib.aclosing(stream):
             async for item in stream:
                 if isinstance(item, RecallResult):
+                    # A turn that fails is not kept: its messages come again.
+                    self._remember(new, item)
                     answer = self._answer(messages, item)
                     yield Response(chat_message=answer, inner_messages=inner)
                 elif (event := to_agent_event(item, self.name)) is not None:
                     inner.append(event)
                     yield event
 
+    def _remember(self, messages: Iterable[ConversationMessage], result: RecallResult) -> None:
+        # With the name before it, the text is not that of a stored message, which would hide it.
+        text = f"{self.name}: {result.handoff.search_summary}"
+        answer = ConversationMessage(Role.OTHER, text, speaker=self.name)
+        self._conversation = [*self._conversation, *messages, answer][-LARGEST_WINDOW:]
+
     async def on_reset(self, cancellation_token: CancellationToken) -> None:
-        """Do nothing: there is no state to reset."""
+        """Forget the conversation of the earlier turns."""
+        self._conversation = []
+
+    async def save_state(self) -> Mapping[str, Any]:
+        """Return the conversation of the earlier turns as JSON."""
+        return MemRecallAgentState(conversation=self._conversation).model_dump(mode="json")
+
+    async def load_state(self, state: Mapping[str, Any]) -> None:
+        """Replace the conversation by that of a saved state."""
+        self._conversation = MemRecallAgentState.model_validate(state).conversation
+
+    def _decline(self) -> StructuredMessage[RecallHandoff]:
+        """Return the answer to a turn in which nothing was said."""
+        last = self._conversation[-1].text if self._conversation else ""
+        note = say(self._recaller.options.language or language_of(last), "no_request")
+        handoff = RecallHandoff(
+            reason=StopReason.NO_REQUEST.value,
+            search_summary=note,
+            relevant_memory_keys=[],
+            confidence=0.0,
+            needs_more_info=False,
+            follow_up_question=None,
+            reasoning=None,
+            iteration_used=0,
+            context_window_used=0,
+            success=True,
+            message=note,
+        )
+        metadata = {"stop_reason": StopReason.NO_REQUEST.value}
+        return StructuredMessage[RecallHandoff](
+            content=handoff, source=self.name, metadata=metadata
+        )
 
     def _answer(
         self, messages: Sequence[BaseChatMessage], result: RecallResult
     ) -> StructuredMessage[RecallHandoff] | HandoffMessage:
+        # The model of the next agent sees only this message: it contains the evidence itself.
+        block = write_block(result, self._block_characters, place="apart")
+        message = f"{result.handoff.message}\n\n{block}"
+        handoff = result.handoff.model_copy(update={"message": message})
+        usage = RequestUsage(
+            prompt_tokens=int(result.usage["prompt_tokens"]),
+            completion_tokens=int(result.usage["completion_tokens"]),
+        )
         metadata = {
             "stop_reason": result.stop_reason.value,
             "trace_id": result.trace.trace_id,
             "iterations": str(result.iterations),
         }
-        last = messages[-1] if messages else None
+        last = messages[-1]
         if isinstance(last, HandoffMessage) and last.target == self.name:
-            payload = result.handoff.model_dump_json()
             return HandoffMessage(
-                content=result.handoff.message,
+                content=message,
                 target=last.source,
                 source=self.name,
-                metadata={**metadata, "handoff": payload},
+                models_usage=usage,
+                metadata={**metadata, "handoff": handoff.model_dump_json()},
             )
         return StructuredMessage[RecallHandoff](
-            content=result.handoff, source=self.name, metadata=metadata
+            content=handoff, source=self.name, models_usage=usage, metadata=metadata
         )

@@ -187,6 +187,7 @@ class RecallAnswer(ToolOutput):
     summary: str
     memories: list[dict[str, str]] = Field(default_factory=list)
     follow_up_question: str | None = None
+    withheld: int | None = None  # sensitive memories that match and may not be shown
     stop_reason: str
 
     @classmethod
@@ -206,6 +207,7 @@ class RecallAnswer(ToolOutput):
                 for memory in result.memories
             ],
             follow_up_question=result.handoff.follow_up_question,
+            withheld=result.withheld or None,
             stop_reason=result.stop_reason.value,
         )
 
@@ -234,13 +236,17 @@ class McpEvidence(ToolOutput):
 
 
 class RecallReply(ToolOutput):
-    """What was found; `abstained` means that nothing was, and that guessing would be wrong."""
+    """What was found; `abstained` means that nothing was, and that guessing would be wrong.
+
+    `withheld` counts sensitive memories that match and may not be shown.
+    """
 
     summary: str
     confidence: float
     abstained: bool
     memories: list[McpEvidence]
     follow_up_question: str | None = None
+    withheld: int = 0
     _block: str = PrivateAttr(default="")
 
     @classmethod
@@ -263,8 +269,9 @@ class RecallReply(ToolOutput):
                 for memory in result.memories
             ],
             follow_up_question=result.handoff.follow_up_question,
+            withheld=result.withheld,
         )
-        reply._block = write_block(result)
+        reply._block = write_block(result, place="apart")
         return reply
 
     def as_text(self) -> str:

@@ -31,7 +31,6 @@ from memrecall.agent.tools.names import (
     SEARCH,
 )
 from memrecall.agent.tools.search import search_memories
-from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.model.protocol import BaseTool, CancellationToken, ToolSchema
 from memrecall.scope import Permission, Scope
@@ -248,7 +247,7 @@ async def _run_once(tool: Tool, library: Library, scope: Scope, arguments: BaseM
         language=language_of("\n".join(texts)),
         now=datetime.now(UTC),
         window=Window(getattr(arguments, "current_size", 1)),
-        caches=Caches(),
+        caches=library.caches,
         checks_keys=False,
     )
     return await tool.run(state, arguments)

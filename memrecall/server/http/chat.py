@@ -126,7 +126,6 @@ class ChatHandler:
         options: dict[str, Any] = {
             "recall_client": client if library.settings.chat_recall_with_model else None,
             "options": self._options,
-            "caches": service.caches,
             "on_leak": service.metrics.count_leak,
         }
         if body.group is None:

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from memrecall.library.caches import Caches
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
@@ -18,7 +17,7 @@ from memrecall.server.metrics import CounterBuffer, Metrics
 
 @dataclass(slots=True)
 class Service:
-    """An opened library with its metrics, limits and caches."""
+    """An opened library with its metrics and limits."""
 
     library: Library
     metrics: Metrics
@@ -26,7 +25,6 @@ class Service:
     memory: AsyncMemory  # of all users; endpoints bind it to the user of the request
     model_client: Any = None  # None: recalls follow the offline rules
     counters: CounterBuffer | None = None  # None: no usage is stored
-    caches: Caches = field(default_factory=Caches)
     live: LiveRecalls = field(default_factory=LiveRecalls)
     # When it is set, recalls and chat turns are cancelled; writes that have started are finished.
     closing: asyncio.Event = field(default_factory=asyncio.Event)

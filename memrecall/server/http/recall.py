@@ -115,9 +115,7 @@ class RecallHandler:
             language=body.language,
             keep_traces_days=service.library.settings.trace_days,
         )
-        recaller = Recaller(
-            service.library, self.scope, service.model_client, options, caches=service.caches
-        )
+        recaller = Recaller(service.library, self.scope, service.model_client, options)
         stream = stream_recall(
             recaller, body.conversation(), as_of=body.as_of, time_zone=body.time_zone
         )

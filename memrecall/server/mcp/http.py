@@ -80,7 +80,6 @@ class McpEndpoint:
             service.model_client,
             has_user=scope is not None,
             can_write=not principal.read_only,
-            caches=service.caches,
             limiter=lambda: _limit(service, principal.key_id),
         )
 

@@ -22,7 +22,6 @@ from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolOutput
 from memrecall.agent.tools.table import find_tool, tools_for
 from memrecall.errors import MemrecallError, NotFound, StorageError
-from memrecall.library.caches import Caches
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.server.rpc.codec import Code
@@ -93,12 +92,11 @@ def make_context(
     has_user: bool = True,
     can_write: bool = True,
     is_trusted: bool = False,
-    caches: Caches | None = None,
     limiter: Limiter = nullcontext,
 ) -> ToolContext:
     """Return the context of one caller; `limiter` limits its recalls."""
     options = RecallOptions(keep_traces_days=library.settings.trace_days)
-    recaller = Recaller(library, scope, model_client, options, caches=caches)
+    recaller = Recaller(library, scope, model_client, options)
 
     async def recall(messages: object) -> RecallResult:
         async with limiter():

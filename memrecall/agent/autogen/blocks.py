@@ -1,0 +1,123 @@
+"""Recall for the last user message of a parent's context, as a block for the parent's model."""
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+
+from autogen_core import CancellationToken
+from autogen_core.models import ChatCompletionClient, LLMMessage
+from pydantic import BaseModel
+
+from memrecall.agent.driver import Recaller
+from memrecall.agent.offline.needs import needs_recall
+from memrecall.agent.prompt_view import (
+    BLOCK_CHARACTERS,
+    BlockPlace,
+    is_block_message,
+    to_json,
+    write_block,
+    write_failure,
+)
+from memrecall.agent.result import RecallResult
+from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
+from memrecall.messages import is_from_user, name_sources, parse_messages
+from memrecall.model.structured import ask_prompt
+from memrecall.text.language import language_of
+from memrecall.types import Language
+
+_log = logging.getLogger(__name__)
+
+DECISION_SECONDS = 10.0  # a parent waits for the answer
+# Texts that frameworks write as the user: AutoGen's transfers and selectors, and our own handoff.
+_FRAMEWORK_TEXT = re.compile(
+    r"\s*Transferred to \w+, adopting the role of "
+    r"|(?s:.*)Then select the next role from \["
+    r"|\s*## (?:Memory search finished|记忆搜索完成)"
+)
+_MAX_TEXTS = 5
+_MAX_CHARACTERS = 1_000
+
+
+class Need(BaseModel):
+    """The answer of a model to the prompt `needs_recall`."""
+
+    needed: bool
+
+
+class NeedJudge:
+    """Decides whether the last of some texts needs a recall."""
+
+    def __init__(
+        self, model_client: ChatCompletionClient | None = None, seconds: float = DECISION_SECONDS
+    ) -> None:
+        self._client = model_client
+        self._seconds = seconds
+
+    async def needs_recall(self, texts: Sequence[str], language: Language) -> bool:
+        """Return True if the rules see a need, or else if the model does.
+
+        Texts of a framework never need a recall.
+        """
+        if _FRAMEWORK_TEXT.match(texts[-1]):
+            return False
+        if needs_recall(texts[-1], texts[:-1]):
+            return True
+        if self._client is None:
+            return False
+        lines = [to_json({"text": text[:_MAX_CHARACTERS]}) for text in texts[-_MAX_TEXTS:]]
+        answer = await ask_prompt(
+            self._client, "needs_recall", language, lines, Need, seconds=self._seconds
+        )
+        # Without a readable answer of the model, the verdict of the rules stands.
+        return answer.value is not None and answer.value.needed
+
+
+class BlockRecaller:
+    """Recalls for the last user message of a context and writes the block for its model."""
+
+    def __init__(
+        self,
+        recaller: Recaller,
+        judge: NeedJudge,
+        user_sources: Iterable[object],
+        characters: int = BLOCK_CHARACTERS,
+        place: BlockPlace = "before",
+    ) -> None:
+        self.recaller = recaller
+        self.user_sources = name_sources(user_sources)
+        self._judge = judge
+        self._characters = characters
+        self._place = place
+
+    def last_request(self, messages: Sequence[LLMMessage]) -> int | None:
+        """Return the index of the user's last message."""
+        by_user = (is_from_user(message, self.user_sources) for message in messages)
+        return max((index for index, is_user in enumerate(by_user) if is_user), default=None)
+
+    async def recall_block(
+        self, messages: Sequence[LLMMessage], token: CancellationToken | None = None
+    ) -> tuple[str, RecallResult | None]:
+        """Return the block and the result for the last message; no block if it needs no recall.
+
+        A failed recall becomes a block that says so, because it must not fail the parent.
+        """
+        try:
+            (request,) = parse_messages(messages[-1:])
+        except InvalidArgument:  # a message without text, such as a picture
+            return "", None
+        conversation = parse_messages(
+            [each for each in messages if not is_block_message(each)],
+            user_sources=self.user_sources,
+        )
+        language = language_of(request.text)
+        texts = [message.text for message in conversation]
+        if not await self._judge.needs_recall(texts, language):
+            return "", None
+        try:
+            result = await self.recaller.recall(conversation, cancellation_token=token)
+        except (CassetteMismatch, ScriptExhausted):
+            raise  # an error of whoever records or scripts the run
+        except MemrecallError as error:
+            _log.warning("no recall: %s", error)
+            return write_failure(error.message, language), None
+        return write_block(result, self._characters, place=self._place), result

@@ -1,0 +1,387 @@
+"""One user's memories for a parent agent: tools, and AutoGen's `Memory` protocol.
+
+The user is bound when an object is made: no argument names one. What the tools write is recorded
+as written by an assistant, whatever the text claims, and everything they do can be undone.
+"""
+
+import contextlib
+import json
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any, Self
+
+from autogen_agentchat.messages import BaseAgentEvent
+from autogen_core import CancellationToken, Component
+from autogen_core.memory import (
+    Memory,
+    MemoryContent,
+    MemoryMimeType,
+    MemoryQueryResult,
+    UpdateContextResult,
+)
+from autogen_core.model_context import ChatCompletionContext
+from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessage
+from autogen_core.tools import BaseStreamTool, ToolSchema
+from pydantic import BaseModel, ConfigDict
+
+from memrecall.agent.autogen.blocks import BlockRecaller, NeedJudge
+from memrecall.agent.autogen.components import (
+    DEFAULT_BINDING,
+    ReaderConfig,
+    RecallComponent,
+    RecallConfig,
+    find_binding,
+)
+from memrecall.agent.autogen.events import stream_events, to_agent_event
+from memrecall.agent.dispatch import error_code
+from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
+from memrecall.agent.phrases import say
+from memrecall.agent.prompt_view import (
+    BLOCK_CHARACTERS,
+    block_message,
+    is_block_message,
+    to_json,
+)
+from memrecall.agent.result import RecalledMemory, RecallResult
+from memrecall.agent.tools.context import Redact, ToolContext
+from memrecall.agent.tools.definition import Interface, Tool
+from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToolArguments
+from memrecall.agent.tools.models import ToolFailure
+from memrecall.agent.tools.names import RECALL
+from memrecall.agent.tools.table import TOOLS, SchemaTool, tools_for
+from memrecall.agent.trace import Observer
+from memrecall.errors import (
+    CassetteMismatch,
+    InvalidArgument,
+    MemrecallError,
+    NotFound,
+    ScriptExhausted,
+)
+from memrecall.library.library import Library
+from memrecall.messages import USER_SOURCES
+from memrecall.scope import Scope
+from memrecall.types import Language, NewMemory, Origin, format_time
+
+DESCRIPTION = TOOLS[RECALL].texts("en").description
+_TEXT_TYPES = (MemoryMimeType.TEXT.value, MemoryMimeType.MARKDOWN.value, MemoryMimeType.JSON.value)
+
+
+class RecallToolConfig(RecallConfig):
+    """The settings of a `RecallTool`."""
+
+    name: str = RECALL
+    description: str = DESCRIPTION
+    language: Language = "en"
+
+
+class RecallTool(
+    RecallComponent,
+    BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswer],
+    Component[RecallToolConfig],
+):
+    """Recall as a tool of a parent agent.
+
+    Calls may run in parallel; a cancelled parent ends them at once.
+    """
+
+    component_config_schema = RecallToolConfig
+    component_provider_override = "memrecall.agent.RecallTool"
+
+    def __init__(
+        self,
+        library: Library,
+        scope: Scope,
+        *,
+        model_client: ChatCompletionClient | None = None,
+        options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
+        name: str = RECALL,
+        description: str = DESCRIPTION,
+        language: Language = "en",
+        clock: Clock = utc_now,
+        as_of: datetime | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        super().__init__(RecallToolArguments, RecallAnswer, name, description)
+        self._tool = TOOLS[RECALL].for_interface(Interface.AUTOGEN)
+        self._recaller = Recaller(
+            library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
+        )
+        self._context = ToolContext(library=library, scope=scope, language=language)
+        self._config = RecallToolConfig(
+            options=options, name=name, description=description, language=language
+        )
+
+    @property
+    def schema(self) -> ToolSchema:
+        """The schema for the parent's model."""
+        schema = self._tool.parent_schema(self._context.language)
+        return ToolSchema({**schema, "name": self.name, "description": self.description})
+
+    async def run_stream(
+        self, args: RecallToolArguments, cancellation_token: CancellationToken
+    ) -> AsyncGenerator[BaseAgentEvent | RecallAnswer, None]:
+        """Recall, and yield its events to the parent's stream before the answer."""
+        stream = stream_events(lambda observer: self.run(args, cancellation_token, observer))
+        async with contextlib.aclosing(stream):
+            async for item in stream:
+                if isinstance(item, RecallAnswer):
+                    yield item
+                elif (event := to_agent_event(item, self.name)) is not None:
+                    yield event
+
+    async def run(
+        self,
+        args: RecallToolArguments,
+        cancellation_token: CancellationToken,
+        observer: Observer | None = None,
+    ) -> RecallAnswer:
+        """Recall; a cancelled token and a failure are answers, because the parent waits for one."""
+        recall = partial(
+            self._recaller.recall, cancellation_token=cancellation_token, observer=observer
+        )
+        try:
+            answer = await self._tool.run(replace(self._context, recall=recall), args)
+        except (CassetteMismatch, ScriptExhausted):
+            raise  # an error of whoever records or scripts the run
+        except MemrecallError as error:
+            return RecallAnswer.from_error(error)
+        assert isinstance(answer, RecallAnswer)  # noqa: S101 -- the table's result model
+        return answer
+
+    def return_value_as_string(self, value: RecallAnswer) -> str:
+        """Return the answer as JSON with readable letters."""
+        return to_json(value.model_dump(exclude_none=True))
+
+
+class MemoryToolConfig(BaseModel):
+    """The settings of a `MemoryTool`; the function `redact` is part of the binding."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    binding: str = DEFAULT_BINDING
+    tool: str
+    language: Language = "en"
+    redacts: bool = False
+
+
+class MemoryTool(SchemaTool, Component[MemoryToolConfig]):
+    """A tool of the table for a parent agent. A cancelled parent does not interrupt a write."""
+
+    component_config_schema = MemoryToolConfig
+    component_provider_override = "memrecall.agent.autogen.memory.MemoryTool"
+
+    def __init__(self, tool: Tool, context: ToolContext, binding: str = DEFAULT_BINDING) -> None:
+        super().__init__(tool, tool.parent_schema(context.language))
+        self._binding = binding
+        self._tool = tool
+        self._context = context
+
+    async def run(self, args: Any, cancellation_token: CancellationToken) -> Any:
+        """Run the tool; an error becomes an answer, because the parent waits for one."""
+        try:
+            return await self._tool.run(self._context, args)
+        except MemrecallError as error:
+            if self._tool.writes:
+                return _unchanged(error)
+            return ToolFailure(error=error_code(error), message=str(error))
+
+    def return_value_as_string(self, value: Any) -> str:
+        """Return the answer as JSON with readable letters."""
+        if isinstance(value, ToolFailure):
+            return to_json(value.as_json())
+        return to_json(value.model_dump(exclude_defaults=True))
+
+    def _to_config(self) -> MemoryToolConfig:
+        return MemoryToolConfig(
+            binding=self._binding,
+            tool=self.name,
+            language=self._context.language,
+            redacts=self._context.redact is not str,
+        )
+
+    @classmethod
+    def _from_config(cls, config: MemoryToolConfig) -> Self:
+        binding, tools = find_binding(config.binding), tools_for(Interface.AUTOGEN)
+        if config.tool not in tools or config.tool == RECALL:
+            raise InvalidArgument(f"{config.tool!r} is not a memory tool", hint="Use remember")
+        if config.redacts and not binding.get("redact"):
+            hint = "Pass redact=… to bind_components"
+            raise InvalidArgument(f"the tool {config.tool} redacts its texts", hint=hint)
+        context = ToolContext(
+            library=binding["library"],
+            scope=binding["scope"],
+            language=config.language,
+            redact=binding.get("redact") or str,
+        )
+        return cls(tools[config.tool], context, config.binding)
+
+
+def _unchanged(error: MemrecallError) -> MemoryChange:
+    """Return the answer of a tool that could not write."""
+    note = f"Nothing was changed: {error.message}"
+    if isinstance(error, NotFound):
+        note = "There is no such memory. Use a key that recall returned."
+    return MemoryChange(done=False, note=note)
+
+
+def memory_tools(
+    library: Library,
+    scope: Scope,
+    *,
+    model_client: ChatCompletionClient | None = None,
+    options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
+    redact: Redact | None = None,
+    language: Language = "en",
+    clock: Clock = utc_now,
+    as_of: datetime | None = None,
+    observer: Observer | None = None,
+) -> list[Any]:  # an agent's list of tools also takes functions
+    """Return tools for a parent agent to manage one user's memories.
+
+    They are remember, recall, correct and forget. `redact` is applied to every text before it is
+    stored; `language` is that of the texts; the other arguments are those of `recall`.
+    """
+    context = ToolContext(library=library, scope=scope, language=language, redact=redact or str)
+    tools = tools_for(Interface.AUTOGEN)
+    recall = RecallTool(
+        library,
+        scope,
+        model_client=model_client,
+        options=options,
+        description=tools[RECALL].texts(language).description,
+        language=language,
+        clock=clock,
+        as_of=as_of,
+        observer=observer,
+    )
+    return [recall if name == RECALL else MemoryTool(tool, context) for name, tool in tools.items()]
+
+
+class RecallMemory(RecallComponent, Memory, Component[ReaderConfig]):
+    """A memory for a parent agent's `memory=[...]`.
+
+    Each turn adds at most one message of data to the parent's context, before the model is called;
+    a message that needs no recall adds none. `update_context` gets no cancellation token from
+    AutoGen: set that of the parent's run as `cancellation_token`.
+    """
+
+    component_type = "memory"
+    component_config_schema = ReaderConfig
+    component_provider_override = "memrecall.agent.RecallMemory"
+
+    def __init__(
+        self,
+        library: Library,
+        scope: Scope,
+        *,
+        model_client: ChatCompletionClient | None = None,
+        options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
+        user_sources: Iterable[object] = USER_SOURCES,
+        block_characters: int = BLOCK_CHARACTERS,
+        clock: Clock = utc_now,
+        as_of: datetime | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self._recaller = Recaller(
+            library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
+        )
+        self.cancellation_token: CancellationToken | None = None
+        self._block_recaller = BlockRecaller(
+            self._recaller, NeedJudge(), user_sources, block_characters, "after"
+        )
+        self._config = ReaderConfig(
+            options=options,
+            user_sources=sorted(self._block_recaller.user_sources),
+            block_characters=block_characters,
+        )
+
+    async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
+        """Recall for the last user message, and add the result to the context as one message."""
+        messages = await model_context.get_messages()
+        index = self._block_recaller.last_request(messages)
+        block, result = "", None
+        if index is not None and not any(map(_is_answer, messages[index + 1 :])):
+            block, result = await self._block_recaller.recall_block(
+                messages[: index + 1], self.cancellation_token
+            )
+        if block:
+            await model_context.add_message(block_message(block))
+        memories = MemoryQueryResult(results=[]) if result is None else _query_result(result)
+        return UpdateContextResult(memories=memories)
+
+    async def query(
+        self,
+        query: str | MemoryContent,
+        cancellation_token: CancellationToken | None = None,
+        **kwargs: Any,
+    ) -> MemoryQueryResult:
+        """Recall what a text refers to."""
+        text = query if isinstance(query, str) else _text_of(query)
+        token = cancellation_token or self.cancellation_token
+        result = await self._recaller.recall(text, cancellation_token=token)
+        return _query_result(result)
+
+    async def add(
+        self, content: MemoryContent, cancellation_token: CancellationToken | None = None
+    ) -> None:
+        """Store a text, a Markdown text or a JSON object as a memory."""
+        memory = NewMemory(content=_text_of(content), metadata=dict(content.metadata or {}))
+        await self._recaller.library.add_memories(
+            self._recaller.scope, [memory], origin=Origin.ASSISTANT, actor="autogen"
+        )
+
+    async def clear(self) -> None:
+        """Delete the memories of this scope; messages stay."""
+        with contextlib.suppress(NotFound):  # the user has no data
+            await self._recaller.library.store.changes(self._recaller.scope).delete_all()
+
+    async def close(self) -> None:
+        """Do nothing: the library belongs to whoever opened it."""
+
+
+def _is_answer(message: LLMMessage) -> bool:
+    """Return True for a message that shows that the request before it has had its recall."""
+    return isinstance(message, AssistantMessage) or is_block_message(message)
+
+
+def _text_of(memory: MemoryContent) -> str:
+    mime_type, content = memory.mime_type, memory.content
+    kind = mime_type.value if isinstance(mime_type, MemoryMimeType) else mime_type
+    if isinstance(content, str) and kind in _TEXT_TYPES:
+        return content
+    if isinstance(content, dict) and kind == MemoryMimeType.JSON.value:
+        return json.dumps(content, ensure_ascii=False)
+    raise InvalidArgument(
+        f"content of type {type(content).__name__} and MIME type {kind} is not text",
+        hint="Use text, markdown or JSON",
+    )
+
+
+def _query_result(result: RecallResult) -> MemoryQueryResult:
+    """Return the memories; if none may be shown, a note that some are withheld."""
+    contents = [_content(memory, result.withheld) for memory in result.memories]
+    if result.withheld and not contents:
+        language: Language = "zh" if result.language == "zh" else "en"
+        contents = [
+            MemoryContent(
+                content=say(language, "block_withheld", count=result.withheld),
+                mime_type=MemoryMimeType.TEXT,
+                metadata={"kind": "withheld", "withheld": result.withheld},
+            )
+        ]
+    return MemoryQueryResult(results=contents)
+
+
+def _content(memory: RecalledMemory, withheld: int) -> MemoryContent:
+    metadata = {
+        "memory_key": memory.memory_key,
+        "kind": memory.kind,
+        "memory_type": memory.memory_type,
+        "score": memory.relevance_score,
+        "speaker": memory.speaker or memory.role,
+        "said_at": format_time(memory.ts),
+        "withheld": withheld,
+    }
+    return MemoryContent(content=memory.content, mime_type=MemoryMimeType.TEXT, metadata=metadata)
