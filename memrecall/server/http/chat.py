@@ -39,7 +39,7 @@ router = APIRouter(prefix="/v1", tags=["chat"], route_class=StrictRoute)
 
 @router.post(
     "/users/{user_id}/chat",
-    **route_options("chat", ChatAnswer, 400, 404, 409, 413, 415, 429, 507, also=EVENT_STREAM),
+    **route_options("chat", ChatAnswer, 400, 404, 409, 413, 415, 429, 507, also=(EVENT_STREAM,)),
 )
 async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Context) -> Response:
     """Answer a message: recall, call the model with its tools, store the messages. With

@@ -6,25 +6,28 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
 from pydantic_core import to_json
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.agent.autogen.events import stream_recall
 from memrecall.agent.dispatch import leaked_families
+from memrecall.agent.prompt_view import write_relevant_block
 from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.scope import Scope
-from memrecall.server.http.chat_models import RecallLimits, RecallRequest
+from memrecall.server.http.chat_models import BlockOptions, RecallLimits, RecallRequest
 from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import PathId
-from memrecall.server.http.openapi import route_options
+from memrecall.server.http.openapi import PLAIN_TEXT, route_options
 from memrecall.server.http.payloads import MEDIA_TYPE, StrictRoute
 from memrecall.server.http.streaming import (
     EVENT_STREAM,
     EventStream,
     ServerEvent,
+    prefers,
     prefers_event_stream,
     run_while_connected,
 )
@@ -35,21 +38,29 @@ router = APIRouter(prefix="/v1", tags=["recall"], route_class=StrictRoute)
 
 @router.post(
     "/users/{user_id}/recall",
-    **route_options("recall", RecallResult, 400, 404, 413, 415, 429, also=EVENT_STREAM),
+    **route_options(
+        "recall", RecallResult, 400, 404, 413, 415, 429, also=(EVENT_STREAM, PLAIN_TEXT)
+    ),
 )
 async def recall(
     user_id: PathId, body: RecallRequest, request: Request, context: Context
 ) -> Response:
     """Find what the last user message refers to. With `Accept: text/event-stream`, the trace events
-    are sent as they happen, followed by `done` with the result, or by `error`.
+    are sent as they happen, followed by `done` with the result, or by `error`. With
+    `Accept: text/plain`, the response is the block for a model's prompt, empty if there is none.
     """
     scope = context.principal.scope(user_id, body.session_id)
     context.log_fields["query_chars"] = body.characters()
     handler = RecallHandler(context, scope, body)
     closing = context.service.closing
-    if prefers_event_stream(request.headers.get("accept", "")):
+    accept = request.headers.get("accept", "")
+    if prefers_event_stream(accept):
         return EventStream(handler.server_events, closing, handler.deadline)
     result = await run_while_connected(handler.result(), request.receive, closing)
+    if prefers(accept, PLAIN_TEXT):
+        block = body.block or BlockOptions()
+        text = write_relevant_block(result, block.characters, block.min_confidence)
+        return PlainTextResponse(text)
     return Response(result.model_dump_json(), media_type=MEDIA_TYPE)
 
 

@@ -66,9 +66,14 @@ Events = AsyncGenerator[ServerEvent, None]
 
 def prefers_event_stream(accept: str) -> bool:
     """Return True if an Accept header names event streams and prefers JSON no more."""
+    return prefers(accept, EVENT_STREAM)
+
+
+def prefers(accept: str, media_type: str) -> bool:
+    """Return True if an Accept header names a media type and prefers JSON no more."""
     weights = dict(map(_parse_weight, accept.split(",")))
-    events = weights.get(EVENT_STREAM, 0.0)
-    return events > 0 and events >= weights.get(MEDIA_TYPE, 0.0)
+    weight = weights.get(media_type, 0.0)
+    return weight > 0 and weight >= weights.get(MEDIA_TYPE, 0.0)
 
 
 def _parse_weight(part: str) -> tuple[str, float]:
