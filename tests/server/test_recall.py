@@ -17,7 +17,7 @@ from autogen_core.models import CreateResult
 from memrecall.agent import RecallResult
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
-from memrecall.server.http.streaming import prefers_event_stream
+from memrecall.server.http.streaming import EVENT_STREAM, prefers
 from memrecall.testing import Request, ScriptedClient, call, say
 from tests.cases import check_each, check_each_async
 from tests.waiting import LIMIT, wait_until
@@ -262,7 +262,7 @@ ACCEPTED = {
 
 def test_accept_header_selects_event_stream() -> None:
     def check(accept: str) -> None:
-        assert prefers_event_stream(accept) is ACCEPTED[accept]
+        assert prefers(accept, EVENT_STREAM) is ACCEPTED[accept]
 
     check_each(ACCEPTED, check)
 

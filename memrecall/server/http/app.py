@@ -29,12 +29,7 @@ from memrecall.server.http import chat, memories, messages, recall
 from memrecall.server.http.context import Context, Service
 from memrecall.server.http.message_models import Health
 from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, RequestMiddleware
-from memrecall.server.http.openapi import (
-    PLAIN_TEXT,
-    complete_document,
-    docs_page,
-    route_options,
-)
+from memrecall.server.http.openapi import complete_document, docs_page, route_options
 from memrecall.server.http.payloads import MEDIA_TYPE, JsonResponse, problem_response
 from memrecall.server.limits import RecallLimiter
 from memrecall.server.metrics import MEDIA_TYPE as METRICS_TYPE
@@ -261,7 +256,7 @@ async def health() -> Response:
     return JsonResponse({"status": "ok", "version": __version__})
 
 
-@service_routes.get("/metrics", **route_options("metrics", None, also=(PLAIN_TEXT,)))
+@service_routes.get("/metrics", **route_options("metrics", None, also=("text/plain",)))
 async def metrics(context: Context) -> Response:
     """Return metrics for Prometheus; requires an operator key."""
     context.principal.require_operator()

@@ -30,7 +30,7 @@ from memrecall.server.http.streaming import (
     EVENT_STREAM,
     EventStream,
     ServerEvent,
-    prefers_event_stream,
+    prefers,
     run_while_connected,
 )
 
@@ -51,7 +51,7 @@ async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Co
     context.log_fields["query_chars"] = len(body.message or "")
     handler = ChatHandler(context, scope, body)
     closing = context.service.closing
-    if prefers_event_stream(request.headers.get("accept", "")):
+    if prefers(request.headers.get("accept", ""), EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
     return JsonResponse(await run_while_connected(handler.answer(), request.receive, closing))
 

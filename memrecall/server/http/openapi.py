@@ -15,7 +15,6 @@ from pydantic import BaseModel
 from memrecall.server.http.message_models import ErrorBody
 from memrecall.server.http.payloads import MEDIA_TYPE, JsonResponse
 
-PLAIN_TEXT = "text/plain"
 _COMMON_ERRORS = (401, 403, 500, 503)
 _ERROR_DESCRIPTIONS = {
     400: "INVALID_ARGUMENT: a value has the wrong form or range",

@@ -21,14 +21,14 @@ from memrecall.scope import Scope
 from memrecall.server.http.chat_models import BlockOptions, RecallLimits, RecallRequest
 from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import PathId
-from memrecall.server.http.openapi import PLAIN_TEXT, route_options
+from memrecall.server.http.openapi import route_options
 from memrecall.server.http.payloads import MEDIA_TYPE, StrictRoute
 from memrecall.server.http.streaming import (
     EVENT_STREAM,
+    PLAIN_TEXT,
     EventStream,
     ServerEvent,
     prefers,
-    prefers_event_stream,
     run_while_connected,
 )
 from memrecall.server.live import LiveRecall
@@ -54,7 +54,7 @@ async def recall(
     handler = RecallHandler(context, scope, body)
     closing = context.service.closing
     accept = request.headers.get("accept", "")
-    if prefers_event_stream(accept):
+    if prefers(accept, EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
     result = await run_while_connected(handler.result(), request.receive, closing)
     if prefers(accept, PLAIN_TEXT):

@@ -17,7 +17,7 @@ from memrecall.server.http.payloads import MEDIA_TYPE
 
 Result = TypeVar("Result")
 
-EVENT_STREAM = "text/event-stream"
+EVENT_STREAM, PLAIN_TEXT = "text/event-stream", "text/plain"
 PING_SECONDS = 15.0
 READ_SECONDS = 30.0  # added to the deadline for clients that read events slowly
 _QUALITY = re.compile(r"[01](?:\.\d{0,3})?")
@@ -62,11 +62,6 @@ class ServerEvent:
 
 
 Events = AsyncGenerator[ServerEvent, None]
-
-
-def prefers_event_stream(accept: str) -> bool:
-    """Return True if an Accept header names event streams and prefers JSON no more."""
-    return prefers(accept, EVENT_STREAM)
 
 
 def prefers(accept: str, media_type: str) -> bool:
