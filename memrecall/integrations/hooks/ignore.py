@@ -1,13 +1,12 @@
 """`.memrecallignore`: folders whose sessions are neither stored nor recalled for.
 
-The syntax is that of gitignore. A file applies to its own folder and those below it; the nearest
-file decides first. Standard library only: see the package.
+The syntax is that of gitignore. A file applies to the folders below it, the nearest one first, and
+with a line such as `*` or `/` also to its own folder. Standard library only: see the package.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 NAME = ".memrecallignore"
 _MAX_BYTES = 100_000
@@ -25,8 +24,13 @@ _TOKENS = re.compile(r"^\*\*/|/\*\*/|/\*\*$|\*\*|\*|\?|\[!?\]?[^\]/]*\]|\\.|.", 
 
 def is_ignored(folder: str) -> bool:
     """Return whether a `.memrecallignore` of the folder or of one above it excludes the folder."""
-    folder = os.path.realpath(folder)
-    return any(_excludes(root, folder) for root in _parents(folder))
+    folders = list(_parents(os.path.realpath(folder)))[::-1]
+    files = {root: lines for root in folders if (lines := _read_lines(os.path.join(root, NAME)))}
+    # As in git, nothing below an excluded folder can be included again.
+    session = folders[-1]
+    return bool(files) and any(
+        _is_excluded(each, files, is_session=each == session) for each in folders
+    )
 
 
 def _parents(folder: str) -> Iterator[str]:
@@ -39,18 +43,17 @@ def _parents(folder: str) -> Iterator[str]:
         folder = above
 
 
-def _excludes(root: str, folder: str) -> bool:
-    """Return whether the file in `root` excludes a folder or one between the two."""
-    lines = _read_lines(os.path.join(root, NAME))
-    if not lines:
-        return False
-    relative = os.path.relpath(folder, root).replace(os.sep, "/")
-    if relative == ".":
-        return _last_match(lines, lambda pattern: pattern in _WHOLE_FOLDER)
-    parts = relative.split("/")
-    # As in git, nothing below an excluded folder can be included again.
-    paths = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
-    return any(_last_match(lines, partial(_matches, path)) for path in paths)
+def _is_excluded(folder: str, files: dict[str, list[str]], *, is_session: bool) -> bool:
+    """Return what the nearest file with a matching line says of a folder."""
+    for root in _parents(folder):
+        path = os.path.relpath(folder, root).replace(os.sep, "/")
+        if path == "." and not is_session:
+            continue
+        # The last line that matches decides; `!` includes again.
+        for line in reversed(files.get(root, ())):
+            if _matches(path, line.removeprefix("!")):
+                return not line.startswith("!")
+    return False
 
 
 def _read_lines(path: str) -> list[str]:
@@ -64,15 +67,9 @@ def _read_lines(path: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def _last_match(lines: list[str], matches: Callable[[str], bool]) -> bool:
-    """Return whether the last line that matches excludes; `!` includes again."""
-    for line in reversed(lines):
-        if matches(line.removeprefix("!")):
-            return not line.startswith("!")
-    return False
-
-
 def _matches(path: str, pattern: str) -> bool:
+    if path == ".":  # the folder of the file itself, which no pattern of git can name
+        return pattern in _WHOLE_FOLDER
     pattern = pattern.rstrip("/") or "/*"
     is_anchored = "/" in pattern
     name = path if is_anchored else path.rpartition("/")[2]
