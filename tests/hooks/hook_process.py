@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from memrecall.integrations.hooks import client
 from memrecall.integrations.hooks.binding import Binding, read_binding, write_binding
 from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.outbox import Outbox
@@ -36,13 +38,24 @@ class Hook(NamedTuple):
         return Outbox(path, read_binding(path)).pending_ids()
 
     async def run(self, event: str, payload: object, **variables: str) -> str:
-        """Run an event, check that it succeeds, and return what it prints."""
+        """Run the installed command, check that it succeeds, and return what it prints."""
+        program = [sys.executable, "-I", "-S", client.__file__]
+        return await self._run(program, event, payload, variables)
+
+    async def run_command(self, event: str, payload: object, **variables: str) -> str:
+        """Run `memrecall hook`, check that it succeeds, and return what it prints."""
+        return await self._run(command_line("hook"), event, payload, variables)
+
+    async def _run(
+        self, program: list[str], event: str, payload: object, variables: dict[str, str]
+    ) -> str:
         data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-        arguments = ["hook", event, "--config", str(self.path)]
+        arguments = [event, "--config", str(self.path)]
         if CLIENTS[read_binding(str(self.path)).client].payload_in_arguments:
             arguments.append(data.decode())
         process = await asyncio.create_subprocess_exec(
-            *command_line(*arguments),
+            *program,
+            *arguments,
             env=make_environment(self.folder, **variables),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -53,9 +66,9 @@ class Hook(NamedTuple):
         return output.decode()
 
 
-def bind(folder: Path, client: str = "claude-code", **fields: Any) -> Hook:
+def bind(folder: Path, client_name: str = "claude-code", **fields: Any) -> Hook:
     """Return the hooks of a client for the user ann."""
-    path = folder / "hooks" / f"{client}.json"
-    values = {"client": client, "user": "ann", "url": "", "deadline": NO_DEADLINE, **fields}
+    path = folder / "hooks" / f"{client_name}.json"
+    values = {"client": client_name, "user": "ann", "url": "", "deadline": NO_DEADLINE, **fields}
     write_binding(str(path), Binding(**values))
     return Hook(folder, path)

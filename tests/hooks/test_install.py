@@ -3,19 +3,21 @@
 import json
 import shlex
 import stat
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memrecall.integrations.hooks import client
 from memrecall.integrations.hooks.binding import Binding, read_binding
 from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.installation import Installation, locate
 from tests.cases import check_each
 from tests.cli.conftest import Shell, shell  # noqa: F401 -- a fixture
 
-JSON_CLIENTS = [name for name, client in CLIENTS.items() if client.user_file.endswith(".json")]
+JSON_CLIENTS = [name for name, each in CLIENTS.items() if each.user_file.endswith(".json")]
 OTHER = '{"hooks": [{"type": "command", "command": "echo done"}]}'
 # Settings files as people have them; each must come back byte for byte.
 TEXTS: dict[str, str] = {
@@ -51,11 +53,11 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def bind(client: str, **fields: Any) -> Binding:
-    return Binding(client=client, user="ann", **fields)
+def bind(name: str, **fields: Any) -> Binding:
+    return Binding(client=name, user="ann", **fields)
 
 
-def installed_commands(client: str, text: str) -> dict[str, list[str]]:
+def installed_commands(name: str, text: str) -> dict[str, list[str]]:
     """Return the command of memrecall for each event, read as the client would."""
     commands = {}
     for event, entries in json.loads(text)["hooks"].items():
@@ -64,7 +66,7 @@ def installed_commands(client: str, text: str) -> dict[str, list[str]]:
                 if "memrecall" in hook.get("command", ""):
                     assert event not in commands
                     commands[event] = shlex.split(hook["command"])
-    assert set(commands) == {event.name for event in CLIENTS[client].events}
+    assert set(commands) == {event.name for event in CLIENTS[name].events}
     return commands
 
 
@@ -75,33 +77,33 @@ class TestSettingsFile:
             target.install(bind(name))
             text = target.settings_path.read_text("utf-8")
             for event, command in installed_commands(name, text).items():
-                assert command[-4:] == ["hook", event, "--config", str(target.binding_path)]
-                assert Path(command[0]).is_absolute()
+                assert command[-3:] == [event, "--config", str(target.binding_path)]
+                assert command[:-3] == [sys.executable, "-I", "-S", client.__file__]
             assert target.describe()["installed"]
             target.remove()
             assert not target.settings_path.exists()
-            assert not target.binding_path.exists()
+            assert list(target.binding_path.parent.iterdir()) == []
             assert not target.describe()["installed"]
 
         check_each(JSON_CLIENTS, check)
 
     def test_removal_restores_every_byte(self) -> None:
         def check(case: tuple[str, str]) -> None:
-            client, name = case
-            target = locate(client, None)
+            client_name, name = case
+            target = locate(client_name, None)
             target.settings_path.parent.mkdir(exist_ok=True)
             original = TEXTS[name].encode()
             target.settings_path.write_bytes(original)
-            change = target.install(bind(client))
+            change = target.install(bind(client_name))
             assert change.after is not None
             assert target.settings_path.read_bytes() == change.after.encode() != original
             assert target.describe()["installed"]
-            again = target.install(bind(client))
+            again = target.install(bind(client_name))
             assert again.is_empty
             target.remove()
             assert target.settings_path.read_bytes() == original
 
-        check_each([(client, name) for client in JSON_CLIENTS for name in TEXTS], check)
+        check_each([(each, name) for each in JSON_CLIENTS for name in TEXTS], check)
 
     def test_other_settings_stay_where_file_was_changed_since(self) -> None:
         target = locate("claude-code", None)
@@ -187,7 +189,7 @@ class TestNotify:
             target.settings_path.write_bytes(text.encode())
             target.install(bind("codex-notify"))
             settings = tomllib.loads(target.settings_path.read_bytes().decode())
-            assert settings["notify"][-4:-1] == ["hook", "agent-turn-complete", "--config"]
+            assert settings["notify"][-3:-1] == ["agent-turn-complete", "--config"]
             assert settings.get("model") == (tomllib.loads(text).get("model"))
             assert target.describe()["installed"]
             assert target.install(bind("codex-notify")).is_empty
@@ -261,8 +263,8 @@ class TestCommands:
         assert "stays as it is" in again.out
 
     def test_status_shows_every_client(self, shell: Shell) -> None:  # noqa: F811
-        for client in ("codex-notify", "gemini"):
-            assert shell("hooks", "install", client, "--user", "ann").code == 0
+        for name in ("codex-notify", "gemini"):
+            assert shell("hooks", "install", name, "--user", "ann").code == 0
         rows = {row["client"]: row for row in shell("hooks", "status", "--json").json["items"]}
         assert rows.keys() == CLIENTS.keys()
         assert [name for name, row in rows.items() if row["installed"]] == [

@@ -1,5 +1,6 @@
 """What hooks leave alone: ignored folders, and secrets in what is said."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,19 @@ def test_ordinary_text_is_kept() -> None:
 
 def test_own_patterns_are_masked() -> None:
     assert redact_patterns("case 4711 of ACME", [r"\d+", "ACME"]) == f"case {MASK} of {MASK}"
+
+
+def test_time_to_mask_grows_with_length_only() -> None:
+    """A hostile text is searched by bounded steps: twice the text, about twice the time."""
+
+    def check(part: str) -> None:
+        seconds = []
+        for length in (10_000, 80_000):
+            text = part * (length // len(part))
+            start = time.process_time()
+            redact_secrets(text)
+            seconds.append(time.process_time() - start)
+        # Quadratic time would be 64 times as long.
+        assert seconds[1] < 24 * seconds[0] + 0.05, seconds
+
+    check_each(("a.", "token=", "密码是", "eyJa", "://a:", KEY_BLOCK[:35], "bearer "), check)

@@ -6,18 +6,47 @@ Standard library only: see the package.
 
 import json
 import os
+import re
 import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from memrecall.integrations.hooks.client import request_path
+
 DEADLINE = 2.0  # seconds
 BLOCK_CHARACTERS = 4_000
 MIN_CONFIDENCE = 0.5
+OPTIONS_HEADER = "Memrecall-Hook"
+# What the service needs to know; the user is in the path, and the key decides the agent.
+REQUEST_OPTIONS = (
+    *("workspace", "deadline", "characters", "min_confidence"),
+    *("capture", "recall", "redact", "redact_patterns"),
+)
+_URL = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^/:@?#\s]+)(?::(\d{1,5}))?/?")
+_LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
+_SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 _MAX_LOG = 1_000_000  # bytes; then the log starts anew, and the old one is kept once
 
 
 class HookError(Exception):
     """A reason to leave an event alone, written to the log."""
+
+
+def parse_url(url: str, *, allow_remote: bool = False) -> tuple[bool, str, int]:
+    """Return whether a URL uses TLS, its host and its port; HookError if it is not allowed."""
+    match = _URL.fullmatch(url)
+    if match is None:
+        raise HookError(f"{url!r} is not the address of a service, like http://127.0.0.1:8765")
+    scheme, host, port = match.groups()
+    host = host.strip("[]")
+    if not _LOOPBACK.fullmatch(host) and not allow_remote:
+        raise HookError(f"{host} is another machine; --allow-remote sends prompts there")
+    return scheme == "https", host, int(port or (443 if scheme == "https" else 80))
+
+
+def quote(text: str) -> str:
+    """Return a text as one segment of a path; importing urllib would take longer."""
+    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode())
 
 
 class Binding(NamedTuple):
@@ -59,9 +88,42 @@ def read_binding(path: str) -> Binding:
 
 
 def write_binding(path: str, binding: Binding) -> None:
-    """Write the file of an installation for its owner only."""
+    """Write the files of an installation for their owner only."""
     text = json.dumps(binding._asdict(), ensure_ascii=False, indent=2)
     write_private(path, f"{text}\n".encode())
+    request = _write_request(binding)
+    if request:
+        write_private(request_path(path), request.encode())
+    else:
+        remove_request(path)
+
+
+def remove_request(path: str) -> None:
+    """Remove the file with the requests of a binding."""
+    with suppress(FileNotFoundError):
+        os.unlink(request_path(path))
+
+
+def _write_request(binding: Binding) -> str:
+    """Return what `client.py` reads; "" if it cannot use the service of the binding."""
+    if not binding.url:
+        return ""
+    uses_tls, host, port = parse_url(binding.url, allow_remote=binding.allow_remote)
+    if uses_tls or not _LOOPBACK.fullmatch(host):  # then secrets are masked before they are sent
+        return ""
+    host = "127.0.0.1" if host == "localhost" else host
+    fields = binding._asdict()
+    options = {name: fields[name] for name in REQUEST_OPTIONS}
+    head = [
+        f"POST /v1/users/{quote(binding.user)}/hooks/{quote(binding.client)}/{{event}} HTTP/1.1",
+        f"Host: {f'[{host}]' if ':' in host else host}",
+        f"{OPTIONS_HEADER}: {json.dumps(options)}",
+        *([f"Authorization: Bearer {binding.key}"] if binding.key else []),
+        "Content-Type: application/json",
+        "Content-Length: {length}",
+        "Connection: close",
+    ]
+    return "\n".join([host, str(port), str(binding.deadline), *head, "", ""])
 
 
 def is_private(path: str) -> bool:

@@ -6,17 +6,20 @@ This is the slow way, about a second of imports, so nothing imports it while a s
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from memrecall.agent.prompt_view import write_relevant_block
 from memrecall.errors import Conflict
 from memrecall.integrations.hooks.binding import Binding
+from memrecall.integrations.hooks.events import CapturedEvent
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.payload import MAX_QUERY, CapturedMessage
 from memrecall.memory import Library, recall
 from memrecall.messages import parse_new_messages
 from memrecall.scope import Scope
 from memrecall.settings import load_settings
+from memrecall.types import NewMessage, Role
 
 
 def recall_block(
@@ -52,6 +55,22 @@ def deliver(binding: Binding, outbox: Outbox, messages: list[dict[str, Any]]) ->
             await _store(library, binding, outbox, messages)
 
     asyncio.run(run())
+
+
+async def store_event(library: Library, scope: Scope, event: CapturedEvent) -> int:
+    """Store the messages of an event that are new, and return how many; the time is now."""
+    metadata = {"client": event.client.name, "workspace": event.workspace}
+    messages = [
+        NewMessage(
+            message_id=message.message_id,
+            role=Role(message.role),
+            content=message.content,
+            metadata=metadata,
+        )
+        for message in event.messages
+    ]
+    result = await library.add_messages(replace(scope, session_id=event.session_id), messages)
+    return result.stored
 
 
 async def _open(binding: Binding) -> Library:

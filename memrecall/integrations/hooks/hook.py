@@ -11,21 +11,19 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from memrecall.integrations.hooks.binding import Binding, HookError, read_binding, write_log
-from memrecall.integrations.hooks.clients import CLIENTS, Client, HookEvent
-from memrecall.integrations.hooks.ignore import is_ignored
-from memrecall.integrations.hooks.outbox import Outbox
-from memrecall.integrations.hooks.payload import (
-    MAX_INPUT,
-    MAX_QUERY,
-    BadPayload,
-    Payload,
-    parse_payload,
+from memrecall.integrations.hooks.binding import (
+    Binding,
+    HookError,
+    quote,
+    read_binding,
+    write_log,
 )
-from memrecall.integrations.hooks.redaction import redact_patterns, redact_secrets
-from memrecall.integrations.hooks.service import ServiceConnection, quote
+from memrecall.integrations.hooks.client import MAX_INPUT, OFF_VARIABLE, PROBLEM_VARIABLE
+from memrecall.integrations.hooks.events import CapturedEvent, find_event, read_event
+from memrecall.integrations.hooks.outbox import Outbox
+from memrecall.integrations.hooks.payload import MAX_QUERY, BadPayload
+from memrecall.integrations.hooks.service import ServiceConnection
 
-OFF_VARIABLE = "MEMRECALL_HOOKS"  # off: hooks do nothing
 DELIVER = "deliver"  # the event of the background process that stores pending messages
 _USAGE = "usage: memrecall hook EVENT --config FILE; `memrecall hooks install` writes this command"
 _DELIVERY_SECONDS = 120.0
@@ -55,18 +53,14 @@ def _handle(path: str, event_name: str, rest: list[str]) -> None:
         _deliver_all(path, binding)
         return
     deadline = _set_deadline(path, event_name, binding.deadline)
-    client = CLIENTS.get(binding.client)
-    event = client.event(event_name) if client else None
-    if client is None or event is None:
-        raise HookError("the client has no such event; install the hooks again")
+    client, _ = find_event(binding.client, event_name)
     if client.payload_in_arguments:
         data = rest[0].encode(errors="surrogateescape") if rest else b""
     else:
         data = sys.stdin.buffer.read(MAX_INPUT + 1)
-    payload = _redact(binding, parse_payload(client, event, data))
-    folder = payload.folder or binding.workspace or os.getcwd()
-    if payload.messages and not is_ignored(folder):
-        HookRun(path, binding, client, event, deadline).handle(payload, folder)
+    event = read_event(binding, event_name, data)
+    if event is not None:
+        HookRun(path, binding, event, deadline).handle(os.environ.get(PROBLEM_VARIABLE, ""))
 
 
 def _set_deadline(path: str, event: str, seconds: float) -> float:
@@ -88,49 +82,41 @@ def _set_deadline(path: str, event: str, seconds: float) -> float:
     return time.monotonic() + seconds
 
 
-def _redact(binding: Binding, payload: Payload) -> Payload:
-    def redact(text: str) -> str:
-        text = redact_secrets(text) if binding.redact else text
-        return redact_patterns(text, binding.redact_patterns)
-
-    messages = (each._replace(content=redact(each.content)) for each in payload.messages)
-    return payload._replace(messages=tuple(each for each in messages if each.content))
-
-
 class HookRun:
-    """The handling of one checked event."""
+    """The handling of one event."""
 
-    def __init__(
-        self, path: str, binding: Binding, client: Client, event: HookEvent, deadline: float
-    ) -> None:
+    def __init__(self, path: str, binding: Binding, event: CapturedEvent, deadline: float) -> None:
         self._path = path
         self._binding = binding
-        self._client = client
         self._event = event
         self._deadline = deadline
         self._outbox = Outbox(path, binding)
 
-    def handle(self, payload: Payload, folder: str) -> None:
-        """Capture the messages of the event; recall for them if the client shows the result."""
+    def handle(self, problem: str) -> None:
+        """Capture the event, and recall for it if the client shows the result.
+
+        After a `problem` of the service, it is only kept until a later event.
+        """
         binding = self._binding
         earlier = self._outbox.pending_ids()
         if binding.capture:
-            workspace = binding.workspace or _find_workspace(folder)
-            for message in payload.messages:
-                self._outbox.add(message, workspace)
-        recalls = binding.recall and self._event.recalls and self._client.can_inject
+            for message in self._event.messages:
+                self._outbox.add(message, self._event.workspace)
+        if problem:
+            raise HookError(problem)
         service = ServiceConnection.open(binding, self._deadline) if binding.url else None
+        recalls = binding.recall and self._event.recalls
         if service is None:
-            self._use_database(payload, earlier, recalls=recalls)
+            self._use_database(earlier, recalls=recalls)
             return
         try:
             if recalls:
-                self._print(_recall(service, binding, payload, self._deadline))
+                self._print(_recall(service, binding, self._event, self._deadline))
             _deliver(service, binding, self._outbox)
         finally:
             service.close()
 
-    def _use_database(self, payload: Payload, earlier: list[str], *, recalls: bool) -> None:
+    def _use_database(self, earlier: list[str], *, recalls: bool) -> None:
         """Recall from the database; without a recall, another process stores what is pending."""
         if not recalls:
             if self._outbox.pending_ids():
@@ -141,19 +127,20 @@ class HookRun:
         # The prompt itself stays pending, because it would be the best match of the recall.
         messages = self._outbox.read(earlier)
         database.recall_block(
-            self._binding, self._outbox, messages, payload.messages[0], self._print
+            self._binding, self._outbox, messages, self._event.messages[0], self._print
         )
 
     def _print(self, block: str) -> None:
-        if block:
-            sys.stdout.write(self._client.format_output(self._event.name, block))
-            sys.stdout.flush()
+        sys.stdout.write(self._event.format_output(block))
+        sys.stdout.flush()
 
 
-def _recall(service: ServiceConnection, binding: Binding, payload: Payload, deadline: float) -> str:
+def _recall(
+    service: ServiceConnection, binding: Binding, event: CapturedEvent, deadline: float
+) -> str:
     body = {
-        "query": payload.messages[0].content[:MAX_QUERY],
-        "session_id": payload.session_id,
+        "query": event.messages[0].content[:MAX_QUERY],
+        "session_id": event.session_id,
         "block": {"characters": binding.characters, "min_confidence": binding.min_confidence},
         "limits": {"seconds": max(deadline - time.monotonic(), 0.05)},
     }
@@ -203,14 +190,3 @@ def _start_delivery(path: str) -> None:
         stderr=subprocess.DEVNULL,
         **options,
     )
-
-
-def _find_workspace(folder: str) -> str:
-    """Return the repository that a folder belongs to, or the folder itself."""
-    top = folder = os.path.realpath(folder)
-    while not os.path.exists(os.path.join(top, ".git")):
-        above = os.path.dirname(top)
-        if above == top:
-            return folder
-        top = above
-    return top

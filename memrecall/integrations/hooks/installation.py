@@ -12,12 +12,13 @@ from memrecall.integrations.hooks.binding import (
     Binding,
     HookError,
     log_path,
+    parse_url,
     read_binding,
+    remove_request,
     write_binding,
 )
 from memrecall.integrations.hooks.clients import CLIENTS, Client
 from memrecall.integrations.hooks.outbox import Outbox
-from memrecall.integrations.hooks.service import parse_url
 from memrecall.integrations.hooks.settings_files import Change, SettingsFile
 from memrecall.settings import config_folder
 from memrecall.types import check_id
@@ -83,6 +84,7 @@ class Installation(NamedTuple):
         change = self.plan_removal()
         self.settings.apply(change)
         self.binding_path.unlink(missing_ok=True)
+        remove_request(str(self.binding_path))
         return change
 
     def describe(self) -> dict[str, Any]:

@@ -9,9 +9,9 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from memrecall.integrations.hooks.client import MAX_INPUT
 from memrecall.integrations.hooks.clients import Client, HookEvent, Role
 
-MAX_INPUT = 2_000_000  # bytes
 MAX_TEXT = 100_000  # characters of one message; the rest is cut
 MAX_QUERY = 10_000  # characters that are recalled for
 # What the clients use: UUIDs and names. No separators of paths, which some program might follow.

@@ -1,29 +1,13 @@
 """A minimal HTTP client for the memrecall service. Standard library only: see the package."""
 
 import json
-import re
 import socket
 import time
 from typing import Any
 
-from memrecall.integrations.hooks.binding import Binding, HookError
+from memrecall.integrations.hooks.binding import Binding, HookError, parse_url
 
-_URL = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[^/:@?#\s]+)(?::(\d{1,5}))?/?")
-_LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
 _MAX_RESPONSE = 4_000_000  # bytes
-_SAFE = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
-
-
-def parse_url(url: str, *, allow_remote: bool = False) -> tuple[bool, str, int]:
-    """Return whether a URL uses TLS, its host and its port; HookError if it is not allowed."""
-    match = _URL.fullmatch(url)
-    if match is None:
-        raise HookError(f"{url!r} is not the address of a service, like http://127.0.0.1:8765")
-    scheme, host, port = match.groups()
-    host = host.strip("[]")
-    if not _LOOPBACK.fullmatch(host) and not allow_remote:
-        raise HookError(f"{host} is another machine; --allow-remote sends prompts there")
-    return scheme == "https", host, int(port or (443 if scheme == "https" else 80))
 
 
 class ServiceConnection:
@@ -81,11 +65,6 @@ class ServiceConnection:
         """Close the connection."""
         self._reader.close()
         self._stream.close()
-
-
-def quote(text: str) -> str:
-    """Return a text as one segment of a path; importing urllib would take longer."""
-    return "".join(chr(byte) if byte in _SAFE else f"%{byte:02X}" for byte in text.encode())
 
 
 def _remaining(deadline: float) -> float:

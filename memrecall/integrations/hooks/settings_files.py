@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memrecall.errors import InvalidArgument
+from memrecall.integrations.hooks import client as hook_client
 from memrecall.integrations.hooks import json_text
 from memrecall.integrations.hooks.clients import Client
 
-_MARK = 4  # arguments that tell an installation: hook EVENT --config FILE
+_MARK = 3  # arguments that tell an installation: EVENT --config FILE
 FILE = "file"  # among what an installation created: the file itself
 
 
@@ -42,9 +43,8 @@ class SettingsFile:
 
     def command(self, event: str) -> list[str]:
         """Return the arguments of the command that handles an event."""
-        script = Path(sys.executable).with_name("memrecall")
-        program = [str(script)] if script.is_file() else [sys.executable, "-m", "memrecall"]
-        return [*program, "hook", event, "--config", str(self._binding_path)]
+        program = [sys.executable, "-I", "-S", hook_client.__file__]
+        return [*program, event, "--config", str(self._binding_path)]
 
     def read(self) -> str | None:
         """Return the text of the file, if there is one."""
