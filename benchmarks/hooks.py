@@ -4,9 +4,11 @@
     python benchmarks/hooks.py --rounds 5 --json   a few seconds, to see that it runs
     python benchmarks/hooks.py --python PATH       another interpreter for Python and the hooks
 
-Starts `memrecall serve` on loopback. Each round runs a bare `python -c pass`, the hook of a prompt
-(recall and capture) and the hook of an answer (capture), so that other load affects all three. A
-ratio is that of the medians. Exits with 1 if a hook takes more than three times as long as Python.
+Starts `memrecall serve` on loopback. Each round runs a bare `python -c pass`, a hook in an ignored
+folder (the hook alone), that of an answer (storing) and that of a prompt (recalling and storing), so
+that other load affects all of them. A ratio is that of the medians. Exits with 1 if the hook alone
+or that of an answer takes more than three times as long as Python. That of a prompt is shown, but
+has no limit here: most of it is the recall.
 """
 
 import argparse
@@ -44,14 +46,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         seconds = _measure(Path(folder), options)
     medians = {name: statistics.median(times) * 1000 for name, times in seconds.items()}
-    ratios = {name: medians[name] / medians["python"] for name in ("prompt", "answer")}
+    ratios = {name: medians[name] / medians["python"] for name in ("alone", "answer", "prompt")}
     if options.json:
         print(json.dumps({"milliseconds": medians, "ratios": ratios}))
     else:
         for name, median in medians.items():
             ratio = f"  {ratios[name]:.2f} times Python" if name in ratios else ""
             print(f"{name:<8} {median:7.1f} ms{ratio}")
-    sys.exit(max(ratios.values()) > MOST)
+    sys.exit(max(ratios["alone"], ratios["answer"]) > MOST)
 
 
 def _measure(folder: Path, options: argparse.Namespace) -> dict[str, list[float]]:
@@ -74,6 +76,7 @@ def _measure(folder: Path, options: argparse.Namespace) -> dict[str, list[float]
         url = json.loads(serve.stdout.readline())["url"]
         path = folder / "hooks" / "claude-code.json"
         write_binding(str(path), Binding("claude-code", _USER, url=url, deadline=30.0))
+        (path.parent / ".memrecallignore").write_text("ignored\n")
         numbers = range(options.rounds + 2)
         runs = [_run_all(options.python, path, number, environment) for number in numbers][2:]
         log = path.with_name("hooks.log")
@@ -97,6 +100,7 @@ def _fill(folder: Path, db: str, count: int, environment: dict[str, str]) -> Non
 
 def _run_all(python: str, path: Path, number: int, environment: dict[str, str]) -> dict[str, float]:
     common = {"session_id": f"session-{number}", "cwd": str(path.parent)}
+    ignored = str(path.parent / "ignored")
     hook = [python, "-I", "-S", client.__file__]
     config = ["--config", str(path)]
     asked = {**common, "prompt": _PROMPT}
@@ -105,8 +109,9 @@ def _run_all(python: str, path: Path, number: int, environment: dict[str, str]) 
     answer = {**common, "last_assistant_message": f"Port 5544, answer {number}."}
     return {
         "python": _time([python, "-c", "pass"], {}, environment)[0],
-        "prompt": prompt,
+        "alone": _time([*hook, "Stop", *config], {**answer, "cwd": ignored}, environment)[0],
         "answer": _time([*hook, "Stop", *config], answer, environment)[0],
+        "prompt": prompt,
     }
 
 

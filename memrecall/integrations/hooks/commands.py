@@ -3,13 +3,12 @@
 import asyncio
 import json as json_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from memrecall.errors import InvalidArgument
-from memrecall.integrations.hooks import installation
 from memrecall.integrations.hooks.binding import (
     BLOCK_CHARACTERS,
     DEADLINE,
@@ -18,8 +17,10 @@ from memrecall.integrations.hooks.binding import (
 )
 from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.hook import run_hook
-from memrecall.integrations.hooks.installation import Installation
 from memrecall.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from memrecall.integrations.hooks.installation import Installation
 
 ClientName = Annotated[str, Argument(help=f"{', '.join(CLIENTS)}.", show_default=False)]
 Project = Annotated[
@@ -98,7 +99,7 @@ def install(
     json: Json = False,
 ) -> None:
     """Write the hooks of memrecall into a client's settings; everything else in them stays."""
-    target = installation.locate(client, project)
+    target = _locate(client, project)
     settings = load_settings({"db": db}).settings
     binding = Binding(
         client=client,
@@ -133,7 +134,7 @@ def uninstall(
     json: Json = False,
 ) -> None:
     """Remove the hooks of memrecall from a client's settings; everything else in them stays."""
-    target = installation.locate(client, project)
+    target = _locate(client, project)
     change = target.plan_removal() if dry_run else target.remove()
     _print_change("uninstall", target, change, dry_run=dry_run, json=json)
 
@@ -143,7 +144,7 @@ def status(project: Project = None, json: Json = False) -> None:
     """Show for each client whether the hooks are installed, for whom, and what is pending."""
     projects = [None] if project is None else [None, project]
     rows = [
-        installation.locate(client.name, each).describe()
+        _locate(client.name, each).describe()
         for client in CLIENTS.values()
         for each in projects
         if each is None or client.project_file
@@ -155,10 +156,16 @@ def status(project: Project = None, json: Json = False) -> None:
         typer.echo(_describe(row))
 
 
+def _locate(client: str, project: Path | None) -> "Installation":
+    from memrecall.integrations.hooks.installation import locate  # not needed for --help
+
+    return locate(client, project)
+
+
 def _print_change(
-    action: str, target: Installation, change: Any, *, dry_run: bool, json: bool
+    action: str, target: "Installation", change: Any, *, dry_run: bool, json: bool
 ) -> None:
-    text = installation.diff(change, target.settings_path)
+    text = target.diff(change)
     is_new = action == "install"
     if json:
         fields = {

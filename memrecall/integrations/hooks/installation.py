@@ -19,7 +19,7 @@ from memrecall.integrations.hooks.binding import (
 )
 from memrecall.integrations.hooks.clients import CLIENTS, Client
 from memrecall.integrations.hooks.outbox import Outbox
-from memrecall.integrations.hooks.settings_files import Change, SettingsFile
+from memrecall.integrations.hooks.settings_files import SettingsChange, SettingsFile
 from memrecall.settings import config_folder
 from memrecall.types import check_id
 
@@ -56,12 +56,12 @@ class Installation(NamedTuple):
         )
         return known.key if same else ""
 
-    def plan(self, binding: Binding) -> Change:
+    def plan(self, binding: Binding) -> SettingsChange:
         """Return the change of the settings file that installs the hooks."""
         check_binding(binding)
         return self.settings.plan_installation(self._created())
 
-    def install(self, binding: Binding) -> Change:
+    def install(self, binding: Binding) -> SettingsChange:
         """Write the binding and the settings of the client; return the change of the latter."""
         change = self.plan(binding)
         # What this installation created, and what an earlier one had created before it.
@@ -72,11 +72,11 @@ class Installation(NamedTuple):
         self.settings.apply(change)
         return change
 
-    def plan_removal(self) -> Change:
+    def plan_removal(self) -> SettingsChange:
         """Return the change of the settings file that removes the hooks."""
         return self.settings.plan_removal(self._created())
 
-    def remove(self) -> Change:
+    def remove(self) -> SettingsChange:
         """Remove the hooks from the client's settings, then the binding.
 
         Messages that are not stored yet stay in the folder of the binding.
@@ -86,6 +86,17 @@ class Installation(NamedTuple):
         self.binding_path.unlink(missing_ok=True)
         remove_request(str(self.binding_path))
         return change
+
+    def diff(self, change: SettingsChange) -> str:
+        """Return a change of the settings file as a unified diff."""
+        name = str(self.settings_path)
+        lines = difflib.unified_diff(
+            (change.before or "").splitlines(keepends=True),
+            (change.after or "").splitlines(keepends=True),
+            "/dev/null" if change.before is None else name,
+            "/dev/null" if change.after is None else name,
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
     def describe(self) -> dict[str, Any]:
         """Return the state of the installation as JSON."""
@@ -146,18 +157,6 @@ def check_binding(binding: Binding) -> None:
             re.compile(pattern)
     except (HookError, re.error) as error:
         raise InvalidArgument(str(error)) from None
-
-
-def diff(change: Change, path: Path) -> str:
-    """Return a change of a file as a unified diff."""
-    name = str(path)
-    lines = difflib.unified_diff(
-        (change.before or "").splitlines(keepends=True),
-        (change.after or "").splitlines(keepends=True),
-        "/dev/null" if change.before is None else name,
-        "/dev/null" if change.after is None else name,
-    )
-    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
 
 
 def _binding_path(client: Client, project: str) -> Path:

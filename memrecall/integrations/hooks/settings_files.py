@@ -20,7 +20,7 @@ _MARK = 3  # arguments that tell an installation: EVENT --config FILE
 FILE = "file"  # among what an installation created: the file itself
 
 
-class Change(NamedTuple):
+class SettingsChange(NamedTuple):
     """The text of a settings file before and after a change; None: there is no file."""
 
     before: str | None
@@ -65,14 +65,14 @@ class SettingsFile:
                 return self._is_notified(text)
             return all(self._find_entries(text, event.name) for event in self._client.events)
 
-    def plan_installation(self, created: Sequence[str] = ()) -> Change:
+    def plan_installation(self, created: Sequence[str] = ()) -> SettingsChange:
         """Return the change that makes the client run the hooks.
 
         `created` is what an earlier installation has added.
         """
         before = self.read()
         if before is not None and self.is_installed() and self._is_current(before):
-            return Change(before, before, tuple(created))
+            return SettingsChange(before, before, tuple(created))
         text = self.plan_removal(created).after
         added = [FILE] if text is None else []
         with self._refusing_unreadable():
@@ -81,19 +81,19 @@ class SettingsFile:
             else:
                 text, more = self._add_entries("{}\n" if text is None else text)
                 added += more
-        return Change(before, text, tuple(added))
+        return SettingsChange(before, text, tuple(added))
 
-    def plan_removal(self, created: Sequence[str]) -> Change:
+    def plan_removal(self, created: Sequence[str]) -> SettingsChange:
         """Return the change that removes the entries, and what the installation had created."""
         text = self.read()
         if text is None:
-            return Change(None, None)
+            return SettingsChange(None, None)
         with self._refusing_unreadable():
             after = self._remove_notify(text) if self._is_toml else self._remove(text, created)
             is_blank = not after.strip() if self._is_toml else not json_text.parse(after).value
-        return Change(text, None if FILE in created and is_blank else after)
+        return SettingsChange(text, None if FILE in created and is_blank else after)
 
-    def apply(self, change: Change) -> None:
+    def apply(self, change: SettingsChange) -> None:
         """Write the change in one step; a link to the file stays one."""
         if change.is_empty:
             return
