@@ -5,7 +5,7 @@
     python benchmarks/hooks.py --python PATH       another interpreter for Python and the hooks
 
 Starts `memrecall serve` on loopback. Each round runs a bare `python -c pass`, a hook in an ignored
-folder (the hook alone), that of an answer (storing) and that of a prompt (recalling and storing), so
+folder (the hook alone), that of an answer (storing) and of a prompt (recalling and storing), so
 that other load affects all of them. A ratio is that of the medians. Exits with 1 if the hook alone
 or that of an answer takes more than three times as long as Python. That of a prompt is shown, but
 has no limit here: most of it is the recall.
