@@ -95,6 +95,7 @@ bench: $(VENV)/.installed-dev  ## benchmark search, the recall loop and the serv
 	@$(BIN)/python benchmarks/loop.py
 	@$(BIN)/python benchmarks/behaviours.py
 	@$(BIN)/python benchmarks/http.py
+	@$(BIN)/python benchmarks/hooks.py
 	@$(BIN)/python benchmarks/dashboard.py
 
 eval: install  ## evaluate search and recall on fixtures/eval and check the baseline

@@ -142,6 +142,12 @@ def default_database() -> Path:
     return folder / "memrecall.db"
 
 
+def config_folder() -> Path:
+    """Return the user's folder of settings."""
+    folder: Path = _folders().user_config_path
+    return folder
+
+
 def _folders() -> Any:
     from platformdirs import PlatformDirs
 
@@ -160,7 +166,7 @@ def _read_file(
     """Read the given file, or the one in the user's configuration folder if there is one."""
     variable = environment.get(PREFIX + "CONFIG")
     requested = file or (Path(variable) if variable else None)
-    path = requested or _folders().user_config_path / "config.toml"
+    path = requested or config_folder() / "config.toml"
     try:
         values = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:

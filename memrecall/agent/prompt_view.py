@@ -162,6 +162,12 @@ def write_block(
     return wrap_block([*opening, *_memory_lines(result.memories, free, language), *ending])
 
 
+def write_relevant_block(result: RecallResult, characters: int, min_confidence: float) -> str:
+    """Return the block of a result that is worth showing unasked; "" if it is not."""
+    is_relevant = result.memories and result.confidence >= min_confidence
+    return write_block(result, characters) if is_relevant else ""
+
+
 def write_failure(problem: str, language: Language) -> str:
     """Return a block that reports a failed recall, which does not mean that nothing is stored."""
     return wrap_block([say(language, "block_failed", problem=_flatten(problem))])

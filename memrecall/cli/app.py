@@ -20,6 +20,7 @@ from memrecall.cli import (
     serve,
 )
 from memrecall.errors import MemrecallError
+from memrecall.integrations.hooks import commands as hooks
 from memrecall.text_length import single_line
 
 # Functions and groups of commands; `--help` lists both in this order, functions first.
@@ -47,6 +48,8 @@ _COMMANDS: dict[str, Any] = {
     "sessions": owners.sessions,
     "keys": owners.keys,
     "eval": evaluation.family,
+    "hook": hooks.hook,
+    "hooks": hooks.family,
 }
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130

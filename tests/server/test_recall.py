@@ -17,7 +17,7 @@ from autogen_core.models import CreateResult
 from memrecall.agent import RecallResult
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
-from memrecall.server.http.streaming import prefers_event_stream
+from memrecall.server.http.streaming import EVENT_STREAM, prefers
 from memrecall.testing import Request, ScriptedClient, call, say
 from tests.cases import check_each, check_each_async
 from tests.waiting import LIMIT, wait_until
@@ -35,6 +35,7 @@ from .http_service import (
 
 PATH = "/v1/users/ann/recall"
 STREAM = {"Accept": "text/event-stream"}
+PLAIN = {"Accept": "text/plain"}
 CHAT = [
     make_message(1, "我不吃辣，火锅要清汤"),
     make_message(2, "好的"),
@@ -209,6 +210,43 @@ class TestResult:
                 check_error(answer, 400, "INVALID_ARGUMENT")
 
 
+class TestBlock:
+    async def test_plain_text_is_block_for_model(self, ann: httpx.AsyncClient) -> None:
+        await write_messages(ann, "ann", *CHAT)
+        answer = await ann.post(PATH, json={"query": "where does my sister live?"}, headers=PLAIN)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"].startswith("text/plain")
+        assert answer.text.startswith("<recalled_memories>\n")
+        assert answer.text.endswith("\n</recalled_memories>")
+        assert "My sister lives in Lisbon" in answer.text
+
+    async def test_block_is_in_language_of_request(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
+        answer = await ann.post(PATH, json={"query": "火锅我要什么汤？"}, headers=PLAIN)
+        assert "我不吃辣" in answer.text
+        assert "不是指令" in answer.text
+
+    async def test_block_is_empty_below_confidence(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
+        unknown = await ann.post(PATH, json={"query": "what is my IBAN?"}, headers=PLAIN)
+        assert (unknown.status_code, unknown.text) == (200, "")
+        body = {"query": "where does my sister live?", "block": {"min_confidence": 1.0}}
+        unsure = await ann.post(PATH, json=body, headers=PLAIN)
+        assert (unsure.status_code, unsure.text) == (200, "")
+
+    async def test_block_keeps_size(self, sqlite_service: HttpService) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", make_message(1, "My sister lives in Lisbon. " * 500))
+        body = {"query": "where does my sister live?", "block": {"characters": 900}}
+        answer = await ann.post(PATH, json=body, headers=PLAIN)
+        assert "Lisbon" in answer.text
+        assert len(answer.text) <= 900
+        body["block"] = {"characters": 1}
+        check_error(await ann.post(PATH, json=body, headers=PLAIN), 400, "INVALID_ARGUMENT")
+
+
 ACCEPTED = {
     "text/event-stream": True,
     "Text/Event-Stream; q=0.5": True,
@@ -224,7 +262,7 @@ ACCEPTED = {
 
 def test_accept_header_selects_event_stream() -> None:
     def check(accept: str) -> None:
-        assert prefers_event_stream(accept) is ACCEPTED[accept]
+        assert prefers(accept, EVENT_STREAM) is ACCEPTED[accept]
 
     check_each(ACCEPTED, check)
 

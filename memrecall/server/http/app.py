@@ -256,7 +256,7 @@ async def health() -> Response:
     return JsonResponse({"status": "ok", "version": __version__})
 
 
-@service_routes.get("/metrics", **route_options("metrics", None, also="text/plain"))
+@service_routes.get("/metrics", **route_options("metrics", None, also=("text/plain",)))
 async def metrics(context: Context) -> Response:
     """Return metrics for Prometheus; requires an operator key."""
     context.principal.require_operator()

@@ -30,7 +30,7 @@ from memrecall.server.http.streaming import (
     EVENT_STREAM,
     EventStream,
     ServerEvent,
-    prefers_event_stream,
+    prefers,
     run_while_connected,
 )
 
@@ -39,7 +39,7 @@ router = APIRouter(prefix="/v1", tags=["chat"], route_class=StrictRoute)
 
 @router.post(
     "/users/{user_id}/chat",
-    **route_options("chat", ChatAnswer, 400, 404, 409, 413, 415, 429, 507, also=EVENT_STREAM),
+    **route_options("chat", ChatAnswer, 400, 404, 409, 413, 415, 429, 507, also=(EVENT_STREAM,)),
 )
 async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Context) -> Response:
     """Answer a message: recall, call the model with its tools, store the messages. With
@@ -51,7 +51,7 @@ async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Co
     context.log_fields["query_chars"] = len(body.message or "")
     handler = ChatHandler(context, scope, body)
     closing = context.service.closing
-    if prefers_event_stream(request.headers.get("accept", "")):
+    if prefers(request.headers.get("accept", ""), EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
     return JsonResponse(await run_while_connected(handler.answer(), request.receive, closing))
 

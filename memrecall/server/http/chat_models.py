@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.budget import Limits
 from memrecall.chat import Member
 from memrecall.chat.mentions import MOST_MEMBERS
@@ -58,6 +59,15 @@ class RecallLimits(RequestModel):
         return Limits(**self.model_dump(exclude_none=True))
 
 
+class BlockOptions(RequestModel):
+    """What a response of `text/plain` contains: the recalled block for a model's prompt."""
+
+    characters: Annotated[int, Field(strict=True, ge=500, le=50_000)] = BLOCK_CHARACTERS
+    min_confidence: Annotated[
+        float, Field(ge=0, le=1, description="Below it, the response is empty.")
+    ] = 0.0
+
+
 class RecallRequest(RequestModel):
     """A recall for exactly one of `query` and `messages`."""
 
@@ -86,6 +96,9 @@ class RecallRequest(RequestModel):
     ] = None
     language: Language | None = None
     limits: RecallLimits | None = None
+    block: Annotated[
+        BlockOptions | None, Field(description="For `Accept: text/plain`: size and threshold.")
+    ] = None
 
     @model_validator(mode="after")
     def _check_query(self) -> "RecallRequest":

@@ -1,7 +1,7 @@
 """The OpenAPI document with errors and recorded examples, and the same as an HTML page."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from http import HTTPStatus
@@ -63,17 +63,17 @@ def load_examples() -> dict[str, Example]:
 
 
 def route_options(
-    operation_id: str, model: type[BaseModel] | None, *errors: int, also: str = ""
+    operation_id: str, model: type[BaseModel] | None, *errors: int, also: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the arguments of a route's decorator: its id, response model and error statuses.
 
-    `also` names a text media type that the route returns beside the model's JSON, or instead of it.
+    `also` names text media types that the route returns beside the model's JSON, or instead of it.
     """
     success: dict[str, Any] = {"description": "Done."}
     if model is not None:
         success["model"] = model
     if also:
-        success["content"] = {also: {"schema": {"type": "string"}}}
+        success["content"] = {media_type: {"schema": {"type": "string"}} for media_type in also}
     responses: dict[int | str, Any] = {200: success}
     for status in sorted({*errors, *_COMMON_ERRORS, *([408] if 413 in errors else [])}):
         # Without a model the framework would document errors as plain text too.

@@ -1,56 +1,128 @@
 """`POST /v1/users/{user_id}/recall`: one result, or a stream of events."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.agent.autogen.events import stream_recall
 from memrecall.agent.dispatch import leaked_families
+from memrecall.agent.prompt_view import write_relevant_block
 from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
+from memrecall.integrations.hooks.binding import (
+    OPTIONS_HEADER,
+    REQUEST_OPTIONS,
+    Binding,
+    HookError,
+)
+from memrecall.integrations.hooks.database import store_event
+from memrecall.integrations.hooks.events import read_event
+from memrecall.integrations.hooks.payload import MAX_QUERY
+from memrecall.json_objects import load_json_object
 from memrecall.scope import Scope
-from memrecall.server.http.chat_models import RecallLimits, RecallRequest
+from memrecall.server.auth import is_loopback
+from memrecall.server.errors import Problem, RequestError
+from memrecall.server.http.chat_models import BlockOptions, RecallLimits, RecallRequest
 from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.payloads import MEDIA_TYPE, StrictRoute
 from memrecall.server.http.streaming import (
     EVENT_STREAM,
+    PLAIN_TEXT,
     EventStream,
     ServerEvent,
-    prefers_event_stream,
+    prefers,
     run_while_connected,
 )
 from memrecall.server.live import LiveRecall
+
+_BINDING = TypeAdapter(Binding)
 
 router = APIRouter(prefix="/v1", tags=["recall"], route_class=StrictRoute)
 
 
 @router.post(
     "/users/{user_id}/recall",
-    **route_options("recall", RecallResult, 400, 404, 413, 415, 429, also=EVENT_STREAM),
+    **route_options(
+        "recall", RecallResult, 400, 404, 413, 415, 429, also=(EVENT_STREAM, PLAIN_TEXT)
+    ),
 )
 async def recall(
     user_id: PathId, body: RecallRequest, request: Request, context: Context
 ) -> Response:
     """Find what the last user message refers to. With `Accept: text/event-stream`, the trace events
-    are sent as they happen, followed by `done` with the result, or by `error`.
+    are sent as they happen, followed by `done` with the result, or by `error`. With
+    `Accept: text/plain`, the response is the block for a model's prompt, empty if there is none.
     """
     scope = context.principal.scope(user_id, body.session_id)
     context.log_fields["query_chars"] = body.characters()
     handler = RecallHandler(context, scope, body)
     closing = context.service.closing
-    if prefers_event_stream(request.headers.get("accept", "")):
+    accept = request.headers.get("accept", "")
+    if prefers(accept, EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
     result = await run_while_connected(handler.result(), request.receive, closing)
+    if prefers(accept, PLAIN_TEXT):
+        block = body.block or BlockOptions()
+        text = write_relevant_block(result, block.characters, block.min_confidence)
+        return PlainTextResponse(text)
     return Response(result.model_dump_json(), media_type=MEDIA_TYPE)
+
+
+@router.post("/users/{user_id}/hooks/{client}/{event}", include_in_schema=False)
+async def handle_hook(
+    user_id: PathId, client: str, event: str, request: Request, context: Context
+) -> Response:
+    """Recall for an event of a client's hook and store it; return what the hook prints.
+
+    The folder of the event may have a `.memrecallignore`, which is read here: only programs on this
+    machine may ask.
+    """
+    if request.client is not None and not is_loopback(request.client.host):
+        raise RequestError(Problem("PERMISSION_DENIED", "hooks are served to this machine only"))
+    scope = context.principal.scope(user_id)
+    try:
+        binding = _parse_options(request.headers.get(OPTIONS_HEADER, "{}"), client)
+        captured = await asyncio.to_thread(read_event, binding, event, await request.body())
+    except (HookError, ValueError, re.error) as error:
+        raise RequestError(Problem("INVALID_ARGUMENT", str(error))) from None
+    if captured is None:
+        return PlainTextResponse("")
+    block = ""
+    if binding.recall and captured.recalls:
+        body = RecallRequest(
+            query=captured.messages[0].content[:MAX_QUERY],
+            session_id=captured.session_id,
+            limits=RecallLimits(seconds=binding.deadline),
+        )
+        handler = RecallHandler(context, replace(scope, session_id=captured.session_id), body)
+        work = run_while_connected(handler.result(), request.receive, context.service.closing)
+        block = write_relevant_block(await work, binding.characters, binding.min_confidence)
+    if binding.capture:
+        context.principal.require_write()
+        context.service.metrics.stored.inc(await store_event(context.library, scope, captured))
+    return PlainTextResponse(captured.format_output(block))
+
+
+def _parse_options(header: str, client: str) -> Binding:
+    """Return the options of an installation; its scope is that of the path and the key."""
+    options = load_json_object(header) or {}
+    fields = {name: options[name] for name in REQUEST_OPTIONS if name in options}
+    binding = _BINDING.validate_python({"client": client, "user": "", **fields})
+    BlockOptions(characters=binding.characters, min_confidence=binding.min_confidence)
+    RecallLimits(seconds=binding.deadline)
+    return binding
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from memrecall.server.http.payloads import MEDIA_TYPE
 
 Result = TypeVar("Result")
 
-EVENT_STREAM = "text/event-stream"
+EVENT_STREAM, PLAIN_TEXT = "text/event-stream", "text/plain"
 PING_SECONDS = 15.0
 READ_SECONDS = 30.0  # added to the deadline for clients that read events slowly
 _QUALITY = re.compile(r"[01](?:\.\d{0,3})?")
@@ -64,11 +64,11 @@ class ServerEvent:
 Events = AsyncGenerator[ServerEvent, None]
 
 
-def prefers_event_stream(accept: str) -> bool:
-    """Return True if an Accept header names event streams and prefers JSON no more."""
+def prefers(accept: str, media_type: str) -> bool:
+    """Return True if an Accept header names a media type and prefers JSON no more."""
     weights = dict(map(_parse_weight, accept.split(",")))
-    events = weights.get(EVENT_STREAM, 0.0)
-    return events > 0 and events >= weights.get(MEDIA_TYPE, 0.0)
+    weight = weights.get(media_type, 0.0)
+    return weight > 0 and weight >= weights.get(MEDIA_TYPE, 0.0)
 
 
 def _parse_weight(part: str) -> tuple[str, float]:

@@ -1,0 +1,146 @@
+"""Supported clients: their events and payloads, settings files and output format.
+
+Every entry follows the public page that its `docs` name. Standard library only: see the package.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+Role = Literal["user", "assistant"]
+Output = Literal["hookSpecificOutput", "additional_context", ""]
+
+
+class HookEvent(NamedTuple):
+    """An event of a client, and the payload fields that hold messages."""
+
+    name: str
+    texts: tuple[tuple[Role, str], ...]
+    recalls: bool = False  # the first text is recalled for before the model sees it
+
+
+class Client(NamedTuple):
+    """A client with hooks."""
+
+    name: str
+    title: str
+    docs: str
+    events: tuple[HookEvent, ...]
+    user_file: str  # in the home folder, or in the folder that `home_variable` names
+    project_file: str  # in the project; "": the client has no such file
+    session: str = "session_id"
+    turn: str = ""  # an id that both events of a turn have; "": none
+    folder: str = "cwd"
+    output: Output = "hookSpecificOutput"  # "": the client ignores what a hook prints
+    home_variable: str = ""
+    timeout: int | None = 10  # in the client's unit; None: not set
+    is_grouped: bool = True  # an entry of an event is a group of hooks
+    required: tuple[tuple[str, int], ...] = ()  # other settings that the file must have
+    payload_in_arguments: bool = False  # the last argument, not standard input
+    note: str = ""
+
+    def event(self, name: str) -> HookEvent | None:
+        """Return the event of this name, if memrecall uses it."""
+        return next((event for event in self.events if event.name == name), None)
+
+    @property
+    def can_inject(self) -> bool:
+        """Whether the client shows its model what a hook prints."""
+        return bool(self.output)
+
+    def entry(self, command: str) -> dict[str, Any]:
+        """Return the settings that make an event run a command."""
+        hook: dict[str, Any] = {"command": command}
+        if self.is_grouped:
+            hook = {"type": "command", **hook}
+        if self.timeout is not None:
+            hook["timeout"] = self.timeout
+        return {"hooks": [hook]} if self.is_grouped else hook
+
+    def format_output(self, event: str, block: str) -> str:
+        """Return what the hook prints so that the client adds the block to the context."""
+        if self.output == "additional_context":
+            return json.dumps({"continue": True, "additional_context": block})
+        return json.dumps({self.output: {"hookEventName": event, "additionalContext": block}})
+
+
+_PROMPT: tuple[tuple[Role, str], ...] = (("user", "prompt"),)
+_STOP = HookEvent("Stop", (("assistant", "last_assistant_message"),))
+
+CLIENTS: Mapping[str, Client] = {
+    client.name: client
+    for client in (
+        Client(
+            name="claude-code",
+            title="Claude Code",
+            docs="https://code.claude.com/docs/en/hooks",
+            events=(HookEvent("UserPromptSubmit", _PROMPT, recalls=True), _STOP),
+            user_file=".claude/settings.json",
+            project_file=".claude/settings.local.json",  # not committed: the command is local
+            home_variable="CLAUDE_CONFIG_DIR",
+        ),
+        Client(
+            name="codex",
+            title="Codex",
+            docs="https://developers.openai.com/codex/hooks",
+            events=(HookEvent("UserPromptSubmit", _PROMPT, recalls=True), _STOP),
+            user_file=".codex/hooks.json",
+            project_file=".codex/hooks.json",
+            turn="turn_id",
+            home_variable="CODEX_HOME",
+            note="Codex runs new hooks only after you have reviewed and trusted them in Codex.",
+        ),
+        Client(
+            name="codex-notify",
+            title="Codex (notify)",
+            docs="https://developers.openai.com/codex/config-advanced#notifications",
+            events=(
+                HookEvent(
+                    "agent-turn-complete",
+                    (("user", "input-messages"), ("assistant", "last-assistant-message")),
+                ),
+            ),
+            user_file=".codex/config.toml",
+            project_file="",
+            session="thread-id",
+            turn="turn-id",
+            output="",
+            home_variable="CODEX_HOME",
+            payload_in_arguments=True,
+            note="`notify` only reports finished turns: they are stored, but nothing is recalled."
+            " Versions of Codex with hooks can do both: install codex instead.",
+        ),
+        Client(
+            name="cursor",
+            title="Cursor",
+            docs="https://cursor.com/docs/hooks",
+            events=(
+                HookEvent("beforeSubmitPrompt", _PROMPT, recalls=True),
+                HookEvent("afterAgentResponse", (("assistant", "text"),)),
+            ),
+            user_file=".cursor/hooks.json",
+            project_file=".cursor/hooks.json",
+            session="conversation_id",
+            turn="generation_id",
+            folder="workspace_roots",
+            output="additional_context",
+            timeout=None,
+            is_grouped=False,
+            required=(("version", 1),),
+            note="Cursor's documentation lists additional_context for sessionStart, but not for"
+            " beforeSubmitPrompt: versions that ignore it there store turns without recalling.",
+        ),
+        Client(
+            name="gemini",
+            title="Gemini CLI",
+            docs="https://geminicli.com/docs/hooks/reference",
+            events=(
+                HookEvent("BeforeAgent", _PROMPT, recalls=True),
+                HookEvent("AfterAgent", (("assistant", "prompt_response"),)),
+            ),
+            user_file=".gemini/settings.json",
+            project_file=".gemini/settings.json",
+            timeout=10_000,
+        ),
+    )
+}

@@ -1,0 +1,80 @@
+"""Messages that are captured but not yet stored: one file each, named by the message id.
+
+A message is put here before anything that may fail or take too long, and removed once it is
+stored. Standard library only: see the package.
+"""
+
+import json
+import os
+import time
+from contextlib import suppress
+from typing import Any
+
+from memrecall.integrations.hooks.binding import Binding, HookError, write_private
+from memrecall.integrations.hooks.payload import CapturedMessage
+
+MAX_PENDING = 2_000
+MAX_DELIVERED = 50  # in one run
+
+
+class Outbox:
+    """The pending messages of one installation."""
+
+    def __init__(self, binding_path: str, binding: Binding) -> None:
+        self._folder = f"{binding_path.removesuffix('.json')}.outbox"
+        self._binding = binding
+
+    def add(self, message: CapturedMessage, workspace: str) -> None:
+        """Keep a message until it is stored; the same one again changes nothing."""
+        path = self._path(message.message_id)
+        if os.path.exists(path):
+            return
+        if len(self.pending_ids()) >= MAX_PENDING:
+            raise HookError(
+                f"{MAX_PENDING:,} messages are not stored yet; see `memrecall hooks status`"
+            )
+        fields = {
+            "user": self._binding.user,
+            "agent": self._binding.agent,
+            "message": {
+                **message._asdict(),
+                "ts": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+                "metadata": {"client": self._binding.client, "workspace": workspace},
+            },
+        }
+        write_private(path, json.dumps(fields).encode())
+
+    def pending_ids(self) -> list[str]:
+        """Return the ids of the pending messages."""
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
+
+    def read(self, message_ids: list[str]) -> list[dict[str, Any]]:
+        """Return pending messages of the binding's user and agent, the earliest first."""
+        entries = [entry for each in message_ids if (entry := self._read(each))]
+        return sorted(entries, key=lambda entry: str(entry["ts"]))[:MAX_DELIVERED]
+
+    def _read(self, message_id: str) -> dict[str, Any] | None:
+        try:
+            with open(self._path(message_id), "rb") as file:
+                fields = json.loads(file.read())
+            owner = (fields["user"], fields["agent"])
+            message: dict[str, Any] = fields["message"]
+        except FileNotFoundError:  # another process has stored it
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            self.remove(message_id)
+            raise HookError(f"a pending message was damaged and is removed: {error!r}") from None
+        # After an installation for another user, earlier messages still belong to the former one.
+        return message if owner == (self._binding.user, self._binding.agent) else None
+
+    def remove(self, message_id: str) -> None:
+        """Remove a message that is stored."""
+        with suppress(FileNotFoundError):  # another process was faster
+            os.unlink(self._path(message_id))
+
+    def _path(self, message_id: str) -> str:
+        return os.path.join(self._folder, f"{message_id}.json")

@@ -1,0 +1,74 @@
+"""`memrecall hook` as a client runs it: a process with JSON on its standard input."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memrecall.integrations.hooks import client
+from memrecall.integrations.hooks.binding import Binding, read_binding, write_binding
+from memrecall.integrations.hooks.clients import CLIENTS
+from memrecall.integrations.hooks.outbox import Outbox
+from tests.server.server_process import command_line, make_environment
+
+NO_DEADLINE = 60.0  # seconds; a busy machine must not end a hook that a test waits for
+
+
+class Hook(NamedTuple):
+    """The hooks of one client, installed for one user."""
+
+    folder: Path
+    path: Path
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of the log."""
+        file = self.path.with_name("hooks.log")
+        return (
+            [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+            if file.exists()
+            else []
+        )
+
+    @property
+    def pending(self) -> list[str]:
+        """The ids of messages that are not stored yet."""
+        path = str(self.path)
+        return Outbox(path, read_binding(path)).pending_ids()
+
+    async def run(self, event: str, payload: object, **variables: str) -> str:
+        """Run the installed command, check that it succeeds, and return what it prints."""
+        program = [sys.executable, "-I", "-S", client.__file__]
+        return await self._run(program, event, payload, variables)
+
+    async def run_command(self, event: str, payload: object, **variables: str) -> str:
+        """Run `memrecall hook`, check that it succeeds, and return what it prints."""
+        return await self._run(command_line("hook"), event, payload, variables)
+
+    async def _run(
+        self, program: list[str], event: str, payload: object, variables: dict[str, str]
+    ) -> str:
+        data = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+        arguments = [event, "--config", str(self.path)]
+        if CLIENTS[read_binding(str(self.path)).client].payload_in_arguments:
+            arguments.append(data.decode())
+        process = await asyncio.create_subprocess_exec(
+            *program,
+            *arguments,
+            env=make_environment(self.folder, **variables),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        output, errors = await process.communicate(data)
+        assert (process.returncode, errors) == (0, b""), errors
+        return output.decode()
+
+
+def bind(folder: Path, client_name: str = "claude-code", **fields: Any) -> Hook:
+    """Return the hooks of a client for the user ann."""
+    path = folder / "hooks" / f"{client_name}.json"
+    values = {"client": client_name, "user": "ann", "url": "", "deadline": NO_DEADLINE, **fields}
+    write_binding(str(path), Binding(**values))
+    return Hook(folder, path)

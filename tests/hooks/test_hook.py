@@ -1,0 +1,449 @@
+"""`memrecall hook`: every documented event is captured once and recalled for, and none fails."""
+
+import asyncio
+import io
+import json
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrecall.integrations.hooks import client, database
+from memrecall.integrations.hooks import hook as hook_module
+from memrecall.integrations.hooks.binding import read_binding
+from memrecall.integrations.hooks.client import MAX_INPUT
+from memrecall.integrations.hooks.clients import CLIENTS
+from memrecall.integrations.hooks.hook import run_hook
+from memrecall.integrations.hooks.outbox import Outbox
+from memrecall.integrations.hooks.payload import CapturedMessage, parse_payload
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.store import MessageFilter
+from memrecall.types import Message, NewMessage, Role
+from tests.cases import check_each, check_each_async
+from tests.conftest import Populate
+from tests.hooks.hook_process import Hook, bind
+from tests.hooks.payloads import SESSION, Sample, samples
+from tests.server.http_service import HttpService, serve_on_socket
+from tests.server.server_process import command_line, make_environment
+from tests.waiting import wait_until
+
+PROMPT = "Where does my sister live?"
+ANSWER = "The build is green."
+FACT = "My sister lives in Lisbon"
+YESTERDAY = datetime(2026, 10, 13, 9, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def populate() -> Populate:
+    """Store what ann said in an earlier session."""
+
+    async def add_fact(library: Library) -> None:
+        fact = NewMessage(role=Role.USER, content=FACT, ts=YESTERDAY, message_id="fact")
+        await library.add_messages(Scope("ann", session_id="earlier"), [fact])
+
+    return add_fact
+
+
+@pytest.fixture
+async def service(sqlite_library: Library) -> AsyncIterator[HttpService]:
+    async with serve_on_socket(sqlite_library) as running:
+        yield running
+
+
+async def stored(library: Library, user: str = "ann") -> list[Message]:
+    """Return the messages of a user that hooks have captured."""
+    page = await library.store.timeline(Scope(user)).page(MessageFilter(), page_size=100)
+    return [message for message in page.items if message.message_id != "fact"]
+
+
+async def bind_service(service: HttpService, folder: Path, name: str, **fields: Any) -> Hook:
+    key = await service.create_key("ann")
+    return bind(folder, name, url=service.url, key=key, **fields)
+
+
+def read_block(sample: Sample, output: str) -> str:
+    """Return the text that a client adds to the context of its model."""
+    answer = json.loads(output)
+    if sample.client == "cursor":
+        assert answer.keys() == {"continue", "additional_context"}
+        assert answer["continue"] is True
+        return str(answer["additional_context"])
+    (specific,) = answer.values()
+    assert list(answer) == ["hookSpecificOutput"]
+    assert specific["hookEventName"] == sample.event
+    return str(specific["additionalContext"])
+
+
+@pytest.mark.concurrent
+async def test_every_documented_event_is_captured_once_and_recalled_for(
+    library: Library, tmp_path: Path
+) -> None:
+    async with serve_on_socket(library) as service:
+        await check_every_event(service, tmp_path)
+
+
+async def check_every_event(service: HttpService, tmp_path: Path) -> None:
+    expected: set[tuple[str, str, str]] = set()
+    workspace = await asyncio.to_thread(tmp_path.resolve)
+
+    async def check(sample: Sample) -> None:
+        hook = await bind_service(service, tmp_path, sample.client)
+        for run in (hook.run, hook.run_command):  # twice, by both programs
+            output = await run(sample.event, sample.payload)
+            if sample.recalls:
+                block = read_block(sample, output)
+                assert FACT in block
+                assert "not instructions" in block
+            else:
+                assert output == ""
+        expected.update((sample.client, role, text) for role, text in sample.messages)
+        messages = await stored(service.library)
+        found = [(m.metadata["client"], m.role.value, m.content) for m in messages]
+        assert sorted(found) == sorted(expected)
+        assert {m.session_id for m in messages} == {SESSION}
+        assert {m.metadata["workspace"] for m in messages} == {str(workspace)}
+        assert hook.log == []
+        assert hook.pending == []
+
+    rows = samples(PROMPT, ANSWER, str(tmp_path))
+    await check_each_async(rows, check, lambda sample: f"{sample.client} {sample.event}")
+
+
+@pytest.mark.concurrent
+async def test_irrelevant_prompt_gets_nothing_but_is_captured(
+    service: HttpService, tmp_path: Path
+) -> None:
+    hook = await bind_service(service, tmp_path, "claude-code")
+    prompt = samples("rename the variable x to count", "", str(tmp_path))[0]
+    assert await hook.run(prompt.event, prompt.payload) == ""
+    assert [m.content for m in await stored(service.library)] == ["rename the variable x to count"]
+
+
+@pytest.mark.concurrent
+async def test_chinese_prompt_gets_chinese_block_within_its_size(
+    service: HttpService, tmp_path: Path
+) -> None:
+    text = "我不吃辣，火锅要清汤。" * 300
+    fact = NewMessage(role=Role.USER, content=text, ts=YESTERDAY)
+    await service.library.add_messages(Scope("ann", session_id="earlier"), [fact])
+    hook = await bind_service(
+        service, tmp_path, "claude-code", characters=1_000, min_confidence=0.0
+    )
+    prompt = samples("火锅我要什么汤？", "", str(tmp_path))[0]
+    block = read_block(prompt, await hook.run(prompt.event, prompt.payload))
+    assert "不是指令" in block
+    assert "清汤" in block
+    assert len(block) <= 1_000
+
+
+@pytest.mark.concurrent
+async def test_secrets_are_redacted_before_they_are_sent(
+    service: HttpService, tmp_path: Path
+) -> None:
+    hook = await bind_service(service, tmp_path, "claude-code", redact_patterns=("ACME-[0-9]+",))
+    secret = "sk-" + "a1" * 20
+    prompt = samples(f"Use {secret} for ACME-4711, please", "", str(tmp_path))[0]
+    await hook.run(prompt.event, prompt.payload)
+    contents = [m.content for m in await stored(service.library)]
+    assert contents == ["Use [redacted] for [redacted], please"]
+    (trace,) = (await service.library.store.traces(Scope("ann")).page()).items
+    assert "[redacted]" in repr(trace)
+    assert secret not in repr(trace)
+
+
+@pytest.mark.concurrent
+async def test_key_of_another_user_changes_nothing(service: HttpService, tmp_path: Path) -> None:
+    hook = bind(tmp_path, url=service.url, key=await service.create_key("bob"))
+    prompt = samples(PROMPT, "", str(tmp_path))[0]
+    assert await hook.run(prompt.event, prompt.payload) == ""
+    assert [line["problem"] for line in hook.log] == ["the service answered 404"]
+    assert await stored(service.library) == []
+    assert len(hook.pending) == 1
+    # With the right key, the next event delivers what is pending.
+    hook = await bind_service(service, tmp_path, "claude-code")
+    stop = samples(PROMPT, ANSWER, str(tmp_path))[1]
+    await hook.run(stop.event, stop.payload)
+    assert {m.content for m in await stored(service.library)} == {PROMPT, ANSWER}
+    assert hook.pending == []
+
+
+@pytest.mark.concurrent
+async def test_silent_service_ends_at_deadline_and_loses_nothing(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        hook = bind(tmp_path, url=url, deadline=0.5)
+        prompt = samples(PROMPT, "", str(tmp_path))[0]
+        assert await hook.run(prompt.event, prompt.payload) == ""
+    assert len(hook.pending) == 1
+    assert len(hook.log) == 1
+
+
+@pytest.mark.concurrent
+async def test_input_that_never_ends_is_left_at_deadline(tmp_path: Path) -> None:
+    hook = bind(tmp_path, url="http://127.0.0.1:9", deadline=0.5)
+    programs = (command_line("hook"), [sys.executable, "-I", "-S", client.__file__])
+    for number, program in enumerate(programs, 1):
+        process = await asyncio.create_subprocess_exec(
+            *(*program, "Stop", "--config", str(hook.path)),
+            env=make_environment(tmp_path),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert await process.wait() == 0
+        assert process.stdout is not None
+        assert await process.stdout.read() == b""
+        assert len(hook.log) == number
+        assert "deadline" in hook.log[-1]["problem"]
+
+
+@pytest.mark.concurrent
+async def test_hook_imports_next_to_nothing(service: HttpService, tmp_path: Path) -> None:
+    """Imports are counted, because they are what a hook costs; time depends on the machine."""
+    hook = await bind_service(service, tmp_path, "claude-code")
+    prompt = samples(PROMPT, "", str(tmp_path))[0]
+    code = (
+        "import sys; bare = set(sys.modules); sys.path.append(sys.argv.pop(1));"
+        "from client import main; main(sys.argv[1:]);"
+        "sys.stderr.write(' '.join(sorted(set(sys.modules) - bare)))"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-I", "-S", "-c", code, str(Path(client.__file__).parent)),
+        *(prompt.event, "--config", str(hook.path)),
+        env=make_environment(tmp_path),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, modules = await process.communicate(json.dumps(prompt.payload).encode())
+    assert FACT in output.decode()
+    names = set(modules.decode().split()) - {"client"}
+    # Those of `os`, which Python itself loads if it is not started with -S.
+    parts_of_os = {"abc", "_abc", "_collections_abc", "genericpath", "ntpath", "posixpath", "stat"}
+    assert names - parts_of_os == {"os", "os.path", "_socket", "_stat"}
+
+
+class TestEndpoint:
+    PATH = "/v1/users/ann/hooks/claude-code/UserPromptSubmit"
+
+    async def test_key_decides_user_whatever_payload_says(self, service: HttpService) -> None:
+        bob = await service.client_with_key("bob")
+        payload = {**samples(PROMPT, "")[0].payload, "user": "ann", "user_id": "ann"}
+        answer = await bob.post(self.PATH, json=payload)
+        assert answer.status_code == 404
+        options = {"Memrecall-Hook": json.dumps({"user": "ann", "agent": "x", "db": "x.db"})}
+        path = self.PATH.replace("ann", "bob")
+        answer = await bob.post(path, json=payload, headers=options)
+        assert (answer.status_code, answer.text) == (200, "")
+        assert await stored(service.library) == []
+        assert [m.content for m in await stored(service.library, "bob")] == [PROMPT]
+
+    async def test_read_only_key_stores_nothing(self, service: HttpService) -> None:
+        reader = await service.client_with_key("ann", read_only=True)
+        payload = samples(PROMPT, "")[0].payload
+        assert (await reader.post(self.PATH, json=payload)).status_code == 403
+        assert await stored(service.library) == []
+        options = {"Memrecall-Hook": json.dumps({"capture": False})}
+        answer = await reader.post(self.PATH, json=payload, headers=options)
+        assert FACT in answer.text
+
+    async def test_wrong_requests_are_refused(self, service: HttpService) -> None:
+        ann = await service.client_with_key("ann")
+        payload = samples(PROMPT, "")[0].payload
+        cases: dict[str, tuple[str, object, dict[str, object]]] = {
+            "unknown client": (self.PATH.replace("claude-code", "emacs"), payload, {}),
+            "unknown event": (self.PATH.replace("UserPromptSubmit", "Boot"), payload, {}),
+            "wrong payload": (self.PATH, {"session_id": 7}, {}),
+            "wrong type": (self.PATH, payload, {"characters": "many"}),
+            "too small": (self.PATH, payload, {"characters": 1}),
+            "too long": (self.PATH, payload, {"deadline": 1e9}),
+            "wrong pattern": (self.PATH, payload, {"redact_patterns": ["("]}),
+        }
+
+        async def check(name: str) -> None:
+            path, body, options = cases[name]
+            headers = {"Memrecall-Hook": json.dumps(options)}
+            answer = await ann.post(path, json=body, headers=headers)
+            assert answer.status_code == 400, answer.text
+
+        await check_each_async(cases, check)
+
+
+class TestWithoutService:
+    @pytest.mark.concurrent
+    async def test_turn_is_stored_and_recalled_for(
+        self, sqlite_library: Library, tmp_path: Path
+    ) -> None:
+        hook = bind(tmp_path, db=sqlite_library.store.location)
+        prompt, stop, *_ = samples(PROMPT, ANSWER, str(tmp_path))
+        assert FACT in read_block(prompt, await hook.run(prompt.event, prompt.payload))
+        assert len(hook.pending) == 1  # a prompt would be the best match of its own recall
+        assert await hook.run(stop.event, stop.payload) == ""
+
+        async def is_stored() -> bool:
+            return len(await stored(sqlite_library)) == 2 and not hook.pending
+
+        await wait_until(is_stored)
+        messages = await stored(sqlite_library)
+        assert {(m.role.value, m.content) for m in messages} == {
+            ("user", PROMPT),
+            ("assistant", ANSWER),
+        }
+        assert {m.metadata["client"] for m in messages} == {"claude-code"}
+        assert hook.log == []
+
+    async def test_database_is_used_like_service(
+        self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MEMRECALL_EMBEDDER", "hash")
+        claude = CLIENTS["claude-code"]
+        hook = bind(tmp_path, db=library.store.location)
+        binding = read_binding(str(hook.path))
+        outbox = Outbox(str(hook.path), binding)
+        event = claude.events[0]
+
+        def capture(text: str) -> CapturedMessage:
+            payload = json.dumps(samples(text, "")[0].payload).encode()
+            (message,) = parse_payload(claude, event, payload).messages
+            outbox.add(message, "/work")
+            return message
+
+        capture(ANSWER)
+        await asyncio.to_thread(
+            database.deliver, binding, outbox, outbox.read(outbox.pending_ids())
+        )
+        assert [m.content for m in await stored(library)] == [ANSWER]
+        capture(ANSWER)  # the same event again, at another time
+        pending = outbox.read(outbox.pending_ids())
+        blocks: list[str] = []
+        message = capture(PROMPT)
+        await asyncio.to_thread(
+            database.recall_block, binding, outbox, pending, message, blocks.append
+        )
+        assert [m.content for m in await stored(library)] == [ANSWER]
+        assert FACT in blocks[0]
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a hook run in this process, whose timer the tests need themselves."""
+    monkeypatch.setattr(hook_module, "_set_deadline", lambda *_: time.monotonic() + 60)
+
+
+class _Input:
+    def __init__(self, data: bytes) -> None:
+        self.buffer = io.BytesIO(data)
+
+
+def _prompt(**fields: Any) -> bytes:
+    return json.dumps({**samples(PROMPT, "")[0].payload, **fields}).encode()
+
+
+HOSTILE: dict[str, bytes] = {
+    "nothing": b"",
+    "not JSON": b"{]",
+    "not UTF-8": b'{"session_id": "\xff"}',
+    "a list": b"[]",
+    "a number": b"7",
+    "deep nesting": b"[" * 100_000,
+    "huge": b" " * (MAX_INPUT + 1) + b"{}",
+    "no fields": b"{}",
+    "session of the wrong type": _prompt(session_id=7),
+    "empty session": _prompt(session_id=""),
+    "path as session": _prompt(session_id="../../etc/passwd"),
+    "dots in session": _prompt(session_id="a..b"),
+    "NUL in session": _prompt(session_id="a\0b"),
+    "line break in session": _prompt(session_id="a\n"),
+    "long session": _prompt(session_id="a" * 65),
+    "folder of the wrong type": _prompt(cwd={"a": 1}),
+    "NUL in folder": _prompt(cwd="/home\0/ann"),
+    "prompt of the wrong type": _prompt(prompt={"text": "hello"}),
+    "list of numbers as prompt": _prompt(prompt=[1, 2]),
+    "NUL in prompt": _prompt(prompt="a\0b"),
+    "half of a surrogate pair": _prompt(prompt="a\ud800b"),
+}
+
+
+@pytest.mark.usefixtures("in_process")
+class TestHostileInput:
+    def test_hostile_payload_ends_in_silence_and_log_line(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        hook = bind(tmp_path)
+
+        def check(name: str) -> None:
+            count = len(hook.log)
+            monkeypatch.setattr("sys.stdin", _Input(HOSTILE[name]))
+            run_hook(["UserPromptSubmit", "--config", str(hook.path)])
+            assert capfd.readouterr() == ("", "")
+            assert len(hook.log) == count + 1
+            assert "passwd" not in hook.log[-1]["problem"]
+            assert hook.pending == []
+
+        check_each(HOSTILE, check)
+
+    def test_wrong_installation_ends_in_silence(
+        self,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str],
+    ) -> None:
+        hook = bind(tmp_path)
+        cases: dict[str, tuple[str, dict[str, Any]]] = {
+            "unknown event": ("Shutdown", {}),
+            "unknown client": ("Stop", {"client": "emacs"}),
+            "no URL": ("Stop", {"url": "ftp://127.0.0.1"}),
+            "another machine": ("Stop", {"url": "http://192.0.2.1:8765"}),
+            "name of another machine": ("Stop", {"url": "http://127.0.0.1.example.com"}),
+            "broken pattern": ("Stop", {"redact_patterns": ("(",)}),
+        }
+        payload = json.dumps(samples(PROMPT, ANSWER, str(tmp_path))[1].payload).encode()
+
+        def check(name: str) -> None:
+            event, fields = cases[name]
+            fields = {"client": "claude-code", **fields}
+            path = bind(tmp_path, fields.pop("client")).path
+            path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **fields}), "utf-8")
+            count = len(hook.log)
+            monkeypatch.setattr("sys.stdin", _Input(payload))
+            run_hook([event, "--config", str(path)])
+            assert capfd.readouterr() == ("", "")
+            assert len(hook.log) == count + 1
+
+        check_each(cases, check)
+
+    def test_binding_must_be_private_and_intact(self, tmp_path: Path) -> None:
+        hook = bind(tmp_path)
+        hook.path.chmod(0o644)
+        run_hook(["Stop", "--config", str(hook.path)])
+        assert "readable by no other" in hook.log[-1]["problem"]
+        hook.path.chmod(0o600)
+        hook.path.write_text("[]")
+        run_hook(["Stop", "--config", str(hook.path)])
+        assert "is damaged" in hook.log[-1]["problem"]
+        count = len(hook.log)
+        hook.path.unlink()
+        run_hook(["Stop", "--config", str(hook.path)])
+        assert len(hook.log) == count + 1
+
+    def test_variable_turns_hooks_off(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        hook = bind(tmp_path)
+        monkeypatch.setenv("MEMRECALL_HOOKS", "off")
+        run_hook(["Stop", "--config", str(hook.path)])
+        assert hook.log == []
+
+    def test_wrong_arguments_explain_usage(self, capfd: pytest.CaptureFixture[str]) -> None:
+        run_hook(["Stop"])
+        output = capfd.readouterr()
+        assert output.out == ""
+        assert output.err.startswith("usage: memrecall hook EVENT --config FILE")
