@@ -186,7 +186,7 @@ async def test_update_context_adds_nothing_without_need(library: Library) -> Non
 
 async def test_update_context_reports_no_result(library: Library) -> None:
     context = await make_context(user_message())
-    update = await make_memory(library, search(), hand_off()).update_context(context)
+    update = await make_memory(library, search(), hand_off(confidence=0.0)).update_context(context)
     assert update.memories.results == []
     (block,) = recalled_blocks(await context.get_messages())
     assert "Nothing relevant was found" in block

@@ -79,6 +79,7 @@ async def test_recall_tool_returns_evidence(library: Library) -> None:
             }
         ],
         "stop_reason": "handoff",
+        "judged": True,
     }
 
 

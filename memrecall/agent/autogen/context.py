@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -25,6 +24,7 @@ from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessage, UserMessage
 from pydantic import BaseModel, Field
 
+from memrecall.agent.conversation import is_framework_text
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.phrases import say
@@ -49,12 +49,6 @@ from memrecall.types import Language, NewMemory, Origin, format_time
 _log = logging.getLogger(__name__)
 
 DECISION_SECONDS = 10.0  # a parent waits for the answer
-# Texts that frameworks write as the user: AutoGen's transfers and selectors, and our own handoff.
-_FRAMEWORK_TEXT = re.compile(
-    r"\s*Transferred to \w+, adopting the role of "
-    r"|(?s:.*)Then select the next role from \["
-    r"|\s*## (?:Memory search finished|记忆搜索完成)"
-)
 _MAX_TEXTS = 5
 _MAX_CHARACTERS = 1_000
 LONG_MESSAGE = 8_000  # characters
@@ -83,7 +77,7 @@ class NeedJudge:
 
         Texts of a framework never need a recall.
         """
-        if _FRAMEWORK_TEXT.match(texts[-1]):
+        if is_framework_text(texts[-1]):
             return False
         if needs_recall(texts[-1], texts[:-1]):
             return True
