@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from memrecall.agent.prompt import Prompt
@@ -15,7 +15,6 @@ from memrecall.json_objects import make_storable
 from memrecall.model.client import BaseClient, Request, message_texts, to_model_failure
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.protocol import (
-    AssistantMessage,
     ChatCompletionClient,
     CreateResult,
     FunctionCall,
@@ -74,20 +73,20 @@ class BudgetedModel:
                     tool_choice=tool_choice,
                     json_output=json_output,
                 )
-            event = self._add_usage(event, reply, prompt)
+            self._add_usage(event, reply, prompt)
         except (CallerError, ModelFailed, TimeoutError) as error:
             problem = error.message if isinstance(error, ModelFailed) else str(error)
-            event = replace(event, failed=problem or "no answer within the remaining time")
+            event.failed = problem or "no answer within the remaining time"
             raise
         except Exception as error:  # third-party clients raise errors of any type
-            event = replace(event, failed=type(error).__name__)
+            event.failed = type(error).__name__
             raise to_model_failure(error) from error
         finally:
             self._record(event, time.monotonic() - started)
         return reply
 
-    def _add_usage(self, event: ModelEvent, reply: CreateResult, prompt: Prompt) -> ModelEvent:
-        """Return the event with the tokens of the call, estimated if the server reports none."""
+    def _add_usage(self, event: ModelEvent, reply: CreateResult, prompt: Prompt) -> None:
+        """Set the tokens of the call, estimated if the server reports none."""
         sent, answered = reply.usage.prompt_tokens, reply.usage.completion_tokens
         estimated = 0
         if not sent and not self.is_offline:
@@ -95,12 +94,8 @@ class BudgetedModel:
             if not answered:
                 answered = sum(map(estimate_tokens, _reply_texts(reply)))
                 estimated += answered
-        return replace(
-            event,
-            prompt_tokens=sent,
-            completion_tokens=answered,
-            estimated_tokens=estimated or None,
-        )
+        event.prompt_tokens, event.completion_tokens = sent, answered
+        event.estimated_tokens = estimated or None
 
     def _record(self, event: ModelEvent, seconds: float) -> None:
         self.budget.spend_model_call(
@@ -110,7 +105,8 @@ class BudgetedModel:
             seconds,
             event.estimated_tokens or 0,
         )
-        self.recorder.add(replace(event, seconds=round(seconds, 4)))
+        event.seconds = round(seconds, 4)
+        self.recorder.add(event)
 
     async def _call_client(
         self, messages: Sequence[LLMMessage], purpose: str, **arguments: Any
@@ -151,18 +147,20 @@ class BudgetedClient(BaseClient):
 
 def _make_valid(reply: CreateResult) -> CreateResult:
     """Return an answer whose texts can be stored and written as UTF-8."""
-    content = reply.content
+    texts = _reply_texts(reply)
+    if (valid := make_storable(texts)) == texts:
+        return reply
+    thought, *rest = valid
+    content: str | list[FunctionCall] = rest[0] if isinstance(reply.content, str) else []
     if not isinstance(content, str):
-        content = [
-            FunctionCall(*map(make_storable, (call.id, call.arguments, call.name)))
-            for call in content
-        ]
-    # A copy without validation, which would take longer than the rest of a turn.
-    return reply.model_copy(
-        update={"content": make_storable(content), "thought": make_storable(reply.thought)}
-    )
+        content = list(map(FunctionCall, rest[::3], rest[1::3], rest[2::3]))
+    update = {"content": content, "thought": thought if reply.thought else None}
+    return reply.model_copy(update=update)
 
 
 def _reply_texts(reply: CreateResult) -> list[str]:
-    message = AssistantMessage.model_construct(content=reply.content, source="")
-    return [*message_texts(message), reply.thought or ""]
+    """Return the thought, then the text, or the id, arguments and name of each call."""
+    thought, content = reply.thought or "", reply.content
+    if isinstance(content, str):
+        return [thought, content]
+    return [thought, *(text for c in content for text in (c.id, c.arguments, c.name))]

@@ -28,25 +28,26 @@ class Prompt:
     """The messages of a recall's model calls; `tools` is the text of the tools' schemas."""
 
     def __init__(self, messages: Iterable[LLMMessage], tools: str = "") -> None:
-        self.messages = list(messages)
-        self.characters = len(tools) + sum(map(_count_characters, self.messages))
-        self._fixed = len(self.messages)  # those at the start are never shortened
+        self.messages: list[LLMMessage] = []
+        self.characters = len(tools)
         self._tools = tools
         self._tokens = 0
-        self._counted = 0  # messages that are part of the tokens
+        self._uncounted = [tools]  # texts that are not part of the tokens yet
+        for message in messages:
+            self.append(message)
+        self._fixed = len(self.messages)  # those at the start are never shortened
 
     def append(self, message: LLMMessage) -> None:
         """Add a message at the end."""
+        texts = _texts(message)
         self.messages.append(message)
-        self.characters += _count_characters(message)
+        self.characters += sum(map(len, texts))
+        self._uncounted += texts
 
     def estimate_tokens(self) -> int:
-        """Return an estimate of the tokens; messages are counted once."""
-        if not self._counted:
-            self._tokens = estimate_tokens(self._tools)
-        for message in self.messages[self._counted :]:
-            self._tokens += sum(map(estimate_tokens, _texts(message)))
-        self._counted = len(self.messages)
+        """Return an estimate of the tokens; every text is counted once."""
+        self._tokens += sum(map(estimate_tokens, self._uncounted))
+        self._uncounted = []
         return self._tokens
 
     def shrink(self, largest: int) -> bool:
@@ -60,7 +61,8 @@ class Prompt:
             self._shorten(range(self._fixed, last_turn), largest)
             self._drop_turns(largest)
             self._shorten(range(self._fixed, len(self.messages)), largest)
-            self._counted = 0
+            texts = [text for message in self.messages for text in _texts(message)]
+            self._tokens, self._uncounted = 0, [self._tools, *texts]
         return self.characters < before
 
     def _start_of_turn(self, index: int) -> int:

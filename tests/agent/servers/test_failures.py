@@ -160,6 +160,20 @@ async def test_refused_option_is_not_sent_again(library: Library, server: ModelS
     await check_each_async(REFUSED_OPTIONS, check)
 
 
+async def test_renamed_option_is_sent_by_its_new_name(
+    library: Library, server: ModelServer
+) -> None:
+    words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    client = ServerClient("tiny", base_url=server.url, options={"max_tokens": 900})
+    replies = (refusal(400, words), search(), hand_off("a1"))
+    behaviour = Behaviour("renamed", replies, StopReason.HANDOFF)
+    check_outcome(behaviour, await recall(library, server, client, behaviour), server)
+    names = ("max_tokens", "max_completion_tokens")
+    sent = [[request.get(name) for name in names] for request in server.requests]
+    assert sent == [[900, None], [None, 900], [None, 900]]
+    await client.close()
+
+
 async def test_wrong_value_of_an_option_is_not_hidden(
     library: Library, server: ModelServer
 ) -> None:
