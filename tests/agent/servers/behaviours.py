@@ -11,8 +11,8 @@ from autogen_core.models import CreateResult
 from memrecall.agent import Recaller, RecallOptions, RecallResult, StopReason
 from memrecall.budget import Limits
 from memrecall.memory import Library
-from memrecall.model import ServerClient
 from memrecall.model.client import BaseClient, Request
+from memrecall.model.servers import ServerClient
 
 from ...model.openai_server import ModelServer, Reply, completion
 from ..recall_helpers import ANN, NOW, REQUEST

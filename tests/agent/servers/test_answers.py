@@ -8,7 +8,7 @@ from memrecall.agent import RecallResult, StopReason
 from memrecall.agent.tools.memories import RecallAnswer
 from memrecall.budget import Limits
 from memrecall.memory import Library
-from memrecall.model import ServerClient
+from memrecall.model.servers import ServerClient
 
 from ...cases import check_each_async
 from ...model.openai_server import ModelServer, Reply, completion, text
