@@ -117,6 +117,14 @@ class StubLibrary:
         """The store behind the search."""
         return cast(Store, StubStore())
 
+    @property
+    def engine(self) -> "StubLibrary":
+        """The search engine: this object."""
+        return self
+
+    async def load_embedder(self) -> None:
+        """Load nothing: no search needs an embedder."""
+
     async def read_version(self, scope: Scope, request: SearchRequest) -> UserVersion:
         """Return a version that never changes."""
         return UserVersion("epoch", 1, 1, "UTC")

@@ -45,6 +45,7 @@ class Usage:
     tool_calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    estimated_tokens: int = 0  # part of the two above, for servers that report no usage
     prompt_characters: int = 0
     seconds: float = 0.0
     model_seconds: float = 0.0
@@ -87,9 +88,15 @@ class Budget:
         return max(self.limits.seconds - (self._clock() - self._started), 0.0)
 
     def spend_model_call(
-        self, characters: int, prompt_tokens: int, completion_tokens: int, seconds: float
+        self,
+        characters: int,
+        prompt_tokens: int,
+        completion_tokens: int,
+        seconds: float,
+        estimated_tokens: int = 0,
     ) -> None:
         """Count one model call, failed or not."""
+        self._used.estimated_tokens += estimated_tokens
         self._used.model_calls += 1
         self._used.prompt_characters += characters
         self._used.prompt_tokens += prompt_tokens
@@ -125,6 +132,12 @@ class Budget:
     def last_call(self) -> Limit | None:
         """Return the limit that allows one more model call only, if any."""
         return self._limit_below(2)
+
+    def tool_limit(self, *, reserve: int = 0) -> Limit | None:
+        """Return the limit that does not allow a tool call and `reserve` more after it, if any."""
+        if self._used.tool_calls + 1 + reserve > self.limits.tool_calls:
+            return Limit.TOOL_CALLS
+        return None if self.seconds_left else Limit.SECONDS
 
     def _limit_below(self, calls: int) -> Limit | None:
         # A later call is assumed to cost as much as the most expensive one so far.

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from memrecall.errors import InvalidArgument
+from memrecall.text_length import truncate_text
 
 
 def parse_json_line(line: bytes) -> dict[str, Any]:
@@ -29,6 +30,25 @@ def load_json_object(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def make_storable(value: Any, longest: int | None = None) -> Any:
+    """Return a JSON value without NUL and lone surrogates, which neither databases nor UTF-8 take.
+
+    Texts and lists that are longer than `longest` are cut.
+    """
+    if isinstance(value, str):
+        text = value if longest is None else truncate_text(value, longest)
+        return text if text.isascii() and "\0" not in text else _replace_unstorable(text)
+    if isinstance(value, dict):
+        return {make_storable(k, longest): make_storable(v, longest) for k, v in value.items()}
+    if isinstance(value, list):
+        return [make_storable(item, longest) for item in value[:longest]]
+    return value
+
+
+def _replace_unstorable(text: str) -> str:
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Settings from arguments, the environment and a file; checks of server addresses and keys."""
 
+import json
 import os
 import re
 import tomllib
@@ -50,6 +51,7 @@ class Settings:
     base_url: str = ""
     api_key: str = field(default="", repr=False)
     model_timeout: float = 60.0
+    model_options: str = ""  # a JSON object: fields of every request, such as temperature
     tool_calls: Literal["native", "json"] = "native"
     durability: Literal["full", "normal"] = "full"
     lock_timeout: float = 10.0
@@ -188,6 +190,8 @@ def _read_file(
 
 def _convert(name: str, value: Any, source: str) -> Any:
     expected = type(getattr(Settings(), name))
+    if expected is str and isinstance(value, Mapping):  # a table of the settings file
+        value = json.dumps(value)
     try:
         converted: Any = (
             _BOOLEANS[str(value).strip().lower()] if expected is bool else expected(value)

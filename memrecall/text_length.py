@@ -1,8 +1,10 @@
 """The length of texts: cut for display, put on one line, estimated in tokens."""
 
+import re
+
 ELLIPSIS = "…"
-# The first code point of the CJK blocks; what comes before is mostly alphabetic.
-_FIRST_WIDE = "\u2e80"
+# From the first code point of the CJK blocks on; what comes before is mostly alphabetic.
+_WIDE = re.compile("[\u2e80-\U0010ffff]+")
 _LETTERS_PER_TOKEN = 4
 
 
@@ -22,6 +24,5 @@ def estimate_tokens(text: str) -> int:
 
     A Chinese character is about one token; four letters of an alphabet are one.
     """
-    letters = sum(character < _FIRST_WIDE for character in text)
-    tokens = (letters + _LETTERS_PER_TOKEN - 1) // _LETTERS_PER_TOKEN
-    return len(text) - letters + tokens
+    wide = 0 if text.isascii() else sum(map(len, _WIDE.findall(text)))
+    return wide + (len(text) - wide + _LETTERS_PER_TOKEN - 1) // _LETTERS_PER_TOKEN

@@ -3,23 +3,27 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
+from memrecall.agent.prompt import Prompt
 from memrecall.agent.trace import Recorder
 from memrecall.agent.trace_events import ModelEvent
 from memrecall.budget import Budget
 from memrecall.errors import CallerError, ModelFailed
+from memrecall.json_objects import make_storable
 from memrecall.model.client import BaseClient, Request, message_texts, to_model_failure
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.protocol import (
     ChatCompletionClient,
     CreateResult,
+    FunctionCall,
     LLMMessage,
     Tool,
     ToolSchema,
 )
 from memrecall.telemetry import trace_model
+from memrecall.text_length import estimate_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,8 @@ class BudgetedModel:
 
     async def call(
         self,
-        messages: Sequence[LLMMessage],
-        *,
-        characters: int,
+        prompt: Prompt,
+        *hints: LLMMessage,
         purpose: str,
         tools: Sequence[ToolSchema] = (),
         tool_choice: Tool | str = "auto",
@@ -53,42 +56,63 @@ class BudgetedModel:
     ) -> CreateResult:
         """Call the model once within the remaining time.
 
+        Hints follow the prompt and are not kept in it.
         Raises ModelFailed or TimeoutError. A cassette mismatch and an exhausted test script pass
         through, because the caller has to fix them.
         """
         started = time.monotonic()
         choice = tool_choice if isinstance(tool_choice, str) else tool_choice.name
+        characters = prompt.characters + sum(len(text) for m in hints for text in message_texts(m))
         event = ModelEvent(purpose=purpose, tool_choice=choice, characters=characters)
         try:
             async with asyncio.timeout(max(self.budget.seconds_left - self.reserve, 0.0)):
                 reply = await self._call_client(
-                    messages, purpose, tools=tools, tool_choice=tool_choice, json_output=json_output
+                    [*prompt.messages, *hints],
+                    purpose,
+                    tools=tools,
+                    tool_choice=tool_choice,
+                    json_output=json_output,
                 )
-            event = replace(
-                event,
-                prompt_tokens=reply.usage.prompt_tokens,
-                completion_tokens=reply.usage.completion_tokens,
-            )
+            self._add_usage(event, reply, prompt)
         except (CallerError, ModelFailed, TimeoutError) as error:
             problem = error.message if isinstance(error, ModelFailed) else str(error)
-            event = replace(event, failed=problem or "no answer within the remaining time")
+            event.failed = problem or "no answer within the remaining time"
             raise
         except Exception as error:  # third-party clients raise errors of any type
-            event = replace(event, failed=type(error).__name__)
+            event.failed = type(error).__name__
             raise to_model_failure(error) from error
         finally:
-            seconds = time.monotonic() - started
-            self.budget.spend_model_call(
-                event.characters, event.prompt_tokens, event.completion_tokens, seconds
-            )
-            self.recorder.add(replace(event, seconds=round(seconds, 4)))
+            self._record(event, time.monotonic() - started)
         return reply
+
+    def _add_usage(self, event: ModelEvent, reply: CreateResult, prompt: Prompt) -> None:
+        """Set the tokens of the call, estimated if the server reports none."""
+        sent, answered = reply.usage.prompt_tokens, reply.usage.completion_tokens
+        estimated = 0
+        if not sent and not self.is_offline:
+            sent = estimated = prompt.estimate_tokens()
+            if not answered:
+                answered = sum(map(estimate_tokens, _reply_texts(reply)))
+                estimated += answered
+        event.prompt_tokens, event.completion_tokens = sent, answered
+        event.estimated_tokens = estimated or None
+
+    def _record(self, event: ModelEvent, seconds: float) -> None:
+        self.budget.spend_model_call(
+            event.characters,
+            event.prompt_tokens,
+            event.completion_tokens,
+            seconds,
+            event.estimated_tokens or 0,
+        )
+        event.seconds = round(seconds, 4)
+        self.recorder.add(event)
 
     async def _call_client(
         self, messages: Sequence[LLMMessage], purpose: str, **arguments: Any
     ) -> CreateResult:
         with trace_model(self.name, self._provider(), purpose) as span:
-            reply = await self.client.create(messages, **arguments)
+            reply = _make_valid(await self.client.create(messages, **arguments))
             span.set(
                 {
                     "gen_ai.usage.input_tokens": reply.usage.prompt_tokens,
@@ -114,10 +138,29 @@ class BudgetedClient(BaseClient):
         self._purpose = purpose
 
     async def _answer(self, request: Request) -> CreateResult:
-        texts = [text for message in request.messages for text in message_texts(message)]
         return await self._model.call(
-            request.messages,
-            characters=sum(map(len, texts)),
+            Prompt(request.messages),
             purpose=self._purpose,
             json_output=bool(request.json_output) or None,
         )
+
+
+def _make_valid(reply: CreateResult) -> CreateResult:
+    """Return an answer whose texts can be stored and written as UTF-8."""
+    texts = _reply_texts(reply)
+    if (valid := make_storable(texts)) == texts:
+        return reply
+    thought, *rest = valid
+    content: str | list[FunctionCall] = rest[0] if isinstance(reply.content, str) else []
+    if not isinstance(content, str):
+        content = list(map(FunctionCall, rest[::3], rest[1::3], rest[2::3]))
+    update = {"content": content, "thought": thought if reply.thought else None}
+    return reply.model_copy(update=update)
+
+
+def _reply_texts(reply: CreateResult) -> list[str]:
+    """Return the thought, then the text, or the id, arguments and name of each call."""
+    thought, content = reply.thought or "", reply.content
+    if isinstance(content, str):
+        return [thought, content]
+    return [thought, *(text for c in content for text in (c.id, c.arguments, c.name))]

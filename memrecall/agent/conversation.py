@@ -1,11 +1,24 @@
 """The conversation that a recall is about, with the session's older messages behind it."""
 
+import re
+
 from memrecall.messages import ConversationMessage, parse_message
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.types import Role
 
 LARGEST_WINDOW = 200
+# Texts that frameworks write as the user: AutoGen's transfers and selectors, and our own handoff.
+_FRAMEWORK_TEXT = re.compile(
+    r"\s*Transferred to \w+, adopting the role of "
+    r"|(?s:.*)Then select the next role from \["
+    r"|\s*## (?:Memory search finished|记忆搜索完成)"
+)
+
+
+def is_framework_text(text: str) -> bool:
+    """Return True for a text that a framework wrote, although it looks like the user's."""
+    return _FRAMEWORK_TEXT.match(text) is not None
 
 
 class Conversation:
@@ -25,8 +38,9 @@ class Conversation:
     @property
     def request(self) -> ConversationMessage:
         """The message that the recall is about: the user's last one, else the last of all."""
-        by_user = [message for message in self.messages if message.role is Role.USER]
-        return by_user[-1] if by_user else self.messages[-1]
+        written = [message for message in self.messages if not is_framework_text(message.text)]
+        by_user = [message for message in written if message.role is Role.USER]
+        return (by_user or written or self.messages)[-1]
 
     async def window(self, size: int) -> list[ConversationMessage]:
         """Return the last `size` messages, or all if there are fewer, oldest first."""

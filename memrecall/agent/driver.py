@@ -243,6 +243,7 @@ class RecallRun:
         recorder = self.context.recorder
         recorder.iteration = window.iteration
         messages = messages[-window.size :]
+        window.shown = len(messages)
         recorder.add(IterationEvent(window=window.size, shown=len(messages)))
         return messages
 
@@ -252,7 +253,7 @@ class RecallRun:
         context.recorder.add(FallbackEvent(reason=stop.reason.value, problem=stop.problem))
         context.budget.renew()
         self.context = self._make_context(offline_client(), context.budget, context.recorder)
-        self._state.window.refusals = 0
+        self._state.window.refusals = self._state.consecutive_searches = 0
         return replace(await self._iterate(), fallback=stop)
 
     def _make_context(

@@ -7,19 +7,27 @@ store that fails twice, and every limit end the iteration with the results so fa
 from dataclasses import dataclass, field
 
 from memrecall.agent.budgeted_model import BudgetedModel
-from memrecall.agent.dispatch import TOOL_SECONDS, ToolRun, has_leaked_call, run_tool
+from memrecall.agent.dispatch import (
+    TOOL_SECONDS,
+    ToolRun,
+    has_leaked_call,
+    normalize_tool_name,
+    run_tool,
+)
+from memrecall.agent.prompt import (
+    Prompt,
+    bound_answer,
+    bound_text,
+    call_to_resend,
+    identify_calls,
+)
 from memrecall.agent.prompt_view import SOURCE, write_hint
 from memrecall.agent.result import StopReason
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesOutput, ToolErrorCode
-from memrecall.agent.tools.names import EXPANSION, SEARCH
-from memrecall.agent.tools.table import (
-    count_schema_characters,
-    forced_handoff,
-    function_schemas,
-    tools_for,
-)
+from memrecall.agent.tools.names import EXPANSION, HANDOFF, SEARCH
+from memrecall.agent.tools.table import forced_handoff, function_schemas, schema_text, tools_for
 from memrecall.agent.trace import Recorder
 from memrecall.agent.trace_events import CallEvent, ResultEvent, SteerEvent, TextEvent, ThoughtEvent
 from memrecall.budget import Budget, Limit
@@ -31,7 +39,6 @@ from memrecall.model.protocol import (
     FunctionCall,
     FunctionExecutionResult,
     FunctionExecutionResultMessage,
-    LLMMessage,
     SystemMessage,
     UserMessage,
 )
@@ -39,11 +46,9 @@ from memrecall.model.protocol import (
 LARGEST_PROMPT = 100_000  # characters; longer prompts are shortened before the model refuses
 _MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key
 _MAX_BAD_CALLS = 3  # in a row
-_ANSWERS_WITHOUT_CALLS = frozenset(
-    {StopReason.TEXT_ANSWER, StopReason.LEAKED_CALL, StopReason.SILENCE}
-)
+# Answers of a model that may not be able to call tools at all.
+_NO_TOOLS = frozenset({StopReason.TEXT_ANSWER, StopReason.SILENCE})
 _PERMANENT_FAILURES = frozenset({"authentication", "quota", "refused"})
-_TRUNCATED_RESULT = 200  # characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,6 @@ class Stop:
 
     reason: StopReason
     problem: str = ""
-    never_called: bool = False  # the model has called no tool at all
 
 
 TurnOutcome = Finish | Widen | Proceed | Steer | Stop
@@ -117,12 +121,14 @@ class RecallLoop:
         self._context = context
         self._state = context.state
         language = context.state.language
-        self._history: list[LLMMessage] = [
-            SystemMessage(content=load_prompt("recall", language)),
-            UserMessage(content=briefing, source=SOURCE),
-        ]
-        self._characters = count_schema_characters(language)
-        self._characters += sum(len(str(message.content)) for message in self._history)
+        self._prompt = Prompt(
+            [
+                SystemMessage(content=load_prompt("recall", language)),
+                UserMessage(content=briefing, source=SOURCE),
+            ],
+            schema_text(language),
+        )
+        self._call_ids: set[str] = set()
         self._fruitless_searches = 0
         self._storage_failures = 0
         self._bad_calls = 0
@@ -152,20 +158,24 @@ class RecallLoop:
         except TimeoutError:
             return self._judge_timeout()
         context.model_failures = 0
-        if reply.thought:
-            context.recorder.add(ThoughtEvent(text=reply.thought))
-        if isinstance(reply.content, str):
-            return Stop(StopReason(last)) if last else self._judge_text(reply.content)
-        return await self._run_calls(reply.content, reply.thought, last)
+        content, thought = bound_answer(reply)
+        if thought:
+            context.recorder.add(ThoughtEvent(text=thought))
+        is_truncated = reply.finish_reason == "length"
+        if not isinstance(content, str):
+            return await self._run_calls(content, thought, last, is_truncated=is_truncated)
+        if reply.finish_reason == "content_filter":
+            return self._judge_refusal(content)
+        return Stop(StopReason(last)) if last else self._judge_text(content, is_truncated)
 
     async def _call_model(self, last: Limit | None) -> CreateResult:
         """Call the model; its last call can only be a handoff."""
         language = self._state.language
         hint = write_hint(language, self._context.budget, self._usable_tools(), last=last)
-        self._shrink(self._context.largest_prompt)
+        self._prompt.shrink(self._context.largest_prompt - len(hint))
         return await self._context.model.call(
-            [*self._history, UserMessage(content=hint, source=SOURCE)],
-            characters=self._characters + len(hint),
+            self._prompt,
+            UserMessage(content=hint, source=SOURCE),
             purpose="recall",
             tools=function_schemas(Interface.RECALL, language),
             tool_choice=forced_handoff(language) if last else "required",
@@ -185,7 +195,8 @@ class RecallLoop:
         if error.kind == "no_tools":
             return Stop(StopReason.NO_TOOL_SUPPORT, f"{context.model.name}: {error}")
         is_final = context.model_failures > 1 or error.kind in _PERMANENT_FAILURES
-        if is_final or (error.kind == "overflow" and not self._shrink(self._characters // 2)):
+        half = self._prompt.characters // 2
+        if is_final or (error.kind == "overflow" and not self._prompt.shrink(half)):
             return Stop(StopReason.MODEL_FAILED, str(error))
         return Proceed()
 
@@ -197,11 +208,18 @@ class RecallLoop:
         problem = f"{self._context.model.name} did not answer within {seconds:g} s"
         return Stop(StopReason.MODEL_FAILED, problem)
 
-    def _judge_text(self, text: str) -> Steer:
+    def _judge_refusal(self, text: str) -> Stop:
+        self._context.recorder.add(TextEvent(text=text))
+        return Stop(StopReason.REFUSAL, f"{self._context.model.name} refused to answer")
+
+    def _judge_text(self, text: str, is_truncated: bool) -> Steer:
+        if text.strip():
+            self._context.recorder.add(TextEvent(text=text))
+            self._prompt.append(AssistantMessage(content=text, source=SOURCE))
+        if is_truncated:
+            return Steer(StopReason.TRUNCATED_ANSWER, "steer_truncated")
         if not text.strip():
             return Steer(StopReason.SILENCE, "steer_silence")
-        self._context.recorder.add(TextEvent(text=text))
-        self._append(AssistantMessage(content=text, source=SOURCE), len(text))
         if has_leaked_call(text, self._context.model.name):
             return Steer(StopReason.LEAKED_CALL, "steer_leak")
         return Steer(StopReason.TEXT_ANSWER, "steer_text")
@@ -209,7 +227,7 @@ class RecallLoop:
     def _steer(self, reason: StopReason, phrase: str) -> None:
         self._context.steered.add(reason)
         text = self._state.say(phrase)
-        self._append(UserMessage(content=text, source=SOURCE), len(text))
+        self._prompt.append(UserMessage(content=text, source=SOURCE))
         self._context.recorder.add(SteerEvent(reason=reason.value, text=text))
 
     def _stop_after_steering(self, reason: StopReason) -> Stop:
@@ -217,40 +235,53 @@ class RecallLoop:
 
         A model that writes its calls as text keeps that reason, because it says what to fix.
         """
-        if reason not in _ANSWERS_WITHOUT_CALLS or self._context.has_called_tool:
-            return Stop(reason)
-        problem = f"{self._context.model.name} never called a tool ({reason.value})"
-        if reason is not StopReason.LEAKED_CALL:
-            reason = StopReason.NO_TOOL_SUPPORT
-        return Stop(reason, problem, never_called=True)
+        name = self._context.model.name
+        if self._context.has_called_tool:
+            return Stop(reason, f"{name} did not do what the tools require ({reason.value})")
+        problem = f"{name} never called a tool ({reason.value})"
+        return Stop(StopReason.NO_TOOL_SUPPORT if reason in _NO_TOOLS else reason, problem)
 
     async def _run_calls(
-        self, calls: list[FunctionCall], thought: str | None, last: Limit | None
+        self,
+        calls: list[FunctionCall],
+        thought: str | None,
+        last: Limit | None,
+        *,
+        is_truncated: bool,
     ) -> TurnOutcome:
-        """Run calls in order; a handoff or a larger window ends the turn."""
+        """Run calls in order; a handoff, a larger window or a limit ends the turn."""
         self._context.has_called_tool = True
+        kept_calls: list[FunctionCall] = []
         results: list[FunctionExecutionResult] = []
         outcome: TurnOutcome = Proceed()
-        for call in calls:
-            if isinstance(outcome, Finish | Widen | Stop):
-                results.append(self._skip_call(call))
+        for call in identify_calls(calls, self._call_ids):
+            tool = normalize_tool_name(call.name)
+            kept_calls.append(call_to_resend(call, tool))
+            has_ended = isinstance(outcome, Finish | Widen | Stop)
+            limit = None if has_ended else self._tool_limit(tool, last)
+            if has_ended or limit is not None:
+                results.append(self._skip_call(kept_calls[-1], limit))
                 continue
             run = await self._run_call(call)
-            results.append(_make_result(call, run.text, is_error=run.error is not None))
-            verdict = self._judge_call(run, last)
+            results.append(_make_result(kept_calls[-1], run.text, is_error=run.error is not None))
+            verdict = self._judge_call(run, last, is_truncated)
             outcome = outcome if isinstance(verdict, Proceed) else verdict
-        size = sum(len(call.arguments) + len(call.name) for call in calls)
-        self._append(AssistantMessage(content=calls, thought=thought, source=SOURCE), size)
-        size = sum(len(result.content) for result in results)
-        self._append(FunctionExecutionResultMessage(content=results), size)
+        self._prompt.append(AssistantMessage(content=kept_calls, thought=thought, source=SOURCE))
+        self._prompt.append(FunctionExecutionResultMessage(content=results))
         if last is not None and not isinstance(outcome, Finish):
             return Stop(StopReason(last))
         return outcome
 
+    def _tool_limit(self, tool: str, last: Limit | None) -> Limit | None:
+        """Return the limit that forbids a call; one call is kept for the handoff."""
+        is_handoff = tool == HANDOFF or last is not None
+        return self._context.budget.tool_limit(reserve=0 if is_handoff else 1)
+
     async def _run_call(self, call: FunctionCall) -> ToolRun:
         context = self._context
         context.budget.spend_tool_call()
-        context.recorder.add(CallEvent(id=call.id, tool=call.name, arguments=call.arguments))
+        arguments = bound_text(call.arguments)
+        context.recorder.add(CallEvent(id=call.id, tool=call.name, arguments=arguments))
         seconds = min(context.tool_seconds, context.budget.seconds_left)
         run = await run_tool(self._state, call, seconds)
         context.budget.spend_tool_time(run.seconds)
@@ -267,8 +298,8 @@ class RecallLoop:
         )
         return run
 
-    def _skip_call(self, call: FunctionCall) -> FunctionExecutionResult:
-        text = self._state.say("not_run")
+    def _skip_call(self, call: FunctionCall, limit: Limit | None) -> FunctionExecutionResult:
+        text = self._state.say("not_run" if limit is None else "not_run_limit", limit=limit)
         self._context.recorder.add(
             ResultEvent(
                 id=call.id, tool=call.name, output={}, text=text, error=ToolErrorCode.NOT_RUN
@@ -276,7 +307,7 @@ class RecallLoop:
         )
         return _make_result(call, text, is_error=True)
 
-    def _judge_call(self, run: ToolRun, last: Limit | None) -> TurnOutcome:
+    def _judge_call(self, run: ToolRun, last: Limit | None, is_truncated: bool) -> TurnOutcome:
         state, window = self._state, self._state.window
         if state.handoff is not None:
             return Finish(state.handoff, StopReason(last) if last else None)
@@ -284,13 +315,16 @@ class RecallLoop:
             return Widen(window.granted)
         if window.refusals > 1:
             is_used_up = window.iteration >= window.max_iterations
-            return Stop(StopReason.ITERATIONS if is_used_up else StopReason.NO_OLDER_MESSAGES)
+            reason = StopReason.ITERATIONS if is_used_up else StopReason.NO_OLDER_MESSAGES
+            return Stop(reason, f"{self._context.model.name} insisted on a larger window")
         self._storage_failures = (
             self._storage_failures + 1 if run.error is ToolErrorCode.STORAGE else 0
         )
         if self._storage_failures > 1:
             return Stop(StopReason.STORAGE_FAILED)
         is_bad = run.error in (ToolErrorCode.INVALID_ARGUMENTS, ToolErrorCode.UNKNOWN_TOOL)
+        if is_bad and is_truncated:
+            return Steer(StopReason.TRUNCATED_ANSWER, "steer_truncated")
         self._bad_calls = self._bad_calls + 1 if is_bad else 0
         if self._bad_calls >= _MAX_BAD_CALLS:
             return Steer(StopReason.BAD_CALLS, "steer_bad_calls")
@@ -309,27 +343,6 @@ class RecallLoop:
             return Steer(StopReason.REPEATED_SEARCH, "steer_repeat")
         return Proceed()
 
-    def _append(self, message: LLMMessage, size: int) -> None:
-        self._history.append(message)
-        self._characters += size
-
-    def _shrink(self, largest: int) -> bool:
-        """Truncate the results of earlier turns, oldest first, until the prompt fits."""
-        before = self._characters
-        for index, message in enumerate(self._history[:-1]):
-            if self._characters <= largest:
-                break
-            if isinstance(message, FunctionExecutionResultMessage):
-                shorter = [_truncate(result) for result in message.content]
-                self._characters -= sum(len(result.content) for result in message.content)
-                self._characters += sum(len(result.content) for result in shorter)
-                self._history[index] = FunctionExecutionResultMessage(content=shorter)
-        return self._characters < before
-
 
 def _make_result(call: FunctionCall, text: str, *, is_error: bool) -> FunctionExecutionResult:
     return FunctionExecutionResult(content=text, name=call.name, call_id=call.id, is_error=is_error)
-
-
-def _truncate(result: FunctionExecutionResult) -> FunctionExecutionResult:
-    return result.model_copy(update={"content": result.content[:_TRUNCATED_RESULT]})

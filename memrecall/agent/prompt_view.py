@@ -46,7 +46,10 @@ WINDOW_CHARACTERS = 12_000
 _MIN_MESSAGE = 120
 _MAX_MESSAGE = 2_000
 _HITS_IN_BRIEFING = 8
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_WEEKDAYS: dict[Language, tuple[str, ...]] = {
+    "en": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    "zh": ("星期一", "星期二", "星期三", "星期四", "星期五", "星期六", "星期日"),
+}
 
 
 def to_json(value: Any) -> str:
@@ -122,12 +125,14 @@ def _result_fields(item: dict[str, Any], size: int) -> dict[str, Any]:
 
 def _render_detail(output: GetMemoryDetailOutput, language: Language) -> str:
     fields = _drop_empty(output.model_dump(mode="json"))
-    content = output.content or ""
+    content, start = output.content or "", output.start
     if len(content) > DETAIL_CHARACTERS:
-        fields["content"] = truncate_text(content, DETAIL_CHARACTERS)
+        part = content[start : start + DETAIL_CHARACTERS]
+        fields["content"] = part
         fields["truncated"] = say(
-            language, "content_cut", shown=DETAIL_CHARACTERS, total=len(content)
+            language, "content_cut", start=start, end=start + len(part), total=len(content)
         )
+    fields.pop("start", None)
     if len(to_json(fields.get("metadata"))) > 500:  # large metadata is for programs
         del fields["metadata"]
     return to_json(fields)
@@ -234,32 +239,34 @@ def _memory_fields(memory: RecalledMemory) -> dict[str, object]:
 
 
 def write_briefing(state: RecallState, window: list[ConversationMessage]) -> str:
-    """Return the first message of an iteration: time, window, conversation, earlier results."""
+    """Return the first message of an iteration: time, window, conversation, earlier results.
+
+    The message that the recall is about is marked; if it is older than the window, it comes first.
+    """
     now = state.now.astimezone(state.zone)
     head = {
         "now": state.format_local(state.now),
-        "weekday": _WEEKDAYS[now.weekday()],
+        "weekday": _WEEKDAYS[state.language][now.weekday()],
         "time_zone": state.zone.key,
         "iteration": state.window.iteration,
         "max_iterations": state.window.max_iterations,
-        "window": len(window),
+        "window": state.window.shown,
         "older_messages": state.window.has_older,
     }
     size = min(max(WINDOW_CHARACTERS // max(len(window), 1), _MIN_MESSAGE), _MAX_MESSAGE)
     lines = [to_json(head), state.say("conversation")]
-    lines += [
-        to_json(_message_fields(state, message, number, size))
-        for number, message in enumerate(window, 1)
-    ]
+    request, numbered = state.conversation.request, list(enumerate(window, 1))
+    if all(message is not request for message in window):
+        numbered.insert(0, (0, request))
+    for number, message in numbered:
+        fields = {"n": number} | ({"asked": True} if message is request else {})
+        lines.append(to_json(fields | _message_fields(state, message, size)))
     return "\n".join([*lines, *_earlier_lines(state)])
 
 
-def _message_fields(
-    state: RecallState, message: ConversationMessage, number: int, size: int
-) -> dict[str, Any]:
+def _message_fields(state: RecallState, message: ConversationMessage, size: int) -> dict[str, Any]:
     note = state.say("message_cut", total=len(message.text))
     fields = {
-        "n": number,
         "role": message.role.value,
         "speaker": message.speaker,
         "time": message.ts and state.format_local(message.ts),
@@ -269,8 +276,7 @@ def _message_fields(
 
 
 def _earlier_lines(state: RecallState) -> list[str]:
-    if state.window.iteration == 1:
-        return []
+    """Return what earlier iterations, or a model before the rules, have found."""
     hits = sorted(state.hits.values(), key=lambda hit: (-hit.score, hit.key))[:_HITS_IN_BRIEFING]
     results = [
         {

@@ -25,6 +25,8 @@ class StopReason(StrEnum):
     SILENCE = "silence"
     REPEATED_SEARCH = "repeated_search"
     BAD_CALLS = "bad_calls"
+    REFUSAL = "refusal"
+    TRUNCATED_ANSWER = "truncated_answer"
     NO_TOOL_SUPPORT = "no_tool_support"
     MODEL_FAILED = "model_failed"
     STORAGE_FAILED = "storage_failed"

@@ -22,6 +22,7 @@ from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.tools.search import source_keys
 from memrecall.agent.trace_events import EventKind, HandoffEvent, StopEvent
 from memrecall.errors import MemrecallError
+from memrecall.json_objects import make_storable
 from memrecall.scope import Permission
 from memrecall.search import Hit
 from memrecall.store import BODY_BYTES, NewTrace, measure_body
@@ -40,8 +41,20 @@ _MAX_STORED_EVENTS = 100
 _MAX_STORED_CONTENT = 2_000
 _MAX_ANALYZED = 20_000
 _MAX_REQUEST_WORDS = 8
-_CAN_FALL_BACK = frozenset({StopReason.MODEL_FAILED, StopReason.NO_TOOL_SUPPORT})
-_FAILURES = _CAN_FALL_BACK | {StopReason.STORAGE_FAILED}
+_UNABLE = frozenset({StopReason.MODEL_FAILED, StopReason.NO_TOOL_SUPPORT})
+# Failures of the model, after which the rules continue from the results so far.
+_CAN_FALL_BACK = _UNABLE | {
+    StopReason.TEXT_ANSWER,
+    StopReason.LEAKED_CALL,
+    StopReason.SILENCE,
+    StopReason.REPEATED_SEARCH,
+    StopReason.BAD_CALLS,
+    StopReason.REFUSAL,
+    StopReason.TRUNCATED_ANSWER,
+    StopReason.ITERATIONS,
+    StopReason.NO_OLDER_MESSAGES,
+}
+_FAILURES = _UNABLE | {StopReason.STORAGE_FAILED}
 # After these, evidence comes from the search results: the store failed, or there is no time left.
 _WITHOUT_STORE = frozenset({StopReason.STORAGE_FAILED, StopReason.CANCELLED})
 
@@ -55,9 +68,8 @@ class RunOutcome:
 
     @property
     def can_fall_back(self) -> bool:
-        """Whether the model could not do the recall at all, so that the rules can."""
-        end = self.end
-        return isinstance(end, Stop) and (end.never_called or end.reason in _CAN_FALL_BACK)
+        """Whether the model failed, so that the rules can continue."""
+        return isinstance(self.end, Stop) and self.end.reason in _CAN_FALL_BACK
 
     @property
     def reason(self) -> StopReason:
@@ -84,7 +96,7 @@ async def build_result(
         context.recorder.add(StopEvent(reason=end.reason.value, problem=end.problem))
     arguments = end.handoff if isinstance(end, Finish) else _write_forced_handoff(state, end)
     memories = await _gather_evidence(state, arguments, outcome.reason)
-    handoff = _make_handoff(state, arguments, outcome)
+    handoff = _make_handoff(context, arguments, outcome)
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
     request = state.conversation.request.text
@@ -191,23 +203,26 @@ def _query_tried(search: SearchRecord) -> QueryTried:
 
 
 def _make_handoff(
-    state: RecallState, arguments: HandoffInput, outcome: RunOutcome
+    context: LoopContext, arguments: HandoffInput, outcome: RunOutcome
 ) -> RecallHandoff:
-    is_stopped = isinstance(outcome.end, Stop) and not arguments.needs_more_info
-    has_failed = bool(state.failures) and not state.has_results
-    has_failed = is_stopped or has_failed or _is_cut_short(state, outcome.end)
+    state = context.state
     return RecallHandoff(
         **arguments.model_dump(),
-        success=bool(arguments.relevant_memory_keys) or not has_failed,
+        success=bool(arguments.relevant_memory_keys)
+        or _is_true_absence(context, arguments, outcome.end),
         message=write_handoff_message(state, arguments),
     )
 
 
-def _is_cut_short(state: RecallState, end: Finish | Stop) -> bool:
-    """Return True if a limit forced an empty handoff before anything was searched."""
-    if not isinstance(end, Finish) or end.forced_by is None:
+def _is_true_absence(context: LoopContext, handoff: HandoffInput, end: Finish | Stop) -> bool:
+    """Return True if a handoff without keys means that nothing fits."""
+    state = context.state
+    if state.is_unsupported or (state.failures and not state.has_results):
         return False
-    return not state.searches and not end.handoff.confidence
+    if isinstance(end, Stop):
+        return handoff.needs_more_info
+    # The rules also recognise messages that refer to nothing, and need no search to say so.
+    return bool(state.searches) or (context.model.is_offline and end.forced_by is None)
 
 
 async def _gather_evidence(
@@ -332,7 +347,7 @@ def _new_trace(state: RecallState, result: RecallResult) -> NewTrace:
     return NewTrace(
         trace_id=result.trace.trace_id,
         created_at=result.trace.started_at,
-        query=_make_storable(state.conversation.request.text[:1_000]),
+        query=make_storable(state.conversation.request.text[:1_000]),
         stop_reason=result.stop_reason.value,
         confidence=result.confidence,
         abstained=result.abstained,
@@ -340,7 +355,7 @@ def _new_trace(state: RecallState, result: RecallResult) -> NewTrace:
         model_calls=int(result.usage["model_calls"]),
         tool_calls=int(result.usage["tool_calls"]),
         seconds=float(result.usage["seconds"]),
-        body=_truncate_body(_make_storable(_make_body(state, result))),
+        body=_truncate_body(make_storable(_make_body(state, result))),
     )
 
 
@@ -360,15 +375,6 @@ def _make_body(state: RecallState, result: RecallResult) -> dict[str, Any]:
             memory |= {"content": "", "summary": "", "before": [], "after": [], "sources": []}
         body["handoff"] |= {"search_summary": "", "message": "", "reasoning": None}
     return body
-
-
-def _make_storable(value: Any) -> Any:
-    """Return the value without NUL and lone surrogates, which databases refuse."""
-    if isinstance(value, str):
-        return value.replace("\0", "\ufffd").encode(errors="replace").decode()
-    if isinstance(value, dict):
-        return {_make_storable(name): _make_storable(item) for name, item in value.items()}
-    return [_make_storable(item) for item in value] if isinstance(value, list) else value
 
 
 def _truncate_body(body: dict[str, Any]) -> dict[str, Any]:

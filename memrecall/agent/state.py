@@ -62,6 +62,7 @@ class Window:
     size: int
     iteration: int = 1
     max_iterations: int = 3
+    shown: int = 0  # messages, fewer than the size if no more exist
     has_older: bool = False
     refusals: int = 0
     granted: int | None = None
@@ -98,6 +99,7 @@ class RecallState(ToolContext):
     degraded: dict[str, None] = field(default_factory=dict)  # reasons, in order
     failures: list[str] = field(default_factory=list)  # error codes of failed tool calls
     dropped_keys: list[str] = field(default_factory=list)
+    is_unsupported: bool = False  # the handoff claimed something without a key that was found
     handoff: HandoffInput | None = None
 
     @property

@@ -111,6 +111,7 @@ class ModelEvent(TraceEvent, kind=EventKind.MODEL):
     failed: str | None = field(default=None, metadata=_OMIT_NONE)
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    estimated_tokens: int | None = field(default=None, metadata=_OMIT_NONE)
     seconds: float = 0.0
 
 

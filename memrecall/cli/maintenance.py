@@ -129,11 +129,12 @@ def doctor(
     db: options.Db = None,
     json: options.Json = False,
     quick: Annotated[bool, Option("--quick", help="Do not load the embedder.")] = False,
+    model: Annotated[bool, Option("--model", help="Send the model three short requests.")] = False,
 ) -> None:
     """Check the installation and show the settings in effect. Exit code 1: a check failed."""
     from memrecall.library.maintenance import diagnose
 
-    diagnosis = options.run(diagnose({"db": db}, load_embedder=not quick))
+    diagnosis = options.run(diagnose({"db": db}, load_embedder=not quick, ask_model=model))
     if json:
         output.print_json(diagnosis.as_dict())
     else:

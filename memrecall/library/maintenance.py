@@ -4,16 +4,27 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import EmbedderFailed, MemrecallError
+from memrecall.json_objects import load_json_object
 from memrecall.library.knowledge import embed_knowledge
 from memrecall.library.library import Library
 from memrecall.progress import Advance, Progress, progress_bar
-from memrecall.settings import OPENAI, LoadedSettings, check_url, load_settings
+from memrecall.settings import OPENAI, LoadedSettings, Settings, check_url, load_settings
 from memrecall.text import TEXT_VERSION
 
+if TYPE_CHECKING:
+    from memrecall.model.protocol import ChatCompletionClient, LLMMessage, ToolSchema
+
 _TIMEOUT = 5.0  # seconds
+_SUBJECTS = {"_check_tool_call": "tools", "_check_stream": "streaming", "_check_json": "JSON"}
+_NUMBERS = {name: {"type": "integer"} for name in ("a", "b")}
+_TOOL: "ToolSchema" = {
+    "name": "add",
+    "description": "Add two numbers.",
+    "parameters": {"type": "object", "properties": _NUMBERS, "required": ["a", "b"]},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +63,13 @@ class Diagnosis:
         }
 
 
-async def diagnose(arguments: Mapping[str, Any], *, load_embedder: bool = True) -> Diagnosis:
-    """Check the settings, the database, the embedder and the model."""
+async def diagnose(
+    arguments: Mapping[str, Any], *, load_embedder: bool = True, ask_model: bool = False
+) -> Diagnosis:
+    """Check the settings, the database, the embedder and the model.
+
+    `ask_model` sends the model three short requests; otherwise only its address is checked.
+    """
     loaded = load_settings(arguments)
     findings = [
         Finding("settings", True, f"from {loaded.file}" if loaded.file else "no settings file")
@@ -64,6 +80,8 @@ async def diagnose(arguments: Mapping[str, Any], *, load_embedder: bool = True) 
     except MemrecallError as error:
         findings.append(Finding("database", False, str(error)))
     findings.append(await _check_model(loaded))
+    if ask_model and loaded.settings.model:
+        findings += await _check_answers(loaded.settings)
     return Diagnosis(tuple(findings), loaded.settings.redacted(), loaded.origins)
 
 
@@ -138,8 +156,61 @@ async def _check_model(loaded: LoadedSettings) -> Finding:
         return Finding("model", False, f"{name}: no answer ({type(error).__name__})")
     if response.status_code in (401, 403):
         return Finding("model", False, f"{name}: the key is refused ({response.status_code})")
+    if response.status_code >= 500:
+        return Finding("model", False, f"{name}: the server fails ({response.status_code})")
     # A server that lists no models may still answer chat requests.
     return Finding("model", True, name)
+
+
+async def _check_answers(settings: Settings) -> list[Finding]:
+    """Ask the model for a tool call, for a stream and for JSON."""
+    from memrecall.model.client import to_model_failure
+    from memrecall.model.servers import make_client
+
+    client = make_client(settings)
+    assert client is not None  # noqa: S101 -- a model is set
+    findings: list[Finding] = []
+    for check in (_check_tool_call, _check_stream, _check_json):
+        try:
+            findings += await check(client)
+        except Exception as error:  # plugins raise errors of any type
+            failure = error if isinstance(error, MemrecallError) else to_model_failure(error)
+            findings.append(Finding(_SUBJECTS[check.__name__], False, str(failure)))
+    await client.close()
+    return findings
+
+
+async def _check_tool_call(client: "ChatCompletionClient") -> list[Finding]:
+    reply = await client.create(_make_question(), tools=[_TOOL], tool_choice="required")
+    has_called = not isinstance(reply.content, str)
+    message = "calls tools" if has_called else "answers with text instead of a tool call"
+    is_forced = "tool_choice=forced" not in getattr(client, "refused_options", ())
+    choice = "can be forced" if is_forced else "cannot be forced: the model is asked to call them"
+    usage = reply.usage.prompt_tokens + reply.usage.completion_tokens
+    counted = f"{usage} tokens" if usage else "not reported: tokens are estimated"
+    return [
+        Finding("tools", has_called, message),
+        Finding("forced tools", True, choice),
+        Finding("usage", True, counted),
+    ]
+
+
+async def _check_stream(client: "ChatCompletionClient") -> list[Finding]:
+    parts = [part async for part in client.create_stream(_make_question())]
+    return [Finding("streaming", True, f"works, in {len(parts) - 1} pieces")]
+
+
+async def _check_json(client: "ChatCompletionClient") -> list[Finding]:
+    reply = await client.create(_make_question("Answer with a JSON object."), json_output=True)
+    is_json = isinstance(reply.content, str) and load_json_object(reply.content) is not None
+    # Answers that are not plain JSON are repaired, so this alone is not a problem.
+    return [Finding("JSON", True, "works" if is_json else "the answer is not plain JSON")]
+
+
+def _make_question(more: str = "") -> "list[LLMMessage]":
+    from memrecall.model.protocol import UserMessage
+
+    return [UserMessage(content=f"What is 2 plus 3? {more}".strip(), source="user")]
 
 
 class Reindexer:

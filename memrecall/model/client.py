@@ -41,8 +41,8 @@ _OVERFLOW = re.compile(
 )
 _TOOLS = re.compile(r"\btools?\b|tool.?(choice|call|use)|function.?call")
 _UNSUPPORTED = re.compile(
-    r"not.{0,12}(support|implement|permit|allow|enable|available)|unsupported|requires?\b"
-    r"|no endpoints|unknown|unrecogni[sz]ed|unexpected|--jinja|cannot|can't"
+    r"not.{0,12}(support|implement|permit|allow|enable|available)|unsupported|incompatible"
+    r"|requires?\b|no endpoints|unknown|unrecogni[sz]ed|unexpected|--jinja|cannot|can't"
 )
 _NO_TOOLS_STATUS = (400, 404, 405, 422, 500, 501)
 
@@ -75,6 +75,11 @@ def classify_failure(status: int, message: str) -> ModelFailure:
     if status in _NO_TOOLS_STATUS and _TOOLS.search(words) and _UNSUPPORTED.search(words):
         return "no_tools"
     return "unreachable" if status >= 500 else "refused"
+
+
+def refuses_option(status: int, message: str) -> bool:
+    """Return True if a server's message says that it does not support a part of the request."""
+    return status in _NO_TOOLS_STATUS and bool(_UNSUPPORTED.search(message.lower()))
 
 
 def make_failure(kind: ModelFailure, message: str) -> ModelFailed:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from importlib import import_module
@@ -15,18 +16,20 @@ from typing import TYPE_CHECKING, Any
 from autogen_core.models import ChatCompletionClient, CreateResult
 from pydantic import ValidationError
 
-from memrecall.errors import ModelFailed, RunError
+from memrecall.errors import InvalidArgument, ModelFailed, RunError
+from memrecall.json_objects import load_json_object
 from memrecall.model.client import (
     BaseClient,
     Part,
     Request,
     classify_failure,
     make_failure,
+    refuses_option,
     run_cancellable,
     text_model_info,
 )
 from memrecall.model.json_calls import JsonCallClient
-from memrecall.model.wire import AnswerCollector, WireAnswer, write_request
+from memrecall.model.wire import AcceptedOptions, AnswerCollector, WireAnswer, write_request
 from memrecall.plugins import find_plugin
 from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import OPENAI, check_key, check_url
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
 
     from memrecall.settings import Settings
 
+_log = logging.getLogger(__name__)
+
+_RESERVED = frozenset({"model", "messages", "tools", "tool_choice", "stream"})
+_OPTIONS_HINT = 'Write it like {"temperature": 0, "max_tokens": 4000}'
 _NO_KEY = "none"  # local servers need no key, but the library requires one
 
 
@@ -54,28 +61,50 @@ def make_client(settings: Settings) -> ChatCompletionClient | None:
         base_url=settings.base_url or OPENAI,
         api_key=settings.api_key,
         timeout=settings.model_timeout,
+        options=_parse_options(settings.model_options),
     )
     return JsonCallClient(client) if settings.tool_calls == "json" else client
+
+
+def _parse_options(text: str) -> dict[str, Any]:
+    options = load_json_object(text or "{}")
+    if options is None:
+        raise InvalidArgument("model_options is not a JSON object", hint=_OPTIONS_HINT)
+    return options
 
 
 class ServerClient(BaseClient):
     """A client of a server, with up to three attempts; all failures are `ModelFailed`.
 
-    `timeout` limits one attempt, or the wait for the next piece of a stream, in seconds. Reasoning
-    is sent back together with the tool calls that it led to, as DeepSeek requires. Errors never
-    contain the key or the conversation.
+    `timeout` limits one attempt, or the wait for the next piece of a stream, in seconds. `options`
+    are fields of every request, such as `temperature`. An option that the server refuses is not
+    sent again; a forced tool choice becomes "auto". Reasoning is sent back together with the tool
+    calls that it led to, as DeepSeek requires. Errors never contain the key or the conversation.
     """
 
     def __init__(
-        self, model: str, *, base_url: str = OPENAI, api_key: str = "", timeout: float = 60.0
+        self,
+        model: str,
+        *,
+        base_url: str = OPENAI,
+        api_key: str = "",
+        timeout: float = 60.0,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(model, text_model_info(structured_output=base_url == OPENAI))
         self._url = check_url(base_url)
         self._key = check_key(api_key)
         self._timeout = timeout
+        self._options = _check_options(options or {})
+        self._accepted = AcceptedOptions()
         self._sends_reasoning = "deepseek" in f"{model} {base_url}".lower()
         self._server: AsyncOpenAI | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def refused_options(self) -> frozenset[str]:
+        """The options that the server has refused, such as "tool_choice=forced"."""
+        return frozenset(self._accepted.refused)
 
     async def close(self) -> None:
         """Close the connections to the server."""
@@ -116,26 +145,42 @@ class ServerClient(BaseClient):
         yield answer.result()
 
     async def _attempt(self, request: Request, *, stream: bool) -> Any:
-        return await retry(lambda: self._send(request, stream=stream), _is_transient)
+        """Send a request, again after a transient failure or without a refused option."""
+        while True:
+            refused = self.refused_options
+            try:
+                return await retry(lambda: self._send(request, stream=stream), _is_transient)
+            except ModelFailed as failure:
+                if not failure.details.pop("can_adapt", False):
+                    raise
+                new = ", ".join(sorted(self.refused_options - refused))
+                _log.warning("%s refuses %s: sent without it from now on", self.model, new)
 
     async def _send(self, request: Request, *, stream: bool) -> Any:
-        body = write_request(request, send_reasoning=self._sends_reasoning)
+        body = {**self._options, **write_request(request, send_reasoning=self._sends_reasoning)}
+        if stream:
+            body.setdefault("stream_options", {"include_usage": True})
+        body = self._accepted.adapt(body)
         completions = self._connect().chat.completions
-        async with self._guard():
+        # The library would refuse fields that it does not know.
+        fields = {"model": self.model, "messages": body.pop("messages"), "extra_body": body}
+        async with self._guard(body):
             if stream:
-                body.setdefault("stream_options", {"include_usage": True})
-                return await completions.create(model=self.model, stream=True, **body)
+                return await completions.create(stream=True, **fields)
             # The library does not validate answers: take the raw text.
-            return await completions.with_raw_response.create(model=self.model, **body)
+            return await completions.with_raw_response.create(**fields)
 
     @asynccontextmanager
-    async def _guard(self) -> AsyncIterator[None]:
-        """Apply the timeout, and convert the library's exceptions to `ModelFailed`."""
+    async def _guard(self, body: Mapping[str, Any] | None = None) -> AsyncIterator[None]:
+        """Apply the timeout, and convert the library's exceptions to `ModelFailed`.
+
+        `body` has the options of a request, one of which the server may refuse.
+        """
         try:
             async with asyncio.timeout(self._timeout):
                 yield
         except _library_errors() as error:
-            raise self._to_failure(error) from None
+            raise self._to_failure(error, body or {}) from None
 
     async def _next(self, chunks: AsyncIterator[Any]) -> Any:
         async with self._guard():
@@ -167,7 +212,7 @@ class ServerClient(BaseClient):
     def _malformed(self, problem: str) -> ModelFailed:
         return make_failure("malformed", f"the answer of {self.model} at {self._url} {problem}")
 
-    def _to_failure(self, error: Exception) -> ModelFailed:
+    def _to_failure(self, error: Exception, body: Mapping[str, Any]) -> ModelFailed:
         """Return the failure for an exception of the library, without its message."""
         from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
@@ -177,22 +222,32 @@ class ServerClient(BaseClient):
         if isinstance(error, APIConnectionError) or type(error).__module__.startswith("httpx"):
             return make_failure("unreachable", f"{where} cannot be reached")
         if isinstance(error, APIStatusError):
-            return self._refusal(where, error)
+            return self._refusal(where, error, body)
         if isinstance(error, APIError):  # in the middle of a stream
             code = error.code or ""
             kind = classify_failure(int(code) if code.isdecimal() else 500, str(error))
             return make_failure(kind, f"{where} interrupted its answer{_error_name(error)}")
         return self._malformed("cannot be read")
 
-    def _refusal(self, where: str, error: Any) -> ModelFailed:
-        kind = classify_failure(error.status_code, f"{error.message} {error.body}")
+    def _refusal(self, where: str, error: Any, body: Mapping[str, Any]) -> ModelFailed:
+        message = f"{error.message} {error.body}"
+        kind = classify_failure(error.status_code, message)
         answer = f"answered with status {error.status_code}{_error_name(error)}"
         failure = make_failure(kind, f"{where} {answer}")
         if kind == "authentication" and not self._key:
             failure.hint = "No key is set: set MEMRECALL_API_KEY"
         header = error.response.headers.get("retry-after", "")
         failure.details["retry_after"] = parse_retry_after(header, datetime.now(UTC))
+        if refuses_option(error.status_code, message) and self._accepted.learn(body, message):
+            failure.details["can_adapt"] = True
         return failure
+
+
+def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    if reserved := sorted(_RESERVED.intersection(options)):
+        message = f"{reserved[0]!r} cannot be an option of the model"
+        raise InvalidArgument(message, hint=_OPTIONS_HINT)
+    return dict(options)
 
 
 def _is_transient(failure: RunError) -> bool:

@@ -17,6 +17,7 @@ from autogen_core.models import (
 from pydantic import BaseModel, ValidationError
 
 from memrecall.errors import CallerError, ModelFailed
+from memrecall.json_objects import make_storable
 from memrecall.model.prompts import load_prompt
 from memrecall.model.repair import repair_json
 from memrecall.types import Language, describe_validation_problem
@@ -60,7 +61,8 @@ def _parse_reply(reply: CreateResult, model: type[T]) -> Structured[T]:
     if not reply.content.strip():
         return Structured(None, "it is empty")
     try:
-        return Structured(model.model_validate(_parse_json(reply.content)))
+        value = make_storable(_parse_json(reply.content))
+        return Structured(model.model_validate(value))
     except ValidationError as error:
         # Without the values, which may be long.
         problems = map(describe_validation_problem, error.errors()[:_MAX_PROBLEMS])

@@ -186,7 +186,9 @@ async def test_update_context_adds_nothing_without_need(library: Library) -> Non
 
 async def test_update_context_reports_no_result(library: Library) -> None:
     context = await make_context(user_message())
-    memory = make_memory(library, search("dinner", min_relevance_score=0.9), hand_off())
+    memory = make_memory(
+        library, search("dinner", min_relevance_score=0.9), hand_off(confidence=0.0)
+    )
     update = await memory.update_context(context)
     assert update.memories.results == []
     (block,) = recalled_blocks(await context.get_messages())

@@ -1,18 +1,29 @@
 """The window over a conversation: the caller's messages and the session's older ones."""
 
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from memrecall.agent.conversation import Conversation
-from memrecall.agent.prompt_view import read_briefing
+from memrecall.agent.offline.request import parse_request
+from memrecall.agent.prompt_view import Briefing, read_briefing
 from memrecall.memory import Library
 from memrecall.messages import parse_messages
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient
 from memrecall.text.language import language_of
 
-from .recall_helpers import ANN, hand_off, on_both_engines, run_recall, search
+from .recall_helpers import (
+    ANN,
+    expand_window,
+    hand_off,
+    on_both_engines,
+    run_recall,
+    search,
+    tool_results,
+    user_messages,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +39,60 @@ async def test_request_is_the_last_user_message(library: Library) -> None:
         [{"role": "user", "content": "first"}, {"role": "assistant", "content": "second"}]
     )
     assert Conversation(messages, library.store, ANN).request.text == "first"
+
+
+TRANSFER = "Transferred to recall, adopting the role of recall immediately."
+
+
+async def test_transfer_notice_is_not_the_request(library: Library) -> None:
+    messages = parse_messages(
+        [{"role": "user", "content": "like before"}, {"role": "user", "content": TRANSFER}]
+    )
+    assert Conversation(messages, library.store, ANN).request.text == "like before"
+    assert Conversation(messages[1:], library.store, ANN).request.text == TRANSFER
+
+
+async def read_first_briefing(library: Library, messages: object) -> Briefing:
+    client = ScriptedClient([hand_off()])
+    await run_recall(library, client=client, messages=messages)
+    return read_briefing(str(client.requests[0].messages[1].content))
+
+
+async def test_briefing_marks_the_message_that_is_asked_about(library: Library) -> None:
+    notices = [{"role": "user", "content": TRANSFER}]
+    answers = [{"role": "assistant", "content": f"Working, step {n}"} for n in range(9)]
+    question = [{"role": "user", "content": "like before"}]
+    for messages in (question, question + notices, question + answers):
+        briefing = await read_first_briefing(library, [*answers[:2], *messages])
+        (asked,) = [message for message in briefing.messages if message.get("asked")]
+        assert asked["text"] == "like before"
+        request = parse_request(briefing.messages, briefing.now, ZoneInfo("UTC"))
+        assert request.text == "like before"
+
+
+async def test_briefing_and_expansion_agree_on_the_window(library: Library) -> None:
+    for count in (1, 3, 5, 8):
+        client = ScriptedClient([expand_window(count), hand_off()])
+        recall = await run_recall(library, client=client, messages=user_messages(count))
+        briefing = read_briefing(str(client.requests[0].messages[1].content))
+        assert briefing.window == len(briefing.messages) == min(count, 5)
+        (result,) = tool_results(recall, "expand_context_window")
+        if count <= 5:
+            words = f"requested_size {count} must exceed the window of {count}"
+            assert words in result["text"]
+        else:
+            assert result["output"]["new_size"] == count
+
+
+@pytest.mark.parametrize(
+    ("request_text", "day"), [("like before", "Tuesday"), ("像之前那样", "星期二")]
+)
+async def test_briefing_names_the_weekday_in_its_language(
+    library: Library, request_text: str, day: str
+) -> None:
+    client = ScriptedClient([hand_off()])
+    await run_recall(library, client=client, messages=request_text)
+    assert f'"weekday":"{day}"' in str(client.requests[0].messages[1].content)
 
 
 @on_both_engines

@@ -130,7 +130,7 @@ async def test_failures_and_remarks_are_shown(tmp_path: Path) -> None:
     result = await recall_from_messages(tmp_path, "tea?", ["tea is hot"], client)
     page = assert_harmless(result._repr_html_())
     assert "corrected (text_answer)" in page.text
-    assert "stopped (text_answer)" in page.text
+    assert "did not do what the tools require (text_answer)" in page.text
 
 
 def span(start: str | None, end: str | None) -> ResolvedTime:

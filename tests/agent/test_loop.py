@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 from autogen_core import CancellationToken
-from autogen_core.models import FunctionExecutionResultMessage
+from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 
 from memrecall.agent import Recaller, RecallOptions, StopReason, driver
-from memrecall.agent.trace_events import IterationEvent, ModelEvent, TraceEvent
+from memrecall.agent.trace_events import IterationEvent, ModelEvent, ResultEvent, TraceEvent
 from memrecall.budget import Budget, Limits
 from memrecall.errors import Disabled
 from memrecall.memory import Library
@@ -196,6 +196,53 @@ class TestLimits:
         assert not recall.handoff.success
         assert "before anything was searched" in recall.handoff.search_summary
 
+    async def test_tool_limit_is_enforced_within_a_turn(self, library: Library) -> None:
+        searches = [search(f"database config {number}") for number in range(20)]
+        client = ScriptedClient([calls(*searches), hand_off("a1")])
+        recall = await run_recall(library, client=client, limits=Limits(tool_calls=3))
+        assert recall.usage["tool_calls"] == 3
+        assert [event["error"] for event in tool_results(recall)] == [
+            *(None, None),
+            *(["not_run"] * 18),
+            None,
+        ]
+        assert "the limit on tool_calls" in tool_results(recall)[2]["text"]
+        answers = client.requests[1].messages[-2]
+        assert isinstance(answers, FunctionExecutionResultMessage)
+        assert len(answers.content) == 20  # every call has its result
+
+    async def test_time_limit_is_enforced_within_a_turn(
+        self, library: Library, clock: Clock
+    ) -> None:
+        def let_time_pass(event: TraceEvent) -> None:
+            if isinstance(event, ResultEvent) and event.error is None:
+                clock.seconds += 1.0
+
+        details = calls(*repeat(detail("a1"), 200))  # type: ignore[arg-type]
+        client = ScriptedClient([calls(search(), details)])
+        options = RecallOptions(limits=Limits(seconds=5, tool_calls=1_000))
+        recaller = Recaller(library, ANN, client, options, clock=lambda: NOW)
+        recall = await recaller.recall(REQUEST, observer=let_time_pass)
+        assert recall.stop_reason is StopReason.SECONDS
+        assert recall.usage["tool_calls"] == 5
+        assert recall.keys_seen
+
+    async def test_largest_prompt_bounds_the_whole_prompt(self, library: Library) -> None:
+        words = "words " * 600
+        steps = repeat(think(words, detail("a1")), 10)
+        client = ScriptedClient([search(words), *steps, hand_off("a1")])
+        limits = Limits(model_calls=20, tokens=1_000_000)
+        recall = await run_recall(library, client=client, largest_prompt=16_000, limits=limits)
+        assert recall.stop_reason is StopReason.HANDOFF
+        events = [event for event in recall.trace.events if isinstance(event, ModelEvent)]
+        assert max(event.characters for event in events) <= 16_000
+        # The latest result is still complete, and no result has lost its call.
+        *_, request = client.requests
+        latest = request.messages[-2]
+        assert isinstance(latest, FunctionExecutionResultMessage)
+        assert "pool of 20 connections" in latest.content[0].content
+        assert isinstance(request.messages[2], AssistantMessage)
+
 
 class TestWindows:
     async def test_larger_window_starts_a_new_iteration(self, library: Library) -> None:
@@ -301,7 +348,8 @@ class TestMisbehaviour:
         client = ScriptedClient([search(), search(), search()])
         recall = await run_recall(library, client=client)
         assert recall.stop_reason is StopReason.REPEATED_SEARCH
-        assert len(recall.queries) == 1
+        assert client.remaining == 0
+        assert [event["error"] for event in tool_results(recall)[:3]] == [None, *["repeated"] * 2]
         output = tool_results(recall)[1]
         assert output["error"] == "repeated"
         assert f"found {recall.queries[0].total_found}" in output["text"]
@@ -321,10 +369,21 @@ class TestMisbehaviour:
 
         await check_each_async(BAD_CALLS, check)
 
-    async def test_repeated_bad_calls_end_the_recall(self, library: Library) -> None:
+    async def test_rules_take_over_after_repeated_bad_calls(self, library: Library) -> None:
         recall = await run_recall(library, repeat(call("nonsense"), 4))
         assert recall.stop_reason is StopReason.BAD_CALLS
-        assert not recall.handoff.success
+        assert recall.fallback == "bad_calls"
+        assert recall.problem == "scripted did not do what the tools require (bad_calls)"
+        assert recall.queries  # the rules searched
+
+    async def test_rules_continue_from_the_results_of_the_model(self, library: Library) -> None:
+        steps = [search("PostgreSQL port pool connections"), say("It is 5433."), say("Really.")]
+        recall = await run_recall(library, *steps, messages="What was that number again?")
+        assert recall.fallback == "text_answer"
+        assert recall.judged
+        # Their own words would not have found it.
+        assert "a1" in recall.keys_seen
+        assert len(recall.queries) > 1
 
 
 class TestModelFailures:

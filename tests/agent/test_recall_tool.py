@@ -80,6 +80,7 @@ async def test_recall_tool_returns_evidence(library: Library) -> None:
         ],
         "withheld": 1,  # the password of the database
         "stop_reason": "handoff",
+        "judged": True,
     }
 
 

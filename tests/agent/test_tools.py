@@ -1,5 +1,6 @@
 """The five recall tools: results, refusals and failures."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -383,15 +384,36 @@ class TestDetail:
         recall = await run_recall(library, detail("long"), hand_off("long"))
         result = tool_results(recall)[0]
         assert len(result["text"]) < 5_000
-        assert "4000 of 45000 characters" in result["text"]
+        assert "characters 0 to 4000 of 45000" in result["text"]
         assert len(recall.memories[0].content) == 45_000
+
+    async def test_long_content_is_shown_around_the_query(self, library: Library) -> None:
+        text = "Notes about the weather. " * 1_000
+        content = f"{text}The database port is 5433. {text}"
+        memory = NewMemory(memory_key="long", content=content)
+        await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
+        steps = (search("database port"), detail("long"), hand_off("long"))
+        recall = await run_recall(library, *steps)
+        shown = json.loads(tool_results(recall, "get_memory_detail")[0]["text"])
+        assert "The database port is 5433." in shown["content"]
+        assert len(shown["content"]) == 4_000
+        assert shown["truncated"].startswith("characters 23")
+        assert tool_results(recall, "get_memory_detail")[0]["output"]["content"] == content
+
+    async def test_memory_that_was_cut_when_stored_says_so(self, library: Library) -> None:
+        memory = NewMemory(memory_key="long", content="database " * 20_000)
+        await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
+        recall = await run_recall(library, detail("long"), detail("a1"), hand_off("long"))
+        long, short = tool_results(recall, "get_memory_detail")
+        assert "Only the beginning was stored" in long["text"]
+        assert "Only the beginning" not in short["text"]
 
 
 class TestKeywords:
     async def test_model_extracts_keywords(self, library: Library) -> None:
         answer = (
-            '{"keywords": [{"keyword": "database", "weight": 0.9, "type": "entity"},'
-            ' {"keyword": "config", "weight": 0.5, "type": "thing"}], "expanded_query": "db"}'
+            '{"keywords": [{"keyword": "database", "weight": 1e9, "type": "entity"},'
+            ' {"keyword": "config", "weight": NaN, "type": "thing"}], "expanded_query": "db"}'
         )
         client = ScriptedClient(
             [call("extract_search_keywords", query="database config"), say(answer), hand_off()]
@@ -399,6 +421,7 @@ class TestKeywords:
         recall = await run_recall(library, client=client)
         result = tool_results(recall)[0]["output"]
         assert [word["type"] for word in result["keywords"]] == ["entity", "concept"]
+        assert [word["weight"] for word in result["keywords"]] == [1.0, 0.0]
         assert result["expanded_query"] == "db"
         assert recall.usage["model_calls"] == 3
         question = client.requests[1].messages[-1]

@@ -15,6 +15,7 @@ import typer
 from memrecall.cli.app import app
 from tests.cases import check_each
 from tests.cli.conftest import Shell
+from tests.model.openai_server import Reply, completion, refusal, serve, tool_call
 
 ROOT = Path(__file__).parent.parent.parent
 CHAT_MESSAGE = {"message_id", "ts", "user_id", "role", "content"}
@@ -270,6 +271,43 @@ def test_doctor_checks_model_endpoint(
     unreachable = shell("doctor", "--db", chat, "--quick")
     assert unreachable.code == 1
     assert f"m at {address}: no answer" in " ".join(unreachable.out.split())
+
+
+@pytest.mark.concurrent
+def test_doctor_reports_what_the_model_can_do(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(request: dict[str, Any]) -> Reply:
+        if request.get("tool_choice") == "required":
+            return refusal(400, "Thinking mode does not support this tool_choice")
+        if "tools" in request:
+            return tool_call("add", {"a": 2, "b": 3})
+        return completion({"content": '{"sum": 5}' if "response_format" in request else "five"})
+
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("MEMRECALL_MODEL", "m")
+    shell("reindex", "--db", chat)
+    with serve() as server:
+        monkeypatch.setenv("MEMRECALL_BASE_URL", server.url)
+        server.answer = answer
+        outcome = shell("doctor", "--db", chat, "--quick", "--model", "--json")
+        server.answer = lambda _: completion({"content": "2 plus 3 is five"})
+        without_tools = shell("doctor", "--db", chat, "--quick", "--model")
+    findings = {item["subject"]: item for item in outcome.json["findings"]}
+    assert {name: findings[name]["said"] for name in list(findings)[-5:]} == {
+        "tools": "calls tools",
+        "forced tools": "cannot be forced: the model is asked to call them",
+        "usage": "10 tokens",
+        "streaming": "works, in 2 pieces",
+        "JSON": "works",
+    }
+    assert all(findings[name]["well"] for name in list(findings)[-5:])
+    assert without_tools.code == 1
+    assert "bad tools answers with text" in " ".join(without_tools.out.split())
+    dead = shell("doctor", "--db", chat, "--quick", "--model", "--json")
+    assert dead.code == 1
+    states = {item["subject"]: item["well"] for item in dead.json["findings"]}
+    assert [states[name] for name in ("model", "tools", "streaming", "JSON")] == [False] * 4
 
 
 def test_only_resumable_commands_offer_to_continue(

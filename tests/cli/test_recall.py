@@ -436,10 +436,10 @@ def test_failed_model_falls_back_to_rules(shell: Shell, chat: Path, script: Any)
 
 
 def test_limit_hands_off_unjudged_results(shell: Shell, chat: Path, script: Any) -> None:
-    script(search(GARAGE), say("a"), say("b"))
+    script(search(GARAGE), *[call("get_memory_detail", memory_key="maya-1")] * 11)
     outcome = shell("recall", "garage", "--user", "maya", "--db", chat)
     assert outcome.code == 0
-    assert "stopped (text_answer)" in outcome.out
+    assert "stopped (model_calls)" in outcome.out
     assert "not judged" in outcome.out
 
 

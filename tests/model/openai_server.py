@@ -1,9 +1,9 @@
 """A loopback server for /chat/completions with scripted replies."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from memrecall.model import make_client
@@ -17,16 +17,29 @@ class Reply:
     """One scripted reply: a body, or the chunks of a stream."""
 
     status: int = 200
-    body: str = ""
+    body: str | bytes = ""
     chunks: tuple[str, ...] = ()
     headers: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
     is_interrupted: bool = False
+    is_closed: bool = False  # without any response
+
+    @property
+    def is_completion(self) -> bool:
+        """Whether the body is that of `completion`."""
+        return isinstance(self.body, str) and self.body.startswith('{"id"')
 
 
-def completion(message: dict[str, Any], finish: str = "stop", model: str = "tiny") -> Reply:
+USAGE = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+
+
+def completion(
+    message: dict[str, Any],
+    finish: str = "stop",
+    model: str = "tiny",
+    usage: dict[str, int] | None = USAGE,
+) -> Reply:
     choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
-    usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
     answer = {
         "id": "1", "object": "chat.completion", "created": 1, "model": model,
         "choices": [choice], "usage": usage,
@@ -55,9 +68,25 @@ def stream(deltas: Sequence[dict[str, Any]], finish: str = "stop", **fields: Any
         for delta in deltas
     ]
     chunks.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
-    usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-    chunks.append({**base, "choices": [], "usage": usage})
+    chunks.append({**base, "choices": [], "usage": USAGE})
     return Reply(chunks=(*(json.dumps(chunk) for chunk in chunks), "[DONE]"), **fields)
+
+
+def as_stream(reply: Reply) -> Reply:
+    """Return the reply of `completion` as the chunks of a stream, its text cut in two."""
+    answer = json.loads(reply.body)
+    choice = answer["choices"][0]
+    message = choice["message"]
+    calls = [{"index": n, **call} for n, call in enumerate(message.pop("tool_calls", None) or [])]
+    content = message.pop("content", None) or ""
+    half = len(content) // 2
+    deltas = [message, {"content": content[:half]}, {"content": content[half:]}]
+    deltas += [{"tool_calls": [call]} for call in calls]
+    chunks = [{"choices": [{"delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append({"choices": [{"delta": {}, "finish_reason": choice["finish_reason"]}]})
+    if answer.get("usage"):
+        chunks.append({"choices": [], "usage": answer["usage"]})
+    return replace(reply, body="", chunks=(*map(json.dumps, chunks), "[DONE]"))
 
 
 def refusal(status: int, message: str, code: str = "", **fields: Any) -> Reply:
@@ -66,10 +95,16 @@ def refusal(status: int, message: str, code: str = "", **fields: Any) -> Reply:
 
 
 class ModelServer(ScriptedServer[Reply]):
-    """A model server; every request takes one reply of the script."""
+    """A model server; every request takes one reply of the script, then one of `answer`."""
 
     def __init__(self) -> None:
         super().__init__(_Handler)
+        self.answer: Callable[[dict[str, Any]], Reply] | None = None
+
+    def next_reply(self, request: dict[str, Any]) -> Reply:
+        reply = self.script.popleft() if self.script or not self.answer else self.answer(request)
+        is_convertible = request.get("stream") and reply.status == 200 and not reply.chunks
+        return as_stream(reply) if is_convertible and reply.is_completion else reply
 
     def play(self, *replies: Reply) -> None:
         self.script.extend(replies)
@@ -82,14 +117,17 @@ class _Handler(QuietHandler):
         length = int(self.headers["Content-Length"])
         self.server.requests.append(json.loads(self.rfile.read(length)))
         self.server.authorizations.append(self.headers["Authorization"])
-        reply = self.server.script.popleft()
+        reply = self.server.next_reply(self.server.requests[-1])
+        if reply.is_closed:
+            self.close_connection = True
+            return
         self.server.stopping.wait(reply.seconds)
         content = b"".join(f"data: {chunk}\n\n".encode() for chunk in reply.chunks)
         content_type = "text/event-stream" if content else "application/json"
         self.respond(
             reply.status,
             {**reply.headers, "Content-Type": content_type},
-            content or reply.body.encode(),
+            content or (reply.body if isinstance(reply.body, bytes) else reply.body.encode()),
             missing=100 * reply.is_interrupted,
         )
 

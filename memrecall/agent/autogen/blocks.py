@@ -1,13 +1,13 @@
 """Recall for the last user message of a parent's context, as a block for the parent's model."""
 
 import logging
-import re
 from collections.abc import Iterable, Sequence
 
 from autogen_core import CancellationToken
 from autogen_core.models import ChatCompletionClient, LLMMessage
 from pydantic import BaseModel
 
+from memrecall.agent.conversation import is_framework_text
 from memrecall.agent.driver import Recaller
 from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.prompt_view import (
@@ -28,12 +28,6 @@ from memrecall.types import Language
 _log = logging.getLogger(__name__)
 
 DECISION_SECONDS = 10.0  # a parent waits for the answer
-# Texts that frameworks write as the user: AutoGen's transfers and selectors, and our own handoff.
-_FRAMEWORK_TEXT = re.compile(
-    r"\s*Transferred to \w+, adopting the role of "
-    r"|(?s:.*)Then select the next role from \["
-    r"|\s*## (?:Memory search finished|记忆搜索完成)"
-)
 _MAX_TEXTS = 5
 _MAX_CHARACTERS = 1_000
 
@@ -58,7 +52,7 @@ class NeedJudge:
 
         Texts of a framework never need a recall.
         """
-        if _FRAMEWORK_TEXT.match(texts[-1]):
+        if is_framework_text(texts[-1]):
             return False
         if needs_recall(texts[-1], texts[:-1]):
             return True

@@ -38,7 +38,8 @@ def build_window_handoff(
     speaker = say(language, message.role if message.role in _ROLES else "somebody")
     text = single_line(message.text, _MAX_QUOTE_LENGTH)
     summary = say(language, "summary_in_window", who=speaker, text=text)
-    return _fields(say(language, "in_window"), summary, stored, _WINDOW_CONFIDENCE)
+    confidence = _WINDOW_CONFIDENCE if stored else 0.0
+    return _fields(say(language, "in_window"), summary, stored, confidence)
 
 
 def build_empty_handoff(request: ParsedRequest) -> dict[str, Any]:

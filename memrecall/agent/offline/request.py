@@ -291,8 +291,10 @@ class ParsedRequest:
 def parse_request(
     messages: Sequence[Mapping[str, Any]], now: datetime, zone: ZoneInfo
 ) -> ParsedRequest:
-    """Parse the last user message of a window, with the earlier ones as context."""
-    position = max((i for i, m in enumerate(messages) if m.get("role") == "user"), default=-1)
+    """Parse the message that is asked about, else the user's last, with those before it."""
+    by_user = (i for i, m in enumerate(messages) if m.get("role") == "user")
+    asked = (i for i, m in enumerate(messages) if m.get("asked"))
+    position = next(asked, max(by_user, default=-1))
     full_text = str(messages[position].get("text", "")) if messages else ""
     text = full_text[:MAX_PARSED_LENGTH]
     spans = find_times(text, now, zone)

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ValidationError
 from memrecall.agent.phrases import say
 from memrecall.agent.tools.definition import Tool
 from memrecall.errors import InvalidArgument
+from memrecall.json_objects import make_storable
 from memrecall.text_length import single_line
 from memrecall.types import Language, describe_validation_error, describe_validation_problem
 
@@ -16,6 +17,7 @@ _SCOPE_ARGUMENTS = frozenset(
     {"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id"}
 )
 _MAX_PROBLEMS = 3
+_LARGEST_VALUE = 4_000  # characters or items of a value that a model wrote
 _MAX_PROBLEM = 200  # characters of an error that may quote the names of unknown parameters
 
 
@@ -39,7 +41,8 @@ def parse_arguments(
             problem = describe_validation_error(error, quote_value=False)
             raise InvalidArgument(single_line(problem, _MAX_PROBLEM)) from None
         problems = [_explain(item, language) for item in error.errors()[:_MAX_PROBLEMS]]
-        raise _invalid(tool.name, "; ".join(problems), language) from None
+        problem = single_line("; ".join(problems), _MAX_PROBLEMS * _MAX_PROBLEM)
+        raise _invalid(tool.name, problem, language) from None
 
 
 def _name_values(tool: Tool, value: object) -> Any:
@@ -57,7 +60,7 @@ def _load_object(tool: str, value: object, language: Language) -> dict[str, Any]
         if not isinstance(value, str):
             break
         try:
-            value = json.loads(value or "{}")
+            value = make_storable(json.loads(value or "{}"), _LARGEST_VALUE)
         except (ValueError, RecursionError):
             break
     if not isinstance(value, dict):

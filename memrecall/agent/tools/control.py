@@ -10,15 +10,17 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.errors import InvalidArgument
 
+_LIKELY = 0.5  # the confidence from which a handoff claims to have found something
+
 
 async def expand_context_window(
     state: RecallState, arguments: ExpandContextWindowInput
 ) -> ExpandContextWindowOutput:
     """Grant a larger window if an iteration is left and older messages exist."""
     window, requested = state.window, arguments.requested_size
-    if requested <= window.size:
-        raise InvalidArgument(state.say("window_not_larger", requested=requested, size=window.size))
-    size, iteration = window.size, window.iteration
+    size, iteration = window.shown, window.iteration
+    if requested <= size:
+        raise InvalidArgument(state.say("window_not_larger", requested=requested, size=size))
     if iteration >= window.max_iterations:
         message = state.say("window_no_iterations", count=window.max_iterations)
     elif (found := len(await state.conversation.window(min(requested, LARGEST_WINDOW)))) <= size:
@@ -37,22 +39,27 @@ async def expand_context_window(
 
 
 async def handoff(state: RecallState, arguments: HandoffInput) -> HandoffOutput:
-    """Accept a handoff; keys that were not seen are dropped, listed, and lower the confidence."""
+    """Accept a handoff; keys that were not seen are dropped, listed, and lower the confidence.
+
+    Without any key the confidence is 0, and only "nothing fits" is passed on.
+    """
     keys = list(dict.fromkeys(arguments.relevant_memory_keys))
     accepted = [key for key in keys if _can_hand_off(state, key)]
     dropped = [key for key in keys if key not in accepted]
     state.dropped_keys += dropped
-    confidence = arguments.confidence
-    if dropped:
-        confidence = round(confidence * len(accepted) / len(keys), 4)
-    state.handoff = arguments.model_copy(
-        update={
-            "relevant_memory_keys": accepted,
-            "confidence": confidence,
-            "iteration_used": state.window.iteration,
-            "context_window_used": state.window.size,
-        }
-    )
+    share = len(accepted) / len(keys) if keys else 0.0
+    update: dict[str, object] = {
+        "relevant_memory_keys": accepted,
+        "confidence": round(arguments.confidence * share, 4),
+        "iteration_used": state.window.iteration,
+        "context_window_used": state.window.size,
+    }
+    says_nothing_fits = arguments.needs_more_info or arguments.confidence < _LIKELY
+    if state.checks_keys and not accepted and (dropped or not says_nothing_fits):
+        state.is_unsupported = True
+        text = state.say("handoff_unsupported")
+        update |= {"reason": text, "search_summary": text, "reasoning": None}
+    state.handoff = arguments.model_copy(update=update)
     return HandoffOutput(success=True, message=write_handoff_message(state, state.handoff))
 
 

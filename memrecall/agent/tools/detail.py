@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from memrecall.agent.prompt_view import DETAIL_CHARACTERS
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import (
     GetMemoryDetailInput,
@@ -10,9 +11,13 @@ from memrecall.agent.tools.models import (
     ToolErrorCode,
 )
 from memrecall.agent.tools.search import preview_content
+from memrecall.text.snippets import snippets
+from memrecall.text_length import ELLIPSIS
 from memrecall.types import MemoryRecord, Message
 
 _NEIGHBORS = 2
+_PASSAGE = 400  # characters that the shown part of a long content is centred on
+_MAX_QUERY = 1_000
 
 
 async def get_memory_detail(
@@ -22,7 +27,7 @@ async def get_memory_detail(
     key = arguments.memory_key
     version = await state.library.store.feed(state.scope.user_id).version()
     detail = await state.caches.contents.get(
-        (state.scope, version, state.end_time, key), lambda: _read(state, key)
+        (state.scope, version, state.end_time, state.language, key), lambda: _read(state, key)
     )
     if not isinstance(detail, GetMemoryDetailOutput):
         return GetMemoryDetailOutput(
@@ -30,11 +35,28 @@ async def get_memory_detail(
             error=ToolErrorCode.NOT_FOUND,
             message=state.say("missing_memory", key=key),
         )
+    detail = _center(state, detail)
     if not state.conversation.has_message(key, detail.content or ""):
         state.add_seen_keys([key])
     nearby = (*detail.before, *detail.after, *detail.sources)
     state.add_seen_keys(message.memory_key for message in nearby)
     return detail
+
+
+def _center(state: RecallState, detail: GetMemoryDetailOutput) -> GetMemoryDetailOutput:
+    """Return the detail with the start of the part that is shown of a long content."""
+    content = detail.content or ""
+    if len(content) <= DETAIL_CHARACTERS:
+        return detail
+    queries = [s.arguments["query"] for s in state.searches if detail.memory_key in s.keys]
+    if not queries and state.conversation.messages:
+        queries = [state.conversation.request.text]
+    words = [query[:_MAX_QUERY] for query in queries[-1:]]
+    passages = snippets(content, words, length=_PASSAGE, limit=1, before="", after="")
+    position = content.find(passages[0].strip(ELLIPSIS)) if passages else 0
+    latest = len(content) - DETAIL_CHARACTERS
+    start = min(max(position - (DETAIL_CHARACTERS - _PASSAGE) // 2, 0), latest)
+    return detail.model_copy(update={"start": start})
 
 
 async def find_neighbors(
@@ -86,6 +108,7 @@ async def _memory_detail(state: RecallState, memory: MemoryRecord) -> GetMemoryD
         created_at=state.format_local(memory.since),
         valid_to=memory.valid_to and state.format_local(memory.valid_to),
         metadata=memory.metadata,
+        message=state.say("stored_cut") if memory.truncated else None,
         sources=[
             _nearby(state, message)
             for message in sorted(sources, key=lambda message: message.ts)

@@ -189,6 +189,10 @@ class RecallAnswer(ToolOutput):
     follow_up_question: str | None = None
     withheld: int | None = None  # sensitive memories that match and may not be shown
     stop_reason: str
+    judged: bool = False  # False: a limit or a failure ended the recall first
+    fallback: str | None = None  # why the rules replaced the model
+    problem: str | None = None
+    dropped_keys: list[str] | None = None  # handed off, but not found in this recall
 
     @classmethod
     def from_result(cls, result: RecallResult) -> Self:
@@ -209,6 +213,10 @@ class RecallAnswer(ToolOutput):
             follow_up_question=result.handoff.follow_up_question,
             withheld=result.withheld or None,
             stop_reason=result.stop_reason.value,
+            judged=result.judged,
+            fallback=result.fallback,
+            problem=result.problem,
+            dropped_keys=result.keys_dropped or None,
         )
 
     @classmethod
@@ -220,6 +228,7 @@ class RecallAnswer(ToolOutput):
             confidence=0.0,
             summary=f"{problem} This does not mean that nothing was found.",
             stop_reason=error.code.lower(),
+            problem=error.message,
         )
 
 

@@ -7,7 +7,7 @@ optional. `prompts/tools.*.md` describes the arguments to models in their langua
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from memrecall.search.request import Kind, Mode
 
@@ -168,6 +168,7 @@ class GetMemoryDetailOutput(ToolOutput):
     before: list[NearbyMessage] = []
     after: list[NearbyMessage] = []
     sources: list[NearbyMessage] = []
+    start: int = 0  # of the part of a long content that a model is shown
 
 
 class ExtractKeywordsInput(ToolInput):
@@ -178,11 +179,15 @@ class ExtractKeywordsInput(ToolInput):
     max_keywords: int = Field(default=5, ge=1, le=10)
 
 
+def _bound_weight(weight: float) -> float:
+    return min(max(weight, 0.0), 1.0) if weight == weight else 0.0  # NaN differs from itself
+
+
 class KeywordExtractionItem(ToolOutput):
-    """A keyword, its weight, and its type: entity, action, concept or time."""
+    """A keyword, its weight from 0 to 1, and its type: entity, action, concept or time."""
 
     keyword: str
-    weight: float
+    weight: Annotated[float, AfterValidator(_bound_weight)]
     type: str
 
 
@@ -219,11 +224,13 @@ class HandoffInput(ToolInput):
 
     reason: str
     search_summary: str
+    # An addition, the "relevance" section of the message. Models write the fields in this order,
+    # and should think before they judge.
+    reasoning: str | None = None
     relevant_memory_keys: list[str] = []
     confidence: float = Field(ge=0.0, le=1.0)
     needs_more_info: bool = False
     follow_up_question: str | None = None
-    reasoning: str | None = None  # addition: the "relevance" section of the message
     iteration_used: int = 1
     context_window_used: int = 5
 

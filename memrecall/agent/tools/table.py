@@ -173,11 +173,12 @@ def _function_schemas(tools: tuple[Tool, ...], language: Language) -> tuple[Tool
     return tuple(tool.function_schema(language) for tool in tools)
 
 
-def count_schema_characters(language: Language) -> int:
-    """Return how many characters of a request the schemas of the recall tools take."""
+@cache
+def schema_text(language: Language) -> str:
+    """Return the schemas of the recall tools as a request contains them."""
     schemas = function_schemas(Interface.RECALL, language)
     functions = [{"type": "function", "function": schema} for schema in schemas]
-    return len(json.dumps(functions, ensure_ascii=False))
+    return json.dumps(functions, ensure_ascii=False)
 
 
 class SchemaTool(BaseTool[Any, Any]):
@@ -239,6 +240,7 @@ def _entry(tool: Tool) -> ToolEntry:
 async def _run_once(tool: Tool, library: Library, scope: Scope, arguments: BaseModel) -> BaseModel:
     """Run a recall tool with a new state; raises the typed errors of memrecall."""
     texts = [value for value in arguments.model_dump().values() if isinstance(value, str)]
+    size = getattr(arguments, "current_size", 1)
     state = RecallState(
         library=library,
         scope=scope,
@@ -246,7 +248,7 @@ async def _run_once(tool: Tool, library: Library, scope: Scope, arguments: BaseM
         conversation=Conversation((), library.store, scope),
         language=language_of("\n".join(texts)),
         now=datetime.now(UTC),
-        window=Window(getattr(arguments, "current_size", 1)),
+        window=Window(size, shown=size),
         caches=library.caches,
         checks_keys=False,
     )

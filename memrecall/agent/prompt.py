@@ -1,0 +1,163 @@
+"""The prompt of a model call: bounded messages, and their size in characters and tokens."""
+
+import re
+from collections.abc import Iterable
+
+from memrecall.json_objects import load_json_object
+from memrecall.model.client import message_texts
+from memrecall.model.protocol import (
+    AssistantMessage,
+    CreateResult,
+    FunctionCall,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+)
+from memrecall.text_length import estimate_tokens, truncate_text
+
+LARGEST_TEXT = 4_000  # characters of a text, a thought or arguments that a model wrote
+LARGEST_ANSWER = 256  # calls of one answer; more are dropped, as if they had not been made
+_SHORTENED = 200  # characters
+_NO_ARGUMENTS = "{}"
+# Servers refuse a request in which an earlier call has another name.
+_UNUSABLE_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
+_LARGEST_NAME = 64
+
+
+class Prompt:
+    """The messages of a recall's model calls; `tools` is the text of the tools' schemas."""
+
+    def __init__(self, messages: Iterable[LLMMessage], tools: str = "") -> None:
+        self.messages: list[LLMMessage] = []
+        self.characters = len(tools)
+        self._tools = tools
+        self._tokens = 0
+        self._uncounted = [tools]  # texts that are not part of the tokens yet
+        for message in messages:
+            self.append(message)
+        self._fixed = len(self.messages)  # those at the start are never shortened
+
+    def append(self, message: LLMMessage) -> None:
+        """Add a message at the end."""
+        texts = _texts(message)
+        self.messages.append(message)
+        self.characters += sum(map(len, texts))
+        self._uncounted += texts
+
+    def estimate_tokens(self) -> int:
+        """Return an estimate of the tokens; every text is counted once."""
+        self._tokens += sum(map(estimate_tokens, self._uncounted))
+        self._uncounted = []
+        return self._tokens
+
+    def shrink(self, largest: int) -> bool:
+        """Shorten earlier turns, drop them, and shorten the last turn, until the prompt fits.
+
+        Returns True if the prompt has become smaller.
+        """
+        before = self.characters
+        if before > largest:
+            last_turn = self._start_of_turn(len(self.messages) - 1)
+            self._shorten(range(self._fixed, last_turn), largest)
+            self._drop_turns(largest)
+            self._shorten(range(self._fixed, len(self.messages)), largest)
+            texts = [text for message in self.messages for text in _texts(message)]
+            self._tokens, self._uncounted = 0, [self._tools, *texts]
+        return self.characters < before
+
+    def _start_of_turn(self, index: int) -> int:
+        while index > self._fixed and not isinstance(self.messages[index], AssistantMessage):
+            index -= 1
+        return max(index, self._fixed)
+
+    def _shorten(self, indices: range, largest: int) -> None:
+        for index in indices:
+            if self.characters <= largest:
+                return
+            message = self.messages[index]
+            self.messages[index] = _shorten(message)
+            self.characters -= _count_characters(message)
+            self.characters += _count_characters(self.messages[index])
+
+    def _drop_turns(self, largest: int) -> None:
+        """Drop whole turns, oldest first: a call must keep its result, and a result its call."""
+        last_turn = self._start_of_turn(len(self.messages) - 1)
+        while self.characters > largest and last_turn > self._fixed:
+            end = self._fixed + 1
+            while end < last_turn and not isinstance(self.messages[end], AssistantMessage):
+                end += 1
+            self.characters -= sum(map(_count_characters, self.messages[self._fixed : end]))
+            del self.messages[self._fixed : end]
+            last_turn -= end - self._fixed
+
+
+def bound_text(text: str) -> str:
+    """Return a text of a model as it is kept and sent back."""
+    return truncate_text(text, LARGEST_TEXT, f"… [{len(text)} characters]")
+
+
+def bound_answer(reply: CreateResult) -> tuple[str | list[FunctionCall], str | None]:
+    """Return the content and the thought of an answer, bounded; calls keep their arguments."""
+    thought = reply.thought and bound_text(reply.thought)
+    if isinstance(reply.content, str):
+        return bound_text(reply.content), thought
+    return reply.content[:LARGEST_ANSWER], thought
+
+
+def identify_calls(calls: Iterable[FunctionCall], used_ids: set[str]) -> list[FunctionCall]:
+    """Return the calls with ids that no other call has, and with short names."""
+    result = []
+    for call in calls:
+        call_id = call.id[:_LARGEST_NAME]
+        number = len(used_ids) + 1
+        while not call_id or call_id in used_ids:
+            call_id = f"call_{number}"
+            number += 1
+        used_ids.add(call_id)
+        name = truncate_text(call.name, 2 * _LARGEST_NAME)
+        result.append(FunctionCall(id=call_id, name=name, arguments=call.arguments))
+    return result
+
+
+def call_to_resend(call: FunctionCall, tool: str) -> FunctionCall:
+    """Return a call of `tool` as it is sent back: servers refuse invalid names and arguments."""
+    name = _UNUSABLE_IN_NAMES.sub("_", tool)[:_LARGEST_NAME] or "unknown"
+    is_long = len(call.arguments) > LARGEST_TEXT
+    is_usable = not is_long and load_json_object(call.arguments) is not None
+    arguments = call.arguments if is_usable else _NO_ARGUMENTS
+    return FunctionCall(id=call.id, name=name, arguments=arguments)
+
+
+def _texts(message: LLMMessage) -> list[str]:
+    thought = message.thought if isinstance(message, AssistantMessage) else None
+    return [*message_texts(message), thought] if thought else message_texts(message)
+
+
+def _count_characters(message: LLMMessage) -> int:
+    return sum(map(len, _texts(message)))
+
+
+def _shorten(message: LLMMessage) -> LLMMessage:
+    match message:
+        case FunctionExecutionResultMessage():
+            return FunctionExecutionResultMessage(
+                content=list(map(_shorten_result, message.content))
+            )
+        case AssistantMessage():
+            content = message.content
+            if isinstance(content, str):
+                content = content[:_SHORTENED]
+            else:
+                content = list(map(_shorten_call, content))
+            thought = message.thought and message.thought[:_SHORTENED]
+            return AssistantMessage(content=content, thought=thought, source=message.source)
+    return message
+
+
+def _shorten_result(result: FunctionExecutionResult) -> FunctionExecutionResult:
+    return result.model_copy(update={"content": result.content[:_SHORTENED]})
+
+
+def _shorten_call(call: FunctionCall) -> FunctionCall:
+    is_short = len(call.arguments) <= _SHORTENED
+    return FunctionCall(call.id, call.arguments if is_short else _NO_ARGUMENTS, call.name)

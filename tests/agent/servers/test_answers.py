@@ -1,0 +1,355 @@
+"""Recalls with models that answer in every way that models answer."""
+
+from typing import Any
+
+import pytest
+
+from memrecall.agent import RecallResult, StopReason
+from memrecall.agent.tools.memories import RecallAnswer
+from memrecall.budget import Limits
+from memrecall.memory import Library
+from memrecall.model.servers import ServerClient
+
+from ...cases import check_each_async
+from ...model.openai_server import ModelServer, Reply, completion, text
+from ..recall_helpers import tool_results
+from .behaviours import (
+    HANDOFF,
+    SEARCH,
+    Behaviour,
+    answer,
+    call,
+    check_outcome,
+    hand_off,
+    recall,
+    search,
+)
+
+pytestmark = pytest.mark.concurrent
+
+MEGABYTES = "x" * 5_000_000
+LONG = "y" * 200_000
+HUNDREDS = [call("search_memories", {**SEARCH, "query": f"pool {n}"}) for n in range(200)]
+HALF = "half \ud83d and \0 end"
+
+
+def expects(**expected: object) -> Any:
+    """Return a check of fields of the result, or of its handoff."""
+
+    def check(result: RecallResult, server: ModelServer) -> None:
+        fields = {**result.handoff.model_dump(), **result.model_dump(exclude={"handoff"})}
+        assert {name: fields[name] for name in expected} == expected
+
+    return check
+
+
+def finds_a1(result: RecallResult, server: ModelServer) -> None:
+    assert result.handoff.relevant_memory_keys == ["a1"]
+    assert result.handoff.success
+
+
+def gives_no_summary(result: RecallResult, server: ModelServer) -> None:
+    """The claim has no key that was found: neither the parent nor its model gets it."""
+    assert result.confidence == 0
+    assert not result.handoff.success
+    assert "5433" not in result.handoff.search_summary + result.handoff.message
+    reply = RecallAnswer.from_result(result)
+    assert not reply.found
+    assert "5433" not in str(reply)
+
+
+def drops_invented_keys(result: RecallResult, server: ModelServer) -> None:
+    gives_no_summary(result, server)
+    assert result.keys_dropped == ["zzz", "yyy"]
+    assert RecallAnswer.from_result(result).dropped_keys == ["zzz", "yyy"]
+
+
+def refuses_calls_beyond_the_limit(result: RecallResult, server: ModelServer) -> None:
+    errors = [event["error"] for event in tool_results(result)]
+    assert errors.count("not_run") == len(HUNDREDS) - 4  # one call is kept for the handoff
+    assert result.usage["tool_calls"] == 5
+    assert result.handoff.relevant_memory_keys == ["a1"]
+
+
+def resends_little(result: RecallResult, server: ModelServer) -> None:
+    assert len(server.requests) > 1  # their sizes are checked for every behaviour
+    assert len(str(result.trace.as_dict())) < 120_000
+
+
+def keeps_the_results_of_the_model(result: RecallResult, server: ModelServer) -> None:
+    assert "a1" in result.handoff.relevant_memory_keys
+    assert result.model == "memrecall-offline"
+
+
+def estimates_tokens(result: RecallResult, server: ModelServer) -> None:
+    tokens = result.usage["prompt_tokens"] + result.usage["completion_tokens"]
+    assert result.usage["estimated_tokens"] == tokens > 1_000
+
+
+def numbered_search(request: dict[str, Any]) -> Reply:
+    number = len(request["messages"])
+    return answer(call("search_memories", {"query": f"word{number}", "min_relevance_score": 0.0}))
+
+
+def expansion(request: dict[str, Any]) -> Reply:
+    size = len(request["messages"]) + 10
+    arguments = {"reason": "more", "current_size": size, "requested_size": size + 1}
+    return answer(call("expand_context_window", arguments))
+
+
+TOOL_LIMIT = Limits(tool_calls=5)
+BEHAVIOURS = (
+    Behaviour("normal", (search(), hand_off("a1")), StopReason.HANDOFF, check=finds_a1),
+    Behaviour(
+        "text instead of calls", (), StopReason.NO_TOOL_SUPPORT, True, text("It is port 5433.")
+    ),
+    Behaviour(
+        "text after a search",
+        (search(),),
+        StopReason.TEXT_ANSWER,
+        True,
+        text("It is port 5433."),
+        check=keeps_the_results_of_the_model,
+    ),
+    Behaviour(
+        "call as JSON in text",
+        (),
+        StopReason.LEAKED_CALL,
+        True,
+        text('<tool_call>{"name": "search_memories", "arguments": {"query": "x"}}</tool_call>'),
+    ),
+    Behaviour(
+        "unknown tool",
+        (search(),),
+        StopReason.BAD_CALLS,
+        True,
+        answer(call("delete_everything", {})),
+        check=keeps_the_results_of_the_model,
+    ),
+    Behaviour("empty name", (), StopReason.BAD_CALLS, True, answer(call("", {}))),
+    Behaviour(
+        "name with markup",
+        (answer(call("functions.search_memories<|channel|>x", SEARCH)), hand_off("a1")),
+        StopReason.HANDOFF,
+        check=finds_a1,
+    ),
+    Behaviour(
+        "very long name",
+        (answer(call(LONG, {})), search(), hand_off("a1")),
+        StopReason.HANDOFF,
+        check=resends_little,
+    ),
+    Behaviour(
+        "arguments that are not JSON",
+        (answer(call("search_memories", "{query: ")), search(), hand_off("a1")),
+        StopReason.HANDOFF,
+        check=finds_a1,
+    ),
+    Behaviour("bad arguments forever", (), StopReason.BAD_CALLS, True, search(limit="a lot")),
+    Behaviour(
+        "200 calls in one answer",
+        (answer(*HUNDREDS), hand_off("a1")),
+        StopReason.TOOL_CALLS,
+        limits=TOOL_LIMIT,
+        check=refuses_calls_beyond_the_limit,
+    ),
+    Behaviour("200 calls forever", (), StopReason.TOOL_CALLS, forever=answer(*HUNDREDS)),
+    Behaviour("endless expansion", (), StopReason.NO_OLDER_MESSAGES, True, expansion),
+    Behaviour("endless searching", (), StopReason.REPEATED_SEARCH, True, numbered_search),
+    Behaviour("empty answer", (), StopReason.NO_TOOL_SUPPORT, True, text("")),
+    Behaviour("empty answer after a search", (search(),), StopReason.SILENCE, True, text("")),
+    Behaviour(
+        "reasoning only",
+        (search(),),
+        StopReason.SILENCE,
+        True,
+        completion({"content": None, "reasoning_content": "hm"}),
+    ),
+    Behaviour(
+        "refusal",
+        (),
+        StopReason.REFUSAL,
+        True,
+        completion({"content": None, "refusal": "I cannot help with that."}),
+    ),
+    Behaviour(
+        "content filter",
+        (search(),),
+        StopReason.REFUSAL,
+        True,
+        completion({"content": ""}, "content_filter"),
+    ),
+    Behaviour(
+        "truncated answer",
+        (),
+        StopReason.TRUNCATED_ANSWER,
+        True,
+        completion({"content": "Let me think about"}, "length"),
+    ),
+    Behaviour(
+        "truncated call",
+        (search(),),
+        StopReason.TRUNCATED_ANSWER,
+        True,
+        answer(call("handoff", '{"reason": "fou'), finish="length"),
+        check=keeps_the_results_of_the_model,
+    ),
+    Behaviour(
+        "no usage",
+        (answer(call("search_memories", SEARCH), usage={}), hand_off("a1")),
+        StopReason.HANDOFF,
+    ),
+    Behaviour(
+        "usage null",
+        (
+            answer(call("search_memories", SEARCH), usage=None),
+            answer(call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}), usage=None),
+        ),
+        StopReason.HANDOFF,
+        check=estimates_tokens,
+    ),
+    Behaviour(
+        "token limit without usage",
+        (answer(call("search_memories", SEARCH), usage=None), hand_off("a1")),
+        StopReason.TOKENS,
+        limits=Limits(tokens=3_000),
+    ),
+    Behaviour(
+        "argument of 5 MB",
+        (search(query=f"database config {MEGABYTES}"), search(), hand_off("a1")),
+        StopReason.HANDOFF,
+        check=resends_little,
+    ),
+    Behaviour(
+        "summary of 5 MB",
+        (search(), hand_off("a1", search_summary=MEGABYTES, reasoning=LONG)),
+        StopReason.HANDOFF,
+        check=finds_a1,
+    ),
+    Behaviour(
+        "very long thought",
+        (
+            answer(call("search_memories", SEARCH), reasoning_content=LONG),
+            answer(call("search_memories", {"query": "pool"}), content=LONG),
+            hand_off("a1"),
+        ),
+        StopReason.HANDOFF,
+        check=resends_little,
+    ),
+    Behaviour(
+        "very long text",
+        (text(LONG), search(), hand_off("a1")),
+        StopReason.HANDOFF,
+        check=resends_little,
+    ),
+    Behaviour(
+        "very long name of an argument",
+        (search(**{LONG: 1}), search(), hand_off("a1")),
+        StopReason.HANDOFF,
+        check=resends_little,
+    ),
+    Behaviour(
+        "half a surrogate and NUL",
+        (
+            answer(call("search_memories", {**SEARCH, "query": HALF}), reasoning_content=HALF),
+            hand_off("a1", HALF, search_summary=HALF, follow_up_question=HALF),
+        ),
+        StopReason.HANDOFF,
+        check=expects(search_summary="half ? and \ufffd end"),
+    ),
+    Behaviour(
+        "duplicated call ids",
+        (
+            answer(call("search_memories", SEARCH, "c"), call("get_memory_detail", {}, "c")),
+            answer(call("get_memory_detail", {"memory_key": "a1"}, "c")),
+            hand_off("a1"),
+        ),
+        StopReason.HANDOFF,
+        check=finds_a1,
+    ),
+    Behaviour(
+        "handoff and search in one turn",
+        (
+            search(),
+            answer(
+                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
+                call("search_memories", {"query": "dinner"}),
+            ),
+        ),
+        StopReason.HANDOFF,
+        check=finds_a1,
+    ),
+    Behaviour(
+        "two handoffs",
+        (
+            search(),
+            answer(
+                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
+                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a3"]}),
+            ),
+        ),
+        StopReason.HANDOFF,
+        check=finds_a1,
+    ),
+    Behaviour(
+        "claim without keys", (search(), hand_off()), StopReason.HANDOFF, check=gives_no_summary
+    ),
+    Behaviour(
+        "nothing fits",
+        (search(), hand_off(search_summary="none", confidence=0, needs_more_info=True)),
+        StopReason.HANDOFF,
+        check=expects(success=True, abstained=True, confidence=0.0, search_summary="none"),
+    ),
+    Behaviour(
+        "nothing fits, without a search",
+        (hand_off(search_summary="none", confidence=0, needs_more_info=True),),
+        StopReason.HANDOFF,
+        check=expects(success=False, confidence=0.0),
+    ),
+    Behaviour(
+        "invented keys alone",
+        (search(), hand_off("zzz", "yyy")),
+        StopReason.HANDOFF,
+        check=drops_invented_keys,
+    ),
+    Behaviour(
+        "an invented key beside a real one",
+        (search(), hand_off("a1", "zzz")),
+        StopReason.HANDOFF,
+        check=expects(confidence=0.45, keys_dropped=["zzz"], search_summary="port 5433"),
+    ),
+    Behaviour(
+        "confidence out of range",
+        (search(), hand_off("a1", confidence=95), hand_off("a1")),
+        StopReason.HANDOFF,
+        check=finds_a1,
+    ),
+    Behaviour(
+        "confidence as text",
+        (search(), hand_off("a1", confidence="0.9")),
+        StopReason.HANDOFF,
+        check=finds_a1,
+    ),
+    Behaviour(
+        "confidence in words forever",
+        (search(),),
+        StopReason.BAD_CALLS,
+        True,
+        hand_off("a1", confidence="high"),
+        check=keeps_the_results_of_the_model,
+    ),
+)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_recall_ends_in_a_true_outcome(
+    library: Library, server: ModelServer, streamed: bool
+) -> None:
+    client = ServerClient("tiny", base_url=server.url)
+
+    async def check(behaviour: Behaviour) -> None:
+        result = await recall(library, server, client, behaviour, streamed=streamed)
+        check_outcome(behaviour, result, server)
+
+    await check_each_async(BEHAVIOURS, check, label=lambda behaviour: behaviour.name)
+    await client.close()

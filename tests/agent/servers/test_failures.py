@@ -1,0 +1,185 @@
+"""Recalls with servers that fail, refuse a part of the request, or send garbage."""
+
+import json
+from typing import Any
+
+import pytest
+
+from memrecall.agent import RecallResult, StopReason
+from memrecall.budget import Limits
+from memrecall.memory import Library
+from memrecall.model.servers import ServerClient
+
+from ...cases import check_each_async
+from ...model.openai_server import ModelServer, Reply, completion, refusal
+from .behaviours import Behaviour, call, check_outcome, hand_off, recall, search
+
+pytestmark = pytest.mark.concurrent
+
+FAILED = StopReason.MODEL_FAILED
+
+
+def problem(words: str) -> Any:
+    def check(result: RecallResult, server: ModelServer) -> None:
+        assert words in str(result.problem)
+
+    return check
+
+
+def body_with(arguments: bytes) -> bytes:
+    """Return an answer that searches with these bytes as its arguments."""
+    reply = completion({"content": None, "tool_calls": [call("search_memories", "ARGUMENTS")]})
+    assert isinstance(reply.body, str)
+    return reply.body.encode().replace(b"ARGUMENTS", arguments)
+
+
+TRUNCATED = str(search().body)[:100]
+RETRY_SOON = {"Retry-After": "0.01"}
+RETRY_LATE = {"Retry-After": "3600"}
+FAILURES = (
+    Behaviour("401", (), FAILED, True, refusal(401, "bad key"), check=problem("401")),
+    Behaviour("402", (), FAILED, True, refusal(402, "Insufficient Balance"), check=problem("402")),
+    Behaviour(
+        "no quota", (), FAILED, True,
+        refusal(429, "You exceeded your current quota", "insufficient_quota"),
+        check=problem("insufficient_quota"),
+    ),
+    Behaviour(
+        "404 model", (), FAILED, True,
+        refusal(404, "The model `tiny` does not exist", "model_not_found"),
+        check=problem("model_not_found"),
+    ),
+    Behaviour(
+        "429, then ok", (refusal(429, "slow", headers=RETRY_SOON), search(), hand_off("a1")),
+        StopReason.HANDOFF,
+    ),
+    Behaviour("429 for an hour", (), FAILED, True, refusal(429, "slow", headers=RETRY_LATE)),
+    Behaviour(
+        "500, then ok", (search(), refusal(500, "oops"), hand_off("a1")), StopReason.HANDOFF
+    ),
+    Behaviour("500 forever", (search(),), FAILED, True, refusal(500, "oops")),
+    Behaviour(
+        "closed connection, then ok",
+        (Reply(is_closed=True), search(), hand_off("a1")),
+        StopReason.HANDOFF,
+    ),
+    Behaviour(
+        "closed connection", (), FAILED, True, Reply(is_closed=True), check=problem("be reached")
+    ),
+    Behaviour(
+        "half an answer", (), FAILED, True, Reply(body=TRUNCATED), check=problem("is not JSON")
+    ),
+    Behaviour("HTML", (), FAILED, True, Reply(body="<html>Welcome</html>")),
+    Behaviour("no choices", (), FAILED, True, Reply(body='{"choices": []}')),
+    Behaviour(
+        "invalid UTF-8",
+        (Reply(body=body_with(b'{\\"query\\": \\"pool \xff\xfe\\"}')), search(), hand_off("a1")),
+        StopReason.HANDOFF,
+    ),
+    Behaviour(
+        "no tools", (), StopReason.NO_TOOL_SUPPORT, True,
+        refusal(400, "registry.ollama.ai/library/tiny does not support tools"),
+    ),
+    Behaviour(
+        "no answer in time", (), FAILED, True, Reply(seconds=60),
+        limits=Limits(seconds=1.0), check=problem("within 1 s"),
+    ),
+    Behaviour(
+        "slow after a search", (search(),), StopReason.SECONDS, forever=Reply(seconds=60),
+        limits=Limits(seconds=3.0),
+    ),
+)  # fmt: skip
+
+
+async def test_recall_survives_a_failing_server(library: Library, server: ModelServer) -> None:
+    client = ServerClient("tiny", base_url=server.url)
+
+    async def check(behaviour: Behaviour) -> None:
+        check_outcome(behaviour, await recall(library, server, client, behaviour), server)
+
+    await check_each_async(FAILURES, check, label=lambda behaviour: behaviour.name)
+    await client.close()
+
+
+STREAMS = (
+    Behaviour(
+        "interrupted stream", (), FAILED, True,
+        Reply(chunks=('{"choices": [{"delta": {"content": "a"}}]}',), is_interrupted=True),
+    ),
+    Behaviour("no stream", (), FAILED, True, Reply(body="<html>Welcome</html>")),
+    Behaviour("slow stream", (), FAILED, True, Reply(seconds=60), limits=Limits(seconds=1.0)),
+    Behaviour(
+        "error in a stream", (search(),), FAILED, True,
+        Reply(chunks=('{"error": {"message": "overloaded", "code": 503}}',)),
+    ),
+)  # fmt: skip
+
+
+async def test_recall_survives_a_failing_stream(library: Library, server: ModelServer) -> None:
+    client = ServerClient("tiny", base_url=server.url)
+
+    async def check(behaviour: Behaviour) -> None:
+        result = await recall(library, server, client, behaviour, streamed=True)
+        check_outcome(behaviour, result, server)
+
+    await check_each_async(STREAMS, check, label=lambda behaviour: behaviour.name)
+    await client.close()
+
+
+STRICT = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {}}}
+# An option that a request may have, the value that is refused, and the server's words.
+REFUSED_OPTIONS: tuple[tuple[str, object, str], ...] = (
+    ("tool_choice", "required", "Thinking mode does not support this tool_choice"),
+    ("parallel_tool_calls", False, "Unsupported parameter: parallel_tool_calls"),
+    ("response_format", STRICT, "response_format.json_schema.strict is not supported"),
+    ("response_format", STRICT, "This response_format type is unavailable now: not supported"),
+    ("temperature", 0.2, "'temperature' does not support 0.2 with this model"),
+    ("reasoning_effort", "low", "Unrecognized request argument supplied: reasoning_effort"),
+)
+
+
+async def test_refused_option_is_not_sent_again(library: Library, server: ModelServer) -> None:
+    async def check(case: tuple[str, object, str]) -> None:
+        name, value, message = case
+
+        def refuse(request: dict[str, Any]) -> Reply:
+            if request.get(name) == value:
+                return refusal(400, message)
+            keys = "a1" in json.dumps(request["messages"])
+            return hand_off("a1") if keys else search()
+
+        options = {} if name == "tool_choice" else {name: value}
+        client = ServerClient("tiny", base_url=server.url, options=options)
+        behaviour = Behaviour(name, (), StopReason.HANDOFF, forever=refuse)
+        for _ in range(2):
+            check_outcome(behaviour, await recall(library, server, client, behaviour), server)
+        assert [request.get(name) == value for request in server.requests] == [False] * 2
+        assert client.refused_options
+        await client.close()
+
+    await check_each_async(REFUSED_OPTIONS, check)
+
+
+async def test_renamed_option_is_sent_by_its_new_name(
+    library: Library, server: ModelServer
+) -> None:
+    words = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    client = ServerClient("tiny", base_url=server.url, options={"max_tokens": 900})
+    replies = (refusal(400, words), search(), hand_off("a1"))
+    behaviour = Behaviour("renamed", replies, StopReason.HANDOFF)
+    check_outcome(behaviour, await recall(library, server, client, behaviour), server)
+    names = ("max_tokens", "max_completion_tokens")
+    sent = [[request.get(name) for name in names] for request in server.requests]
+    assert sent == [[900, None], [None, 900], [None, 900]]
+    await client.close()
+
+
+async def test_wrong_value_of_an_option_is_not_hidden(
+    library: Library, server: ModelServer
+) -> None:
+    client = ServerClient("tiny", base_url=server.url, options={"max_tokens": 999_999})
+    words = "max_tokens must be in the range [1, 131072]"
+    behaviour = Behaviour("range", (), FAILED, True, refusal(400, words))
+    check_outcome(behaviour, await recall(library, server, client, behaviour), server)
+    assert not client.refused_options
+    await client.close()
