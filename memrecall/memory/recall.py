@@ -12,7 +12,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from memrecall.agent import RecallOptions, RecallResult
+    from memrecall.agent import Recaller, RecallOptions, RecallResult
 
 
 async def recall(
@@ -37,20 +37,31 @@ async def recall(
     this recall. Without a `model_client`, the model of the settings is used, or else rules.
     """
     require_one_database(library, db, settings)
-    from memrecall.agent import Recaller, RecallOptions
-
     if settings is None:
         settings = library.settings if library else load_settings({"db": db}).settings
     elif db is not None:
         settings = replace(settings, db=db)
     scope = Scope(user_id, agent_id, session_id, frozenset(permissions))
-    options = options or RecallOptions(keep_traces_days=settings.trace_days)
-    client = model_client or client_of(settings)
     async with (
         nullcontext(library) if library else await Library.open(settings, create=False) as opened
     ):
-        recaller = Recaller(opened, scope, client, options)
+        recaller = make_recaller(opened, scope, model_client, options)
         return await recaller.recall(messages, as_of=as_of, observer=observer)
+
+
+def make_recaller(
+    library: Library,
+    scope: Scope,
+    model_client: Any = None,
+    options: "RecallOptions | None" = None,
+) -> "Recaller":
+    """Return a recaller with the model and the options of the library's settings as defaults."""
+    # Imported here because a program that only searches needs neither rules nor models.
+    from memrecall.agent import Recaller, RecallOptions
+
+    settings = library.settings
+    options = options or RecallOptions(keep_traces_days=settings.trace_days)
+    return Recaller(library, scope, model_client or client_of(settings), options)
 
 
 def require_one_database(
