@@ -107,7 +107,9 @@ class BlockRecaller:
         self._judge = judge
         self._characters = characters
 
-    async def recall_block(self, messages: Sequence[LLMMessage]) -> tuple[str, RecallResult | None]:
+    async def recall_block(
+        self, messages: Sequence[object], observer: Observer | None = None
+    ) -> tuple[str, RecallResult | None]:
         """Return the block and the result for the last message; no block if it needs no recall.
 
         A failed recall becomes a block that says so, because it must not fail the parent.
@@ -122,7 +124,7 @@ class BlockRecaller:
         if not await self._judge.needs_recall(texts, language):
             return "", None
         try:
-            result = await self.recaller.recall(conversation)
+            result = await self.recaller.recall(conversation, observer=observer)
         except MemrecallError as error:
             _log.warning("no recall: %s", error)
             return write_failure(error.message, language), None
