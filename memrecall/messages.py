@@ -52,9 +52,13 @@ _ORIGINS = {Role.ASSISTANT: Origin.ASSISTANT, Role.TOOL: Origin.TOOL, Role.SYSTE
 _MEDIA = {
     "image_url": "image",
     "input_image": "image",
+    "image-url": "image",
     "Image": "image",
     "input_audio": "audio",
+    "audio-url": "audio",
+    "video-url": "video",
     "input_file": "file",
+    "document-url": "file",
 }
 _PARTS_WITHOUT_TEXT = {
     *("", "refusal", "thinking", "reasoning", "text_reasoning", "redacted_thinking"),
@@ -317,13 +321,13 @@ def _parse_part(part: object) -> tuple[str, str]:
             f"content part {part!r} is neither a text nor an object",
             hint='Pass parts such as {"type": "text", "text": "…"}',
         )
-    kind = str(_get(part, "type", "block_type", "part_kind") or _class_name(part))
+    kind = str(_get(part, "type", "block_type", "part_kind", "kind") or _class_name(part))
     text = _get(part, "text", "content", "result")
     if kind in _PARTS_WITHOUT_TEXT and not (kind == "" and isinstance(text, str)):
         return "", "text"
     if isinstance(text, str):
         return text, "text"
-    if kind in ("data", "uri"):
+    if kind in ("data", "uri", "binary"):
         kind = str(_get(part, "media_type") or "file").split("/", 1)[0]
     content_type = _MEDIA.get(kind, kind)
     caption = _get(part, "caption")
