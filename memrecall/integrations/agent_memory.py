@@ -132,6 +132,13 @@ class AgentMemory:
         except Exception as error:
             return write_failure(_report("recall", error), self.language)
 
+    async def read_version(self) -> object:
+        """Return a value that every write for the user changes; None if it cannot be read."""
+        try:
+            return await self.wait(self._read_version())
+        except MemrecallError:  # the recall that follows reports it
+            return None
+
     async def remember(self, messages: object, session_id: str | None = None) -> None:
         """Store the messages of a turn and the facts in them; a failure is only logged."""
         try:
@@ -152,6 +159,10 @@ class AgentMemory:
         tools = tools_for(Interface.AUTOGEN).values()
         runner = _ToolRunner(self)
         return [BoundTool(tool, tool.parent_schema(self.language), runner) for tool in tools]
+
+    async def _read_version(self) -> object:
+        recaller = await self.memory.recaller()
+        return await recaller.library.store.feed(recaller.scope.user_id).version()
 
     async def _recall_block(
         self, messages: Sequence[object], session_id: str | None, observer: Observer | None
