@@ -5,10 +5,9 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from memrecall.agent.autogen.context import BlockRecaller
+from memrecall.agent.autogen.context import BlockRecaller, NeedJudge
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import RecallOptions
-from memrecall.agent.needs import NeedJudge
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import (
     BLOCK_CHARACTERS,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ from memrecall.testing import ScriptedClient, fail, say, wait
 
 from ..waiting import wait_until
 from .frameworks import (
+    AT_NOON,
     PEANUTS,
     REQUEST,
     REQUEST_ZH,
     SEAT,
     answer_keys,
     block_keys,
+    recorded_and_replayed,
     require,
     run_example,
 )
@@ -176,6 +179,16 @@ class TestProvider:
         chat = ScriptedChat(Content.from_text("Port 5433."))
         await make_agent(chat, RecallProvider(sync_memory)).run(REQUEST)
         assert block_keys(chat.request_texts()[0])
+
+    async def test_recall_can_be_replayed(self, library: Library, tmp_path: Path) -> None:
+        blocks = []
+        for memory in recorded_and_replayed(library, tmp_path / "cassette.jsonl"):
+            chat = ScriptedChat(Content.from_text("Port 5433."))
+            provider = RecallProvider(memory, options=AT_NOON, remember=False)
+            await make_agent(chat, provider).run(REQUEST)
+            blocks.append(chat.request_texts()[0])
+        assert blocks[0] == blocks[1]
+        assert block_keys(blocks[0]) == ["a1"]
 
 
 class TestTools:

@@ -9,7 +9,19 @@ import pytest
 from memrecall import AsyncMemory, Memory
 from memrecall.errors import InvalidArgument
 
-from .frameworks import PEANUTS, REQUEST, REQUEST_ZH, SEAT, answer_keys, require, run_example
+from ..memory.conftest import make_settings
+from .frameworks import (
+    AT_NOON,
+    HISTORY,
+    PEANUTS,
+    REQUEST,
+    REQUEST_ZH,
+    SEAT,
+    answer_keys,
+    record_and_replay,
+    require,
+    run_example,
+)
 
 require("crewai")
 pytestmark = [
@@ -28,6 +40,9 @@ def _private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CREWAI_STORAGE_DIR", str(tmp_path))
     monkeypatch.setenv("CREWAI_DISABLE_TELEMETRY", "true")
     monkeypatch.setenv("CREWAI_TRACING_ENABLED", "false")
+
+
+LONG_AGO = "2026-02-01T12:00:00Z"
 
 
 class ScriptedLLM(BaseLLM):
@@ -78,6 +93,18 @@ class TestMemory:
         (match, *_) = await memory.arecall("What is my boat called?")
         assert "Petunia" in match.record.content
         assert len(await memory.arecall(REQUEST, limit=1)) == 1
+
+    def test_recall_can_be_replayed(self, tmp_path: Path) -> None:
+        settings = make_settings(str(tmp_path / "m.db"))
+        with Memory(settings=settings, user_id="ann") as memory:
+            memory.add([{**message, "ts": LONG_AGO} for message in HISTORY], infer=False)
+        found = []
+        for client in record_and_replay(tmp_path / "cassette.jsonl"):
+            with Memory(settings=settings, user_id="ann", model_client=client) as memory:
+                matches = CrewMemory(memory, options=AT_NOON).recall(REQUEST)
+                found.append([match.format() for match in matches])
+        assert found[0] == found[1]
+        assert "5433" in found[0][0]
 
     def test_read_only_stores_nothing(self, sync_memory: Memory) -> None:
         before = len(sync_memory.get_all(messages=True)["results"])

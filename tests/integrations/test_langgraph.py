@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from memrecall.testing import ScriptedClient, say, wait
 
 from ..waiting import wait_until
 from .frameworks import (
+    AT_NOON,
     PEANUTS,
     REQUEST,
     REQUEST_ZH,
     SEAT,
     answer_keys,
     block_keys,
+    recorded_and_replayed,
     require,
     run_example,
 )
@@ -126,6 +129,14 @@ class TestNodes:
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
+
+    async def test_recall_can_be_replayed(self, library: Library, tmp_path: Path) -> None:
+        blocks = []
+        for memory in recorded_and_replayed(library, tmp_path / "cassette.jsonl"):
+            update = await recall_node(memory, options=AT_NOON).ainvoke(ask(REQUEST))
+            blocks += [message.content for message in update["messages"]]
+        assert blocks[0] == blocks[1]
+        assert block_keys(blocks[0]) == ["a1"]
 
     def test_sync_code_needs_a_sync_memory(self, memory: AsyncMemory) -> None:
         with pytest.raises(InvalidArgument, match="sync code cannot wait"):

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from memrecall.testing import ScriptedClient, say, wait
 
 from ..waiting import wait_until
 from .frameworks import (
+    AT_NOON,
     PEANUTS,
     REQUEST,
     REQUEST_ZH,
     SEAT,
     answer_keys,
     block_keys,
+    recorded_and_replayed,
     require,
     run_example,
 )
@@ -170,6 +173,14 @@ class TestBlock:
         getting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await getting
+
+    async def test_recall_can_be_replayed(self, library: Library, tmp_path: Path) -> None:
+        blocks = []
+        for memory in recorded_and_replayed(library, tmp_path / "cassette.jsonl"):
+            (block,) = await RecallBlock(memory, options=AT_NOON).aget([ChatMessage(REQUEST)])
+            blocks.append(str(block.content))
+        assert blocks[0] == blocks[1]
+        assert block_keys(blocks[0]) == ["a1"]
 
 
 class TestRetriever:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +17,14 @@ from memrecall.testing import ScriptedClient, say, wait
 
 from ..waiting import wait_until
 from .frameworks import (
+    AT_NOON,
     PEANUTS,
     REQUEST,
     REQUEST_ZH,
     SEAT,
     answer_keys,
     block_keys,
+    recorded_and_replayed,
     require,
     run_example,
 )
@@ -165,6 +168,16 @@ class TestFilter:
         with pytest.raises(asyncio.CancelledError):
             await running
         assert model.requests == []
+
+    async def test_recall_can_be_replayed(self, library: Library, tmp_path: Path) -> None:
+        blocks = []
+        for memory in recorded_and_replayed(library, tmp_path / "cassette.jsonl"):
+            model = ScriptedModel(speak("Port 5433."))
+            recall = RunConfig(call_model_input_filter=RecallFilter(memory, options=AT_NOON))
+            await Runner.run(Agent("assistant", model=model), REQUEST, run_config=recall)
+            blocks.append(model.request_texts()[0])
+        assert blocks[0] == blocks[1]
+        assert block_keys(blocks[0]) == ["a1"]
 
     @pytest.mark.concurrent
     def test_sync_run(self, sync_memory: Memory) -> None:

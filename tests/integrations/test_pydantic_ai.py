@@ -2,17 +2,28 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memrecall import AsyncMemory, Memory
+from memrecall import AsyncMemory, Memory, RecallOptions
 from memrecall.memory import Library
 from memrecall.messages import parse_messages
 from memrecall.testing import ScriptedClient, say, wait
 
 from ..waiting import wait_until
-from .frameworks import REQUEST, REQUEST_ZH, SEAT, answer_keys, block_keys, require, run_example
+from .frameworks import (
+    AT_NOON,
+    REQUEST,
+    REQUEST_ZH,
+    SEAT,
+    answer_keys,
+    block_keys,
+    recorded_and_replayed,
+    require,
+    run_example,
+)
 
 require("pydantic_ai")
 
@@ -31,7 +42,9 @@ from memrecall.integrations.agent_memory import AgentMemory  # noqa: E402
 from memrecall.integrations.pydantic_ai import MemoryToolset  # noqa: E402
 
 
-def make_agent(memory: Any, name: str, **arguments: Any) -> tuple[Agent[None, str], list[str]]:
+def make_agent(
+    memory: Any, name: str, *, options: RecallOptions | None = None, **arguments: Any
+) -> tuple[Agent[None, str], list[str]]:
     """Return an agent whose model calls one tool, and the list that gets the tool's answer."""
     answers: list[str] = []
 
@@ -54,7 +67,7 @@ def make_agent(memory: Any, name: str, **arguments: Any) -> tuple[Agent[None, st
                 yield part.content
 
     model = FunctionModel(answer, stream_function=stream)
-    return Agent(model, toolsets=[MemoryToolset(memory)]), answers
+    return Agent(model, toolsets=[MemoryToolset(memory, options=options)]), answers
 
 
 async def test_recall(memory: AsyncMemory) -> None:
@@ -109,6 +122,16 @@ async def test_sync_memory(sync_memory: Memory) -> None:
     agent, answers = make_agent(sync_memory, "recall", query=REQUEST)
     await agent.run("Set it up.")
     assert answer_keys(answers[0])
+
+
+async def test_recall_can_be_replayed(library: Library, tmp_path: Path) -> None:
+    found = []
+    for memory in recorded_and_replayed(library, tmp_path / "cassette.jsonl"):
+        agent, answers = make_agent(memory, "recall", options=AT_NOON, query=REQUEST)
+        await agent.run("Set it up.")
+        found += answers
+    assert found[0] == found[1]
+    assert answer_keys(found[0]) == ["a1"]
 
 
 async def test_messages_are_read(memory: AsyncMemory) -> None:
