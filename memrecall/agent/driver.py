@@ -64,6 +64,7 @@ class RecallOptions:
     tool_seconds: float = TOOL_SECONDS
     largest_prompt: int = LARGEST_PROMPT
     keep_traces_days: int = TRACE_DAYS  # 0: traces are not stored
+    as_of: datetime | None = None  # the "now" of recalls that name none, so that they can replay
 
 
 class Recaller:
@@ -102,6 +103,7 @@ class Recaller:
         a cancelled task raises CancelledError.
         """
         conversation = Conversation(parse_messages(messages), self.library.store, self.scope)
+        as_of = as_of or self.options.as_of
         as_of = as_of and parse_time(as_of, "as_of")
         if time_zone is not None:
             check_time_zone(time_zone)
