@@ -6,21 +6,22 @@ agent = Agent(client, tools=memory_tools(AsyncMemory(user_id="ann")))
 
 from typing import Any
 
-from agent_framework import (
-    AgentSession,
-    ContextProvider,
-    FunctionTool,
-    Message,
-    SessionContext,
-    SupportsAgentRun,
-)
-
 from memrecall.agent.driver import RecallOptions
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS
-from memrecall.integrations.agent_memory import SOURCE, AgentMemory, BoundTool
+from memrecall.integrations.agent_memory import SOURCE, AgentMemory, BoundTool, framework_of
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.types import Language
+
+with framework_of("agent-framework"):
+    from agent_framework import (
+        AgentSession,
+        ContextProvider,
+        FunctionTool,
+        Message,
+        SessionContext,
+        SupportsAgentRun,
+    )
 
 
 class RecallProvider(ContextProvider):

@@ -1,7 +1,8 @@
 """One user's memory as an agent framework needs it: before a turn, as tools, and after it."""
 
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -29,11 +30,21 @@ from memrecall.messages import ConversationMessage, parse_items
 from memrecall.model.protocol import CancellationToken
 from memrecall.types import Language, Role
 
-__all__ = ["SOURCE", "AgentMemory", "BoundTool", "is_block"]
+__all__ = ["SOURCE", "AgentMemory", "BoundTool", "framework_of", "is_block"]
 
 _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+
+
+@contextmanager
+def framework_of(extra: str) -> Iterator[None]:
+    """Add to a failed import of a framework how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        hint = f"pip install 'memrecall[{extra}]'"
+        raise ImportError(f"{error}; for this integration: {hint}", name=error.name) from error
 
 
 def is_block(message: ConversationMessage) -> bool:

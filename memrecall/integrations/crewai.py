@@ -8,18 +8,20 @@ CrewAI is sync: pass a `Memory`.
 
 from typing import Any, NoReturn
 
-import crewai
-from crewai.memory.types import MemoryMatch, MemoryRecord
-from crewai.tools import BaseTool
 from pydantic import PrivateAttr
 
 from memrecall.agent.driver import RecallOptions
 from memrecall.agent.result import RecalledMemory
 from memrecall.errors import InvalidArgument
-from memrecall.integrations.agent_memory import AgentMemory, BoundTool
+from memrecall.integrations.agent_memory import AgentMemory, BoundTool, framework_of
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.types import Language, format_time
+
+with framework_of("crewai"):
+    import crewai
+    from crewai.memory.types import MemoryMatch, MemoryRecord
+    from crewai.tools import BaseTool
 
 
 class _NoStorage:

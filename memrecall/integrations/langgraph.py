@@ -10,23 +10,31 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from langchain_core.documents import Document
-from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage
-from langchain_core.retrievers import BaseRetriever
-from langchain_core.runnables import RunnableConfig, RunnableLambda
-from langchain_core.tools import StructuredTool
-from langgraph.config import get_stream_writer
 from pydantic import PrivateAttr
 
 from memrecall.agent.driver import RecallOptions
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.agent.result import RecalledMemory
 from memrecall.agent.trace import Observer
-from memrecall.integrations.agent_memory import SOURCE, AgentMemory, BoundTool, is_block
+from memrecall.integrations.agent_memory import (
+    SOURCE,
+    AgentMemory,
+    BoundTool,
+    framework_of,
+    is_block,
+)
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.messages import parse_message
 from memrecall.types import Language, format_time
+
+with framework_of("langgraph"):
+    from langchain_core.documents import Document
+    from langchain_core.messages import BaseMessage, HumanMessage, RemoveMessage
+    from langchain_core.retrievers import BaseRetriever
+    from langchain_core.runnables import RunnableConfig, RunnableLambda
+    from langchain_core.tools import StructuredTool
+    from langgraph.config import get_stream_writer
 
 
 def recall_node(

@@ -11,24 +11,25 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from langgraph.store.base import (
-    BaseStore,
-    GetOp,
-    Item,
-    ListNamespacesOp,
-    MatchCondition,
-    PutOp,
-    SearchItem,
-    SearchOp,
-    get_text_at_path,
-)
-
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.integrations.agent_memory import AgentMemory
+from memrecall.integrations.agent_memory import AgentMemory, framework_of
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.records import LARGEST_LIMIT
 from memrecall.memory.sync import Memory
 from memrecall.types import NewMemory, Origin
+
+with framework_of("langgraph"):
+    from langgraph.store.base import (
+        BaseStore,
+        GetOp,
+        Item,
+        ListNamespacesOp,
+        MatchCondition,
+        PutOp,
+        SearchItem,
+        SearchOp,
+        get_text_at_path,
+    )
 
 ITEM_TYPE = "langgraph_item"  # the memory_type of items
 _VALUE = "value."  # prefix of the metadata keys that hold the fields of a value

@@ -7,20 +7,22 @@ await agent.run("…", memory=memory)
 from collections.abc import Sequence
 from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage
-from llama_index.core.memory import BaseMemoryBlock
-from llama_index.core.retrievers import BaseRetriever
-from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
-from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 from pydantic import PrivateAttr
 
 from memrecall.agent.driver import RecallOptions
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.agent.result import RecalledMemory
-from memrecall.integrations.agent_memory import SOURCE, AgentMemory, BoundTool
+from memrecall.integrations.agent_memory import SOURCE, AgentMemory, BoundTool, framework_of
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.types import Language, format_time
+
+with framework_of("llama-index"):
+    from llama_index.core.base.llms.types import ChatMessage
+    from llama_index.core.memory import BaseMemoryBlock
+    from llama_index.core.retrievers import BaseRetriever
+    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+    from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
 
 
 class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):

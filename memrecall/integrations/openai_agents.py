@@ -13,19 +13,20 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from agents import FunctionTool
-from agents.memory import SessionABC
-from agents.run import CallModelData, ModelInputData
-from agents.tool_context import ToolContext
-
 from memrecall.agent.driver import RecallOptions
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.integrations.agent_memory import AgentMemory, BoundTool
+from memrecall.integrations.agent_memory import AgentMemory, BoundTool, framework_of
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.messages import ConversationMessage, parse_message
 from memrecall.types import Language, Message, Role
+
+with framework_of("openai-agents"):
+    from agents import FunctionTool
+    from agents.memory import SessionABC
+    from agents.run import CallModelData, ModelInputData
+    from agents.tool_context import ToolContext
 
 _ITEM = "openai_item"  # the metadata key that holds an item as the SDK wrote it
 _REMOVED = "removed_item"  # the content type of a note that an item was taken back

@@ -6,14 +6,16 @@ agent = Agent(model, toolsets=[MemoryToolset(AsyncMemory(user_id="ann"))])
 from typing import Any
 
 from pydantic import TypeAdapter
-from pydantic_ai import RunContext, ToolDefinition
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 from memrecall.agent.driver import RecallOptions
-from memrecall.integrations.agent_memory import SOURCE, AgentMemory
+from memrecall.integrations.agent_memory import SOURCE, AgentMemory, framework_of
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.types import Language
+
+with framework_of("pydantic-ai"):
+    from pydantic_ai import RunContext, ToolDefinition
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 
 # The table of tools checks the arguments and answers in the model's language.
 _ANY_ARGUMENTS = TypeAdapter(dict[str, Any]).validator

@@ -1,6 +1,8 @@
 """The table in docs/integrations.md: every cell has a test, every version is the pinned one."""
 
 import re
+import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ from ..cases import check_each
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "tests" / "integrations" / "requirements"
+PACKAGE = ROOT / "memrecall" / "integrations"
+EXTRAS = "optional-dependencies"
 FEATURES = (
     "recall before the turn",
     "recall as tool",
@@ -142,3 +146,18 @@ def test_every_environment_is_pinned_and_made() -> None:
     assert {file.stem for file in REQUIREMENTS.iterdir()} == names
     (made,) = re.findall(r"^INTEGRATIONS := (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
     assert set(made.split()) == names
+
+
+def test_missing_framework_names_its_extra() -> None:
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][EXTRAS])
+    modules = {file.stem for file in PACKAGE.glob("*.py")} - {"__init__", "agent_memory"}
+
+    def check(module: str) -> None:
+        try:
+            import_module(f"memrecall.integrations.{module}")
+        except ImportError as error:
+            hint = re.search(r"pip install 'memrecall\[(.*)\]'$", str(error))
+            assert hint
+            assert hint[1] in extras
+
+    check_each(sorted(modules), check)
