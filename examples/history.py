@@ -2,12 +2,12 @@
 
 import json
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from memrecall import Library, NewMessage, Role, Scope, Settings
+from memrecall import Library, Memory, NewMessage, Role, Scope, Settings
 from memrecall.model import Request
 from memrecall.testing import Step, say
 
@@ -47,22 +47,37 @@ async def opened_history() -> AsyncIterator[Library]:
             yield library
 
 
+@contextmanager
+def opened_memory() -> Iterator[Memory]:
+    """Open the sync memory of the user on a temporary database with the history."""
+    with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
+        settings = Settings(db=str(Path(folder) / "memrecall.db"), snapshots=False)
+        with Memory(settings=settings, user_id=LIN.user_id) as memory:
+            memory.add(HISTORY, infer=False)
+            yield memory
+
+
 def quote_the_evidence(request: Request) -> Step:
     """Act as the assistant's model: quote the first memory of each recall in the request.
 
     A recall reaches the model as JSON: the result of a tool, or a line of the context.
     """
-    lines = [line for message in request.messages for line in _texts(message.content)]
+    return say(quote_memories([t for m in request.messages for t in _texts(m.content)]))
+
+
+def quote_memories(texts: Iterable[str]) -> str:
+    """Return an answer that quotes the first memory of each recall in the texts of a request."""
+    lines = [line for text in texts for line in text.splitlines()]
     objects = [value for line in lines if isinstance(value := _load(line), dict)]
     answers = [value["memories"][0] for value in objects if value.get("memories")]
     blocks = [value for value in objects if "memory_key" in value][:1]
     quoted = " ".join(f"“{memory['content']}”" for memory in answers or blocks)
-    return say(f"You said: {quoted}" if quoted else "Hello! What can I do for you?")
+    return f"You said: {quoted}" if quoted else "Hello! What can I do for you?"
 
 
 def _texts(content: object) -> list[str]:
     if isinstance(content, str):
-        return content.splitlines()
+        return [content]
     parts = content if isinstance(content, list) else []
     return [str(getattr(part, "content", "")) for part in parts]
 

@@ -31,9 +31,17 @@ _ALIASES = {
     "ai": Role.ASSISTANT,
 }
 ROLE_NAMES = (*Role, *_ALIASES)
-# The `type` of the messages of LangChain and AutoGen.
+# The roles of LlamaIndex that no chat model has.
+_OBJECT_ROLES = {"chatbot": Role.ASSISTANT, "model": Role.ASSISTANT}
+# The `type` of the messages of LangChain and AutoGen, `kind` and `part_kind` of Pydantic AI.
 _ROLE_OF_TYPE = {
     **_ALIASES,
+    "request": Role.USER,
+    "response": Role.ASSISTANT,
+    "user-prompt": Role.USER,
+    "system-prompt": Role.SYSTEM,
+    "tool-return": Role.TOOL,
+    "retry-prompt": Role.TOOL,
     "system": Role.SYSTEM,
     "tool": Role.TOOL,
     "UserMessage": Role.USER,
@@ -45,14 +53,19 @@ _ORIGINS = {Role.ASSISTANT: Origin.ASSISTANT, Role.TOOL: Origin.TOOL, Role.SYSTE
 _MEDIA = {
     "image_url": "image",
     "input_image": "image",
+    "image-url": "image",
     "Image": "image",
     "input_audio": "audio",
+    "audio-url": "audio",
+    "video-url": "video",
     "input_file": "file",
+    "document-url": "file",
 }
 _PARTS_WITHOUT_TEXT = {
     *("", "refusal", "thinking", "reasoning", "text_reasoning", "redacted_thinking"),
-    *("tool_use", "tool_call", "function_call", "FunctionCall", "usage"),
+    *("tool_use", "tool_call", "tool-call", "function_call", "FunctionCall", "usage"),
 }
+_NO_ID = "__fake_id__"  # the id that OpenAI's Agents SDK gives to items of other servers
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +103,36 @@ def parse_messages(
 ) -> tuple[ConversationMessage, ...]:
     """Return a conversation from a text, a dict, a message object or a list of them.
 
-    Message objects are those of memrecall, AutoGen, LangChain, Agent Framework and OpenAI's client.
-    A message without text, such as a bare tool call, is left out. `user_sources` are the sources of
-    AutoGen messages that are the user; messages of other sources get the role `other`.
+    Message objects are those of memrecall, AutoGen, LangChain, Agent Framework, LlamaIndex,
+    Pydantic AI, OpenAI's client and its Agents SDK. A message without text, such as a bare tool
+    call, is left out. `user_sources` are the sources of AutoGen messages that are the user;
+    messages of other sources get the role `other`.
     """
-    items = messages if _is_list(messages) else [messages]
-    pairs = ((item, parse_message(item)) for item in items)
-    parsed = tuple(
-        message if user_sources is None else _assign_role(item, message, user_sources)
-        for item, message in pairs
-        if message.text.strip()
-    )
+    items = parse_items(messages, user_sources)
+    parsed = tuple(message for message in items if message.text.strip())
     if not parsed:
         raise InvalidArgument(
             "the conversation is empty: no message has any text", hint="Pass at least one message"
         )
     return parsed
+
+
+def parse_items(
+    messages: object, user_sources: Collection[str] | None = None
+) -> list[ConversationMessage]:
+    """Return every message of a conversation, also those without text; see `parse_messages`."""
+    items = messages if _is_list(messages) else [messages]
+    parsed = ((part, parse_message(part)) for item in items for part in _split(item))
+    if user_sources is None:
+        return [message for _, message in parsed]
+    return [_assign_role(item, message, user_sources) for item, message in parsed]
+
+
+def _split(item: object) -> Sequence[object]:
+    """Return the messages of an item: a request of Pydantic AI has one for each of its parts."""
+    if _get(item, "kind") == "request" and _is_list(parts := _get(item, "parts")):
+        return parts
+    return [item]
 
 
 def parse_new_messages(
@@ -203,6 +230,8 @@ def parse_message(item: object) -> ConversationMessage:
         return item
     if isinstance(item, str):
         return ConversationMessage(Role.USER, item)
+    if callable(to_input_item := getattr(item, "to_input_item", None)):
+        item = to_input_item()  # a result of OpenAI's Agents SDK
     role = _parse_role_of(item)
     text, content_type = _parse_content(item)
     if isinstance(item, Mapping):
@@ -215,7 +244,7 @@ def parse_message(item: object) -> ConversationMessage:
         text,
         _parse_speaker(item),
         parse_time(ts, "ts") if ts else None,
-        _get_text(item, "message_id", "id"),
+        _parse_message_id(item),
         _get_text(item, "parent_message_id"),
         _get_text(item, "content_type") or content_type,
         _parse_metadata(item),
@@ -241,20 +270,39 @@ def _get_text(item: object, *names: str) -> str | None:
     return None
 
 
+def _parse_message_id(item: object) -> str | None:
+    name = _get_text(item, "message_id", "id")
+    return None if name == _NO_ID else name
+
+
 def _parse_role_of(item: object) -> Role:
     if isinstance(item, Mapping) and "role" in item:
         return parse_role(item["role"])
     role = _get(item, "role")
     if role is not None:
-        return parse_role(getattr(role, "value", role))
-    kind = _get(item, "type")
-    if isinstance(kind, str) and kind in _ROLE_OF_TYPE:
+        name = getattr(role, "value", role)
+        return _OBJECT_ROLES.get(name) or parse_role(name)
+    kind = _kind_of(item)
+    if kind in _ROLE_OF_TYPE:
         return _ROLE_OF_TYPE[kind]
+    if isinstance(item, Mapping) and (role := _role_of_item(kind)):
+        return role
     if isinstance(item, Mapping):
         return Role.USER
     if _is_autogen_chat_message(item):
         return Role.USER if _get(item, "source") in USER_SOURCES else Role.ASSISTANT
     raise InvalidArgument(f"a {type(item).__name__} is not a message", hint=_FORMS)
+
+
+def _kind_of(item: object) -> str:
+    return str(_get(item, "type", "part_kind", "kind") or "")
+
+
+def _role_of_item(kind: str) -> Role | None:
+    """Return the role of an item of OpenAI's Responses API that is no message."""
+    if kind.endswith("_call_output"):
+        return Role.TOOL
+    return Role.ASSISTANT if kind == "reasoning" or kind.endswith("_call") else None
 
 
 def _is_autogen_chat_message(item: object) -> bool:
@@ -272,7 +320,12 @@ def _parse_speaker(item: object) -> str | None:
 
 def _parse_content(item: Any) -> tuple[str, str]:
     """Return the text of a message and its content type."""
-    content = _get(item, "contents", "content")
+    if isinstance(item, Mapping) and "role" not in item and _role_of_item(_kind_of(item)):
+        content = item.get("output") or ""
+    else:
+        content = _get(item, "contents", "blocks", "parts", "content")
+    if callable(to_text := getattr(item, "model_response_str", None)):
+        content = to_text()  # a tool's result of Pydantic AI, which may be any object
     if _is_autogen_chat_message(item) and not _is_list(content):
         content = item.to_model_text()
     if content is None and not isinstance(item, Mapping):
@@ -306,17 +359,21 @@ def _parse_part(part: object) -> tuple[str, str]:
             f"content part {part!r} is neither a text nor an object",
             hint='Pass parts such as {"type": "text", "text": "…"}',
         )
-    kind = str(_get(part, "type") or ("" if isinstance(part, Mapping) else type(part).__name__))
+    kind = str(_get(part, "type", "block_type", "part_kind", "kind") or _class_name(part))
     text = _get(part, "text", "content", "result")
     if kind in _PARTS_WITHOUT_TEXT and not (kind == "" and isinstance(text, str)):
         return "", "text"
     if isinstance(text, str):
         return text, "text"
-    if kind in ("data", "uri"):
+    if kind in ("data", "uri", "binary"):
         kind = str(_get(part, "media_type") or "file").split("/", 1)[0]
     content_type = _MEDIA.get(kind, kind)
     caption = _get(part, "caption")
     return caption if isinstance(caption, str) else f"[{content_type}]", content_type
+
+
+def _class_name(part: object) -> str:
+    return "" if isinstance(part, Mapping) else type(part).__name__
 
 
 def _parse_metadata(item: object) -> dict[str, Any]:

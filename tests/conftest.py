@@ -169,8 +169,8 @@ def loaded_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Report in one line that the dashboard tests were skipped without a browser."""
+    """Report in one line each that tests need a browser or agent frameworks."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = {str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)}
-    for reason in sorted(reason for reason in reasons if "BROWSER TESTS LEFT OUT" in reason):
+    for reason in sorted(reason for reason in reasons if "TESTS LEFT OUT" in reason):
         terminalreporter.write_line(reason.removeprefix("Skipped: "), red=True, bold=True)

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.docs
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SHARED = {"history.py"}
 RUN_ELSEWHERE = {"demo.py"}
+INTEGRATIONS = Path(__file__).parent / "integrations"  # tests of the examples that need a framework
 PEANUTS = "我对花生过敏，带花生的菜都不能点。"
 SEAT = "On trains I always take a window seat in the quiet coach."
 
@@ -130,7 +131,11 @@ def test_every_example_is_listed_and_run() -> None:
     files = {file.name for file in EXAMPLES.glob("*.py")}
     listed_files = set(re.findall(r"`(\w+\.py)`", (EXAMPLES / "README.md").read_text("utf-8")))
     assert listed_files == files
-    source = Path(__file__).read_text("utf-8")
+    sources = [Path(__file__), *INTEGRATIONS.glob("test_*.py")]
+    source = "\n".join(file.read_text("utf-8") for file in sources)
+    calls = ('run("{}")', 'run_example("{}"')
     assert {
-        name for name in files - SHARED - RUN_ELSEWHERE if f'run("{name}")' not in source
+        name
+        for name in files - SHARED - RUN_ELSEWHERE
+        if not any(call.format(name) in source for call in calls)
     } == set()

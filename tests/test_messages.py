@@ -281,6 +281,18 @@ FORMS: dict[str, tuple[object, Parsed]] = {
         AgentFrameworkMessage("tool", [AgentFrameworkContent("function_result", result="a")]),
         [("tool", "a", None, "text")],
     ),
+    "Responses API message": (
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+        [("assistant", "a", None, "text")],
+    ),
+    "Responses API tool output": (
+        {"type": "function_call_output", "call_id": "1", "output": "a"},
+        [("tool", "a", None, "text")],
+    ),
+    "Responses API tool output of parts": (
+        {"type": "custom_tool_call_output", "output": [{"type": "input_text", "text": "a"}]},
+        [("tool", "a", None, "text")],
+    ),
     "Agent Framework text": (SimpleNamespace(role="user", text="a"), user("a")),
     "OpenAI client": (
         SimpleNamespace(role="assistant", content="a", tool_calls=None),
@@ -360,6 +372,19 @@ def test_stored_message_needs_text_and_known_role(parse: Parser) -> None:
         parse([{"role": "robot", "content": "a"}])
     with pytest.raises(InvalidArgument, match="part 7"):
         parse([{"role": "user", "content": [7]}])
+
+
+def test_items_of_the_responses_api_without_text_are_left_out() -> None:
+    items: list[object] = [
+        {"role": "user", "content": "a"},
+        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "function_call", "name": "recall", "arguments": "{}", "call_id": "1"},
+        {"type": "function_call_output", "call_id": "1", "output": ""},
+        {"type": "message", "role": "assistant", "id": "__fake_id__", "content": "b"},
+    ]
+    first, last = parse_messages(items)
+    assert (first.text, last.text) == ("a", "b")
+    assert last.message_id is None  # the SDK gives many items this id
 
 
 def test_no_message_is_refused() -> None:

@@ -72,6 +72,7 @@ class RecallOptions:
     tool_seconds: float = TOOL_SECONDS
     largest_prompt: int = LARGEST_PROMPT
     keep_traces_days: int = TRACE_DAYS  # 0: traces are not stored
+    as_of: datetime | None = None  # the "now" of recalls that name none, so that they can replay
 
 
 class Recaller:
@@ -91,11 +92,10 @@ class Recaller:
     ) -> None:
         self.library = library
         self.scope = scope
-        self.options = options
+        self.options = options if as_of is None else replace(options, as_of=as_of)
         self.model_client = model_client or offline_client()
         self._caches = caches or library.caches
         self._clock = clock
-        self._as_of = as_of
         self._observer = observer
 
     async def recall(
@@ -115,7 +115,7 @@ class Recaller:
         a cancelled task raises CancelledError.
         """
         conversation = Conversation(parse_messages(messages), self.library.store, self.scope)
-        as_of = as_of or self._as_of
+        as_of = as_of or self.options.as_of
         as_of = as_of and parse_time(as_of, "as_of")
         if time_zone is not None:
             check_time_zone(time_zone)

@@ -212,6 +212,11 @@ class MemoryBase:
         """The bound agent."""
         return self._binding.agent_id
 
+    @property
+    def session_id(self) -> str | None:
+        """The bound session."""
+        return self._binding.session_id
+
     async def close(self, patience: float | None = None) -> None:
         """Wait up to `patience` seconds for running jobs, then release all resources.
 

@@ -12,7 +12,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings, load_settings
 
 if TYPE_CHECKING:
-    from memrecall.agent import RecallOptions, RecallResult
+    from memrecall.agent import Recaller, RecallOptions, RecallResult
 
 
 async def recall(
@@ -39,20 +39,33 @@ async def recall(
     hides what was said later; `clock` returns the current time.
     """
     require_one_database(library, db, settings)
-    from memrecall.agent.driver import Recaller, RecallOptions, utc_now
-
     if settings is None:
         settings = library.settings if library else load_settings({"db": db}).settings
     elif db is not None:
         settings = replace(settings, db=db)
     scope = Scope(user_id, agent_id, session_id, frozenset(permissions))
-    options = options or RecallOptions(keep_traces_days=settings.trace_days)
-    client = model_client or client_of(settings)
     async with (
         nullcontext(library) if library else await Library.open(settings, create=False) as opened
     ):
-        recaller = Recaller(opened, scope, client, options, clock=clock or utc_now)
+        recaller = make_recaller(opened, scope, model_client, options, clock)
         return await recaller.recall(messages, as_of=as_of, observer=observer)
+
+
+def make_recaller(
+    library: Library,
+    scope: Scope,
+    model_client: Any = None,
+    options: "RecallOptions | None" = None,
+    clock: Callable[[], datetime] | None = None,
+) -> "Recaller":
+    """Return a recaller with the model and the options of the library's settings as defaults."""
+    # Imported here because a program that only searches needs neither rules nor models.
+    from memrecall.agent.driver import Recaller, RecallOptions, utc_now
+
+    settings = library.settings
+    options = options or RecallOptions(keep_traces_days=settings.trace_days)
+    client = model_client or client_of(settings)
+    return Recaller(library, scope, client, options, clock=clock or utc_now)
 
 
 def require_one_database(

@@ -9,7 +9,7 @@ from memrecall.memory.base import MemoryBase, SessionKey
 from memrecall.memory.display import GraphResult
 from memrecall.memory.graph import GraphView
 from memrecall.memory.long_term import LongTermMemory
-from memrecall.memory.recall import recall
+from memrecall.memory.recall import make_recaller
 from memrecall.memory.records import to_utterance
 from memrecall.memory.short_term import (
     EVERY_MESSAGES,
@@ -22,10 +22,10 @@ from memrecall.memory.short_term import (
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import StoredSummary
-from memrecall.types import NewMessage, format_time, parse_time
+from memrecall.types import Language, NewMessage, format_time, parse_time
 
 if TYPE_CHECKING:
-    from memrecall.agent import RecallOptions, RecallResult
+    from memrecall.agent import Recaller, RecallOptions, RecallResult
 
 _MOST_EXTRACTED = 50  # messages that `extract` reads if none are passed
 _MOST_SOURCES = 100  # messages that an experience names
@@ -194,18 +194,37 @@ class SessionsMixin(MemoryBase):
         observer: Any = None,
     ) -> "RecallResult":
         """Find what the last user message of a conversation refers to, with the evidence."""
+        recaller = await self.recaller(user_id, agent_id, session_id, options=options)
+        moment = None if as_of is None else parse_time(as_of, "as_of")
+        return await recaller.recall(messages, as_of=moment, observer=observer)
+
+    async def recaller(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        *,
+        options: "RecallOptions | None" = None,
+    ) -> "Recaller":
+        """Return the recaller of a scope, which has the open library and the model client."""
         scope = self._scope(user_id, agent_id, session_id)
-        return await recall(
-            messages,
-            user_id=scope.user_id,
-            session_id=scope.session_id,
-            agent_id=scope.agent_id,
-            permissions=scope.permissions,
-            library=(await self._open()).library,
-            model_client=self._shared.model_client,
-            options=options,
-            as_of=None if as_of is None else parse_time(as_of, "as_of"),
-            observer=observer,
+        library = (await self._open()).library
+        return make_recaller(library, scope, self._shared.model_client, options)
+
+    async def tools(
+        self, *, options: "RecallOptions | None" = None, language: Language = "en"
+    ) -> list[Any]:
+        """Return AutoGen tools for a parent agent to manage the bound user's memories."""
+        from memrecall.agent import memory_tools
+
+        recaller = await self.recaller(options=options)
+        return memory_tools(
+            recaller.library,
+            recaller.scope,
+            model_client=recaller.model_client,
+            options=recaller.options,
+            redact=self._shared.redact,
+            language=language,
         )
 
     async def merge_entities(

@@ -5,6 +5,7 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -66,8 +67,8 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
-    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Return the result of a coroutine."""
+    def submit(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
+        """Start a coroutine and return its future; cancelling the future cancels it."""
         if self._loop.is_closed():
             work.close()
             raise InvalidArgument("this memory is closed", hint="Create another one")
@@ -77,7 +78,11 @@ class LoopThread:
                 "Memory was called from its own event loop, which would deadlock",
                 hint="Use AsyncMemory in async code",
             )
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return the result of a coroutine."""
+        future = self.submit(work)
         try:
             return future.result()
         except KeyboardInterrupt:
@@ -165,6 +170,24 @@ class Memory:
     def agent_id(self) -> str | None:
         """The bound agent."""
         return self._inner.agent_id
+
+    @property
+    def session_id(self) -> str | None:
+        """The bound session."""
+        return self._inner.session_id
+
+    @property
+    def async_memory(self) -> AsyncMemory:
+        """The `AsyncMemory` behind this one; its coroutines run by `run` and `wait` only."""
+        return self._inner
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine of `async_memory` in this memory's event loop."""
+        return self._thread.run(work)
+
+    async def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Like `run`, from the event loop of another thread, which goes on meanwhile."""
+        return await asyncio.wrap_future(self._thread.submit(work))
 
     def running_jobs(self, user_id: str | None = None) -> int:
         """Return how many jobs of a user are running."""

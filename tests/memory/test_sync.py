@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from .conftest import make_settings
 pytestmark = pytest.mark.concurrent  # the synchronous Memory runs its event loop in a thread
 
 ROOT = Path(__file__).parents[2]
-ASYNC_ONLY = {"short_term", "long_term"}  # they return async objects
+ASYNC_ONLY = {"short_term", "long_term", "recaller", "tools"}  # they return async objects
 
 
 @pytest.fixture
@@ -120,6 +121,36 @@ def test_sync_memory_has_every_method() -> None:
     assert verbs <= set(vars(Memory))
     for name in verbs:
         assert inspect.getdoc(getattr(Memory, name))
+
+
+async def test_coroutines_run_in_the_loop_of_the_memory(tmp_path: Path) -> None:
+    with Memory(settings=make_settings(str(tmp_path / "m.db")), user_id="ann") as memory:
+        await memory.wait(memory.async_memory.add("likes tea", infer=False))
+        tools = {tool.name: tool for tool in memory.run(memory.async_memory.tools())}
+        assert list(tools) == ["remember", "recall", "correct", "forget"]
+        recaller = memory.run(memory.async_memory.recaller())
+        assert recaller.scope.user_id == "ann"
+        result = await memory.wait(recaller.recall("What do I like? Tea?"))
+        assert [found.content for found in result.memories] == ["likes tea"]
+
+
+async def test_cancelled_wait_ends_the_work(tmp_path: Path) -> None:
+    started, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    with Memory(settings=make_settings(str(tmp_path / "m.db"))) as memory:
+        waiting = asyncio.ensure_future(memory.wait(work()))
+        assert await asyncio.to_thread(started.wait, PROCESS_LIMIT)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await asyncio.to_thread(ended.wait, PROCESS_LIMIT)
 
 
 async def test_sync_memory_works_inside_a_running_loop(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from memrecall.agent.prompt_view import (
     write_failure,
 )
 from memrecall.agent.result import RecallResult
+from memrecall.agent.trace import Observer
 from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
 from memrecall.messages import is_from_user, name_sources, parse_messages
 from memrecall.model.structured import ask_prompt
@@ -89,7 +90,10 @@ class BlockRecaller:
         return max((index for index, is_user in enumerate(by_user) if is_user), default=None)
 
     async def recall_block(
-        self, messages: Sequence[LLMMessage], token: CancellationToken | None = None
+        self,
+        messages: Sequence[object],
+        token: CancellationToken | None = None,
+        observer: Observer | None = None,
     ) -> tuple[str, RecallResult | None]:
         """Return the block and the result for the last message; no block if it needs no recall.
 
@@ -108,7 +112,9 @@ class BlockRecaller:
         if not await self._judge.needs_recall(texts, language):
             return "", None
         try:
-            result = await self.recaller.recall(conversation, cancellation_token=token)
+            result = await self.recaller.recall(
+                conversation, observer=observer, cancellation_token=token
+            )
         except (CassetteMismatch, ScriptExhausted):
             raise  # an error of whoever records or scripts the run
         except MemrecallError as error:

@@ -1,0 +1,283 @@
+"""One user's memory as an agent framework needs it: before a turn, as tools, and after it."""
+
+import logging
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from memrecall.agent.autogen.blocks import BlockRecaller, NeedJudge
+from memrecall.agent.dispatch import error_code
+from memrecall.agent.driver import RecallOptions
+from memrecall.agent.phrases import say
+from memrecall.agent.prompt_view import (
+    BLOCK_CHARACTERS,
+    BLOCK_START,
+    SOURCE,
+    to_json,
+    write_failure,
+)
+from memrecall.agent.result import RecalledMemory, RecallResult
+from memrecall.agent.tools.arguments import parse_arguments
+from memrecall.agent.tools.definition import Interface, Tool
+from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
+from memrecall.agent.tools.table import tools_for
+from memrecall.agent.trace import Observer
+from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.memory.memory import AsyncMemory
+from memrecall.memory.sync import Memory
+from memrecall.messages import USER_SOURCES, ConversationMessage, parse_items
+from memrecall.model.protocol import CancellationToken
+from memrecall.types import Language, Role
+
+__all__ = ["SOURCE", "AgentMemory", "BoundTool", "framework_of", "is_block"]
+
+_log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def framework_of(extra: str) -> Iterator[None]:
+    """Add to a failed import of a framework how to install it."""
+    try:
+        yield
+    except ImportError as error:
+        hint = f"pip install 'memrecall[{extra}]'"
+        raise ImportError(f"{error}; for this integration: {hint}", name=error.name) from error
+
+
+def is_block(message: ConversationMessage) -> bool:
+    """Return True for recalled memories that a framework kept among its messages."""
+    return message.speaker == SOURCE and message.text.startswith(BLOCK_START)
+
+
+class AgentMemory:
+    """A memory bound to a user, for the code of one agent.
+
+    An `AsyncMemory` serves the event loop that opened it. A `Memory` has a loop of its own, and so
+    serves sync code and any event loop.
+    """
+
+    def __init__(
+        self,
+        memory: Memory | AsyncMemory,
+        *,
+        options: RecallOptions | None = None,
+        language: Language = "en",
+        block_characters: int = BLOCK_CHARACTERS,
+    ) -> None:
+        if memory.user_id is None:
+            raise InvalidArgument(
+                "the memory of an agent must be bound to a user",
+                hint="Bind one: Memory(user_id=…) or memory.bind(user_id=…)",
+            )
+        self._blocking = memory if isinstance(memory, Memory) else None
+        self.memory = memory.async_memory if isinstance(memory, Memory) else memory
+        self.options = options
+        self.language = language
+        self._block_characters = block_characters
+
+    async def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return the result of a coroutine of `memory`, from async code."""
+        return await (work if self._blocking is None else self._blocking.wait(work))
+
+    def run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        """Return the result of a coroutine of `memory`, from sync code."""
+        try:
+            return self.require_sync().run(work)
+        finally:
+            work.close()
+
+    def require_sync(self) -> Memory:
+        """Return the `Memory`; InvalidArgument if it is an `AsyncMemory`, which cannot block."""
+        if self._blocking is None:
+            raise InvalidArgument(
+                "sync code cannot wait for an AsyncMemory",
+                hint="Pass a Memory, which serves sync and async code, or use the async method",
+            )
+        return self._blocking
+
+    async def recall(self, messages: object) -> tuple[list[RecalledMemory], str]:
+        """Return what the last user message refers to, and a failure in words or ""."""
+        try:
+            return _unpack(await self.wait(self.memory.recall(messages, options=self.options)))
+        except Exception as error:  # whatever fails, the host's turn goes on
+            return [], _report("recall", error)
+
+    def recall_sync(self, messages: object) -> tuple[list[RecalledMemory], str]:
+        """Like `recall`, from sync code."""
+        self.require_sync()
+        try:
+            return _unpack(self.run(self.memory.recall(messages, options=self.options)))
+        except Exception as error:
+            return [], _report("recall", error)
+
+    async def recall_block(
+        self,
+        messages: Sequence[object],
+        session_id: str | None = None,
+        observer: Observer | None = None,
+    ) -> str:
+        """Return a block of data about the last message; "" if it needs no recall.
+
+        A failure is logged and becomes a block that says so. `session_id` is the host's session,
+        unless one is bound.
+        """
+        try:
+            return await self.wait(self._recall_block(messages, session_id, observer))
+        except Exception as error:
+            return write_failure(_report("recall", error), self.language)
+
+    def recall_block_sync(
+        self,
+        messages: Sequence[object],
+        session_id: str | None = None,
+        observer: Observer | None = None,
+    ) -> str:
+        """Like `recall_block`, from sync code."""
+        self.require_sync()
+        try:
+            return self.run(self._recall_block(messages, session_id, observer))
+        except Exception as error:
+            return write_failure(_report("recall", error), self.language)
+
+    async def read_version(self) -> object:
+        """Return a value that every write for the user changes; None if it cannot be read."""
+        try:
+            return await self.wait(self._read_version())
+        except MemrecallError:  # the recall that follows reports it
+            return None
+
+    async def remember(self, messages: object, session_id: str | None = None) -> None:
+        """Store the messages of a turn and the facts in them; a failure is only logged."""
+        try:
+            await self.wait(self.memory.add(messages, session_id=self._session(session_id)))
+        except Exception as error:  # the turn is over: its answer must reach the user
+            _report("storing a turn", error)
+
+    def remember_sync(self, messages: object, session_id: str | None = None) -> None:
+        """Like `remember`, from sync code."""
+        self.require_sync()
+        try:
+            self.run(self.memory.add(messages, session_id=self._session(session_id)))
+        except Exception as error:
+            _report("storing a turn", error)
+
+    def tools(self) -> list["BoundTool"]:
+        """Return the tools to remember, recall, correct and forget, in the order of the table."""
+        tools = tools_for(Interface.AUTOGEN).values()
+        runner = _ToolRunner(self)
+        return [BoundTool(tool, tool.parent_schema(self.language), runner) for tool in tools]
+
+    async def _read_version(self) -> object:
+        recaller = await self.memory.recaller()
+        return await recaller.library.store.feed(recaller.scope.user_id).version()
+
+    async def _recall_block(
+        self, messages: Sequence[object], session_id: str | None, observer: Observer | None
+    ) -> str:
+        conversation = [
+            message
+            for message in parse_items(messages)
+            if message.text.strip() and not is_block(message)
+        ]
+        if not conversation or conversation[-1].role is not Role.USER:
+            return ""
+        recaller = await self.memory.recaller(
+            session_id=self._session(session_id), options=self.options
+        )
+        blocks = BlockRecaller(recaller, NeedJudge(), USER_SOURCES, self._block_characters)
+        return (await blocks.recall_block(conversation, observer=observer))[0]
+
+    def _session(self, session_id: str | None) -> str | None:
+        return session_id if self.memory.session_id is None else None
+
+
+def _unpack(result: RecallResult) -> tuple[list[RecalledMemory], str]:
+    handoff = result.handoff
+    problem = "" if handoff.success or result.memories else handoff.search_summary
+    return result.memories, problem
+
+
+def _report(task: str, error: Exception) -> str:
+    """Log a failure and return what may be told of it; only typed errors have safe messages."""
+    if isinstance(error, MemrecallError):
+        _log.warning("%s failed: %s", task, error)
+        return error.message
+    _log.error("%s failed", task, exc_info=error)
+    return type(error).__name__
+
+
+@dataclass
+class _ToolRunner:
+    """Runs tools of the table by name, with the memory opened at the first call."""
+
+    owner: AgentMemory
+    tools: dict[str, Any] = field(default_factory=dict)
+
+    async def run(self, tool: Tool, arguments: object) -> str:
+        owner = self.owner
+        values = parse_arguments(tool, arguments, lenient=True, language=owner.language)
+        if not self.tools:
+            tools = await owner.memory.tools(options=owner.options, language=owner.language)
+            self.tools.update({each.name: each for each in tools})
+        runnable = self.tools[tool.name]
+        answer: str = runnable.return_value_as_string(
+            await runnable.run(values, CancellationToken())
+        )
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class BoundTool:
+    """A tool of the table, bound to one user, for a framework to wrap.
+
+    The model's arguments are checked against the table: none of them can name a user.
+    """
+
+    tool: Tool
+    schema: Any
+    runner: _ToolRunner
+
+    @property
+    def name(self) -> str:
+        """The name for the model."""
+        return self.tool.name
+
+    @property
+    def description(self) -> str:
+        """The description for the model, in the language of the memory."""
+        return str(self.schema["description"])
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The JSON schema of the arguments."""
+        return dict(self.schema["parameters"])
+
+    async def call(self, arguments: object) -> str:
+        """Return the answer for the model as JSON; an error is an answer too.
+
+        `arguments` is an object, or the JSON text that the model wrote.
+        """
+        try:
+            return await self.runner.owner.wait(self.runner.run(self.tool, arguments))
+        except Exception as error:  # the host's turn goes on whatever happens
+            return self._failure(error)
+
+    def call_sync(self, arguments: object) -> str:
+        """Like `call`, from sync code."""
+        self.runner.owner.require_sync()
+        try:
+            return self.runner.owner.run(self.runner.run(self.tool, arguments))
+        except Exception as error:
+            return self._failure(error)
+
+    def _failure(self, error: Exception) -> str:
+        problem = _report(self.name, error)
+        if isinstance(error, MemrecallError):
+            failure = ToolFailure(error=error_code(error), message=str(error))
+        else:
+            text = say(self.runner.owner.language, "internal", tool=self.name, problem=problem)
+            failure = ToolFailure(error=ToolErrorCode.INTERNAL, message=text)
+        return to_json(failure.as_json())

@@ -1,0 +1,164 @@
+"""LlamaIndex: a memory block that recalls, a retriever, and tools.
+
+memory = Memory.from_defaults(memory_blocks=[RecallBlock(AsyncMemory(user_id="ann"))])
+await agent.run("…", memory=memory)
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import PrivateAttr
+
+from memrecall.agent.driver import RecallOptions
+from memrecall.agent.prompt_view import BLOCK_CHARACTERS
+from memrecall.agent.result import RecalledMemory
+from memrecall.integrations.agent_memory import SOURCE, AgentMemory, BoundTool, framework_of
+from memrecall.memory.memory import AsyncMemory
+from memrecall.memory.sync import Memory
+from memrecall.types import Language, format_time
+
+with framework_of("llama-index"):
+    from llama_index.core.base.llms.types import ChatMessage
+    from llama_index.core.memory import BaseMemoryBlock
+    from llama_index.core.retrievers import BaseRetriever
+    from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+    from llama_index.core.tools import AsyncBaseTool, ToolMetadata, ToolOutput
+
+
+class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):
+    """Adds what the last user message refers to, as one message of data before the history.
+
+    Messages that leave the short-term memory are stored, with the facts in them. The session of the
+    memory labels them, unless one is bound. A step of an agent that follows the same message reads
+    the block again; it is recalled anew once something was stored.
+    """
+
+    _memory: AgentMemory = PrivateAttr()
+    _last: tuple[object, str] = PrivateAttr(default=(None, ""))
+
+    def __init__(
+        self,
+        memory: Memory | AsyncMemory,
+        *,
+        options: RecallOptions | None = None,
+        language: Language = "en",
+        block_characters: int = BLOCK_CHARACTERS,
+        name: str = SOURCE,
+        **fields: Any,
+    ) -> None:
+        super().__init__(name=name, **fields)
+        self._memory = AgentMemory(
+            memory, options=options, language=language, block_characters=block_characters
+        )
+
+    async def _aget(
+        self, messages: list[ChatMessage] | None = None, **options: Any
+    ) -> list[ChatMessage]:
+        session, messages = options.get("session_id"), _without_repeat(messages or [])
+        texts = tuple((message.role.value, message.content) for message in messages)
+        key = (await self._memory.read_version(), session, texts)
+        if key[0] is None or key != self._last[0]:
+            self._last = key, await self._memory.recall_block(messages, session)
+        block = self._last[1]
+        return [ChatMessage(role="user", content=block)] if block else []
+
+    async def _aput(self, messages: list[ChatMessage]) -> None:
+        sessions = {message.additional_kwargs.get("session_id") for message in messages}
+        for session in sessions:
+            part = [m for m in messages if m.additional_kwargs.get("session_id") == session]
+            await self._memory.remember(part, session)
+
+
+class RecallNodeRetriever(BaseRetriever):
+    """A retriever that recalls: one node for each memory or message that was meant.
+
+    A failed recall is one node that says so: its metadata has `error`.
+    """
+
+    def __init__(
+        self, memory: Memory | AsyncMemory, *, options: RecallOptions | None = None, **fields: Any
+    ) -> None:
+        super().__init__(**fields)
+        self._memory = AgentMemory(memory, options=options)
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return _nodes(*self._memory.recall_sync(query_bundle.query_str))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return _nodes(*await self._memory.recall(query_bundle.query_str))
+
+
+class TableTool(AsyncBaseTool):
+    """A tool of the table, bound to one user."""
+
+    def __init__(self, tool: BoundTool) -> None:
+        self._tool = tool
+        self._metadata = _TableMetadata(tool)
+
+    @property
+    def metadata(self) -> ToolMetadata:
+        """The name, description and schema for the model."""
+        return self._metadata
+
+    def call(self, *_: Any, **arguments: Any) -> ToolOutput:
+        """Run the tool; an error is an answer too."""
+        return self._output(arguments, self._tool.call_sync(arguments))
+
+    async def acall(self, *_: Any, **arguments: Any) -> ToolOutput:
+        """Like `call`, from async code."""
+        return self._output(arguments, await self._tool.call(arguments))
+
+    def _output(self, arguments: dict[str, Any], answer: str) -> ToolOutput:
+        return ToolOutput(
+            content=answer, tool_name=self._tool.name, raw_input=arguments, raw_output=answer
+        )
+
+
+class _TableMetadata(ToolMetadata):
+    """Metadata with the schema of the table instead of that of a function."""
+
+    def __init__(self, tool: BoundTool) -> None:
+        super().__init__(
+            description=tool.description, name=tool.name, fn_schema=tool.tool.arguments
+        )
+        self._parameters = tool.parameters
+
+    def get_parameters_dict(self) -> dict[str, Any]:
+        return self._parameters
+
+
+def memory_tools(
+    memory: Memory | AsyncMemory,
+    *,
+    options: RecallOptions | None = None,
+    language: Language = "en",
+) -> list[TableTool]:
+    """Return tools to remember, recall, correct and forget for the user of the memory."""
+    owner = AgentMemory(memory, options=options, language=language)
+    return [TableTool(tool) for tool in owner.tools()]
+
+
+def _without_repeat(messages: list[ChatMessage]) -> list[ChatMessage]:
+    """Return the messages without the last one if it repeats the one before it.
+
+    A step of an agent passes the user's message, which is in the history already, as input.
+    """
+    texts = [(message.role, message.content) for message in messages[-2:]]
+    return messages[:-1] if len(texts) == 2 and texts[0] == texts[1] else messages
+
+
+def _nodes(memories: Sequence[RecalledMemory], problem: str) -> list[NodeWithScore]:
+    if problem:
+        return [NodeWithScore(node=TextNode(text=problem, metadata={"error": True}))]
+    return [_node(memory) for memory in memories]
+
+
+def _node(memory: RecalledMemory) -> NodeWithScore:
+    metadata = {
+        "kind": memory.kind,
+        "memory_type": memory.memory_type,
+        "speaker": memory.speaker or memory.role,
+        "said_at": format_time(memory.ts),
+    }
+    node = TextNode(id_=memory.memory_key, text=memory.content, metadata=metadata)
+    return NodeWithScore(node=node, score=memory.relevance_score)
