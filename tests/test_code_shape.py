@@ -29,8 +29,10 @@ def shape() -> Shape:
 def test_modules_are_few_and_folders_small(shape: Shape) -> None:
     assert shape.modules <= 300
     assert {f: n for f, n in shape.modules_per_folder.items() if n > 16} == {}
-    assert shape.lines <= 54_700  # version 0.1 had 60,600
-    assert shape.integration_lines <= 250 * 6  # six agent frameworks, which version 0.1 lacked
+    # Version 0.1 had 60,600 lines. The same features took 54,527 before what came after it: bounds of
+    # models, AutoGen teams and components, the service's side of the hooks.
+    assert shape.lines <= 56_100
+    assert shape.integration_lines <= 3_400  # six agent frameworks and the hooks of five clients
 
 
 def test_modules_have_names_of_things_and_several_users(shape: Shape) -> None:
