@@ -29,7 +29,7 @@ def shape() -> Shape:
 def test_modules_are_few_and_folders_small(shape: Shape) -> None:
     assert shape.modules <= 300
     assert {f: n for f, n in shape.modules_per_folder.items() if n > 16} == {}
-    # Version 0.1 had 60,600 lines. The same features took 54,527 before what came after it: bounds of
+    # Version 0.1 had 60,600 lines. Its features took 54,527 before newer ones were added: bounds of
     # models, AutoGen teams and components, the service's side of the hooks.
     assert shape.lines <= 56_100
     assert shape.integration_lines <= 3_400  # six agent frameworks and the hooks of five clients
