@@ -36,7 +36,7 @@ class MemrecallError(Exception):
         return f"{self.message}. {self.hint}" if self.hint else self.message
 
 
-class CallerError(MemrecallError):
+class CallerError(MemrecallError, ValueError):
     """The request is invalid."""
 
     code = "INVALID_ARGUMENT"

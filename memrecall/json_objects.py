@@ -16,6 +16,8 @@ def parse_json_line(line: bytes) -> dict[str, Any]:
         data = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_reject_duplicates)
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"not UTF-8 at byte {error.start}") from None
+    except InvalidArgument:  # is a ValueError too
+        raise
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"not JSON: {error}") from None
     if not isinstance(data, dict):

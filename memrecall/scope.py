@@ -31,7 +31,7 @@ class Scope:
     permissions: frozenset[Permission] = frozenset()
 
     def __post_init__(self) -> None:
-        if not self.user_id:
+        if self.user_id in (None, ""):
             raise InvalidArgument("a scope needs a user_id", hint="Pass the id of one user")
         for name in ("user_id", "agent_id", "session_id"):
             if getattr(self, name) is not None:

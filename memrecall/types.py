@@ -57,6 +57,10 @@ class Origin(StrEnum):
 
 def check_text(name: str, value: str) -> str:
     """Return `value` if every database can store it; InvalidArgument names the character."""
+    if not isinstance(value, str):
+        raise InvalidArgument(
+            f"{name} {value!r} is a {type(value).__name__}, not a text", hint="Pass a string"
+        )
     if "\0" in value:
         raise InvalidArgument(
             f"{name} contains a NUL character at position {value.index(chr(0))}",
@@ -169,18 +173,10 @@ def cut_to_minute(time: str) -> str:
 
 
 def _validator(check: Callable[[str, Any], object], accepts: type = object) -> BeforeValidator:
-    """Return a validator whose InvalidArgument pydantic reports with the field's name.
-
-    A value of another type than `check` accepts is left to pydantic.
-    """
-
-    def validate(value: object) -> object:
-        try:
-            return check(VALUE, value) if isinstance(value, accepts) else value
-        except InvalidArgument as error:
-            raise ValueError(str(error)) from None
-
-    return BeforeValidator(validate)
+    """Return a validator; a value of another type than `check` accepts is left to pydantic."""
+    return BeforeValidator(
+        lambda value: check(VALUE, value) if isinstance(value, accepts) else value
+    )
 
 
 def _check_nonblank(name: str, value: str) -> str:

@@ -37,7 +37,8 @@ class ScopeBinding:
 
     def __post_init__(self) -> None:
         # Checks the ids now, not at the first call.
-        Scope(self.user_id or DEFAULT_NAME, self.agent_id, self.session_id)
+        user_id = DEFAULT_NAME if self.user_id is None else self.user_id
+        Scope(user_id, self.agent_id, self.session_id)
 
     @property
     def has_user(self) -> bool:

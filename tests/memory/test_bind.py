@@ -1,14 +1,16 @@
 """Memories bound to a scope, and further bindings that can only narrow it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
 from memrecall import Memory
-from memrecall.errors import InvalidArgument, NotFound
+from memrecall.errors import CallerError, InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory
 from memrecall.scope import Permission
 
+from ..cases import check_each_async
 from .conftest import make_settings
 from .word_extractor import WordExtractor
 
@@ -122,3 +124,36 @@ def test_sync_memory_can_bind(tmp_path: object) -> None:
         ann.close()
         assert memory.get_all("ann")["results"][0]["memory"] == "likes tea"
         assert (ann.user_id, memory.user_id) == ("ann", None)
+
+
+async def test_ids_that_are_not_strings_are_rejected(memory: AsyncMemory, location: str) -> None:
+    """An integer raised TypeError, and `Memory(user_id="")` was bound to the default user."""
+
+    async def check(value: Any) -> None:
+        with pytest.raises(InvalidArgument, match="user_id"):
+            AsyncMemory(settings=make_settings(location), user_id=value)
+        with pytest.raises(InvalidArgument, match="user_id"):
+            memory.bind(user_id=value)
+        with pytest.raises(InvalidArgument, match="user_id"):
+            await memory.add("likes tea", user_id=value)
+        with pytest.raises(InvalidArgument, match="session_id"):
+            await memory.add("likes tea", user_id="ann", run_id=value)
+
+    await check_each_async([7, 0, 1.5, True, b"ann", ["ann"], {"a": 1}, ""], check)
+
+
+async def test_caller_mistakes_are_value_errors(memory: AsyncMemory) -> None:
+    calls: list[Callable[[], Awaitable[Any]]] = [
+        lambda: memory.search("tea"),
+        lambda: memory.search(" ", user_id="ann"),
+        lambda: memory.update("missing", "tea", user_id="ann"),
+        lambda: memory.delete("missing", user_id="ann"),
+        lambda: memory.get_all(user_id="ann", filters={"year": {"near": 1}}),
+    ]
+
+    async def check(call: Callable[[], Awaitable[Any]]) -> None:
+        with pytest.raises(ValueError, match=r".") as caught:
+            await call()
+        assert isinstance(caught.value, CallerError)
+
+    await check_each_async(calls, check)

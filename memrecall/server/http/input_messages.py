@@ -1,7 +1,7 @@
 """The messages in a request, parsed like those that applications pass in."""
 
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -13,7 +13,6 @@ from pydantic import (
     WrapValidator,
 )
 
-from memrecall.errors import InvalidArgument
 from memrecall.messages import (
     ROLE_NAMES,
     ConversationMessage,
@@ -22,8 +21,6 @@ from memrecall.messages import (
     parse_role,
 )
 from memrecall.types import Role
-
-Parsed = TypeVar("Parsed")
 
 RoleName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(ROLE_NAMES)})]
 ContentParts = dict[str, Any] | list[str | dict[str, Any]]
@@ -59,34 +56,19 @@ class InputMessage(BaseModel):
     tool_call_id: Annotated[Any, Field(description="Kept in the metadata.")] = None
 
 
-def with_value_error(parse: Callable[[Any], Parsed]) -> Callable[[Any], Parsed]:
-    """Return a parser whose InvalidArgument pydantic reports with the field's name."""
-
-    def parse_value(value: Any) -> Parsed:
-        try:
-            return parse(value)
-        except InvalidArgument as error:
-            raise ValueError(str(error)) from None
-
-    return parse_value
-
-
-InputRole = Annotated[
-    Role, BeforeValidator(with_value_error(parse_role), json_schema_input_type=RoleName)
-]
+InputRole = Annotated[Role, BeforeValidator(parse_role, json_schema_input_type=RoleName)]
 _Message = Annotated[
     ConversationMessage,
-    PlainValidator(with_value_error(parse_message), json_schema_input_type=str | InputMessage),
+    PlainValidator(parse_message, json_schema_input_type=str | InputMessage),
 ]
 InputMessages = tuple[_Message, ...]
-_drop_empty = with_value_error(parse_messages)
 
 
 def accept_messages(limit: int) -> WrapValidator:
     """Return the validator of `InputMessages`: a text, a message, or up to `limit` of them."""
 
     def validate(value: Any, validate_list: Callable[[Any], InputMessages]) -> InputMessages:
-        return _drop_empty(validate_list(value if isinstance(value, list) else [value]))
+        return parse_messages(validate_list(value if isinstance(value, list) else [value]))
 
     text = Annotated[str, Field(min_length=1)]
     items = Annotated[list[str | InputMessage], Field(min_length=1, max_length=limit)]

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from memrecall.messages import join_content_parts
 from memrecall.search.request import LARGEST_PAGE, LARGEST_TOP_K, PAGE_SIZE, TOP_K
-from memrecall.server.http.input_messages import ContentParts, InputRole, with_value_error
+from memrecall.server.http.input_messages import ContentParts, InputRole
 from memrecall.store import MessageFilter
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import ID_LENGTH, Content, Id, Moment, Name, NewMessage, Role
@@ -168,7 +168,7 @@ class IncomingMessage(NewMessage):
     user_id: Annotated[Id | None, Field(description="Must equal the path's, if present.")] = None
     agent_id: Annotated[Id | None, Field(description="Must equal the key's, if present.")] = None
 
-    _join_parts = model_validator(mode="before")(with_value_error(join_content_parts))
+    _join_parts = model_validator(mode="before")(join_content_parts)
 
 
 class WriteRequest(RequestModel):
