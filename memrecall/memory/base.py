@@ -11,7 +11,7 @@ from memrecall.library.library import Library
 from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Jobs, Processes, Schedule
 from memrecall.memory.recall import client_of, require_one_database
-from memrecall.memory.reranking import Reranker, make_reranker
+from memrecall.memory.reranking import CheckedReranker, Reranker, make_reranker
 from memrecall.memory.search import RecallTimes
 from memrecall.memory.short_term import ShortTermMemory
 from memrecall.messages import Redact
@@ -195,6 +195,7 @@ class MemoryBase:
         self._is_owner = True
         settings = settings or load_settings({"db": db}).settings
         reranker = reranker or make_reranker(library.settings if library else settings)
+        reranker = None if reranker is None else CheckedReranker(reranker)
         self._shared = SharedState(settings, library, extractor, model_client, reranker, redact)
 
     async def __aenter__(self) -> Self:

@@ -1,6 +1,7 @@
 """Rerankers: models that score the first hits of a search again, slower and better."""
 
 import asyncio
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -8,6 +9,8 @@ from typing import Any, Protocol
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.plugins import require_plugin
 from memrecall.settings import Settings, check_key, check_url
+
+_log = logging.getLogger(__name__)
 
 MOST_RERANKED = 50
 CHOICES = ("endpoint:MODEL", "cross-encoder:NAME")
@@ -74,6 +77,33 @@ class CrossEncoderReranker:
                 self._encoder = await asyncio.to_thread(_load_encoder, self._name)
             scores = await asyncio.to_thread(self._encoder.predict, pairs)
         return normalize_scores([float(score) for score in scores])
+
+
+class CheckedReranker:
+    """A reranker of an application, of which every failure is a ModelFailed, logged once."""
+
+    def __init__(self, reranker: Reranker) -> None:
+        self._reranker = reranker
+        self._has_warned = False
+
+    async def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        """Return a score from 0 to 1 for each text; raise ModelFailed if there are none."""
+        try:
+            scores = [float(score) for score in await self._reranker.score(query, texts)]
+            if len(scores) == len(texts):
+                return normalize_scores(scores)
+            problem = f"the reranker returned {len(scores)} scores for {len(texts)} texts"
+            failure = ModelFailed(problem, kind="malformed")
+        except ModelFailed as error:
+            failure = error
+        # It belongs to the application: whatever it raises, there are results without it. The
+        # text of the error may contain the query and must not be logged.
+        except Exception as error:
+            failure = ModelFailed(f"the reranker raised {type(error).__name__}", kind="refused")
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning("the reranker failed, results keep their order: %s", failure)
+        raise failure
 
 
 def make_reranker(settings: Settings) -> Reranker | None:

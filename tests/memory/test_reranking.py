@@ -4,7 +4,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import ModuleType
 from typing import Any
@@ -189,6 +189,45 @@ class TestSearchWithReranker:
         page = await memory.search("tea", "ann")
         assert len(page["results"]) == 3
         assert "not reranked" in page["message"]
+
+
+class BrokenReranker:
+    """A reranker of an application with a given answer, or the error that it raises."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    async def score(self, query: str, texts: Sequence[str]) -> Any:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+async def test_broken_rerankers_keep_the_engines_order(
+    location: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Anything but ModelFailed was raised to the caller."""
+    settings = make_settings(location)
+    async with AsyncMemory(settings=settings, extractor=WordExtractor()) as plain:
+        for text in ("tea", "tea with milk", "coffee, not tea, with milk"):
+            await plain.add(text, "ann", infer=False)
+        expected = (await plain.search("tea", "ann"))["results"]
+
+    async def check(answer: Any) -> None:
+        caplog.clear()
+        broken: Any = BrokenReranker(answer)
+        async with AsyncMemory(settings=settings, reranker=broken) as memory:
+            for _ in range(2):
+                page = await memory.search("tea", "ann")
+                assert page["results"] == expected
+                assert "not reranked" in page["message"]
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert "secret" not in caplog.text
+
+    nan, infinite = float("nan"), float("inf")
+    cases = [RuntimeError("secret"), KeyError("secret"), [], [0.5], [0.1, nan, 0.2],
+             [0.1, infinite, 0.2], ["x", "y", "z"], None, 7]  # fmt: skip
+    await check_each_async(cases, check)
 
 
 def test_invalid_reranker_setting_is_refused() -> None:
