@@ -1,6 +1,7 @@
 """`Memory`: the synchronous `AsyncMemory`. Every method waits for the one of the same name."""
 
 import asyncio
+import inspect
 import os
 import threading
 import weakref
@@ -11,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from memrecall.errors import InvalidArgument
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
+from memrecall.memory.long_term import DomainKnowledge, Experience, UserInfo
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
 from memrecall.workers import DaemonThreadPool
@@ -126,6 +128,29 @@ def _blocking(
     return call
 
 
+class BlockingView:
+    """A part of a memory, such as its short-term memory, whose coroutine methods block."""
+
+    def __init__(self, part: Any, thread: LoopThread) -> None:
+        self.__dict__.update(_part=part, _thread=thread)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._part, name)
+        if isinstance(value, UserInfo | DomainKnowledge | Experience):
+            return BlockingView(value, self._thread)
+        if not inspect.iscoroutinefunction(value):
+            return value
+        return update_wrapper(
+            lambda *args, **kwargs: self._thread.run(value(*args, **kwargs)), value
+        )
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._part, name, value)
+
+    def __dir__(self) -> Iterable[str]:
+        return dir(self._part)
+
+
 class Memory:
     """Long-term memory for the users of an agent.
 
@@ -209,6 +234,16 @@ class Memory:
     ) -> None:
         """Sweep at an interval while this memory is open."""
         self._thread.run(self._inner.schedule_sweeps(every_seconds, policy, **options))
+
+    def short_term(self, *args: Any, **options: Any) -> Any:
+        """Return a session's short-term memory; from now on `add` to the session fills it."""
+        part = self._thread.run(self._inner.short_term(*args, **options))
+        return BlockingView(part, self._thread)
+
+    def long_term(self, user_id: str | None = None, agent_id: str | None = None) -> Any:
+        """Return the long-term memory: the user's profile, the agent's knowledge, experience."""
+        part = self._thread.run(self._inner.long_term(user_id, agent_id))
+        return BlockingView(part, self._thread)
 
     def export(self, user_id: str | None = None) -> Iterator[str]:
         """Yield all data of a user as JSON lines that `import_` accepts."""

@@ -13,6 +13,7 @@ import pytest
 
 from memrecall import AsyncMemory, Memory
 from memrecall.errors import InvalidArgument
+from memrecall.scope import Permission
 
 from ..model.openai_server import serve, text
 from ..waiting import PROCESS_LIMIT
@@ -21,7 +22,7 @@ from .conftest import make_settings
 pytestmark = pytest.mark.concurrent  # the synchronous Memory runs its event loop in a thread
 
 ROOT = Path(__file__).parents[2]
-ASYNC_ONLY = {"short_term", "long_term", "recaller", "tools"}  # they return async objects
+ASYNC_ONLY = {"recaller", "tools"}  # they return async objects
 
 
 @pytest.fixture
@@ -113,10 +114,7 @@ def test_aliases_of_the_specification() -> None:
 
 def test_sync_memory_has_every_method() -> None:
     verbs = {
-        name
-        for home in AsyncMemory.__mro__[:-1]
-        for name in vars(home)
-        if not name.startswith("_") and name not in ASYNC_ONLY
+        name for home in AsyncMemory.__mro__[:-1] for name in vars(home) if not name.startswith("_")
     }
     assert verbs <= set(vars(Memory))
     for name in verbs:
@@ -163,6 +161,28 @@ async def test_sync_memory_works_inside_a_running_loop(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="closed"):
         memory.get_all()
     await asyncio.sleep(0)
+
+
+def test_short_and_long_term_memory_block(tmp_path: Path) -> None:
+    settings = make_settings(str(tmp_path / "m.db"))
+    permissions = [Permission.KNOWLEDGE]
+    with Memory(settings=settings, user_id="ann", permissions=permissions) as memory:
+        short_term = memory.short_term(session_id="s")
+        memory.add("I live in Paris.", session_id="s")
+        short_term.add(["a note"])
+        short_term.scratch = {"step": 2}
+        assert [item.text for item in short_term.search("note")] == ["a note"]
+        assert short_term.checkpoint().number == 1
+        assert memory.short_term(session_id="s").scratch == {"step": 2}
+        assert "items" in dir(short_term)
+
+        long_term = memory.long_term(agent_id="guide")
+        assert [home["value"] for home in memory.long_term().user_info.profile()["home"]]
+        key = long_term.knowledge.add("Museums close on Mondays.")["id"]
+        assert [entry["id"] for entry in long_term.knowledge.search("museums")] == [key]
+        memory.end_session(session_id="s", success=True)
+        (lesson,) = memory.long_term().experience.get_all(success=True)
+        assert lesson["memory_type"] == "experience"
 
 
 def test_job_state_can_be_read(m: Memory) -> None:
