@@ -115,11 +115,22 @@ class Library:
         self.vectors = VectorWriter(store, embedder)
 
     @classmethod
-    async def open(cls, settings: Settings, *, create: bool = True) -> "Library":
-        """Open the database of the settings; the default one's folder is created."""
+    async def open(
+        cls,
+        settings: Settings,
+        *,
+        create: bool = True,
+        embedder: Embedder | None = None,
+        graphs: GraphDB | None = None,
+        vector_db: VectorDB | None = None,
+    ) -> "Library":
+        """Open the database of the settings; the default one's folder is created.
+
+        Objects that are passed are used instead of those that the settings name, and closed too.
+        """
         if create and Path(settings.db) == default_database():
             default_database().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        embedder = make_embedder(
+        embedder = embedder or make_embedder(
             settings.embedder,
             base_url=settings.embedder_base_url or settings.base_url or None,
             api_key=settings.api_key or None,
@@ -131,8 +142,8 @@ class Library:
             lock_timeout=settings.lock_timeout,
         )
         try:
-            graphs = make_graphs(settings.graph_db, store)
-            vector_db = await make_vector_db(settings.vector_db, store)
+            graphs = graphs or make_graphs(settings.graph_db, store)
+            vector_db = vector_db or await make_vector_db(settings.vector_db, store)
         except BaseException:
             await store.close()
             raise

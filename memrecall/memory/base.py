@@ -1,13 +1,15 @@
 """The base of `AsyncMemory`: its scope binding and the resources that bound copies share."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
+from memrecall.embedding import Embedder
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
+from memrecall.memory.config import options_of_config
 from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Jobs, Processes, Schedule
 from memrecall.memory.recall import client_of, require_one_database
@@ -16,14 +18,24 @@ from memrecall.memory.search import RecallTimes
 from memrecall.memory.short_term import ShortTermMemory
 from memrecall.messages import Redact
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
+from memrecall.search import VectorDB
 from memrecall.settings import Settings, load_settings
-from memrecall.store import Store
+from memrecall.store import GraphDB, Store
 from memrecall.types import check_text
 
 SessionKey = tuple[str, str | None, str]
 
 APPLICATION = "application"
 _USERS_PER_PAGE = 200
+# The method by which an object of a wrong kind is recognised.
+_METHODS = {
+    "extractor": "facts",
+    "model_client": "create",
+    "reranker": "score",
+    "embedder": "embed",
+    "graph_db": "for_scope",
+    "vector_db": "products",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,16 +131,37 @@ class Resources:
     recall_times: RecallTimes
 
 
+@dataclass(frozen=True, slots=True)
+class Components:
+    """The objects that an application passes in place of those that the settings name."""
+
+    extractor: Extractor | None = None
+    model_client: Any = None
+    reranker: Reranker | None = None
+    embedder: Embedder | None = None
+    graph_db: GraphDB | None = None
+    vector_db: VectorDB | None = None
+
+    def __post_init__(self) -> None:
+        for name, method in _METHODS.items():
+            value = getattr(self, name)
+            if value is not None and not callable(getattr(value, method, None)):
+                raise InvalidArgument(
+                    f"{name} {value!r} has no method {method!r}",
+                    hint="Pass an object, or name a built-in one in the settings",
+                )
+
+
 @dataclass(slots=True)
 class SharedState:
     """What a memory shares with all memories bound from it."""
 
     settings: Settings
     library: Library | None
-    extractor: Extractor | None
-    model_client: Any
+    components: Components
     reranker: Reranker | None
     redact: Redact | None
+    prompt: str | None
     processes: Processes = field(default_factory=Processes)
     jobs: Jobs = field(default_factory=Jobs)
     schedules: list[Schedule] = field(default_factory=list)
@@ -140,12 +173,23 @@ class SharedState:
         """Return the resources, opened at the first call."""
         async with self._lock:
             if self._resources is None:
-                library = self.library or await Library.open(self.settings)
-                extractor = self.extractor or make_extractor(library.settings, self.model_client)
+                library = self.library or await self._open_library()
+                extractor = self.components.extractor or make_extractor(
+                    library.settings, self.components.model_client
+                )
                 ingestor = Ingestor(library, extractor, self.processes)
                 times = RecallTimes(library.store)
                 self._resources = Resources(library, extractor, ingestor, times)
             return self._resources
+
+    async def _open_library(self) -> Library:
+        parts = self.components
+        return await Library.open(
+            self.settings,
+            embedder=parts.embedder,
+            graphs=parts.graph_db,
+            vector_db=parts.vector_db,
+        )
 
     async def close(self, patience: float | None = None) -> None:
         """Wait up to `patience` seconds for running jobs, then release all resources."""
@@ -185,10 +229,25 @@ class MemoryBase:
         actor: str = APPLICATION,
         extractor: Extractor | None = None,
         model_client: Any = None,
+        llm: Any = None,
         reranker: Reranker | None = None,
+        embedder: Embedder | None = None,
+        graph_db: GraphDB | None = None,
+        vector_db: VectorDB | None = None,
         redact: Redact | None = None,
+        prompt: str | None = None,
     ) -> None:
         require_one_database(library, db, settings)
+        if library is not None and (embedder or graph_db or vector_db) is not None:
+            raise InvalidArgument(
+                "library excludes embedder, graph_db and vector_db: it has its own",
+                hint="Pass them to Library.open",
+            )
+        if llm is not None and model_client is not None:
+            raise InvalidArgument("llm and model_client are the same", hint="Pass one of them")
+        components = Components(
+            extractor, llm or model_client, reranker, embedder, graph_db, vector_db
+        )
         granted = frozenset(map(Permission, permissions))
         self._binding = ScopeBinding(user_id, agent_id, session_id, granted)
         self._actor = check_text("actor", actor)
@@ -196,7 +255,12 @@ class MemoryBase:
         settings = settings or load_settings({"db": db}).settings
         reranker = reranker or make_reranker(library.settings if library else settings)
         reranker = None if reranker is None else CheckedReranker(reranker)
-        self._shared = SharedState(settings, library, extractor, model_client, reranker, redact)
+        self._shared = SharedState(settings, library, components, reranker, redact, prompt)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
+        """Return a memory for a configuration of mem0."""
+        return cls(**options_of_config(config))
 
     async def __aenter__(self) -> Self:
         return self
@@ -283,12 +347,12 @@ class MemoryBase:
             yield replace(scope, user_id=user)
 
 
-async def iterate_users(store: Store) -> AsyncIterator[str]:
-    """Yield the ids of all users that are not disabled, in order."""
+async def iterate_users(store: Store, *, disabled: bool = False) -> AsyncIterator[str]:
+    """Yield the ids of all users in order, the disabled ones only if requested."""
     after: str | None = ""
     while after is not None:
         page = await store.owners.list_users(limit=_USERS_PER_PAGE, after=after)
         for user in page.items:
-            if user["status"]:
+            if user["status"] or disabled:
                 yield str(user["user_id"])
         after = page.next_after

@@ -42,6 +42,8 @@ CONTEXT = 6  # messages before the new ones, for what "it" and "yes" refer to
 _RELATED_PER_FACT = 6
 _MOST_RELATED = 60
 _MOST_KEYWORDS = 12
+PROCEDURAL = "procedural_memory"
+_PROCEDURE_LENGTH = 4_000  # characters
 _LONGEST_QUERY = 2_000
 _RELATION_FIELDS = ("source", "relationship", "destination", "ended")
 _LEAST_TRUSTED_FIRST = (Origin.TOOL, Origin.IMPORT, Origin.ASSISTANT, Origin.USER)
@@ -70,7 +72,7 @@ class StoredMessages:
 
     ids: tuple[str, ...]
     new_count: int  # messages that were not stored before
-    outcomes: tuple[PlanOutcome, ...] = ()
+    added: tuple[tuple[PlanOutcome, NewMessage], ...] = ()
 
 
 class Ingestor:
@@ -93,29 +95,32 @@ class Ingestor:
         memories = [_message_memory(message, addition) for message in addition.messages]
         changes = self._library.store.changes(scope)
         result, keys = await changes.write_turn(addition.messages, memories, actor=ACTOR)
-        outcomes: list[PlanOutcome] = []
+        added: list[tuple[PlanOutcome, NewMessage]] = []
         rows: list[PendingText] = []
         for message, name, key in zip(addition.messages, result.ids, keys, strict=True):
             if key is not None:
-                outcomes.append(PlanOutcome("ADD", key, message.content))
+                added.append((PlanOutcome("ADD", key, message.content), message))
                 rows.append(PendingText(RowKey(scope.user_id, "message", name), message.content))
                 rows.append(PendingText(RowKey(scope.user_id, "memory", key), message.content))
         await self._library.vectors.submit(rows)
-        return StoredMessages(result.ids, result.stored, tuple(outcomes))
+        return StoredMessages(result.ids, result.stored, tuple(added))
 
     async def finish(
         self, addition: Addition, stored: StoredMessages, problems: Sequence[str] = ()
     ) -> AddResult:
         """Derive what was requested from stored messages; the result lists what failed."""
         problems = list(problems)
-        outcomes: Sequence[PlanOutcome] = stored.outcomes
+        results = [outcome_item(outcome, message) for outcome, message in stored.added]
         relations: list[dict[str, Any]] = []
         pairs = list(zip(addition.messages, stored.ids, strict=True))
         if addition.infer:
             scope = addition.scope
             utterances = [to_utterance(message, name) for message, name in pairs]
-            memories = self._extract_memories(addition, utterances, problems)
+            is_procedure = addition.memory_type == PROCEDURAL
+            extract = self._summarise_procedure if is_procedure else self._extract_memories
+            memories = extract(addition, utterances, problems)
             outcomes = await _report_failure("memories", memories, problems) or ()
+            results = [outcome_item(outcome) for outcome in outcomes if outcome.event != "NONE"]
             extracted = self.extract_relations(scope, utterances)
             if graph := await _report_failure("relations", extracted, problems):
                 relations = graph["relations"]
@@ -123,7 +128,7 @@ class Ingestor:
             summaries = SessionSummaries(self._library.store, scope, self._extractor)
             await _report_failure("summaries", summaries.update(), problems)
         result = AddResult(
-            results=[outcome_item(outcome) for outcome in outcomes if outcome.event != "NONE"],
+            results=results,
             messages=list(stored.ids),
             stored=stored.new_count,
             relations=relations,
@@ -198,6 +203,20 @@ class Ingestor:
                 for decision in decided.decisions
             ]
             return await self._library.apply_plan(scope, steps, actor=ACTOR)
+
+    async def _summarise_procedure(
+        self, addition: Addition, utterances: Sequence[Utterance], problems: list[str]
+    ) -> Sequence[PlanOutcome]:
+        """Store one memory of how the conversation went."""
+        summary = await self._extractor.summarise(utterances, _PROCEDURE_LENGTH)
+        problems += [summary.problem] if summary.problem else []
+        problems += ["memories: a procedural memory is made without the prompt"] * bool(
+            addition.prompt
+        )
+        fact = Fact(summary.text, source_ids=tuple(u.message_id for u in utterances))
+        sources = {utterance.message_id: utterance for utterance in utterances}
+        step = _plan_step(Decision("ADD", fact, text=fact.text), set(), sources, addition)
+        return await self._library.apply_plan(addition.scope, [step], actor=ACTOR)
 
     async def _find_related(self, scope: Scope, facts: Sequence[Fact]) -> dict[str, KnownMemory]:
         """Return memories about the same things: those of the same field, and by search."""

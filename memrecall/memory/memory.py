@@ -1,17 +1,20 @@
 """`AsyncMemory`: add, read, search, change and delete memories."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import date, datetime
+from functools import partial
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.memory.base import session_of
-from memrecall.memory.display import AddResult, HistoryResult, MemoryResult, SearchResults
+from memrecall.memory.arguments import choose_limit, parse_expiration, parse_moment, take_scope
+from memrecall.memory.display import AddResult, HistoryResult, MemoryResult
 from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.records import (
     LARGEST_LIMIT,
+    list_memories,
     list_messages,
+    list_of_users,
     memory_item,
     message_item,
     parse_update,
@@ -21,9 +24,11 @@ from memrecall.memory.retention import RetentionMixin
 from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
 from memrecall.messages import parse_new_messages, redact_text
+from memrecall.scope import DEFAULT_NAME
 from memrecall.store import MemoryQuery, PendingText, RowKey, read_filter
 from memrecall.store.database.statements import require_limit
-from memrecall.types import parse_time
+
+_LIMIT = 100
 
 
 class AsyncMemory(SessionsMixin, RetentionMixin):
@@ -50,27 +55,38 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         sensitive: bool = False,
         expires_at: datetime | str | None = None,
         background: bool = False,
+        timestamp: datetime | str | float | None = None,
+        expiration_date: date | str | None = None,
     ) -> dict[str, Any]:
         """Store messages and, with `infer`, the facts in them; report changes and failures.
 
         `messages` is a text, a dict with role and content, a message object of a supported
-        framework, or a list of them. `memory_type` "short" and "long" choose the layer. With
-        `background` the messages are stored now and facts are extracted by a job, whose id is
+        framework, or a list of them. `memory_type` "short" and "long" choose the layer;
+        "procedural_memory" stores one summary of the messages instead of facts. `timestamp` is
+        when messages without a time were said; `expiration_date` is the last day of the memories.
+        With `background` the messages are stored now and facts are extracted by a job, whose id is
         returned.
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
         new_messages = parse_new_messages(messages, metadata, self._shared.redact)
+        if (said_at := parse_moment(timestamp, "timestamp")) is not None:
+            new_messages = [
+                m if m.ts else m.model_copy(update={"ts": said_at}) for m in new_messages
+            ]
+        expiry = parse_moment(expires_at, "expires_at")
+        if expiration_date is not None:
+            expiry = parse_expiration(expiration_date)
         is_layer = memory_type in ("short", "long")
         addition = Addition(
             scope=scope,
             messages=new_messages,
             infer=infer,
-            prompt=prompt,
+            prompt=prompt or self._shared.prompt,
             metadata=redact_text(dict(metadata or {}), self._shared.redact),
             layer="short" if memory_type == "short" else "long",
             memory_type=None if is_layer else memory_type,
             sensitive=sensitive,
-            expires_at=_parse_time(expires_at, "expires_at"),
+            expires_at=expiry,
         )
         ingestor = (await self._open()).ingestor
         stored = await ingestor.store(addition)
@@ -100,34 +116,41 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         agent_id: str | None = None,
         session_id: str | None = None,
         filters: Mapping[str, Any] | None = None,
-        limit: int = 100,
+        limit: int = _LIMIT,
         *,
         run_id: str | None = None,
+        top_k: int | None = None,
         cursor: str | None = None,
         as_of: datetime | str | None = None,
         superseded: bool = False,
         deleted: bool = False,
+        show_expired: bool = False,
         messages: bool = False,
     ) -> dict[str, Any]:
         """Return a page of memories, newest first; with `messages`, of messages instead.
 
-        `superseded` includes memories that no longer hold; `deleted` lists the deleted ones.
+        `superseded` includes memories that no longer hold; `deleted` lists the deleted ones. If no
+        user is bound or named, an agent or session means that of every user, one after the other.
         """
-        scope = self._scope(user_id, agent_id, session_id, run_id)
-        session, moment = session_of(session_id, run_id), _parse_time(as_of, "as_of")
-        query = MemoryQuery(read_filter(filters), session, moment, superseded, deleted)
+        ids, rest = take_scope(
+            filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
+        )
+        scope, moment = self._scope(*ids), parse_moment(as_of, "as_of")
+        query = MemoryQuery(
+            read_filter(rest), ids.session_id, moment, superseded, deleted, show_expired
+        )
         store = (await self._open()).library.store
+        limit = choose_limit(limit, top_k, _LIMIT)
         require_limit("limit", limit, LARGEST_LIMIT)
-        if not messages:
-            page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
-            items = [memory_item(record) for record in page.items]
-            return SearchResults(results=items, next_cursor=page.next_cursor)
-        if filters:
+        if messages and rest:
             raise InvalidArgument(
                 "filters apply to memories, not to messages",
                 hint="Leave them out with messages=True",
             )
-        return await list_messages(store, scope, session, limit, cursor)
+        list_page = partial(list_messages if messages else list_memories, store, query)
+        if self._binding.has_user or ids.user_id is not None:
+            return await list_page(scope, limit, cursor)
+        return await list_of_users(list_page, self._scopes(store, scope, None), limit, cursor)
 
     async def search(
         self,
@@ -135,7 +158,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         user_id: str | None = None,
         agent_id: str | None = None,
         run_id: str | None = None,
-        limit: int = 100,
+        limit: int = _LIMIT,
         filters: Mapping[str, Any] | None = None,
         threshold: float | None = None,
         rerank: bool = True,
@@ -143,16 +166,39 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         session_id: str | None = None,
         as_of: datetime | str | None = None,
         kinds: Kinds = "memory",
+        top_k: int | None = None,
+        explain: bool = False,
+        reference_date: date | datetime | str | float | None = None,
+        show_expired: bool = False,
     ) -> dict[str, Any]:
         """Return the memories most relevant to a query, each with a score from 0 to 1.
 
         `rerank=False` returns the plain rank fusion of words and meaning. `kinds` can include
-        messages.
+        messages. `reference_date` is today for words such as "yesterday"; `as_of` searches what
+        was known and valid then. `explain` adds the parts of each score.
         """
-        scope = self._scope(user_id, agent_id, session_id, run_id)
-        moment = _parse_time(as_of, "as_of")
-        session = session_of(session_id, run_id)
-        search = MemorySearch(query, limit, filters, threshold, rerank, session, moment, kinds)
+        ids, rest = take_scope(
+            filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
+        )
+        if not self._binding.has_user and ids.user_id is None:
+            raise InvalidArgument(
+                "a search needs a user_id",
+                hint=f"What was added without one belongs to the user {DEFAULT_NAME!r}",
+            )
+        scope = self._scope(*ids)
+        search = MemorySearch(
+            query,
+            choose_limit(limit, top_k, _LIMIT),
+            rest,
+            threshold,
+            rerank,
+            session_id=ids.session_id,
+            as_of=parse_moment(as_of, "as_of"),
+            kinds=kinds,
+            explain=explain,
+            today=parse_moment(reference_date, "reference_date"),
+            show_expired=show_expired,
+        )
         resources = await self._open()
         results = await search_memories(resources.library, scope, search, self._shared.reranker)
         keys = [item["id"] for item in results["results"] if item["kind"] == "memory"]
@@ -161,9 +207,21 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         return results
 
     async def update(
-        self, /, memory_id: str, data: object = None, *, user_id: str | None = None, **fields: Any
+        self,
+        /,
+        memory_id: str,
+        data: object = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        user_id: str | None = None,
+        **fields: Any,
     ) -> dict[str, Any]:
-        """Update a memory in place: its text (`data`) or fields such as metadata and pinned."""
+        """Update a memory in place: its text (`data`) or fields such as pinned.
+
+        New metadata is merged into the old.
+        """
+        if metadata is not None:
+            fields["metadata"] = metadata
         values = parse_update(data, fields, self._shared.redact)
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
@@ -222,11 +280,14 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         If no user is bound or named, an agent or session means that of every user; each user's
         memories are deleted in a transaction of their own.
         """
-        scope = self._scope(user_id, agent_id, session_id, run_id)
-        query = MemoryQuery(read_filter(filters), session_of(session_id, run_id), superseded=True)
+        ids, rest = take_scope(
+            filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
+        )
+        scope = self._scope(*ids)
+        query = MemoryQuery(read_filter(rest), ids.session_id, superseded=True)
         store = (await self._open()).library.store
         matches = deleted = users = 0
-        async for owner in self._scopes(store, scope, user_id):
+        async for owner in self._scopes(store, scope, ids.user_id):
             keys = await store.memories(owner).keys(query)
             users += bool(keys)
             matches += len(keys)
@@ -266,7 +327,3 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
     write = add
     retrieve = search
     forget = delete
-
-
-def _parse_time(value: datetime | str | None, name: str) -> datetime | None:
-    return None if value is None else parse_time(value, name)

@@ -1,18 +1,23 @@
 """Records as the plain dicts that `Memory` returns, and reading them by id and in lists."""
 
-from collections.abc import Mapping
+import hashlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Utterance
+from memrecall.memory.arguments import expiration_date, parse_expiration
 from memrecall.memory.display import SearchResults
 from memrecall.messages import Redact, redact_text
 from memrecall.scope import Scope
 from memrecall.search import Hit
 from memrecall.store import (
     EDITABLE_FIELDS,
+    MemoryQuery,
     MessageFilter,
     PlanOutcome,
     Revision,
@@ -41,6 +46,8 @@ def parse_update(data: object, fields: Mapping[str, Any], redact: Redact | None)
         values = {**data, **values}
     elif data is not None:
         values = {"content": data, **values}
+    if "expiration_date" in values:
+        values["expires_at"] = parse_expiration(values.pop("expiration_date"))
     values = {_FIELD_ALIASES.get(name, name): value for name, value in values.items()}
     unknown = sorted(set(values) - set(EDITABLE_FIELDS))
     if unknown:
@@ -68,12 +75,17 @@ def to_utterance(message: Message | NewMessage, message_id: str | None = None) -
 def memory_item(record: MemoryRecord) -> dict[str, Any]:
     """Return a memory as a dict, times as text."""
     fields = record.model_dump(mode="json", exclude=_NOT_SHOWN)
+    role = record.metadata.get("role")
     return {
         "id": fields.pop("memory_key"),
         "memory": fields.pop("content"),
         "kind": "memory",
+        "hash": hashlib.md5(record.content.encode(), usedforsecurity=False).hexdigest(),
         **fields,
         "run_id": record.session_id,
+        "actor_id": record.speaker,
+        "role": role if isinstance(role, str) else None,
+        "expiration_date": expiration_date(record.expires_at),
         "keywords": [keyword.keyword for keyword in record.keywords],
         "origin": record.provenance.origin.value,
         "actor": record.provenance.actor,
@@ -115,9 +127,17 @@ def hit_item(hit: Hit, record: MemoryRecord | None, user_id: str) -> dict[str, A
     return {**item, "score": hit.score, "probability": hit.probability}
 
 
-def outcome_item(outcome: PlanOutcome) -> dict[str, Any]:
-    """Return the outcome of one write as a dict."""
+def score_details(hit: Hit, threshold: float) -> dict[str, float]:
+    """Return the parts of a hit's score, with mem0's names for those that it has too."""
+    named = {"semantic_score": hit.why.cosine, "final_score": hit.score, "threshold": threshold}
+    return {**hit.why.as_dict(), **named}
+
+
+def outcome_item(outcome: PlanOutcome, source: NewMessage | None = None) -> dict[str, Any]:
+    """Return the outcome of one write as a dict, with the author of the message it stored."""
     item = {"id": outcome.memory_key, "memory": outcome.text, "event": outcome.event}
+    if source is not None:
+        item |= {"actor_id": source.speaker, "role": source.role.value}
     if outcome.previous_key is not None:
         item["previous_id"] = outcome.previous_key
         item["previous_memory"] = outcome.previous_text
@@ -135,6 +155,7 @@ def revision_item(revision: Revision) -> dict[str, Any]:
         "new_memory": revision.new_text,
         "event": revision.event,
         "created_at": format_time(revision.at),
+        "updated_at": format_time(revision.at),
         "actor_id": revision.actor,
         "reason": revision.reason,
         "other_id": revision.other_key,
@@ -143,11 +164,20 @@ def revision_item(revision: Revision) -> dict[str, Any]:
     }
 
 
+async def list_memories(
+    store: Store, query: MemoryQuery, scope: Scope, limit: int, cursor: str | None
+) -> SearchResults:
+    """Return a page of memories, newest first."""
+    page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
+    items = [memory_item(record) for record in page.items]
+    return SearchResults(results=items, next_cursor=page.next_cursor)
+
+
 async def list_messages(
-    store: Store, scope: Scope, session_id: str | None, limit: int, cursor: str | None
+    store: Store, query: MemoryQuery, scope: Scope, limit: int, cursor: str | None
 ) -> SearchResults:
     """Return a page of messages, newest first."""
-    message_filter = MessageFilter(session_id=session_id)
+    message_filter = MessageFilter(session_id=query.session_id)
     items: list[dict[str, Any]] = []
     while len(items) < limit:
         size = min(_MESSAGES_PER_PAGE, limit - len(items))
@@ -157,3 +187,31 @@ async def list_messages(
         if cursor is None:
             break
     return SearchResults(results=items, next_cursor=cursor)
+
+
+async def list_of_users(
+    list_page: Callable[[Scope, int, str | None], Awaitable[SearchResults]],
+    scopes: AsyncIterator[Scope],
+    limit: int,
+    cursor: str | None,
+) -> SearchResults:
+    """Return a page that goes from user to user; its cursor names the last user."""
+    last_user, inner = ("", None) if cursor is None else _parse_user_cursor(cursor)
+    items: list[dict[str, Any]] = []
+    async for scope in scopes:
+        if scope.user_id < last_user or (scope.user_id == last_user and inner is None):
+            continue
+        page = await list_page(scope, limit - len(items), inner)
+        items += page["results"]
+        inner = page["next_cursor"]
+        if len(items) == limit:
+            return SearchResults(results=items, next_cursor=json.dumps([scope.user_id, inner]))
+    return SearchResults(results=items, next_cursor=None)
+
+
+def _parse_user_cursor(cursor: str) -> tuple[str, str | None]:
+    with suppress(ValueError):
+        match json.loads(cursor):
+            case [str(user_id), str() | None as inner]:
+                return user_id, inner
+    raise InvalidArgument("the cursor is not valid", hint="Pass the next_cursor of the last page")

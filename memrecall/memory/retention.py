@@ -13,7 +13,7 @@ from typing import Any
 
 from memrecall.errors import InvalidArgument
 from memrecall.importers.exports import parse_record
-from memrecall.memory.base import MemoryBase, iterate_users
+from memrecall.memory.base import MemoryBase, ScopeBinding, iterate_users
 from memrecall.memory.jobs import Schedule
 from memrecall.scope import Scope
 from memrecall.settings import Settings
@@ -289,6 +289,16 @@ class RetentionMixin(MemoryBase):
         for key in [key for key in sessions if key[0] == scope.user_id]:
             del sessions[key]
         return (await resources.library.erase_user(scope.user_id)).as_dict()
+
+    async def reset(self) -> None:
+        """Erase all users completely; only a memory that is bound to nothing can."""
+        if self._binding != ScopeBinding(permissions=self._binding.permissions):
+            raise InvalidArgument(
+                "this memory is bound to a scope, but reset erases all users",
+                hint="Use erase or delete_all",
+            )
+        async for user in iterate_users((await self._open()).library.store, disabled=True):
+            await self.erase(user)
 
     def _scope_without_agent(self, user_id: str | None) -> Scope:
         """Return the scope of a call that covers all agents and sessions of a user."""

@@ -10,7 +10,7 @@ from memrecall.errors import InvalidArgument, ModelFailed, StorageError
 from memrecall.library.library import Library
 from memrecall.memory.display import SearchResults
 from memrecall.memory.graph import related_names
-from memrecall.memory.records import hit_item
+from memrecall.memory.records import hit_item, score_details
 from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest
@@ -65,6 +65,9 @@ class MemorySearch:
     session_id: str | None = None
     as_of: datetime | None = None
     kinds: Kinds = "memory"
+    explain: bool = False
+    today: datetime | None = None
+    show_expired: bool = False
 
 
 async def search_memories(
@@ -80,6 +83,9 @@ async def search_memories(
         page = await _rerank(library, scope, request, reranker)
     hits = page.results[: search.limit]
     results = [hit_item(hit, page.records.get(hit.key), scope.user_id) for hit in hits]
+    if search.explain:
+        for item, hit in zip(results, hits, strict=True):
+            item["score_details"] = score_details(hit, request.threshold)
     return SearchResults(results=results, total_found=page.total_found, message=page.message)
 
 
@@ -89,7 +95,8 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
         raise InvalidArgument(
             f"kinds {search.kinds!r} is not known", hint="Use memory, message or all"
         )
-    if search.filters and search.kinds != "memory":
+    selects = bool(search.filters or search.show_expired)
+    if selects and search.kinds != "memory":
         raise InvalidArgument(
             "filters apply to memories, not to messages", hint='Leave kinds at "memory"'
         )
@@ -99,19 +106,25 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
         threshold=search.threshold or 0.0,
         kind=None if search.kinds == "all" else search.kinds,
         session_id=search.session_id,
-        now=search.as_of,
+        now=search.today or search.as_of,
+        valid_at=search.as_of or (datetime.now(UTC) if search.today else None),
         until=None if search.as_of is None else search.as_of + timedelta(microseconds=1),
     )
-    if not search.filters:
+    if not selects:
         return request
-    query = MemoryQuery(read_filter(search.filters), search.session_id, search.as_of)
+    query = MemoryQuery(
+        read_filter(search.filters),
+        search.session_id,
+        search.as_of,
+        expired=search.show_expired,
+    )
     keys = await library.store.memories(scope).keys(query)
-    return replace(request, only=frozenset(keys))
+    return replace(request, only=frozenset(keys), with_expired=search.show_expired)
 
 
 async def _expand(library: Library, scope: Scope, request: SearchRequest) -> SearchRequest:
     """Add the names that the graph relates to the entities of the query."""
-    names = await related_names(library.graph(scope), request.query, request.now)
+    names = await related_names(library.graph(scope), request.query, request.valid_at)
     return replace(request, expansions=names) if names else request
 
 

@@ -209,7 +209,7 @@ class SessionsMixin(MemoryBase):
         """Return the recaller of a scope, which has the open library and the model client."""
         scope = self._scope(user_id, agent_id, session_id)
         library = (await self._open()).library
-        return make_recaller(library, scope, self._shared.model_client, options)
+        return make_recaller(library, scope, self._shared.components.model_client, options)
 
     async def tools(
         self, *, options: "RecallOptions | None" = None, language: Language = "en"

@@ -5,12 +5,13 @@ import inspect
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from memrecall.errors import InvalidArgument
+from memrecall.memory.config import options_of_config
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.long_term import DomainKnowledge, Experience, UserInfo
 from memrecall.memory.memory import AsyncMemory
@@ -167,6 +168,11 @@ class Memory:
         self._finish.atexit = False
         _exit_hooks.add(self._finish)
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> "Memory":
+        """Return a memory for a configuration of mem0."""
+        return cls(**options_of_config(config))
+
     def __enter__(self) -> "Memory":
         return self
 
@@ -267,6 +273,7 @@ class Memory:
     job = _blocking(AsyncMemory.job)
     sweep = _blocking(AsyncMemory.sweep)
     erase = _blocking(AsyncMemory.erase)
+    reset = _blocking(AsyncMemory.reset)
     extract = _blocking(AsyncMemory.extract)
     graph = _blocking(AsyncMemory.graph)
     merge_entities = _blocking(AsyncMemory.merge_entities)

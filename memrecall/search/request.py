@@ -45,6 +45,8 @@ class SearchRequest:
     exclude: frozenset[str] = frozenset()  # keys to be treated as if they were not stored
     only: frozenset[str] | None = None  # memories that passed the caller's own filters
     now: datetime | None = None  # the reference for "yesterday"; None: the clock
+    valid_at: datetime | None = None  # when memories must be valid; None: `now`
+    with_expired: bool = False  # `only` has been checked, and includes expired memories
     time_zone: str | None = None  # the zone for "yesterday"; None: the user's
     cursor: str | None = None
 

@@ -37,7 +37,7 @@ class TestUpdate:
         assert (update["id"], update["memory"], update["event"]) == (key, "likes tea", "UPDATE")
         item = await memory.get(key)
         assert item is not None
-        assert (item["metadata"], item["pinned"]) == ({"sure": True}, True)
+        assert (item["metadata"], item["pinned"]) == ({"role": "user", "sure": True}, True)
         assert (await search_texts(memory, "tea"))[0] == "likes tea"
         page = await memory.search("coffee", "ann", rerank=False)
         assert all(item["memory"] != "likes coffee" for item in page["results"])

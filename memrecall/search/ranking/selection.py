@@ -49,7 +49,8 @@ def visible_rows(
 ) -> VisibleRows:
     """Apply scope and filters, before anything is ranked."""
     table = columns.table
-    passing = in_agent(columns, scope, alive & _valid_at(columns, now))
+    valid = request.with_expired or _valid_at(columns, request.valid_at or now)
+    passing = in_agent(columns, scope, alive & valid)
     for condition in _conditions(columns, request):
         passing &= condition
     if scope.allows(Permission.SENSITIVE):

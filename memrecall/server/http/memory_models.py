@@ -1,6 +1,6 @@
 """Requests and responses of the memory endpoints, as OpenAPI documents them."""
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -203,6 +203,10 @@ class MemoryItem(_Item):
     """A memory; `run_id` is its `session_id` under mem0's name."""
 
     kind: Literal["memory"]
+    hash: str
+    role: str | None
+    actor_id: str | None
+    expiration_date: date | None
     agent_id: str
     layer: Literal["short", "long"]
     summary: str
@@ -253,6 +257,8 @@ class MemoryEvent(BaseModel):
     id: str | None
     memory: str
     event: Literal["ADD", "UPDATE", "DELETE"]
+    actor_id: str | None = None
+    role: str | None = None
     previous_id: str | None = None
     previous_memory: str | None = None
     reason: str | None = None
@@ -325,6 +331,7 @@ class HistoryStep(BaseModel):
     new_memory: str | None
     event: Literal["ADD", "UPDATE", "DELETE", "UNDO"]
     created_at: datetime
+    updated_at: datetime
     actor_id: str
     reason: str
     other_id: str | None

@@ -121,6 +121,10 @@ class DatabaseDialect(ABC):
         """Return a text column that compares in the order of its bytes, as in Python."""
         return text if self.byte_collation is None else text.collate(self.byte_collation)
 
+    @abstractmethod
+    def has_part(self, text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
+        """Return the condition that a text contains another, in the same case."""
+
     def avoid_index(self, key: ColumnElement[Any]) -> Any:
         """Return a sort key that keeps the planner from choosing the index on `key`."""
         return key
@@ -232,6 +236,10 @@ class SqliteDialect(DatabaseDialect):
         """Return SQLite's INSERT."""
         return sqlite.insert(target)
 
+    def has_part(self, text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
+        """Compare with `instr`: LIKE ignores the case of ASCII letters."""
+        return func.instr(text, part) > 0
+
     def avoid_index(self, key: ColumnElement[Any]) -> Any:
         """Return the key as an expression, which no index is sorted by."""
         return key + ""
@@ -312,6 +320,10 @@ class PostgresqlDialect(DatabaseDialect):
         classes = table("pg_class", column("relname"), column("reltuples"))
         columns = (classes.c.relname.label("name"), classes.c.reltuples.label("rows"))
         return select(*columns).where(classes.c.relname.in_(tables))
+
+    def has_part(self, text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
+        """Return the condition with PostgreSQL's function."""
+        return func.strpos(text, part) > 0
 
     def require_pgvector(self) -> None:
         """Accept: whether the extension is installed shows when its tables are created."""

@@ -4,9 +4,10 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Literal
 
-from sqlalchemy import and_, false, not_, or_, true
+from sqlalchemy import and_, false, func, not_, or_, true
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import InvalidArgument
@@ -14,13 +15,16 @@ from memrecall.store.database.dialects import DatabaseDialect
 from memrecall.store.database.tables import memories
 from memrecall.types import check_text, parse_time
 
-Operator = Literal["eq", "gt", "gte", "lt", "lte"]
+Operator = Literal["eq", "gt", "gte", "lt", "lte", "contains", "icontains"]
 Scalar = str | int | float | bool | datetime | None
 
 MAX_DEPTH = 16
 MAX_CONDITIONS = 200
 LARGEST_NUMBER = 2**53  # beyond it the databases round differently
 _METADATA_PREFIX = "metadata."
+_ANY_VALUE = "*"
+_CONTAINS = ("contains", "icontains")
+_ASCII_LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 
 TEXT_FIELDS = {
     "id": "memory_key",
@@ -55,7 +59,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "lt": operator.lt,
     "lte": operator.le,
 }
-_OPERATORS = (*_COMPARE, "ne", "in", "nin")
+_OPERATORS = (*_COMPARE, *_CONTAINS, "ne", "in", "nin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,8 @@ def _parse_entry(name: object, value: object, depth: int) -> Filter:
         return FilterAll(tuple(_parse_operator(name, key, item) for key, item in value.items()))
     if isinstance(value, list | tuple):
         return _parse_operator(name, "in", value)
+    if value == _ANY_VALUE:
+        return FilterNot(_parse_comparison(name, "eq", None))
     return _parse_comparison(name, "eq", value)
 
 
@@ -166,6 +172,13 @@ def _parse_operator(name: str, symbol: object, value: object) -> Filter:
 
 
 def _parse_comparison(name: str, symbol: Operator, value: object) -> Compare:
+    if name == "user_id":
+        raise InvalidArgument(
+            "user_id is not a field of memories: every search and list is of one user",
+            hint="Pass it as an argument or at the top of the filters, outside of OR and NOT",
+        )
+    if symbol in _CONTAINS:
+        _require_text(name, symbol, value)
     if not isinstance(value, str | int | float | bool | datetime | None):
         raise InvalidArgument(
             f"filter {name!r} cannot compare with {value!r}",
@@ -188,6 +201,14 @@ def _parse_comparison(name: str, symbol: Operator, value: object) -> Compare:
     return Compare(column, name.removeprefix(_METADATA_PREFIX), symbol, value)
 
 
+def _require_text(name: str, symbol: Operator, value: object) -> None:
+    if not isinstance(value, str) or not value or name in TIME_FIELDS or name in FLAG_FIELDS:
+        raise InvalidArgument(
+            f"{symbol!r} of filter {name!r} cannot look for {value!r}",
+            hint="It looks for a part of a text in a text",
+        )
+
+
 def to_condition(condition: Filter, dialect: DatabaseDialect) -> ColumnElement[bool]:
     """Return the filter as SQL that is true or false, never unknown."""
     match condition:
@@ -201,7 +222,7 @@ def to_condition(condition: Filter, dialect: DatabaseDialect) -> ColumnElement[b
             has_null = dialect.has_json_key(memories.c.metadata, key, with_null=True)
             return or_(not_(dialect.has_json_key(memories.c.metadata, key)), has_null)
         case Compare(None, key, name, value):
-            return dialect.compare_json(memories.c.metadata, key, _COMPARE[name], value)
+            return dialect.compare_json(memories.c.metadata, key, _comparison(name, dialect), value)
         case Compare(column, _, name, value):
             return _compare_field(str(column), name, value, dialect)
 
@@ -218,4 +239,11 @@ def _compare_field(
     if not isinstance(value, datetime if is_time else str):
         return false()
     comparable = column if is_time else dialect.sort_by_bytes(column)
-    return and_(column.is_not(None), _COMPARE[symbol](comparable, value))
+    return and_(column.is_not(None), _comparison(symbol, dialect)(comparable, value))
+
+
+def _comparison(symbol: Operator, dialect: DatabaseDialect) -> Callable[[Any, Any], Any]:
+    if symbol == "icontains":
+        # Only of ASCII letters do both databases know the lower case.
+        return lambda text, part: dialect.has_part(func.lower(text), part.translate(_ASCII_LOWER))
+    return dialect.has_part if symbol == "contains" else _COMPARE[symbol]

@@ -32,7 +32,8 @@ NO_FILTER = FilterAll(())
 class MemoryQuery:
     """Which memories of a scope to list: those valid now, or valid `as_of` a time.
 
-    `superseded` includes those that are not valid; `deleted` lists the deleted ones instead.
+    `superseded` includes those that are not valid, `expired` only those that have expired;
+    `deleted` lists the deleted ones instead.
     """
 
     filter: Filter = NO_FILTER
@@ -40,6 +41,7 @@ class MemoryQuery:
     as_of: datetime | None = None
     superseded: bool = False
     deleted: bool = False
+    expired: bool = False
 
     def fingerprint(self) -> list[str]:
         """Return what a cursor is bound to."""
@@ -166,7 +168,7 @@ class Memories:
             deleted_at.is_not(None) if query.deleted else deleted_at.is_(None)
         )
         if not query.superseded and not query.deleted:
-            statement = statement.where(_is_valid(query.as_of))
+            statement = statement.where(_is_valid(query))
         if query.session_id is not None:
             statement = statement.where(memories.c.session_id == query.session_id)
         return statement.where(to_condition(query.filter, self._database.dialect))
@@ -189,15 +191,17 @@ def _select_by_key(*, any_agent: bool, with_sensitive: bool) -> Any:
     return statement if with_sensitive else statement.where(memories.c.sensitive.is_(False))
 
 
-def _is_valid(as_of: datetime | None) -> ColumnElement[bool]:
-    """Return the condition that a memory is valid at a time, or now."""
-    moment = as_of or datetime.now(UTC)
+def _is_valid(query: MemoryQuery) -> ColumnElement[bool]:
+    """Return the condition that a memory is valid at the query's time, or now."""
+    moment = query.as_of or datetime.now(UTC)
     within_validity = and_(
         or_(memories.c.valid_to.is_(None), memories.c.valid_to > moment),
-        or_(memories.c.expires_at.is_(None), memories.c.expires_at > moment),
         or_(memories.c.valid_from.is_(None), memories.c.valid_from <= moment),
     )
-    if as_of is None:
+    if not query.expired:
+        expires_at = memories.c.expires_at
+        within_validity &= or_(expires_at.is_(None), expires_at > moment)
+    if query.as_of is None:
         return within_validity
     was_known = func.coalesce(memories.c.valid_from, memories.c.created_at) <= moment
     return and_(within_validity, was_known)

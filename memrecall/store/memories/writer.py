@@ -46,9 +46,11 @@ class MemoryWriter:
         return await self.insert(batch, origin, stored_rows, supersedes)
 
     async def update(self, memory_key: str, values: Mapping[str, Any], reason: str) -> None:
-        """Correct fields of a memory."""
+        """Correct fields of a memory; new metadata is merged into the old."""
         row = await self._require(memory_key)
         new = dict(values)
+        if "metadata" in new:
+            new["metadata"] = {**row["metadata"], **new["metadata"]}
         if "content" in new:
             new["content"], new["truncated"] = truncate(new["content"])
         if "keywords" in new:
