@@ -73,9 +73,10 @@ class TestScopeInFilters:
             with pytest.raises(InvalidArgument, match="bound"):
                 await bound.delete_all(filters=filters)
 
-        await check_each_async(
-            [{"user_id": "bob"}, {"AND": [{"user_id": "bob"}]}, {"agent_id": "other"}], check
-        )
+        cases: list[dict[str, Any]] = [
+            {"user_id": "bob"}, {"AND": [{"user_id": "bob"}]}, {"agent_id": "other"},
+        ]  # fmt: skip
+        await check_each_async(cases, check)
         assert await _texts(bound.get_all(filters={"user_id": "alice"})) == ["likes coffee"]
 
 
