@@ -1,11 +1,14 @@
-"""Work that must finish: daemon threads, and tasks shielded from cancellation.
+"""Work that must finish or survive: daemon threads, shielded tasks, and forks.
 
 The standard executors accept nothing once the main thread has ended. A write that has begun, and
-the vectors that follow it, must still be completed then.
+the vectors that follow it, must still be completed then. A forked child has none of its parent's
+threads, and must not use its connections and locks.
 """
 
 import asyncio
+import os
 import threading
+import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
@@ -16,6 +19,92 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _Job = Callable[[], None]
+
+
+class ForkAware:
+    """A base of objects with threads, connections or locks; `watch_forks` registers them."""
+
+    __slots__ = ("__weakref__",)
+
+    def watch_forks(self) -> None:
+        """Call the methods below when this process forks, as long as the object lives."""
+        with _forks.lock:
+            _forks.watched.add(self)
+
+    def before_fork(self) -> None:
+        """Prepare in the parent; no other thread can be relied on to go on."""
+
+    def after_fork_in_parent(self) -> None:
+        """Go on in the parent."""
+
+    def after_fork_in_child(self) -> None:
+        """Replace what belongs to the parent."""
+
+
+class _Forks:
+    """The objects that forks concern; the lock keeps their number constant during one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.watched: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+        # Finalizers of what belongs to the parent would close its connections.
+        self.abandoned: list[object] = []
+        if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks
+            os.register_at_fork(
+                before=self._before,
+                after_in_parent=self._after_in_parent,
+                after_in_child=self._after_in_child,
+            )
+
+    def _before(self) -> None:
+        self.lock.acquire()
+        for item in list(self.watched):
+            item.before_fork()
+
+    def _after_in_parent(self) -> None:
+        for item in list(self.watched):
+            item.after_fork_in_parent()
+        self.lock.release()
+
+    def _after_in_child(self) -> None:
+        self.lock = threading.RLock()
+        for item in list(self.watched):
+            item.after_fork_in_child()
+
+
+_forks = _Forks()
+
+
+def abandon(*items: object) -> None:
+    """Keep what belongs to the parent process from being finalized in this one."""
+    _forks.abandoned.extend(items)
+
+
+class ForkGate:
+    """Counts the uses of something that must be idle when the process forks."""
+
+    def __init__(self) -> None:
+        self._idle = threading.Condition()
+        self._uses = 0
+
+    def __enter__(self) -> None:
+        with self._idle:
+            self._uses += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._idle:
+            self._uses -= 1
+            if not self._uses:
+                self._idle.notify_all()
+
+    def close(self, patience: float) -> bool:
+        """Wait for all uses to end and keep out new ones; False if it took too long."""
+        self._idle.acquire()
+        return self._idle.wait_for(lambda: not self._uses, patience)
+
+    def open(self) -> None:
+        """Let uses begin again."""
+        self._idle.release()
 
 
 async def run_to_completion(work: Coroutine[Any, Any, Result]) -> Result:
@@ -35,8 +124,10 @@ async def run_to_completion(work: Coroutine[Any, Any, Result]) -> Result:
         raise
 
 
-class DaemonThreadPool(ThreadPoolExecutor):
+class DaemonThreadPool(ThreadPoolExecutor, ForkAware):
     """An executor of daemon threads, which its creator has to shut down.
+
+    In a forked child it starts new threads; what was queued is done by the parent.
 
     Some Python versions start no thread while the interpreter shuts down: `prestart` starts the
     first one at once.
@@ -46,14 +137,19 @@ class DaemonThreadPool(ThreadPoolExecutor):
         super().__init__(max_workers=size, thread_name_prefix=name)
         self._size = size
         self._name = name
+        self._closed = False
+        self.after_fork_in_child()
+        self.watch_forks()
+        if prestart:
+            self._start_thread()
+            self._idle.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin without threads and without work."""
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
         self._pool: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
         self._guard = threading.Lock()
-        self._closed = False
-        if prestart:
-            self._start_thread()
-            self._idle.release()
 
     def submit(
         self,

@@ -52,6 +52,7 @@ from memrecall.store import (
     table_of,
 )
 from memrecall.types import NewMemory, NewMessage, Origin
+from memrecall.workers import ForkAware, abandon
 
 GRAPH_CHOICES = ("store", "ladybug:FOLDER")
 VECTOR_CHOICES = ("memory", "pgvector")
@@ -86,7 +87,7 @@ async def make_vector_db(spec: str, store: Store) -> VectorDB | None:
     return vector_db
 
 
-class Library:
+class Library(ForkAware):
     """One database, ready to be written to and searched. Get one from `Library.open`."""
 
     def __init__(
@@ -102,12 +103,24 @@ class Library:
         self.settings = settings
         self.caches = Caches()  # of the recalls on this library
         self.graphs = graphs or StoreGraphs(store.database)
+        self._vector_db = vector_db
+        self._assemble()
+        self.watch_forks()
+
+    def after_fork_in_child(self) -> None:
+        """Begin without the parent's indexes and pending vectors."""
+        abandon(self.cache, self.vectors)
+        self._assemble()
+
+    def _assemble(self) -> None:
+        store, embedder, settings = self.store, self.embedder, self.settings
         model = embedder.model if embedder else None
         folder = _snapshot_folder(store, settings) if settings.snapshots else None
         budget = settings.index_memory_mb * 1024 * 1024
         self._external: ExternalVectors | None = None
-        if vector_db is not None and model is not None:
-            self._external = ExternalVectors(vector_db, store, model, settings.vector_db_rows)
+        if self._vector_db is not None and model is not None:
+            rows = settings.vector_db_rows
+            self._external = ExternalVectors(self._vector_db, store, model, rows)
         self.cache = IndexCache(model, folder, budget, self._external)
         query_map = load_query_map(model) if model and settings.query_map else None
         self.engine = SearchEngine(store, embedder, self.cache, query_map)

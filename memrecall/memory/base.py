@@ -22,6 +22,7 @@ from memrecall.search import VectorDB
 from memrecall.settings import Settings, load_settings
 from memrecall.store import GraphDB, Store
 from memrecall.types import check_text
+from memrecall.workers import ForkAware, abandon
 
 SessionKey = tuple[str, str | None, str]
 
@@ -152,8 +153,8 @@ class Components:
                 )
 
 
-@dataclass(slots=True)
-class SharedState:
+@dataclass(slots=True, eq=False)
+class SharedState(ForkAware):
     """What a memory shares with all memories bound from it."""
 
     settings: Settings
@@ -173,14 +174,25 @@ class SharedState:
         """Return the resources, opened at the first call."""
         async with self._lock:
             if self._resources is None:
-                library = self.library or await self._open_library()
-                extractor = self.components.extractor or make_extractor(
-                    library.settings, self.components.model_client
-                )
-                ingestor = Ingestor(library, extractor, self.processes)
-                times = RecallTimes(library.store)
-                self._resources = Resources(library, extractor, ingestor, times)
+                self._resources = self._make(self.library or await self._open_library())
             return self._resources
+
+    def __post_init__(self) -> None:
+        self.watch_forks()
+
+    def after_fork_in_child(self) -> None:
+        """Leave jobs, sweeps and short-term memories to the parent."""
+        abandon(self._resources, self.jobs, self.schedules)
+        self._lock, self.jobs, self.schedules, self.sessions = asyncio.Lock(), Jobs(), [], {}
+        if self._resources is not None:
+            self._resources = self._make(self._resources.library)
+
+    def _make(self, library: Library) -> Resources:
+        extractor = self.components.extractor or make_extractor(
+            library.settings, self.components.model_client
+        )
+        ingestor = Ingestor(library, extractor, self.processes)
+        return Resources(library, extractor, ingestor, RecallTimes(library.store))
 
     async def _open_library(self) -> Library:
         parts = self.components

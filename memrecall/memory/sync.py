@@ -2,7 +2,6 @@
 
 import asyncio
 import inspect
-import os
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -16,7 +15,7 @@ from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.long_term import DomainKnowledge, Experience, UserInfo
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
-from memrecall.workers import DaemonThreadPool
+from memrecall.workers import DaemonThreadPool, ForkAware, abandon
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -24,7 +23,7 @@ Result = TypeVar("Result")
 _THREADS = 8
 
 
-class _ExitHooks:
+class _ExitHooks(ForkAware):
     """Finalizers that run when the main thread ends, before the interpreter shuts down.
 
     `atexit` is too late: by then the interpreter waits for threads, such as those of database
@@ -33,17 +32,25 @@ class _ExitHooks:
 
     def __init__(self) -> None:
         self._finalizers: list[weakref.finalize[Any, Any]] = []
+        self.after_fork_in_child()
+        self.watch_forks()
+
+    def after_fork_in_child(self) -> None:
+        """Wait in another thread, once there is something to close."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._process = 0
 
     def add(self, finalizer: "weakref.finalize[Any, Any]") -> None:
         """Run a finalizer at exit, unless it has run before."""
         with self._lock:
             alive = [finalizer for finalizer in self._finalizers if finalizer.alive]
             self._finalizers = [*alive, finalizer]
-            if self._thread is None or self._process != os.getpid():  # a fork loses the thread
-                self._process = os.getpid()
+        self.start()
+
+    def start(self) -> None:
+        """Start to wait for the end of the main thread."""
+        with self._lock:
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._wait, name="memrecall-exit")
                 self._thread.start()
 
@@ -56,15 +63,34 @@ class _ExitHooks:
 _exit_hooks = _ExitHooks()
 
 
-class LoopThread:
+class LoopThread(ForkAware):
     """A thread with an event loop that runs coroutines for other threads."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._start()
+        self.watch_forks()
+
+    def _start(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._pool = DaemonThreadPool(_THREADS, prestart=True)
         self._loop.set_default_executor(self._pool)
-        self._thread = threading.Thread(target=self._serve, name="memrecall", daemon=True)
+        self._thread: threading.Thread | None = threading.Thread(
+            target=self._serve, name="memrecall", daemon=True
+        )
         self._thread.start()
+
+    def after_fork_in_child(self) -> None:
+        """Start another thread with its own loop when it is needed."""
+        abandon(self._loop, self._pool)
+        self._lock, self._thread = threading.Lock(), None
+
+    def _restart(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._start()
+        _exit_hooks.start()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -72,9 +98,11 @@ class LoopThread:
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Start a coroutine and return its future; cancelling the future cancels it."""
-        if self._loop.is_closed():
+        if self._is_closed:
             work.close()
             raise InvalidArgument("this memory is closed", hint="Create another one")
+        if self._thread is None:
+            self._restart()
         if threading.current_thread() is self._thread:
             work.close()
             raise InvalidArgument(
@@ -107,14 +135,18 @@ class LoopThread:
                 return
             yield item  # type: ignore[misc]  # has_item says so
 
-    def stop(self) -> None:
-        """Stop the loop and join its thread."""
-        if self._loop.is_closed():
-            return
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-        self._pool.shutdown()
+    def stop(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Run the last coroutine, stop the loop and join its thread.
+
+        Does nothing in a forked child that has not used it.
+        """
+        if self._thread is not None and not self._is_closed:
+            self.run(last())
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._pool.shutdown()
+        self._is_closed = True
 
 
 def _blocking(
@@ -286,5 +318,4 @@ class Memory:
 
 
 def _close(inner: AsyncMemory, thread: LoopThread) -> None:
-    thread.run(inner.close())
-    thread.stop()
+    thread.stop(inner.close)

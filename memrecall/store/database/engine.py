@@ -1,6 +1,8 @@
 """One open database: its connections, its transactions and its errors."""
 
 import asyncio
+import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -23,10 +25,13 @@ from memrecall.store.database.dialects import (
     Durability,
     parse_location,
 )
-from memrecall.workers import run_to_completion
+from memrecall.workers import ForkAware, ForkGate, abandon, run_to_completion
 
 Result = TypeVar("Result")
 
+log = logging.getLogger(__name__)
+
+_FORK_SECONDS = 10.0  # that a fork waits for statements and streams to end
 _RETRY_SECONDS = 0.01
 _ID_HINT = "Check the ids: 1 to 64 printable characters"
 
@@ -77,7 +82,7 @@ def run_inline(work: Awaitable[Result]) -> Result:
     raise RuntimeError("a transaction awaited something other than its database")
 
 
-class Database:
+class Database(ForkAware):
     """A connection pool on one SQLite file or PostgreSQL database."""
 
     def __init__(
@@ -91,13 +96,45 @@ class Database:
         """Make a pool that has not connected yet; without `create` the file must exist."""
         self.dialect, url = parse_location(location)
         self.dialect.prepare_file(url, create=create)
-        self._engine = self.dialect.create_engine(url, durability, lock_timeout)
-        self._direct = self.dialect.create_direct_engine(url, durability, lock_timeout)
+        self._arguments = (url, durability, lock_timeout)
         self._lock_timeout = lock_timeout
-        self._write_lock = asyncio.Lock()
+        self._make_pools()
+        self.watch_forks()
         self.file = self.dialect.get_file(url)
         without_password = url.difference_update_query(["password"]).render_as_string()
         self.location = str(self.file) if self.file else without_password
+
+    def _make_pools(self) -> None:
+        self._engine = self.dialect.create_engine(*self._arguments)
+        self._direct = self.dialect.create_direct_engine(*self._arguments)
+        self._write_lock = asyncio.Lock()
+        self._gate = ForkGate()
+
+    def before_fork(self) -> None:
+        """Close the connections to a SQLite file.
+
+        SQLite notes per process which locks its connections hold. A child would inherit the note
+        without the locks, and its writes could be lost.
+        """
+        if self._direct is None:
+            return
+        if not self._gate.close(_FORK_SECONDS):
+            log.warning("%s is in use during a fork, which can lose writes", self.location)
+        if self._direct.pool.checkedin() or self._engine.sync_engine.pool.checkedin():  # type: ignore[attr-defined]
+            # In a thread, because this one may run an event loop.
+            thread = threading.Thread(target=lambda: asyncio.run(self.close()))
+            thread.start()
+            thread.join()
+
+    def after_fork_in_parent(self) -> None:
+        """Let connections be opened again."""
+        if self._direct is not None:
+            self._gate.open()
+
+    def after_fork_in_child(self) -> None:
+        """Open connections of its own when they are needed."""
+        abandon(self._engine, self._direct)
+        self._make_pools()
 
     async def prepare(self) -> None:
         """Switch a SQLite file to write-ahead logging; PostgreSQL needs nothing."""
@@ -187,7 +224,8 @@ class Database:
     def _typed_errors(self) -> Iterator[None]:
         """Raise errors of the driver as errors of memrecall that name the database."""
         try:
-            yield
+            with self._gate:
+                yield
         except DBAPIError as error:
             typed = self._classify(error)
             if typed is None:  # a violated constraint or a wrong statement is a bug
