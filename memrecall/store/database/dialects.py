@@ -66,6 +66,7 @@ class DatabaseDialect(ABC):
     driver: ClassVar[str]
     schemes: ClassVar[frozenset[str]]
     error_codes: ClassVar[tuple[ErrorCode, ...]]
+    position_function: ClassVar[str]  # of a text in another, 0 if it is not there
     snapshot_options: ClassVar[Mapping[str, Any]]
     autocommit_options: ClassVar[Mapping[str, Any]] = {}
     write_options: ClassVar[Mapping[str, Any]] = {}
@@ -121,10 +122,6 @@ class DatabaseDialect(ABC):
         """Return a text column that compares in the order of its bytes, as in Python."""
         return text if self.byte_collation is None else text.collate(self.byte_collation)
 
-    @abstractmethod
-    def has_part(self, text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
-        """Return the condition that a text contains another, in the same case."""
-
     def avoid_index(self, key: ColumnElement[Any]) -> Any:
         """Return a sort key that keeps the planner from choosing the index on `key`."""
         return key
@@ -158,6 +155,7 @@ class SqliteDialect(DatabaseDialect):
     name = "sqlite"
     driver = "sqlite+aiosqlite"
     schemes = frozenset({"sqlite", "sqlite+aiosqlite"})
+    position_function = "instr"
     snapshot_options: ClassVar[Mapping[str, Any]] = {_BEGIN: "BEGIN"}
     # A transaction that reads first and writes later fails at once when another writer came
     # between, whatever the busy timeout says.
@@ -236,10 +234,6 @@ class SqliteDialect(DatabaseDialect):
         """Return SQLite's INSERT."""
         return sqlite.insert(target)
 
-    def has_part(self, text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
-        """Compare with `instr`: LIKE ignores the case of ASCII letters."""
-        return func.instr(text, part) > 0
-
     def avoid_index(self, key: ColumnElement[Any]) -> Any:
         """Return the key as an expression, which no index is sorted by."""
         return key + ""
@@ -266,6 +260,7 @@ class PostgresqlDialect(DatabaseDialect):
     name = "postgresql"
     driver = "postgresql+asyncpg"
     schemes = frozenset({"postgres", "postgresql", "postgresql+asyncpg"})
+    position_function = "strpos"
     snapshot_options: ClassVar[Mapping[str, Any]] = {
         "isolation_level": "REPEATABLE READ",
         "postgresql_readonly": True,
@@ -320,10 +315,6 @@ class PostgresqlDialect(DatabaseDialect):
         classes = table("pg_class", column("relname"), column("reltuples"))
         columns = (classes.c.relname.label("name"), classes.c.reltuples.label("rows"))
         return select(*columns).where(classes.c.relname.in_(tables))
-
-    def has_part(self, text: ColumnElement[Any], part: str) -> ColumnElement[bool]:
-        """Return the condition with PostgreSQL's function."""
-        return func.strpos(text, part) > 0
 
     def require_pgvector(self) -> None:
         """Accept: whether the extension is installed shows when its tables are created."""

@@ -243,7 +243,8 @@ def _compare_field(
 
 
 def _comparison(symbol: Operator, dialect: DatabaseDialect) -> Callable[[Any, Any], Any]:
+    find = getattr(func, dialect.position_function)  # LIKE is not the same in both databases
     if symbol == "icontains":
         # Only of ASCII letters do both databases know the lower case.
-        return lambda text, part: dialect.has_part(func.lower(text), part.translate(_ASCII_LOWER))
-    return dialect.has_part if symbol == "contains" else _COMPARE[symbol]
+        return lambda text, part: find(func.lower(text), part.translate(_ASCII_LOWER)) > 0
+    return (lambda text, part: find(text, part) > 0) if symbol == "contains" else _COMPARE[symbol]
