@@ -9,9 +9,9 @@ from memrecall.embedding import Embedder
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
-from memrecall.memory.config import options_of_config
 from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Jobs, Processes, Schedule
+from memrecall.memory.mem0 import options_of_config
 from memrecall.memory.recall import client_of, require_one_database
 from memrecall.memory.reranking import CheckedReranker, Reranker, make_reranker
 from memrecall.memory.search import RecallTimes

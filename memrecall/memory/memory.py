@@ -6,10 +6,10 @@ from functools import partial
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.memory.arguments import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.display import AddResult, HistoryResult, MemoryResult
 from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
+from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.records import (
     LARGEST_LIMIT,
     list_memories,
@@ -36,8 +36,10 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
 
     What is bound here (`user_id`, `agent_id`, `session_id`, `permissions`) holds for every call;
     `actor` is the author that change histories record. Without `db`, `settings` or a `library` the
-    database of the settings is opened at first use. Without an `extractor`, the model of the
-    settings extracts facts, or else rules do.
+    database of the settings is opened at first use. Without an `extractor`, the `llm` (also called
+    `model_client`) extracts facts, or the model of the settings, or else rules do. `embedder`,
+    `reranker`, `graph_db` and `vector_db` are objects that replace those of the settings; `prompt`
+    is that of every `add` without one.
     """
 
     async def add(

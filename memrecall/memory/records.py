@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Utterance
-from memrecall.memory.arguments import expiration_date, parse_expiration
 from memrecall.memory.display import SearchResults
+from memrecall.memory.mem0 import expiration_date, parse_expiration
 from memrecall.messages import Redact, redact_text
 from memrecall.scope import Scope
 from memrecall.search import Hit

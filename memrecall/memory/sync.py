@@ -10,9 +10,9 @@ from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from memrecall.errors import InvalidArgument
-from memrecall.memory.config import options_of_config
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.long_term import DomainKnowledge, Experience, UserInfo
+from memrecall.memory.mem0 import options_of_config
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
 from memrecall.workers import DaemonThreadPool, ForkAware, abandon
