@@ -30,6 +30,7 @@ from benchmarks.peers import SWITCHES, WARM_UP  # noqa: E402
 from benchmarks.report import number, say  # noqa: E402
 from memrecall.embedding import Vectors, make_embedder  # noqa: E402
 from memrecall.memory import Library, Memory  # noqa: E402
+from memrecall.search.ranking.calibration import BACKGROUND  # noqa: E402
 from memrecall.settings import Settings  # noqa: E402
 from memrecall.store import Store  # noqa: E402
 
@@ -171,7 +172,7 @@ def main() -> int:
     os.environ.update(SWITCHES)
     texts, questions = invented(options.messages), make_questions(options.searches)
     say("embedding")
-    embedder = KnownVectors([WARM_UP, *texts, *questions])
+    embedder = KnownVectors([WARM_UP, *texts, *questions, *BACKGROUND])
     figures: dict[str, Json] = {}
     for name, make in (("memrecall", open_memrecall), ("mem0", open_mem0)):
         with tempfile.TemporaryDirectory() as folder:
