@@ -28,11 +28,10 @@ if not __package__:  # run as a file, not as a module
 
 from benchmarks.peers import SWITCHES, WARM_UP  # noqa: E402
 from benchmarks.report import number, say  # noqa: E402
+from memrecall import Memory  # noqa: E402
 from memrecall.embedding import Vectors, make_embedder  # noqa: E402
-from memrecall.memory import Library, Memory  # noqa: E402
 from memrecall.search.ranking.calibration import BACKGROUND  # noqa: E402
 from memrecall.settings import Settings  # noqa: E402
-from memrecall.store import Store  # noqa: E402
 
 Json = dict[str, Any]
 
@@ -91,10 +90,7 @@ def open_memrecall(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[
     """Open `Memory` on a SQLite file with full durability."""
     file = str(folder / "memrecall.db")
     settings = Settings(db=file, embedder="local", cache_dir=str(folder))
-    memory = Memory(settings=settings)
-    # Precomputed vectors can only be passed to a library that is created here, in its own loop.
-    store = memory._thread.run(Store.open(file))
-    memory._inner._shared.library = Library(store, embedder, settings)
+    memory = Memory(settings=settings, embedder=embedder)
     return memory, memory.close
 
 

@@ -1,5 +1,6 @@
 """The calls of mem0 2: ids in filters, other names of arguments, dates and configurations."""
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import AsyncMemory
 
 from ..cases import check_each, check_each_async
+from ..model.openai_server import serve, text
 
 
 async def _texts(work: Any) -> list[str]:
@@ -119,8 +121,8 @@ class TestFilters:
             ("c", {"topic": None}),
             ("d", {"other": "ÉCLAIR"}),
         ]
-        for text, metadata in rows:
-            await memory.add(text, user_id="ann", metadata=metadata, infer=False)
+        for line, metadata in rows:
+            await memory.add(line, user_id="ann", metadata=metadata, infer=False)
         cases: list[tuple[Mapping[str, Any], str]] = [
             ({"topic": "*"}, "ab"),
             ({"metadata.topic": "*"}, "ab"),
@@ -299,6 +301,29 @@ class TestFromConfig:
             assert shared.settings.db == str(tmp_path / "q" / "memrecall.db")
             assert shared.components.embedder is not None
             assert shared.components.embedder.model == "openai:e"
+
+    @pytest.mark.concurrent
+    def test_model_of_the_configuration_summarises(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MEMRECALL_EMBEDDER", "hash")
+        with serve() as server:
+            summary = {"summary": "先打开商店，再付款。"}
+            server.play(text(json.dumps(summary)), *[text("{}")] * 9)
+            values = {"model": "m", "openai_base_url": server.url, "api_key": "sk-1"}
+            config = {
+                "llm": {"provider": "openai", "config": values},
+                "vector_store": {"provider": "faiss", "config": {"path": str(tmp_path)}},
+            }
+            with Memory.from_config(config) as memory:
+                steps = [{"role": "assistant", "content": step} for step in ("打开商店", "付款")]
+                added = memory.add(steps, user_id="ann", memory_type="procedural_memory")
+                listing = memory.get_all(
+                    filters={"memory_type": "procedural_memory"}, user_id="ann"
+                )
+        assert [item["memory"] for item in added["results"]] == ["先打开商店，再付款。"]
+        assert [item["memory"] for item in listing["results"]] == ["先打开商店，再付款。"]
+        assert "付款" in str(server.requests[0])
 
     def test_models_and_databases(self) -> None:
         llm = {"provider": "ollama", "config": {"model": "q", "ollama_base_url": "http://h:1"}}
