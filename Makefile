@@ -25,7 +25,7 @@ SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x8
 INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser test-docs test-integrations $(INTEGRATIONS:%=test-integration-%) test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval release screenshots constraints clean
+.PHONY: help install demo test test-browser test-docs test-integrations test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval release screenshots constraints clean
 
 help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14

@@ -36,6 +36,7 @@ from benchmarks.report import Report, Target, number, say  # noqa: E402
 from memrecall.agent import MEMRECALL_TOOLS, MemRecallAgent, RecallOptions  # noqa: E402
 from memrecall.agent.tools.table import TOOLS  # noqa: E402
 from memrecall.budget import Limits  # noqa: E402
+from memrecall.library.caches import Caches  # noqa: E402
 from memrecall.library.library import Library  # noqa: E402
 from memrecall.model.wire import write_request  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
@@ -111,6 +112,7 @@ class StubLibrary:
     def __init__(self, pages: Sequence[SearchPage]) -> None:
         self._pages = list(pages)
         self._asked = 0
+        self.caches = Caches()
 
     @property
     def store(self) -> Store:

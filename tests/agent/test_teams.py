@@ -349,7 +349,7 @@ async def test_withheld_memories_are_reported_by_every_class(library: Library) -
     question = "What was the database password again?"
 
     def client() -> ScriptedClient:
-        return ScriptedClient([search("database password"), hand_off()])
+        return ScriptedClient([search("database password"), hand_off(confidence=0.0)])
 
     recall = MemRecallAgent("recall", library, ANN, model_client=client())
     answer = (await recall.run(task=question)).messages[-1]
