@@ -145,6 +145,8 @@ UNUSABLE_ANSWERS: list[tuple[list[Any], str]] = [
     ([say("Sure!"), say("I like tea too.")], "not JSON"),
     ([silence(), silence()], "empty"),
     ([say('{"facts": 3}'), say('{"fact": []}')], "facts"),
+    ([say('{"facts": [{"text": "User li'), say('{"facts": ["User lik')], "cut off"),
+    ([say('{"facts": [{"text": "User has a cat."}, {"text": "Us')] * 2, "cut off"),
     ([fail("timeout")], "timeout"),
     ([fail("unreachable")], "unreachable"),
     ([fail("overflow")], "overflow"),
