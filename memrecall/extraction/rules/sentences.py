@@ -65,9 +65,10 @@ def own_words(text: str) -> str:
     part = _drop_blocks(text[:MAX_MESSAGE].replace("’", "'").replace("‘", "'"))
     part = "\n".join(line for line in part.split("\n") if not _DATA_LINE.match(line))
     # What follows a task ("translate this:") is text to work on, not what the sender says.
-    if task := _TABLE.search("task", part):
-        part = part[: task.start()]
-    return _drop_quotations(part).strip()
+    for mark in ("task", "pasted"):
+        if match := _TABLE.search(mark, part):
+            part = part[: match.start()]
+    return _drop_orders(_drop_quotations(part)).strip()
 
 
 def split_sentences(text: str) -> Iterator[Sentence]:
@@ -114,6 +115,15 @@ def _block_end(text: str, block: re.Match[str], closings: dict[str, list[int]]) 
     starts = closings.get(closing, [])
     place = bisect_left(starts, block.end())
     return starts[place] + len(closing) if place < len(starts) else None
+
+
+def _drop_orders(text: str) -> str:
+    """Drop the rest of a text that orders in the name of the system or overrules the user.
+
+    What such text claims may stand before the order, so all of its line goes.
+    """
+    order = _TABLE.search("overruling", f"\n{text}")
+    return text[: text.rfind("\n", 0, max(0, order.start() - 1)) + 1] if order else text
 
 
 def _drop_quotations(text: str) -> str:
