@@ -185,8 +185,9 @@ def _plays_role(sentence: Sentence, speaker: SpeakerContext) -> bool:
     if speaker.in_role and table.search("role_end", text):
         speaker.in_role = False
         return True
-    speaker.in_role = speaker.in_role or table.search("role_start", text) is not None
-    speaker.in_scene = speaker.in_scene or table.search("scene_start", text) is not None
+    if start := table.search("role_start", text):
+        speaker.in_scene = True
+        speaker.in_role = speaker.in_role or start["scene"] is None
     return speaker.in_role or speaker.in_scene
 
 

@@ -64,10 +64,10 @@ def own_words(text: str) -> str:
     """Return the sender's own words of a message."""
     part = _drop_blocks(text[:MAX_MESSAGE].replace("’", "'").replace("‘", "'"))
     part = "\n".join(line for line in part.split("\n") if not _DATA_LINE.match(line))
-    # What follows a task ("translate this:") is text to work on, not what the sender says.
-    for mark in ("task", "pasted"):
-        if match := _TABLE.search(mark, part):
-            part = part[: match.start()]
+    # What follows a task ("translate this:") or an introduction ("this email says:") is text to
+    # work on, not what the sender says.
+    if task := _TABLE.search("task", part):
+        part = part[: task.start()]
     return _drop_orders(_drop_quotations(part)).strip()
 
 
