@@ -21,12 +21,12 @@ from typing import Any
 if not __package__:  # run as a file, not as a module
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from memrecall.extraction import Utterance  # noqa: E402
-from memrecall.extraction.summaries import summarise  # noqa: E402
-from memrecall.text.language import STOP_CHARS, STOP_TERMS  # noqa: E402
-from memrecall.text.tokens import BREAK, analyze  # noqa: E402
-from memrecall.text_length import estimate_tokens  # noqa: E402
-from memrecall.types import Role, parse_time  # noqa: E402
+from memrecall.extraction import Utterance
+from memrecall.extraction.summaries import summarise
+from memrecall.text.language import STOP_CHARS, STOP_TERMS
+from memrecall.text.tokens import BREAK, analyze
+from memrecall.text_length import estimate_tokens
+from memrecall.types import Role, parse_time
 
 _CONTAINED = 0.6  # of an answer's content words
 _MAX_SESSIONS = 60
