@@ -161,14 +161,14 @@ def main() -> None:
         cases = [*held_out(), *held_out(AFTERWARDS), *held_out(UNSEEN)]
         asyncio.run(show(next(case for case in cases if case.name == arguments.show)))
         return
-    tables = (
+    tables = [
         ("written with the rules", tuned()),
         ("held out before tuning", held_out()),
         ("held out later", held_out(AFTERWARDS)),
         ("by another author, errors looked at", held_out(UNSEEN)),
-    )
+    ]
     if arguments.final:
-        tables = (("by another author, not looked at", held_out(FINAL)),)
+        tables = [("by another author, not looked at", held_out(FINAL))]
     for title, table in tables:
         print(title)
         for name, score in sorted(asyncio.run(measure(table)).items()):

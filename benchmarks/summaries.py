@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,8 +77,8 @@ def read_sessions(folder: Path) -> Iterator[Session]:
     answers: defaultdict[tuple[str, str], list[frozenset[str]]] = defaultdict(list)
     for query in _rows(folder / "queries.jsonl"):
         words = content_words(str(query.get("answer") or ""))
-        keys = {place.get((query["user_id"], name)) for name in query["evidence"]}
-        for key in keys - {None}:
+        ids = ((query["user_id"], name) for name in query["evidence"])
+        for key in {place[name] for name in ids if name in place}:
             text = content_words(" ".join(row["content"] for row in sessions[key]))
             if contains(text, words):
                 answers[key].append(words)
@@ -108,7 +108,11 @@ def layered(messages: Sequence[Utterance], limit: int) -> str:
     return summarise([summarise(part, limit) for part in parts], limit)
 
 
-METHODS = {"start": start, "summary": summarise, "layers": layered}
+METHODS: dict[str, Callable[[Sequence[Utterance], int], str]] = {
+    "start": start,
+    "summary": summarise,
+    "layers": layered,
+}
 
 
 def measure(sessions: Sequence[Session], limit: int) -> dict[str, Count]:

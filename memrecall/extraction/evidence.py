@@ -6,13 +6,9 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 
 from memrecall.extraction.names import SPEAKER_NAMES, fold_person_name
+from memrecall.extraction.own_words import is_person, own_words
 from memrecall.extraction.protocol import USER, Utterance
-from memrecall.extraction.rules.sentences import (
-    Sentence,
-    is_person,
-    own_words,
-    split_sentences,
-)
+from memrecall.extraction.rules.sentences import Sentence, split_sentences
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import fact_signature
 from memrecall.text.normalize import normalize, strip_accents

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from memrecall.extraction import verify, wire
 from memrecall.extraction.evidence import visible_text
 from memrecall.extraction.names import end_name
+from memrecall.extraction.own_words import is_person
 from memrecall.extraction.protocol import (
     USER,
     By,
@@ -23,7 +24,6 @@ from memrecall.extraction.protocol import (
     Utterance,
 )
 from memrecall.extraction.rules.extractor import RuleExtractor
-from memrecall.extraction.rules.sentences import is_person
 from memrecall.extraction.summaries import shorten
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.structured import ModelClient, Structured, ask_prompt

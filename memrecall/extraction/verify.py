@@ -9,6 +9,7 @@ from typing import cast, get_args
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
 from memrecall.extraction.evidence import Evidence, cited
 from memrecall.extraction.names import SPEAKER_NAMES, end_name, fold_person_name
+from memrecall.extraction.own_words import is_person, own_words
 from memrecall.extraction.protocol import (
     RETRACTION,
     USER,
@@ -21,7 +22,6 @@ from memrecall.extraction.protocol import (
     Utterance,
 )
 from memrecall.extraction.rules.conversation import slot_name
-from memrecall.extraction.rules.sentences import is_person, own_words
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import fact_keywords, fact_signature
 from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time

@@ -11,7 +11,8 @@ from importlib.resources import files
 import pytest
 
 from memrecall.extraction import RuleExtractor, Utterance
-from memrecall.extraction.rules.sentences import MAX_MESSAGE, MAX_SENTENCE
+from memrecall.extraction.own_words import MAX_MESSAGE
+from memrecall.extraction.rules.sentences import MAX_SENTENCE
 from tests.cases import check_each
 from tests.counting import count_calls
 

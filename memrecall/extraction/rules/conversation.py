@@ -5,16 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 
+from memrecall.extraction.own_words import MAX_MESSAGE, is_person
 from memrecall.extraction.protocol import Fact, Utterance
 from memrecall.extraction.rules.chinese import ChineseReader
 from memrecall.extraction.rules.dates import date_statement, find_statement_times, last_date
 from memrecall.extraction.rules.english import EnglishReader
-from memrecall.extraction.rules.sentences import (
-    MAX_MESSAGE,
-    Sentence,
-    is_person,
-    split_sentences,
-)
+from memrecall.extraction.rules.sentences import Sentence, split_sentences
 from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext, Statement
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import fact_keywords
