@@ -30,8 +30,9 @@ def test_modules_are_few_and_folders_small(shape: Shape) -> None:
     assert shape.modules <= 300
     assert {f: n for f, n in shape.modules_per_folder.items() if n > 16} == {}
     # Version 0.1 had 60,600 lines. Its features took 54,527 before newer ones were added: bounds of
-    # models, AutoGen teams and components, the service's side of the hooks, mem0's calls, forks.
-    assert shape.lines <= 56_900
+    # models, AutoGen teams and components, the service's side of the hooks, mem0's calls, forks,
+    # evidence for facts.
+    assert shape.lines <= 57_300
     assert shape.integration_lines <= 3_400  # six agent frameworks and the hooks of five clients
 
 

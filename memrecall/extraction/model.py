@@ -7,7 +7,9 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from memrecall.extraction import verify, wire
+from memrecall.extraction.evidence import visible_text
 from memrecall.extraction.names import end_name
+from memrecall.extraction.own_words import is_person
 from memrecall.extraction.protocol import (
     USER,
     By,
@@ -22,13 +24,12 @@ from memrecall.extraction.protocol import (
     Utterance,
 )
 from memrecall.extraction.rules.extractor import RuleExtractor
-from memrecall.extraction.rules.sentences import is_person, own_words
 from memrecall.extraction.summaries import shorten
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.structured import ModelClient, Structured, ask_prompt
 from memrecall.text.language import language_of
 from memrecall.text.normalize import entity_key
-from memrecall.types import Language, Role
+from memrecall.types import Language
 
 T = TypeVar("T", bound=BaseModel)
 SECONDS = 60.0
@@ -81,7 +82,11 @@ class ModelExtractor:
                 )
                 facts += fallback.facts
             else:
-                checked = [verify.check_fact(item, visible, now) for item in reply.value.facts]
+                earlier = conversation.earlier(group)
+                checked = (
+                    verify.check_fact(item, visible, now, zone=zone, context=earlier)
+                    for item in reply.value.facts
+                )
                 facts += [fact for fact in checked if fact is not None]
         by, problem = self._describe(problems, len(groups))
         return Extracted(tuple(dict.fromkeys(facts)), by, problem)
@@ -121,9 +126,7 @@ class ModelExtractor:
                 relations += fallback.relations
                 new = {entity_key(entity.name): entity for entity in fallback.entities}
             else:
-                items = reply.value.relations
-                checked = [verify.check_relation(item, visible, now) for item in items]
-                valid = [relation for relation in checked if relation is not None]
+                valid = verify.check_relations(reply.value.relations, visible, now)
                 relations += valid
                 new = _entities(reply.value, valid)
             entities = {**new, **entities}
@@ -181,7 +184,7 @@ class _PromptConversation:
         self._lines = {
             number: wire.utterance_line(number, utterance, text)
             for number, utterance in self.utterances.items()
-            if (text := _visible_text(utterance))
+            if (text := visible_text(utterance))
         }
         self.language = language_of(" ".join(utterance.text for utterance in utterances))
 
@@ -214,14 +217,8 @@ class _PromptConversation:
         return [
             wire.utterance_line(0, utterance, text, context=True)
             for utterance in self.earlier(group)
-            if (text := _visible_text(utterance))
+            if (text := visible_text(utterance))
         ]
-
-
-def _visible_text(utterance: Utterance) -> str:
-    """Return the words of people and assistants; a model sees nothing of tools."""
-    is_visible = is_person(utterance) or utterance.role == Role.ASSISTANT
-    return own_words(utterance.text) if is_visible else ""
 
 
 def _entities(answer: wire.RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:

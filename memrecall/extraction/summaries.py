@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from memrecall.extraction.protocol import Utterance
+from memrecall.extraction.conflicts import contradicts, is_known, sign
+from memrecall.extraction.protocol import Fact, KnownMemory, Utterance
 from memrecall.extraction.rules.conversation import read_sentence
 from memrecall.extraction.rules.sentences import Sentence, split_sentences
-from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext
+from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext, Statement
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, language_of
 from memrecall.text.snippets import truncate_at_word
 from memrecall.text.tokens import BREAK, analyze
 from memrecall.text_length import ELLIPSIS
 from memrecall.types import Language, Role
 
-_STATEMENT_WEIGHT, _NUMBER_WEIGHT, _QUESTION_WEIGHT, _ASSISTANT_WEIGHT = 1.6, 1.2, 0.6, 0.7
+_STATEMENT_WEIGHT, _NUMBER_WEIGHT, _QUESTION_WEIGHT, _ASSISTANT_WEIGHT = 1.6, 1.5, 0.3, 0.7
+_OUTDATED_WEIGHT = 0.1
 _MIN_SCORE = 0.2
+_LAYER_SHARE = 0.7  # of the length of the summaries below
 _REPEATED_WEIGHT = 0.35  # Of a term that an earlier sentence of the summary has already.
 _MAX_SENTENCES = 2_000  # Of longer texts only the longest sentences are scored.
 _CANDIDATES = 12  # Sentences beyond cannot win, even after the discount for repeated terms.
@@ -53,8 +56,15 @@ class _Line:
 def summarise(
     lines: str | Sequence[Utterance | str], limit_characters: int, language: Language | None = None
 ) -> str:
-    """Return the most informative sentences within the limit; everything if it fits."""
-    scored = _score_lines([lines] if isinstance(lines, str) else lines, language)
+    """Return the most informative sentences within the limit; everything if it fits.
+
+    Several earlier summaries are always shortened: a higher layer says less, not the same.
+    """
+    messages = [lines] if isinstance(lines, str) else lines
+    texts = [message for message in messages if isinstance(message, str)]
+    if len(texts) > 1 and len(texts) == len(messages):
+        limit_characters = min(limit_characters, int(_LAYER_SHARE * sum(map(len, texts))))
+    scored = _score_lines(messages, language)
     whole = _write(scored)
     if len(whole) <= limit_characters:
         return whole
@@ -76,7 +86,43 @@ def _score_lines(messages: Sequence[Utterance | str], language: Language | None)
         places = sorted(range(len(lines)), key=lambda place: -len(lines[place].sentence.text))
         lines = [lines[place] for place in sorted(places[:_MAX_SENTENCES])]
     counts = Counter(term for line in lines for term in line.terms)
-    return [replace(line, score=_score(line, counts)) for line in lines]
+    statements = [_read(line) for line in lines]
+    outdated = _outdated(statements)
+    return [
+        replace(
+            line,
+            score=_score(line, counts, stated) * (_OUTDATED_WEIGHT if place in outdated else 1),
+        )
+        for place, (line, stated) in enumerate(zip(lines, statements, strict=True))
+    ]
+
+
+def _read(line: _Line) -> list[Statement]:
+    """Return what a line of a person states."""
+    if line.role not in (Role.USER, Role.OTHER):
+        return []
+    return read_sentence(line.sentence, SpeakerContext(line.speaker or None), _ANY_TIME)
+
+
+def _outdated(statements: Sequence[Sequence[Statement]]) -> set[int]:
+    """Return the places of lines that a later one contradicts: "my budget is 5000 now"."""
+    latest: dict[tuple[str, str], Fact] = {}
+    outdated: set[int] = set()
+    for place in range(len(statements) - 1, -1, -1):
+        for item in statements[place]:
+            if not item.field:
+                continue
+            fact = Fact(item.text, item.subject, item.memory_type, item.field)
+            later = latest.setdefault((item.subject, item.field), fact)
+            if later is not fact and _replaces(later, fact):
+                outdated.add(place)
+    return outdated
+
+
+def _replaces(later: Fact, earlier: Fact) -> bool:
+    known = KnownMemory("", earlier.text, earlier.subject, earlier.field, earlier.memory_type)
+    memory = sign(known)
+    return contradicts(later, memory) and not is_known(later, memory)
 
 
 def _split_message(message: Utterance | str, language: Language | None) -> Iterator[_Line]:
@@ -92,14 +138,13 @@ def _split_message(message: Utterance | str, language: Language | None) -> Itera
         yield _Line(sentence, speaker, day, role, terms)
 
 
-def _score(line: _Line, counts: Counter[str]) -> float:
+def _score(line: _Line, counts: Counter[str], statements: Sequence[Statement]) -> float:
     """Score a sentence by its frequent terms, and by whether it states a fact."""
     sentence, terms = line.sentence, line.terms
     if len(terms) < 2:
         return _MIN_SCORE * len(terms)
     score = sum(1 + math.log(counts[term]) for term in terms) / math.sqrt(len(terms) + 3)
-    if read_sentence(sentence, SpeakerContext(None), _ANY_TIME):
-        score *= _STATEMENT_WEIGHT
+    score *= _STATEMENT_WEIGHT if statements else 1
     score *= _NUMBER_WEIGHT if _DIGITS.search(sentence.text) else 1
     score *= _QUESTION_WEIGHT if sentence.is_question else 1
     is_person = line.role not in (Role.ASSISTANT, Role.TOOL, Role.SYSTEM)

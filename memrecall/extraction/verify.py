@@ -3,11 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import cast, get_args
 
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
+from memrecall.extraction.evidence import Evidence, cited
 from memrecall.extraction.names import SPEAKER_NAMES, end_name, fold_person_name
+from memrecall.extraction.own_words import is_person, own_words
 from memrecall.extraction.protocol import (
     RETRACTION,
     USER,
@@ -20,7 +22,7 @@ from memrecall.extraction.protocol import (
     Utterance,
 )
 from memrecall.extraction.rules.conversation import slot_name
-from memrecall.extraction.rules.sentences import is_person
+from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import fact_keywords, fact_signature
 from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time
 from memrecall.text.normalize import normalize_caseless
@@ -29,10 +31,18 @@ TYPES = frozenset(get_args(MemoryType))
 ENTITY_TYPES = frozenset(get_args(EntityType))
 MAX_FACT = 500
 _MAX_FIELD = 40
+_SHARED = load_table("shared")
 
 
-def check_fact(item: FactItem, utterances: Mapping[int, Utterance], now: datetime) -> Fact | None:
-    """Return the fact, or None if no person stated it."""
+def check_fact(
+    item: FactItem,
+    utterances: Mapping[int, Utterance],
+    now: datetime,
+    *,
+    zone: tzinfo = UTC,
+    context: Sequence[Utterance] = (),
+) -> Fact | None:
+    """Return the fact, or None if no person stated it in their own words."""
     text = re.sub(r"\s+", " ", item.text)[:MAX_FACT].strip()
     sources = _sources(text, item.sources, utterances)
     if not text or not sources:
@@ -45,6 +55,12 @@ def check_fact(item: FactItem, utterances: Mapping[int, Utterance], now: datetim
     if is_other and not any(
         normalize_caseless(subject) in normalize_caseless(source.text) for source in sources
     ):
+        return None
+    evidence = Evidence(sources, [*context, *utterances.values()], zone)
+    if item.type == RETRACTION:
+        if not asks_to_forget(sources):
+            return None
+    elif not evidence.supports(text, subject):
         return None
     since = read_time(item.since) or sources[-1].ts or now
     return Fact(
@@ -59,23 +75,24 @@ def check_fact(item: FactItem, utterances: Mapping[int, Utterance], now: datetim
     )
 
 
+def asks_to_forget(sources: Sequence[Utterance]) -> bool:
+    """Return True if a sender asks in their own words that something be forgotten."""
+    return any(_SHARED.search("forget_request", own_words(source.text)) for source in sources)
+
+
 def _sources(
     text: str, numbers: Sequence[int], utterances: Mapping[int, Utterance]
 ) -> list[Utterance]:
     """Return the utterances that a fact comes from; without numbers, the most similar one."""
     by_people = {number: item for number, item in utterances.items() if is_person(item)}
     if numbers:
-        return _cited(numbers, by_people)
+        return cited(numbers, by_people)
     terms = fact_signature(text).terms
     shared = {
         number: len(terms & fact_signature(item.text).terms) for number, item in by_people.items()
     }
     best = max(shared, key=lambda number: (shared[number], -number), default=None)
     return [by_people[best]] if best is not None and (shared[best] or len(shared) == 1) else []
-
-
-def _cited(numbers: Sequence[int], utterances: Mapping[int, Utterance]) -> list[Utterance]:
-    return [utterances[number] for number in dict.fromkeys(numbers) if number in utterances]
 
 
 def _subject(about: str, speaker: str | None, utterances: Mapping[int, Utterance]) -> str:
@@ -86,26 +103,52 @@ def _subject(about: str, speaker: str | None, utterances: Mapping[int, Utterance
     return names.get(fold_person_name(about), about)
 
 
-def check_relation(
+def check_relations(
+    items: Sequence[RelationItem], utterances: Mapping[int, Utterance], now: datetime
+) -> list[Relation]:
+    """Return the relations whose ends somebody names in their own words.
+
+    A relation that ended needs only its successor to be named: "I moved to Faro" ends the one to
+    Porto.
+    """
+    read = [relation for item in items if (relation := _read_relation(item, utterances, now))]
+    messages = list(utterances.values())
+    named = [relation for relation in read if _names_ends(relation, messages)]
+    current = {
+        (item.source, item.relationship, item.source_ids) for item in named if not item.ended
+    }
+    return [
+        relation
+        for relation in read
+        if relation in named
+        or (
+            relation.ended
+            and (relation.source, relation.relationship, relation.source_ids) in current
+        )
+    ]
+
+
+def _read_relation(
     item: RelationItem, utterances: Mapping[int, Utterance], now: datetime
 ) -> Relation | None:
-    """Return the relation, or None if the conversation does not name both ends."""
-    text = normalize_caseless(" ".join(message.text for message in utterances.values()))
-    speakers = {fold_person_name(message.speaker or USER) for message in utterances.values()}
     ends = (end_name(item.source), end_name(item.destination))
-    are_named = all(
-        end and (normalize_caseless(end) in text or fold_person_name(end) in speakers)
-        for end in ends
-    )
     by_people = {number: message for number, message in utterances.items() if is_person(message)}
     naming = [message for message in by_people.values() if any(end in message.text for end in ends)]
-    sources = _cited(item.sources, by_people) if item.sources else naming[-1:]
+    sources = cited(item.sources, by_people) if item.sources else naming[-1:]
     verb = re.sub(r"\W+", "_", item.relationship.strip().lower()).strip("_")
-    if not are_named or not verb or not sources:
+    if not all(ends) or not verb or not sources:
         return None
     since = read_time(item.since) or sources[-1].ts or now
     ids = tuple(source.message_id for source in sources)
     return Relation(ends[0], verb, ends[1], ids, since, item.ended)
+
+
+def _names_ends(relation: Relation, messages: Sequence[Utterance]) -> bool:
+    sources = [message for message in messages if message.message_id in relation.source_ids]
+    speakers = {fold_person_name(message.speaker or USER) for message in messages}
+    evidence = Evidence(sources, messages)
+    ends = (relation.source, relation.destination)
+    return all(fold_person_name(end) in speakers or evidence.has_name(end) for end in ends)
 
 
 _CERTAIN = (KNOWN_ALREADY, REPLACED_LATER)

@@ -102,9 +102,15 @@ class SessionsMixin(MemoryBase):
         agent_id: str | None = None,
         session_id: str | None = None,
     ) -> dict[str, Any]:
-        """Return a session within `max_tokens`, for a prompt: summaries, then last messages."""
+        """Return a session within `max_tokens`, for a prompt, with its sources.
+
+        It has what is known about the user, then summaries, then the last messages.
+        """
         scope = self._scope(user_id, agent_id, session_id)
-        return await (await self._summaries(scope)).context(max_tokens)
+        library = (await self._open()).library
+        profile = await LongTermMemory(library, scope).user_info.profile()
+        facts = [(values[0]["value"], values[0]["evidence"]) for values in profile.values()]
+        return await (await self._summaries(scope)).context(max_tokens, facts)
 
     async def end_session(
         self,

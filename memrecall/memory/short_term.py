@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Extractor, Utterance
@@ -29,6 +29,8 @@ MESSAGES_PER_SUMMARY = 6
 SUMMARIES_PER_CHUNK = 5
 _LENGTHS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
 _MOST_MESSAGES = 200  # that `context` reads
+
+Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,25 +147,41 @@ class SessionSummaries:
         await self._state.add_summaries(new)
         return new
 
-    async def context(self, max_tokens: int) -> dict[str, Any]:
+    async def context(
+        self, max_tokens: int, profile: Sequence[tuple[str, Sequence[str]]] = ()
+    ) -> dict[str, Any]:
         """Return the session within `max_tokens`, for a prompt, and what the text consists of.
 
-        That is summaries, then the session's last messages in full.
+        That is profile facts, summaries, then the session's last messages in full, as many as fit.
+        `profile` are facts with the ids of their source messages; `sources` are the ids of the
+        messages shown and of those facts, `covers` the sequence numbers that summaries stand for.
         """
         if max_tokens < 1:
             raise InvalidArgument(f"max_tokens {max_tokens} is out of range", hint="Use 1 or more")
         stored = await self._state.summaries()
         latest = await self._state.last_messages(_MOST_MESSAGES)
-        lines, cost, first = _last_lines(latest, max_tokens * 2 // 3 if stored else max_tokens)
-        texts: list[str] = []
-        for summary in _summaries_before(stored, first):
-            price = estimate_tokens(summary.text) + 1
-            if cost + price > max_tokens:
-                break
-            cost += price
-            texts.append(summary.text)
-        text = "\n".join([*reversed(texts), *lines])
-        return {"text": text, "tokens": cost, "messages": len(lines), "summaries": len(texts)}
+        share = max_tokens * 2 // 3 if stored or profile else max_tokens
+        lines, cost, first = _last_lines(latest, share)
+        if not lines:  # The last message comes before everything else.
+            lines, cost, first = _last_lines(latest, max_tokens)
+        summaries, left = _fitting(
+            _summaries_before(stored, first), max_tokens - cost, lambda summary: summary.text
+        )
+        facts, left = _fitting(profile, left if latest else 0, lambda fact: fact[0])
+        # What summaries and facts leave of their share goes to earlier messages.
+        lines, cost, _ = _last_lines(latest, cost + left)
+        others = [*(fact for fact, _ in facts), *(s.text for s in reversed(summaries))]
+        shown = latest[len(latest) - len(lines) :]
+        ids = [name for _, evidence in facts for name in evidence]
+        return {
+            "text": "\n".join([*others, *lines]),
+            "tokens": cost + sum(estimate_tokens(text) + 1 for text in others),
+            "messages": len(lines),
+            "summaries": len(summaries),
+            "profile": len(facts),
+            "sources": list(dict.fromkeys([*ids, *(message.message_id for message in shown)])),
+            "covers": [[s.first_sequence_no, s.last_sequence_no] for s in reversed(summaries)],
+        }
 
     async def _summarise_turns(
         self, stored: Sequence[StoredSummary], whole: bool
@@ -239,6 +257,20 @@ def _last_lines(messages: Sequence[Message], budget: int) -> tuple[list[str], in
         lines.append(line)
         cost, first = cost + price, message.sequence_no
     return lines[::-1], cost, first
+
+
+def _fitting(
+    items: Sequence[Part], budget: int, text_of: Callable[[Part], str]
+) -> tuple[list[Part], int]:
+    """Return the first items that fit a budget of tokens, and what is left of it."""
+    chosen: list[Part] = []
+    for item in items:
+        price = estimate_tokens(text_of(item)) + 1
+        if price > budget:
+            break
+        budget -= price
+        chosen.append(item)
+    return chosen, budget
 
 
 def _summaries_before(summaries: Sequence[StoredSummary], sequence_no: int) -> list[StoredSummary]:

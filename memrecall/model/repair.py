@@ -26,12 +26,17 @@ _CONTROL_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n":
 _LITERAL_ESCAPES = "\"'\\/"
 
 
-def repair_json(text: str) -> object:
+class TruncatedJson(ValueError):
+    """A text that ends before its JSON value does."""
+
+
+def repair_json(text: str, *, allow_truncated: bool = True) -> object:
     """Return the JSON value in a text, or the value that was most likely meant.
 
     Accepts code fences, prose around an object or list, trailing and missing commas, single quotes,
     Python's literals, names without quotes, and truncated text, of which complete values and the
-    start of a string are kept. Raises ValueError if there is no object or list.
+    start of a string are kept. Raises ValueError if there is no object or list, and TruncatedJson
+    for truncated text unless it is allowed.
     """
     try:
         return json.loads(text)
@@ -43,7 +48,9 @@ def repair_json(text: str) -> object:
     problem = "no JSON object or list in the text"
     for start in islice(_starts(text), _MAX_STARTS):
         try:
-            return _JsonParser(text, start).read()
+            return _JsonParser(text, start, allow_truncated=allow_truncated).read()
+        except TruncatedJson:
+            raise  # A complete value inside the truncated one is not the answer.
         except ValueError as error:
             problem = str(error)
     raise ValueError(problem)
@@ -60,8 +67,9 @@ def _starts(text: str) -> Iterator[int]:
 class _JsonParser:
     """A non-recursive parser of one value from a position."""
 
-    def __init__(self, text: str, start: int) -> None:
+    def __init__(self, text: str, start: int, *, allow_truncated: bool) -> None:
         self._text = text
+        self._allow_truncated = allow_truncated
         self._position = start
         self._open: list[dict[str, object] | list[object]] = []
         self._keys: list[str | None] = []  # of each open object: the key without a value yet
@@ -74,6 +82,8 @@ class _JsonParser:
                 raise ValueError(f"no JSON at position {self._position}")
             self._position = token.end()
             if token["end"] is not None:
+                if not self._allow_truncated:
+                    raise TruncatedJson(f"it is cut off after {len(self._text)} characters")
                 return self._open[0]
             if (mark := token["mark"]) is None:
                 self._take(token)

@@ -73,9 +73,9 @@ def _parse_reply(reply: CreateResult, model: type[T]) -> Structured[T]:
 
 def _parse_json(text: str) -> object:
     """Return the value in a text, also from inside a string or a list of one object."""
-    value = repair_json(text)
+    value = repair_json(text, allow_truncated=False)
     if isinstance(value, str):
-        return repair_json(value)
+        return repair_json(value, allow_truncated=False)
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         return value[0]
     return value

@@ -178,7 +178,14 @@ SCENARIOS: dict[str, Scenario] = {
         KNOWN_EN,
     ),
     "mended.zh": Scenario(
-        [say(BROKEN_ZH), say("我会更新住址。"), DECIDED_ZH, RELATED_ZH, SUMMARY_ZH],
+        [
+            say(BROKEN_ZH),
+            say(f"{BROKEN_ZH}]}}\n```"),
+            say("我会更新住址。"),
+            DECIDED_ZH,
+            RELATED_ZH,
+            SUMMARY_ZH,
+        ],
         MOVED_ZH,
         KNOWN_ZH,
     ),

@@ -54,7 +54,7 @@ CALLS: list[tuple[str, int]] = [
     ("standard.en", 4),
     ("standard.zh", 3),
     ("mended.en", 5),
-    ("mended.zh", 5),
+    ("mended.zh", 6),
     ("useless.en", 8),
     ("useless.zh", 8),
 ]

@@ -271,3 +271,61 @@ async def test_facts_of_any_text_are_well_formed(messages: list[Utterance]) -> N
 )
 async def test_day_of_month_in_plan_is_next_one(day: str, date: str) -> None:
     assert (await extract_one(f"My exam is on the {day}.")).text == f"User's exam is on {date}."
+
+
+PLAN_DATES: list[tuple[list[str], list[str]]] = [
+    (
+        ["I fly to Lisbon on 12 December and return on the 19th."],
+        ["User flies to Lisbon on 2026-12-12.", "User returns on 2026-12-19."],
+    ),
+    (
+        ["I'm flying to Rome on 30 April.", "I return on the 4th."],
+        ["User is flying to Rome on 2026-04-30.", "User returns on 2026-05-04."],
+    ),
+    (["周四上午九点拔智齿"], ["用户2026年3月12日09:00拔智齿。"]),
+    (
+        ["11月6号飞曼谷 13号回"],
+        ["用户2026年11月6日要去曼谷。", "用户2026年11月13日要回来。"],
+    ),
+]
+
+
+async def test_dates_of_plans_follow_each_other() -> None:
+    async def check(case: tuple[list[str], list[str]]) -> None:
+        turns, texts = case
+        assert [fact.text for fact in (await extract(parse_turns(*turns))).facts] == texts
+
+    await check_each_async(PLAN_DATES, check)
+
+
+NOT_MEANT = [
+    ["I'm basically a vampire."],
+    ["I'm Batman."],
+    ["I've told you a hundred times that I live in Rome."],
+    ["Imagine I'm a pirate. I live on a ship."],
+    ["Let's role-play.", "assistant| Sure!", "I'm a pirate and I live on a ship."],
+    ["Pretend I'm an astronaut.", "assistant| Do you miss it?", "I'm 81 and I live on a boat."],
+    ["我简直是个吸血鬼。"],
+    ["我是蝙蝠侠。"],
+    ["咱们玩角色扮演吧", "assistant| 好", "我住在月球上，养了六只机器狗。"],
+    ["今天累成狗，天天加班到原地去世"],
+]
+
+
+async def test_hyperbole_and_role_play_give_no_facts() -> None:
+    async def check(turns: list[str]) -> None:
+        assert (await extract(parse_turns(*turns))).facts == ()
+
+    await check_each_async(NOT_MEANT, check)
+
+
+async def test_facts_are_stored_again_after_role_play() -> None:
+    pirate = ("Pretend I'm a pirate.", "I live on a ship.", "ok stop, that was fun")
+    assert (await extract_one(*pirate, "I live in Rome.")).text == "User lives in Rome."
+    imagined = "Imagine I'm a pirate. I live on a ship."
+    assert (await extract_one(imagined, "I live in Rome.")).text == "User lives in Rome."
+
+
+async def test_actually_introduces_a_fact() -> None:
+    fact = await extract_one("Actually I live in Berlin since March.")
+    assert (fact.text, fact.field) == ("User lives in Berlin since March.", "home")

@@ -93,6 +93,21 @@ async def test_model_is_not_asked_about_certain_decisions() -> None:
     assert [item.event for item in (await extractor.decide([TEA], [])).decisions] == ["ADD"]
 
 
+async def test_ended_relation_needs_only_its_successor_in_messages() -> None:
+    porto = {"source": "user", "relationship": "lives_in", "destination": "Porto", "sources": [1]}
+    ended = {**porto, "ended": True}
+    faro = {**porto, "destination": "Faro"}
+
+    async def related(text: str, *items: dict[str, Any]) -> list[tuple[str, bool]]:
+        client = ScriptedClient([answer(relations=list(items))])
+        result = await ModelExtractor(client).relations(parse_turns(text), now=NOW)
+        return [(relation.destination, relation.ended) for relation in result.relations]
+
+    assert await related("I moved to Faro.", ended, faro) == [("Porto", True), ("Faro", False)]
+    assert await related("I moved.", ended, faro) == []
+    assert await related("I moved to Faro.", porto, faro) == [("Faro", False)]
+
+
 async def test_unusable_decisions_fall_back_to_rules() -> None:
     client = ScriptedClient([say("hm"), say("hm")])
     result = await ModelExtractor(client).decide([BERLIN], [PARIS])

@@ -11,7 +11,8 @@ from importlib.resources import files
 import pytest
 
 from memrecall.extraction import RuleExtractor, Utterance
-from memrecall.extraction.rules.sentences import MAX_MESSAGE, MAX_SENTENCE
+from memrecall.extraction.own_words import MAX_MESSAGE
+from memrecall.extraction.rules.sentences import MAX_SENTENCE
 from tests.cases import check_each
 from tests.counting import count_calls
 
@@ -111,7 +112,7 @@ def test_calls_grow_linearly_with_messages() -> None:
     small = count_calls(lambda: extract(MESSAGES[:50]))
     large = count_calls(lambda: extract(MESSAGES[:200]))
     assert large < 4.4 * small
-    assert large / 200 < 1_500
+    assert large / 200 < 1_600
 
 
 def test_calls_grow_linearly_with_text() -> None:
@@ -121,6 +122,30 @@ def test_calls_grow_linearly_with_text() -> None:
         assert count_calls(lambda: extract(repeat(part, 6_000))) < 4.4 * small
 
     check_each([*ENGLISH[:6], *CHINESE[:3]], check)
+
+
+DATES = [
+    *(
+        "2026-03-04 ",
+        "12 December, ",
+        "3月4日",
+        "周四上午九点",
+        "from 3 May to 4 May ",
+        "2月29日、",
+    ),
+    *("下周三\nMay, 30\n", "the 19th. ", "我3月4日去北京，", "I fly to Rome on 3 May. "),
+]
+
+
+def test_calls_for_dates_grow_linearly() -> None:
+    def check(part: str) -> None:
+        extract(repeat(part, 100))
+        small = count_calls(lambda: extract(repeat(part, 1_500)))
+        large = count_calls(lambda: extract(repeat(part, 6_000)))
+        assert large < 4.4 * small
+        assert large < 120 * 6_000, "calls per character"
+
+    check_each(DATES, check)
 
 
 def test_text_beyond_limit_is_ignored() -> None:

@@ -123,3 +123,32 @@ def test_summary_keeps_order_of_sentences(texts: list[str]) -> None:
     included = [at for at in range(len(messages)) if f"Number {at} " in short]
     places = [short.index(f"Number {at} ") for at in included]
     assert places == sorted(places)
+
+
+def test_later_value_replaces_earlier_one() -> None:
+    budget = [
+        Utterance("1", None, Role.USER, "My budget is 4000 euros for the new kitchen.", NOW),
+        Utterance("2", None, Role.ASSISTANT, "Sure, I will look for kitchens in that range.", NOW),
+        Utterance("3", None, Role.USER, "The weather was nice today, by the way.", NOW),
+        Utterance("4", None, Role.USER, "My budget is 5000 euros now.", LATER),
+    ]
+    assert summarise(budget, 70) == "[2026-03-11] User: My budget is 5000 euros now."
+    chinese = [
+        Utterance("1", None, Role.USER, "我的预算是4000元。今天天气真不错啊。", NOW),
+        Utterance("2", None, Role.USER, "我的预算是5000元了。", LATER),
+    ]
+    assert summarise(chinese, 36) == "[2026-03-11] 用户: 我的预算是5000元了。"
+
+
+def test_summary_of_summaries_says_less() -> None:
+    parts = [
+        "Ann: I moved to Berlin last week. The street is quiet.",
+        "Ann: I'm allergic to shellfish. Shall I bring a cake?",
+        "Bob: I booked the Italian place at 19:00. See you.",
+    ]
+    whole = sum(map(len, parts))
+    short = summarise(parts, 1_000)
+    assert 0 < len(short) < 0.75 * whole
+    assert "Berlin" in short
+    assert "shellfish" in short
+    assert "cake" not in short

@@ -70,6 +70,24 @@ class TestSummaries:
 
         await check_each_async(cases, check)
 
+    async def test_state_has_profile_and_sources(self, location: str) -> None:
+        async with AsyncMemory(settings=make_settings(location)) as memory:
+            told = await memory.add("I'm allergic to peanuts.", user_id="ann", session_id="old")
+            new = await memory.add("What can I cook?", user_id="ann", session_id="s")
+            state = await memory.state(500, "ann", session_id="s")
+            small = await memory.state(8, "ann", session_id="s")
+
+        assert state["text"] == "User is allergic to peanuts.\nuser: What can I cook?"
+        assert state["sources"] == [*told["messages"], *new["messages"]]
+        assert (state["profile"], state["messages"], state["covers"]) == (1, 1, [])
+        assert (small["text"], small["profile"]) == ("user: What can I cook?", 0)
+
+    async def test_state_fills_its_budget(self, memory: AsyncMemory) -> None:
+        await add_messages(memory, 40)
+        state = await memory.state(100, "ann", session_id="s")
+        assert state["tokens"] > 90
+        assert len(state["covers"]) == state["summaries"] > 0
+
     async def test_state_of_empty_session_is_empty(self, memory: AsyncMemory) -> None:
         assert (await memory.state(50, "ann", session_id="new"))["text"] == ""
         with pytest.raises(InvalidArgument):

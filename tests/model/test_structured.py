@@ -61,6 +61,22 @@ async def test_invalid_values_are_rejected(text: str) -> None:
     assert "cannot be used" in str(complaint[1].content)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"needed": true, "words": ["te',
+        '{"needed": true, "words": ["tea"',
+        '{"needed": true, "words": [',
+        '[{"needed": true}, {"needed": fal',
+        '```json\n{"needed": true',
+    ],
+)
+async def test_truncated_json_is_requested_again(text: str) -> None:
+    answer, client = await ask_for_verdict(say(text), say('{"needed": false}'))
+    assert answer.value == Verdict(needed=False)
+    assert "cut off" in str(client.requests[1].messages[-1].content)
+
+
 @pytest.mark.parametrize("first", [silence(), call("search")])
 async def test_unusable_answers_end_with_a_problem(first: Step) -> None:
     answer, client = await ask_for_verdict(first, say('{"needed": "perhaps"}'))

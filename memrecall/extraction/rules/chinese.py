@@ -109,6 +109,7 @@ class ChineseReader(SentenceReader):
             if order := read_order(ZH, piece):
                 yield self._state_order(order, speaker.person("zh"))
                 continue
+            self._note_mention(piece, speaker)
             clause = _read_clause(piece, people)
             has_other_topic = has_other_topic and clause is None
             naming = _read_naming(piece, last) if clause is None else None

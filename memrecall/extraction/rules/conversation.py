@@ -5,16 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 
+from memrecall.extraction.own_words import MAX_MESSAGE, is_person
 from memrecall.extraction.protocol import Fact, Utterance
 from memrecall.extraction.rules.chinese import ChineseReader
-from memrecall.extraction.rules.dates import date_statement, find_statement_times
+from memrecall.extraction.rules.dates import date_statement, find_statement_times, last_date
 from memrecall.extraction.rules.english import EnglishReader
-from memrecall.extraction.rules.sentences import (
-    MAX_MESSAGE,
-    Sentence,
-    is_person,
-    split_sentences,
-)
+from memrecall.extraction.rules.sentences import Sentence, split_sentences
 from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext, Statement
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import fact_keywords
@@ -152,7 +148,11 @@ def _read_utterance(
     utterance: Utterance, conversation: _ConversationState, time: ReferenceTime, *, is_context: bool
 ) -> Iterator[SourcedStatement]:
     speaker = conversation.speaker(utterance.speaker)
+    time = replace(time, previous=speaker.last_date)
+    speaker.in_scene = False
     for sentence in split_sentences(utterance.text):
+        if _plays_role(sentence, speaker):
+            continue
         statements = read_sentence(sentence, speaker, time)
         corrects: SourcedStatement | None = None
         if not statements and not sentence.is_question:
@@ -166,8 +166,25 @@ def _read_utterance(
         for statement in statements:
             sourced = SourcedStatement(statement, utterance, time, is_context, corrects)
             conversation.last[utterance.speaker] = sourced
+            speaker.last_date = last_date(statement, time)
+            time = replace(time, previous=speaker.last_date)
             yield sourced
         speaker.previous = sentence.text
+
+
+def _plays_role(sentence: Sentence, speaker: SpeakerContext) -> bool:
+    """Return True from "pretend I am a pirate" on, until the speaker stops playing.
+
+    What somebody imagines ends with their message.
+    """
+    table, text = _TABLES[sentence.language], sentence.text
+    if speaker.in_role and table.search("role_end", text):
+        speaker.in_role = False
+        return True
+    if start := table.search("role_start", text):
+        speaker.in_scene = True
+        speaker.in_role = speaker.in_role or start["scene"] is None
+    return speaker.in_role or speaker.in_scene
 
 
 def build_facts(statements: Sequence[SourcedStatement]) -> list[Fact]:

@@ -162,7 +162,11 @@ def _write_closed(
 
 def _move_ahead(span: TimeSpan, time: ReferenceTime) -> TimeSpan:
     """Return the next "Friday" or "in May" for a plan."""
-    if span.start is None or span.end is None or span.end > time.now:
+    if span.start is None or span.end is None:
+        return span
+    if time.previous and _SHARED.fullmatch("day_of_month", span.text):
+        return _follow(span, span.start, time.previous, time.zone)
+    if span.end > time.now:
         return span
     if _SHARED.search("year", span.text) or _SHARED.search("relative_time", span.text):
         return span
@@ -176,6 +180,26 @@ def _move_ahead(span: TimeSpan, time: ReferenceTime) -> TimeSpan:
     else:
         start, end = (shift(edge.astimezone(time.zone), "year", 1) for edge in (start, end))
     return TimeSpan(start, end, span.text, span.position, span.grain)
+
+
+def _follow(span: TimeSpan, start: datetime, previous: datetime, zone: tzinfo) -> TimeSpan:
+    """Return a day of the month as the first one that is not before another date."""
+    earliest = previous.astimezone(zone)
+    day = start.astimezone(zone)
+    if day.day > monthrange(earliest.year, earliest.month)[1]:
+        return span
+    day = day.replace(year=earliest.year, month=earliest.month)
+    day = _next_month(day, zone) if day.date() < earliest.date() else day
+    return TimeSpan(day, day + timedelta(days=1), span.text, span.position, span.grain)
+
+
+def last_date(statement: Statement, time: ReferenceTime) -> datetime | None:
+    """Return the last day that a plan names, if it lies ahead."""
+    if statement.tense != "future":
+        return time.previous
+    spans = find_statement_times(statement.text, time, statement.tense)
+    days = [span.start for span in spans if span.start and span.grain in ("day", "hour", "minute")]
+    return max((day for day in days if day > time.now), default=time.previous)
 
 
 def _next_month(edge: datetime, zone: tzinfo) -> datetime:

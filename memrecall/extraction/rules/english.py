@@ -72,6 +72,7 @@ class EnglishReader(SentenceReader):
         pieces = asserted_clauses(EN, clauses, text, is_question=is_question)
         for place, piece in enumerate(pieces):
             clause = read_clause(EN, piece, _is_name)
+            self._note_mention(piece, speaker)
             if clause is None and (place == 0 or previous is not None):
                 clause = _complete(piece, previous, phrase)
             previous = clause

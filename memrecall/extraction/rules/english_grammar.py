@@ -259,7 +259,8 @@ def conjugate(text: str, *, past: bool = False) -> str:
     words = text.split()
     for place, token in enumerate(words):
         word = token.lower().rstrip(",")
-        if word in _ADVERBS or word in ("not", "no", "longer") or word.endswith("ly"):
+        is_adverb = word.endswith("ly") and not verb_form(word)  # "fly" and "apply" are verbs
+        if word in _ADVERBS or word in ("not", "no", "longer") or is_adverb:
             continue
         tail = token[len(word) :]
         if word in _FIRST_PERSON_VERBS:

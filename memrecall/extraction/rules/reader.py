@@ -109,6 +109,12 @@ class SentenceReader(ABC):
             return last
         return speaker.people.get(clause.name) or Person(clause.name, clause.name)
 
+    def _note_mention(self, piece: str, speaker: SpeakerContext) -> None:
+        """Remember the relative that a clause mentions: the next "she" may be about them."""
+        if match := self.table.search("mentioned_kin", piece):
+            clause = Clause("kin", "", noun=match["noun"], name=match["name"] or "")
+            speaker.last_person = self._find_person(clause, speaker)
+
     def _state(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
     ) -> Statement | None:

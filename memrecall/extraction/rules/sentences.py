@@ -1,45 +1,18 @@
-"""The sender's own sentences of a message: no code, data, quotations or recalled memories."""
+"""The sentences of a message, in its sender's own words."""
 
 import re
-from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
-from memrecall.extraction.protocol import Utterance
+from memrecall.extraction.own_words import own_words
 from memrecall.extraction.rules.tables import load_table
 from memrecall.text.language import language_of
-from memrecall.types import Language, Role
-
-MAX_MESSAGE = 20_000
-"""Characters of a message that are read."""
+from memrecall.types import Language
 
 MAX_SENTENCE = 400
 """Characters of a sentence; longer ones are cut, so that matching is linear in the message."""
 
 _TABLE = load_table("shared")
-_TAG_NAME = r"[A-Za-z_][\w:\-]*"
-_BLOCK_START = re.compile(
-    rf"(?P<recalled>{re.escape(BLOCK_START)})|(?P<fence>```|~~~)|<(?P<tag>{_TAG_NAME})(?:\s[^<>]*)?>"
-)
-_CLOSING_TAG = re.compile(rf"</{_TAG_NAME}>")
-_DATA_LINE = re.compile(
-    r"""\s*(?:
-        >                                                   # a quoted line
-      | [\[{]\s*["'\[{\]}]                                  # JSON
-      | \[?\d{4}-\d\d-\d\d[T\s]\d\d:\d\d | \[?\d\d:\d\d:\d\d
-      | (?:DEBUG|INFO|WARN|WARNING|ERROR|FATAL|TRACE)\b
-      | Traceback\s\(most | File\s".*",\sline\s\d | at\s[\w.$<>]+\(.*\)
-      | \w+(?:\.\w+)*(?:Error|Exception):\s
-      | [$\#]\s\S | [+\-]{3}\s | @@\s
-      | (?:def|class|import|from|function|const|let|var|return)\s\S.*[:;({]\s*$
-      | (?:SELECT|INSERT|UPDATE|DELETE|CREATE)\s[\w*"(]
-      | [})\];]+\s*$
-    )""",
-    re.VERBOSE,
-)
-_QUOTES = {"“": "”", '"': '"', "「": "」", "『": "』"}
-_MAX_QUOTED_NAME = 30
 _MAX_ABBREVIATION = 8
 _END = re.compile(r"([.!?]+)[\"')\]]*(?=\s|$)|([。！？；]+|…+|[!?]+)[”」』）)]*|\n+|;\s")
 _BULLET = re.compile(r"^\s*(?:[-*•·–]|\d{1,2}[.)、])\s+")
@@ -53,21 +26,6 @@ class Sentence:
     text: str
     is_question: bool
     language: Language
-
-
-def is_person(utterance: Utterance) -> bool:
-    """Return True if a person said it: what assistants and tools write is no evidence."""
-    return utterance.role in (Role.USER, Role.OTHER)
-
-
-def own_words(text: str) -> str:
-    """Return the sender's own words of a message."""
-    part = _drop_blocks(text[:MAX_MESSAGE].replace("’", "'").replace("‘", "'"))
-    part = "\n".join(line for line in part.split("\n") if not _DATA_LINE.match(line))
-    # What follows a task ("translate this:") is text to work on, not what the sender says.
-    if task := _TABLE.search("task", part):
-        part = part[: task.start()]
-    return _drop_quotations(part).strip()
 
 
 def split_sentences(text: str) -> Iterator[Sentence]:
@@ -84,56 +42,6 @@ def is_balanced(text: str) -> bool:
     """Return True if every opening bracket is closed: half of a remark is no statement."""
     pairs = (("(", ")"), ("（", "）"), ("[", "]"), ("【", "】"))
     return all(text.count(opening) == text.count(closing) for opening, closing in pairs)
-
-
-def _drop_blocks(text: str) -> str:
-    """Drop recalled memories, code fences and tagged blocks, in time linear in the text."""
-    closings: dict[str, list[int]] = {}
-    for tag in _CLOSING_TAG.finditer(text):
-        closings.setdefault(tag.group(), []).append(tag.start())
-    parts: list[str] = []
-    position = 0
-    while block := _BLOCK_START.search(text, position):
-        end = _block_end(text, block, closings)
-        if end is None:
-            parts.append(text[position : block.end()])
-            position = block.end()
-        else:
-            parts += [text[position : block.start()], "\n"]
-            position = end
-    return "".join(parts) + text[position:]
-
-
-def _block_end(text: str, block: re.Match[str], closings: dict[str, list[int]]) -> int | None:
-    """Return where a block ends; None for a tag that is never closed."""
-    if block["tag"] is None:
-        closing = BLOCK_END if block["recalled"] else block["fence"]
-        end = text.find(closing, block.end())
-        return len(text) if end < 0 else end + len(closing)
-    closing = f"</{block['tag']}>"
-    starts = closings.get(closing, [])
-    place = bisect_left(starts, block.end())
-    return starts[place] + len(closing) if place < len(starts) else None
-
-
-def _drop_quotations(text: str) -> str:
-    """Keep quoted names without their marks, and drop quoted speech."""
-    parts: list[str] = []
-    position = 0
-    unclosed: set[str] = set()
-    for mark in re.finditer('[“"「『]', text):
-        if mark.start() < position or mark.group() in unclosed:
-            continue
-        closing = _QUOTES[mark.group()]
-        end = text.find(closing, mark.end())
-        inner = text[mark.end() : end]
-        if end < 0:
-            unclosed.add(mark.group())
-        elif closing != '"' or "\n" not in inner:
-            is_name = len(inner) <= _MAX_QUOTED_NAME and not _TABLE.search("somebody_speaks", inner)
-            parts += [text[position : mark.start()], inner if is_name else " … "]
-            position = end + 1
-    return "".join(parts) + text[position:]
 
 
 def _split(text: str) -> Iterator[tuple[str, str]]:

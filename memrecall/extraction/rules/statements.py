@@ -22,10 +22,14 @@ USER_LABELS: dict[Language, str] = {"en": "User", "zh": "用户"}
 
 @dataclass(frozen=True, slots=True)
 class ReferenceTime:
-    """When something was said, and in which time zone."""
+    """When something was said, in which time zone, and the date that a plan named before.
+
+    "The 19th" after "12 December" is in December.
+    """
 
     now: datetime
     zone: tzinfo
+    previous: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +148,8 @@ class SpeakerContext:
     """A speaker's state between sentences: the people they have mentioned so far.
 
     `capitalized` are words written with a capital inside a sentence; `previous` is the speaker's
-    previous sentence.
+    previous sentence, `last_date` the last date of a plan, and nothing that they say while
+    `in_role` or `in_scene` is about themselves.
     """
 
     speaker: str | None
@@ -153,6 +158,9 @@ class SpeakerContext:
     people: dict[str, Person] = field(default_factory=dict)
     capitalized: frozenset[str] = frozenset()
     previous: str = ""
+    last_date: datetime | None = None
+    in_role: bool = False
+    in_scene: bool = False
 
     def person(self, language: Language) -> Person:
         """Return the speaker as facts refer to them."""

@@ -1,0 +1,207 @@
+"""Evidence for a model's facts: a name, number or date counts only if a person said it."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cached_property
+
+from memrecall.extraction.names import SPEAKER_NAMES, fold_person_name
+from memrecall.extraction.own_words import is_person, own_words
+from memrecall.extraction.protocol import USER, Utterance
+from memrecall.extraction.rules.sentences import Sentence, split_sentences
+from memrecall.extraction.rules.tables import load_table
+from memrecall.extraction.signature import fact_signature
+from memrecall.text.normalize import normalize, strip_accents
+from memrecall.text.times import TimeSpan, find_times
+from memrecall.text.times.chinese import NUMERALS, read_number
+from memrecall.text.word_classes import tag_words
+from memrecall.types import Role
+
+_SHARED = load_table("shared")
+_TABLES = {"en": load_table("en"), "zh": load_table("zh")}
+_LETTERS = re.compile(r"\w")
+_MIN_SHARED = 0.5  # of a fact's content words, if its message has other people's words too
+_NAME = re.compile(r"(?<![\w'-])[A-Z][\w'-]*")
+_NO_NAMES = frozenset({"user", "user's", "assistant", "i", "the", "a", "an", "s", "用户"})
+_NAME_PARTS = re.compile(r"用户|[^\W_的]+")
+_NAME_CLASSES = ("nr", "ns", "nt", "nz")
+_NUMBER = re.compile(r"\d+(?:[,.]\d+)*")
+_CLOCK = re.compile(r"\b([01]?\d|2[0-4]):[0-5]\d\b")
+_NUMERALS = re.compile(f"[{NUMERALS}]+")
+_LARGE = re.compile(rf"(\d+(?:\.\d+)?|[{NUMERALS}]+)\s?(k\b|万|千)", re.IGNORECASE)
+_LARGE_UNITS = {"k": 1_000, "千": 1_000, "万": 10_000}
+_SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+_TEENS = "fifteen sixteen seventeen eighteen nineteen twenty"
+_SPOKEN = {word: number for number, word in enumerate(f"{_SMALL} {_TEENS}".split())}
+_SPOKEN |= {"thirty": 30, "forty": 40, "fifty": 50, "sixty": 60, "seventy": 70, "eighty": 80}
+_SPOKEN |= {"ninety": 90, "hundred": 100, "thousand": 1_000, "dozen": 12, "couple": 2, "twice": 2}
+_TENS = re.compile(r"(twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)[ -](\w+)")
+_SLACK = timedelta(days=14)  # "next Friday" and 周末 are read in more than one way
+_YEAR = timedelta(days=366)
+
+
+class Evidence:
+    """The own words of the messages that a fact cites.
+
+    Quotations, pasted text and what assistants and tools say are no evidence; the question that
+    a message answers is.
+    """
+
+    def __init__(
+        self, sources: Sequence[Utterance], messages: Sequence[Utterance], zone: tzinfo = UTC
+    ) -> None:
+        ids = {source.message_id for source in sources}
+        places = [place for place, item in enumerate(messages) if item.message_id in ids]
+        last = max(places, default=-1)
+        self._sources = sources
+        self._zone = zone
+        answered = [_question(messages[place - 1]) for place in places if place > 0]
+        asserted = [_asserted(source.text) for source in sources]
+        self._text = _fold(" ".join([*asserted, *answered]))
+        self._is_whole = all(
+            len(_LETTERS.findall(part)) == len(_LETTERS.findall(source.text))
+            for part, source in zip(asserted, sources, strict=True)
+        )
+        # "She moved to Rome" names nobody; the same person did, earlier.
+        speakers = {source.speaker for source in sources}
+        earlier = [
+            own_words(item.text)
+            for item in messages[: last + 1]
+            if is_person(item) and item.speaker in speakers
+        ]
+        names = [item.speaker or "" for item in messages]
+        self._names = _fold(" ".join([self._text, *earlier, *names]))
+
+    def supports(self, text: str, subject: str = USER) -> bool:
+        """Return True if the names, numbers and dates of a fact are in the evidence."""
+        plain = normalize(text)
+        now = self._sources[-1].ts or datetime.now(UTC)
+        spans = find_times(plain, now, self._zone, past=False)
+        if not all(self._has_time(span, now) for span in spans):
+            return False
+        for span in reversed(spans):
+            plain = plain[: span.position] + " " + plain[span.position + len(span.text) :]
+        plain = _CLOCK.sub(lambda clock: "" if self._has_hour(clock[1]) else clock[0], plain)
+        numbers = (number.replace(",", "") for number in _NUMBER.findall(plain))
+        is_named = fold_person_name(subject) in SPEAKER_NAMES or self.has_name(subject)
+        return (
+            is_named
+            and all(number in self._numbers for number in numbers)
+            and all(map(self.has_name, _names_in(plain)))
+            and self._has_content(text, subject)
+        )
+
+    def _has_content(self, text: str, subject: str) -> bool:
+        """Return False if a fact's words come from what a message only quotes or supposes."""
+        if self._is_whole:
+            return True
+        terms = fact_signature(text, subject).terms
+        shared = terms & fact_signature(self._text).terms
+        return len(shared) >= _MIN_SHARED * len(terms)
+
+    def has_name(self, name: str) -> bool:
+        """Return True if the evidence has a name, in any case, width and script."""
+        bare = _fold(re.sub(r"'s?$", "", name))
+        words = [word for word in _NAME_PARTS.findall(bare) if word not in _NO_NAMES]
+        return all(_has_word(self._names, word) for word in words)
+
+    def _has_hour(self, hour: str) -> bool:
+        return bool({str(int(hour)), str(int(hour) % 12)} & self._numbers)
+
+    @cached_property
+    def _numbers(self) -> frozenset[str]:
+        digits = {number.replace(",", "") for number in _NUMBER.findall(self._text)}
+        parts = {part for number in digits for part in re.split(r"\.", number)}
+        return frozenset({*digits, *parts, *map(str, _spoken_numbers(self._text))})
+
+    @cached_property
+    def _spans(self) -> list[TimeSpan]:
+        return [
+            span
+            for source in self._sources
+            for past in (True, False)
+            if source.ts is not None
+            for span in find_times(self._text, source.ts, self._zone, past=past)
+        ]
+
+    def _has_time(self, span: TimeSpan, now: datetime) -> bool:
+        if _fold(span.text) in self._text or (span.start is None and span.end is None):
+            return True
+        start, end = span.start or span.end or now, span.end or span.start or now
+        is_today = start - timedelta(days=1) <= now <= end + timedelta(days=1)
+        is_relative = _SHARED.search("time_ahead", self._text) or _SHARED.search(
+            "relative_time", self._text
+        )
+        if is_today or (is_relative and abs(start - now) <= _YEAR):
+            return True
+        return any(_is_near(start, end, said) for said in self._spans)
+
+
+def visible_text(utterance: Utterance) -> str:
+    """Return the words of people and assistants; a model sees nothing of tools."""
+    is_visible = is_person(utterance) or utterance.role == Role.ASSISTANT
+    return own_words(utterance.text) if is_visible else ""
+
+
+def cited(numbers: Sequence[int], utterances: Mapping[int, Utterance]) -> list[Utterance]:
+    """Return the utterances with these numbers, without repetitions."""
+    return [utterances[number] for number in dict.fromkeys(numbers) if number in utterances]
+
+
+def _fold(text: str) -> str:
+    return strip_accents(normalize(text).casefold())
+
+
+def _asserted(text: str) -> str:
+    """Return the sender's own words, each sentence up to where it begins to suppose."""
+    sentences = split_sentences(text)
+    return "\n".join(_before_supposition(item) for item in sentences)
+
+
+def _before_supposition(sentence: Sentence) -> str:
+    match = _TABLES[sentence.language].search("supposition", sentence.text)
+    return sentence.text[: match.start()] if match else sentence.text
+
+
+def _question(message: Utterance) -> str:
+    """Return the question at the end of a message, which a short answer may confirm."""
+    text = message.text.rstrip()
+    sentences = re.split(r"(?<=[.!。！\n])\s*", text[-400:])
+    return sentences[-1] if text.endswith(("?", "？")) else ""
+
+
+def _has_word(text: str, word: str) -> bool:
+    if not word.isascii():
+        return word in text
+    # A plural or a derived form counts: Germans, German.
+    stem = word[:-1] if len(word) > 4 else word
+    return re.search(rf"(?<![a-z0-9]){re.escape(stem)}", text) is not None
+
+
+def _names_in(text: str) -> Iterator[str]:
+    """Yield the names in a text: capitalized words inside it, and what the tagger knows."""
+    for match in _NAME.finditer(text):
+        is_first = not text[: match.start()].strip() or text[: match.start()].rstrip()[-1] in ".!?"
+        if not is_first and match.group().casefold() not in _NO_NAMES:
+            yield match.group()
+    if not text.isascii():
+        bare = text.replace("用户", "")
+        yield from (word for word, kind in tag_words(bare) if kind in _NAME_CLASSES)
+
+
+def _spoken_numbers(text: str) -> Iterator[int]:
+    """Yield the values of number words: 两, 三十二, twenty-one, 5k."""
+    yield from (_SPOKEN[word] for word in re.findall(r"[a-z]+", text) if word in _SPOKEN)
+    yield from (
+        _SPOKEN[tens] + _SPOKEN[digit] for tens, digit in _TENS.findall(text) if digit in _SPOKEN
+    )
+    yield from map(read_number, _NUMERALS.findall(text))
+    for count, unit in _LARGE.findall(text):
+        value = float(count) if count[0].isascii() else read_number(count)
+        yield int(value * _LARGE_UNITS[unit.lower()])
+
+
+def _is_near(start: datetime, end: datetime, said: TimeSpan) -> bool:
+    after = said.end is None or start <= said.end + _SLACK
+    before = said.start is None or said.start - _SLACK <= end
+    return after and before
