@@ -1,13 +1,14 @@
 """The memories of one scope: adding them, reading them by key, listing them with filters."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, func, or_, select, update
+from sqlalchemy import Select, Text, and_, bindparam, cast, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
@@ -16,7 +17,7 @@ from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import revisions
-from memrecall.store.database.statements import come_after, require_limit, split
+from memrecall.store.database.statements import come_after, filter_scope, require_limit, split
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
 from memrecall.store.memories.revisions import Revision, filter_visible, memory_not_found
@@ -26,6 +27,7 @@ from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_t
 
 LARGEST_PAGE = 1_000
 NO_FILTER = FilterAll(())
+_KEYS_PER_CONDITION = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,29 @@ class Memories:
         if not rows:
             raise memory_not_found(memory_key)
         return _to_record(rows[0])
+
+    async def get_states(self, keys: Sequence[str]) -> list[MemoryRecord]:
+        """Return memories in any state, sensitive ones too: for what is derived from them."""
+        return await self._fetch_states(memories.c.memory_key.in_, keys)
+
+    async def citing(self, message_ids: Sequence[str]) -> list[MemoryRecord]:
+        """Return the memories that come from any of the messages, in any state."""
+        sources = cast(memories.c.source_message_ids, Text)
+        # A JSON array of strings contains a string exactly if its text contains the quoted one.
+        quoted = [json.dumps(message_id) for message_id in message_ids]
+        return await self._fetch_states(
+            lambda batch: or_(*(sources.contains(text, autoescape=True) for text in batch)), quoted
+        )
+
+    async def _fetch_states(
+        self, condition: Callable[[list[str]], ColumnElement[bool]], values: Sequence[str]
+    ) -> list[MemoryRecord]:
+        records: dict[str, MemoryRecord] = {}
+        for batch in split(sorted(set(values)), _KEYS_PER_CONDITION):
+            statement = filter_scope(select(memories), memories, self._scope)
+            rows = await self._database.fetch(statement.where(condition(list(batch))))
+            records |= {row.memory_key: _to_record(row) for row in rows}
+        return list(records.values())
 
     async def history(self, memory_key: str) -> list[Revision]:
         """Return a memory's change history, oldest first, deleted memories included."""
