@@ -8,8 +8,16 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
-from memrecall.extraction.names import aliases_in
-from memrecall.extraction.protocol import Decision, Extractor, Fact, KnownMemory, Utterance
+from memrecall.extraction.conflicts import opposite_relations, replaced_relationships
+from memrecall.extraction.protocol import (
+    Decision,
+    Extractor,
+    Fact,
+    KnownMemory,
+    Relation,
+    Utterance,
+)
+from memrecall.extraction.rules.extractor import stated_aliases
 from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.jobs import Processes, run_process
@@ -143,23 +151,24 @@ class Ingestor:
         types = {entity.name[:NAME_LENGTH]: entity.type for entity in extracted.entities}
         ids = {utterance.message_id for utterance in utterances}
         relations = [
-            NewRelation(
-                relation.source[:NAME_LENGTH],
-                relation.relationship,
-                relation.destination[:NAME_LENGTH],
-                tuple(name for name in relation.source_ids if name in ids),
-                relation.valid_from,
-                relation.ended,
-            )
+            replace(relation, source_ids=tuple(name for name in relation.source_ids if name in ids))
             for relation in extracted.relations
         ]
         if relations or types:
             await self._library.claim_for_graph(scope)
         graph = self._library.graph(scope)
-        await graph.add(dict(types), relations)
-        for pair in {pair for utterance in utterances for pair in aliases_in(utterance.text)}:
-            if await graph.entities(pair):  # skip aliases of unknown entities
-                await graph.merge(*sorted(pair))
+        await graph.add(
+            dict(types),
+            [
+                _new_relation(item)
+                for relation in relations
+                for item in (*opposite_relations(relation), relation)
+            ],
+        )
+        for alias in stated_aliases(utterances, now=datetime.now(UTC)):
+            if alias.of_speaker or await graph.entities((alias.name, alias.other)):
+                await self._library.claim_for_graph(scope)
+                await graph.merge(alias.name, alias.other, alias.source_ids)
         return GraphResult(
             entities=[{"name": name, "type": kind} for name, kind in types.items()],
             relations=[
@@ -193,8 +202,12 @@ class Ingestor:
             decided = await self._extractor.decide(extracted.facts, list(related.values()))
             problems += [decided.problem] if decided.problem else []
             sources = {utterance.message_id: utterance for utterance in utterances}
+            places = {id(fact): place for place, fact in enumerate(extracted.facts)}
             steps = [
-                _plan_step(decision, set(related), sources, addition)
+                replace(
+                    _plan_step(decision, set(related), sources, addition),
+                    fact=places.get(id(decision.fact)),
+                )
                 for decision in decided.decisions
             ]
             return await self._library.apply_plan(scope, steps, actor=ACTOR)
@@ -231,6 +244,18 @@ async def _report_failure(name: str, work: Awaitable[Result], problems: list[str
     except Exception as error:
         problems.append(f"{name}: {type(error).__name__}: {error}")
         return None
+
+
+def _new_relation(relation: Relation) -> NewRelation:
+    return NewRelation(
+        relation.source[:NAME_LENGTH],
+        relation.relationship,
+        relation.destination[:NAME_LENGTH],
+        relation.source_ids,
+        relation.valid_from,
+        relation.ended,
+        replaced_relationships(relation.relationship),
+    )
 
 
 def _to_known(record: MemoryRecord) -> KnownMemory:

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.extraction.conflicts import rows_contradict
 from memrecall.memory.base import session_of
 from memrecall.memory.display import AddResult, HistoryResult, MemoryResult, SearchResults
 from memrecall.memory.ingest import Addition
@@ -167,7 +168,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         values = parse_update(data, fields, self._shared.redact)
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
-        await library.store.changes(scope).update(memory_id, values, actor=self._actor)
+        await library.changes(scope).update(memory_id, values, actor=self._actor)
         record = await library.store.memories(scope).get(memory_id)
         if values.keys() & {"content", "summary"}:
             row = RowKey(scope.user_id, "memory", memory_id)
@@ -184,17 +185,22 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
 
     async def delete(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
         """Hide a memory at once; `undo` restores it until it is purged."""
-        store = (await self._open()).library.store
-        scope = await self._scope_of(store, memory_id, user_id)
-        await store.memories(scope).get(memory_id)
-        await store.changes(scope).delete([memory_id], actor=self._actor)
+        library = (await self._open()).library
+        scope = await self._scope_of(library.store, memory_id, user_id)
+        await library.store.memories(scope).get(memory_id)
+        await library.changes(scope).delete([memory_id], actor=self._actor)
         return {"id": memory_id, "event": "DELETE", "message": "deleted"}
 
     async def undo(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
-        """Revert the last change of a memory: an update, a supersession or a deletion."""
+        """Revert the last change of a memory: an update, a supersession or a deletion.
+
+        Repeated, it walks back one change at a time to the first memory of the fact. Conflict at
+        the start, or if a memory that holds now contradicts the one to restore.
+        """
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
-        await library.store.changes(scope).undo(memory_id, actor=self._actor)
+        changes = library.changes(scope)
+        await changes.undo(memory_id, actor=self._actor, contradicts=rows_contradict)
         await library.vectors.top_up(scope.user_id)
         return {"id": memory_id, "event": "UNDO", "message": "undone"}
 
@@ -203,7 +209,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
         await library.vectors.settle()
-        count = await library.store.changes(scope).purge([memory_id])
+        count = await library.changes(scope).purge([memory_id])
         await library.forget_derived(scope.user_id)
         return {"id": memory_id, "purged": count}
 
@@ -224,14 +230,15 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
         query = MemoryQuery(read_filter(filters), session_of(session_id, run_id), superseded=True)
-        store = (await self._open()).library.store
+        library = (await self._open()).library
+        store = library.store
         matches = deleted = users = 0
         async for owner in self._scopes(store, scope, user_id):
             keys = await store.memories(owner).keys(query)
             users += bool(keys)
             matches += len(keys)
             if keys and not dry_run:
-                changes = store.changes(owner)
+                changes = library.changes(owner)
                 deleted += await changes.delete(keys, actor=self._actor, reason="all")
         message = f"{matches} would be deleted" if dry_run else f"{deleted} deleted"
         counts = {"found": matches, "deleted": deleted, "users": users}

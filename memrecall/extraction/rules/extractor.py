@@ -1,11 +1,11 @@
 """The extractor that needs no model."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 
 from memrecall.extraction.decisions import decide
-from memrecall.extraction.names import fold_person_name
+from memrecall.extraction.names import aliases_in
 from memrecall.extraction.protocol import (
     USER,
     Decided,
@@ -20,12 +20,45 @@ from memrecall.extraction.protocol import (
 )
 from memrecall.extraction.rules.conversation import SourcedStatement, build_facts, read_statements
 from memrecall.extraction.rules.dates import date_statement
+from memrecall.extraction.rules.sentences import is_person
 from memrecall.extraction.rules.statements import StatedRelation
 from memrecall.extraction.summaries import summarise
 from memrecall.text.normalize import entity_key
 from memrecall.types import Language
 
 _MAX_NAME = 60
+
+
+@dataclass(frozen=True, slots=True)
+class StatedAlias:
+    """Two names of one entity, and the messages that say so."""
+
+    name: str
+    other: str
+    source_ids: tuple[str, ...]
+    of_speaker: bool = False
+
+
+def stated_aliases(utterances: Sequence[Utterance], *, now: datetime) -> list[StatedAlias]:
+    """Return the names that a conversation equates: "Robert, also known as Bob", 我叫李明.
+
+    A speaker who gives their name is one entity with what is known of them without it.
+    """
+    statements = read_statements(utterances, now=now, zone=UTC)
+    aliases = [
+        StatedAlias(item.statement.name, item.utterance.speaker or USER, _ids(item), True)
+        for item in statements
+        if item.statement.name
+    ]
+    for utterance in filter(is_person, utterances):
+        ids = (utterance.message_id,)
+        pairs = dict.fromkeys(aliases_in(utterance.text))
+        aliases += [StatedAlias(min(pair), max(pair), ids) for pair in pairs]
+    return [alias for alias in aliases if entity_key(alias.name) != entity_key(alias.other)]
+
+
+def _ids(statement: SourcedStatement) -> tuple[str, ...]:
+    return (statement.utterance.message_id,)
 
 
 def build_graph(
@@ -36,10 +69,8 @@ def build_graph(
     naming = (item for item in statements if item.statement.name)
     names = {item.utterance.speaker: item.statement.name for item in naming}
     graph = _Graph()
-    for speaker, name in names.items():
+    for name in names.values():
         graph.add_entity(Entity(name, "person"))
-        if speaker is not None and fold_person_name(speaker) != fold_person_name(name):
-            graph.relations[speaker, "named", name] = Relation(speaker, "named", name)
     for statement in statements:
         speaker = statement.utterance.speaker
         for relation in statement.statement.relations:

@@ -65,9 +65,13 @@ class RelationReader:
             value = firm["name"]
         elif is_unnamed:
             return []
-        dislikes = rule.relation == "likes" and match.negated
-        relationship = "dislikes" if dislikes else rule.relation
-        ended = match.ended or (match.negated and relationship not in ("dislikes", "avoids"))
+        relationship, ended = rule.relation, match.ended
+        if relationship == "avoids" and rule.ended:
+            relationship = "likes"  # what a person gives up, they liked
+        elif relationship == "likes" and match.negated and not ended:
+            relationship = "dislikes"
+        elif match.negated and relationship not in ("dislikes", "avoids"):
+            ended = True
         relation = StatedRelation(relationship, value, rule.kind, source, ended=ended)
         return [*self._split(relation), *self._second_relations(match, source, core)]
 
