@@ -177,11 +177,17 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         return MemoryResult(memory_item(record), event="UPDATE", message="updated")
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
-        """Return a memory's change history, oldest first, deleted memories included."""
+        """Return the changes of a memory and its predecessors, oldest first, deleted ones too.
+
+        Each entry says what was said (`said`), what replaced what, by whom and why.
+        """
         store = (await self._open()).library.store
         scope = await self._scope_of(store, memory_id, user_id)
         revisions = await store.memories(scope).history(memory_id)
-        return HistoryResult(revision_item(revision) for revision in revisions)
+        keys = [key for revision in revisions for key in revision.source_message_ids]
+        sources = await store.timeline(scope).get_many(list(dict.fromkeys(keys)))
+        messages = {message.message_id: message for message in sources}
+        return HistoryResult(revision_item(revision, messages) for revision in revisions)
 
     async def delete(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
         """Hide a memory at once; `undo` restores it until it is purged."""

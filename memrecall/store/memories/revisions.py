@@ -199,7 +199,10 @@ async def mark_undone(connection: AsyncConnection, revision: Mapping[str, Any]) 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """An entry in a memory's history; `other_key` is its successor, or on ADD its predecessor."""
+    """An entry in a memory's history; `other_key` is its successor, or on ADD its predecessor.
+
+    The messages are those that state what was added.
+    """
 
     memory_key: str
     number: int
@@ -211,6 +214,10 @@ class Revision:
     reason: str = ""
     other_key: str | None = None
     undone: bool = False
+    source_message_ids: tuple[str, ...] = ()
+
+
+REVISION_COLUMNS = tuple(name for name in Revision.__slots__ if name in revisions.c)
 
 
 def filter_visible(statement: Select[Any], scope: Scope) -> Select[Any]:
