@@ -19,7 +19,7 @@ from memrecall.extraction.protocol import (
     Utterance,
 )
 from memrecall.extraction.rules.conversation import SourcedStatement, build_facts, read_statements
-from memrecall.extraction.rules.dates import date_statement
+from memrecall.extraction.rules.dates import date_statement, find_statement_times
 from memrecall.extraction.rules.sentences import is_person
 from memrecall.extraction.rules.statements import StatedRelation
 from memrecall.extraction.summaries import summarise
@@ -86,7 +86,7 @@ class _Graph:
         self.relations: dict[tuple[str, str, str], Relation] = {}
 
     def add(self, stated: StatedRelation, statement: SourcedStatement, speaker: str) -> None:
-        source, destination = stated.source or speaker, stated.destination
+        source, destination = stated.source or speaker, _without_time(stated, statement)
         if len(destination) > _MAX_NAME or entity_key(source) == entity_key(destination):
             return
         self.add_entity(Entity(source, stated.source_kind))
@@ -104,6 +104,15 @@ class _Graph:
 
     def add_entity(self, entity: Entity) -> None:
         self.entities.setdefault(entity_key(entity.name), entity)
+
+
+def _without_time(stated: StatedRelation, statement: SourcedStatement) -> str:
+    """Return the destination, that of a place without the time that follows its name."""
+    name = stated.destination
+    if stated.kind not in ("place", "organization"):
+        return name
+    spans = find_statement_times(name, statement.time)
+    return min((name[: s.position].rstrip(" ,，") for s in spans), key=len, default="") or name
 
 
 class RuleExtractor:
