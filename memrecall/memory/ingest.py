@@ -17,6 +17,7 @@ from memrecall.extraction.protocol import (
     Relation,
     Utterance,
 )
+from memrecall.extraction.rules.conversation import refers_back
 from memrecall.extraction.rules.extractor import stated_aliases
 from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
@@ -124,7 +125,7 @@ class Ingestor:
             utterances = [to_utterance(message, name) for message, name in pairs]
             memories = self._extract_memories(addition, utterances, problems)
             outcomes = await _report_failure("memories", memories, problems) or ()
-            extracted = self.extract_relations(scope, utterances)
+            extracted = self._extract_with_context(scope, utterances)
             if graph := await _report_failure("relations", extracted, problems):
                 relations = graph["relations"]
                 problems += graph["problems"]
@@ -145,13 +146,27 @@ class Ingestor:
             result["processes"] = [await run_process(process, items) for process in processes]
         return result
 
-    async def extract_relations(self, scope: Scope, utterances: Sequence[Utterance]) -> GraphResult:
+    async def _extract_with_context(
+        self, scope: Scope, utterances: Sequence[Utterance]
+    ) -> GraphResult:
+        """Extract relations; messages that refer back are read after those before them."""
+        context: Sequence[Utterance] = ()
+        if any(refers_back(utterance.text) for utterance in utterances):
+            context = await self._context(scope, utterances)
+        return await self.extract_relations(scope, utterances, context)
+
+    async def extract_relations(
+        self, scope: Scope, utterances: Sequence[Utterance], context: Sequence[Utterance] = ()
+    ) -> GraphResult:
         """Extract entities and relations from messages and write them into the graph."""
-        extracted = await self._extractor.relations(utterances, now=datetime.now(UTC))
+        new_ids = {utterance.message_id for utterance in utterances}
+        extracted = await self._extractor.relations([*context, *utterances], now=datetime.now(UTC))
+        if context:
+            new = (r for r in extracted.relations if new_ids.intersection(r.source_ids))
+            extracted = replace(extracted, relations=tuple(new))
         types = {entity.name[:NAME_LENGTH]: entity.type for entity in extracted.entities}
-        ids = {utterance.message_id for utterance in utterances}
         relations = [
-            replace(relation, source_ids=tuple(name for name in relation.source_ids if name in ids))
+            replace(relation, source_ids=tuple(i for i in relation.source_ids if i in new_ids))
             for relation in extracted.relations
         ]
         if relations or types:
@@ -182,17 +197,13 @@ class Ingestor:
         self, addition: Addition, utterances: Sequence[Utterance], problems: list[str]
     ) -> Sequence[PlanOutcome]:
         scope, store = addition.scope, self._library.store
-        session = scope.session_id or DEFAULT_NAME
-        earlier = await store.timeline(scope).thread(
-            utterances[0].message_id, session_id=session, limit=CONTEXT
-        )
         version = await store.feed(scope.user_id).version()
         extracted = await self._extractor.facts(
             utterances,
             now=datetime.now(UTC),
             zone=ZoneInfo(version.time_zone if version else "UTC"),
             prompt=addition.prompt,
-            context=[to_utterance(message) for message in earlier],
+            context=await self._context(scope, utterances),
         )
         problems += [extracted.problem] if extracted.problem else []
         if not extracted.facts:
@@ -211,6 +222,14 @@ class Ingestor:
                 for decision in decided.decisions
             ]
             return await self._library.apply_plan(scope, steps, actor=ACTOR)
+
+    async def _context(self, scope: Scope, utterances: Sequence[Utterance]) -> list[Utterance]:
+        """Return the messages before new ones in their session."""
+        session = scope.session_id or DEFAULT_NAME
+        timeline = self._library.store.timeline(scope)
+        first = utterances[0].message_id
+        earlier = await timeline.thread(first, session_id=session, limit=CONTEXT)
+        return [to_utterance(message) for message in earlier]
 
     async def _find_related(self, scope: Scope, facts: Sequence[Fact]) -> dict[str, KnownMemory]:
         """Return memories about the same things: those of the same field, and by search."""

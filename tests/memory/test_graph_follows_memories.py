@@ -79,6 +79,40 @@ async def test_change_of_a_fact_ends_the_old_relation(memory: AsyncMemory) -> No
     await check_each_async(CHANGES, check)
 
 
+DOSES: list[tuple[str, str, str, str]] = [
+    (
+        "I take metformin 500 mg twice a day.", "My doctor doubled it to 1000 mg.",
+        "metformin", "User takes metformin 1000 mg twice a day.",
+    ),
+    (
+        "我每天吃一片氨氯地平。", "医生给我改成半片了。",
+        "氨氯地平", "用户每天吃半片氨氯地平。",
+    ),
+    (
+        "我每天吃一片氨氯地平。", "氨氯地平改成半片了。",
+        "氨氯地平", "用户每天吃半片氨氯地平。",
+    ),
+]  # fmt: skip
+
+
+async def test_change_of_a_dose_ends_the_old_relation_and_begins_a_new_one(
+    memory: AsyncMemory,
+) -> None:
+    async def check(case: tuple[str, str, str, str]) -> None:
+        first, second, drug, expected = case
+        user = f"patient {DOSES.index(case)}"
+        (old,) = (await memory.add(first, user))["messages"]
+        changed = await memory.add(second, user)
+        assert await texts(memory, user) == [expected]
+        (relation,) = (await memory.graph(drug, user))["relations"]
+        assert relation["source_message_ids"] == changed["messages"]
+        await memory.undo(changed["results"][0]["id"])
+        (relation,) = (await memory.graph(drug, user))["relations"]
+        assert relation["source_message_ids"] == [old]
+
+    await check_each_async(DOSES, check)
+
+
 async def test_undo_restores_memory_and_relation_step_by_step(memory: AsyncMemory) -> None:
     *_, last = await add(memory, "I live in Rome.", "I moved to Paris.", "I moved to Oslo.")
     for place in ("Paris", "Rome"):
@@ -149,7 +183,7 @@ def facts(text: str, **fields: Any) -> Any:
 
 def relate(relationship: str, destination: str) -> Any:
     relation = {"source": "user", "relationship": relationship, "destination": destination}
-    return answer(entities=[], relations=[{**relation, "sources": [1]}])
+    return answer(entities=[], relations=[relation])
 
 
 REPLACES = answer(decisions=[{"fact": 0, "event": "UPDATE", "known": 1, "reason": "it changed"}])

@@ -1,6 +1,6 @@
 """The extractor that needs no model."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 
@@ -22,6 +22,7 @@ from memrecall.extraction.rules.conversation import SourcedStatement, build_fact
 from memrecall.extraction.rules.dates import date_statement, find_statement_times
 from memrecall.extraction.rules.sentences import is_person
 from memrecall.extraction.rules.statements import StatedRelation
+from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.summaries import summarise
 from memrecall.text.normalize import entity_key
 from memrecall.types import Language
@@ -73,9 +74,17 @@ def build_graph(
         graph.add_entity(Entity(name, "person"))
     for statement in statements:
         speaker = statement.utterance.speaker
-        for relation in statement.statement.relations:
+        for relation in (*statement.statement.relations, *_doses(statement)):
             graph.add(relation, statement, names.get(speaker) or speaker or USER)
     return list(graph.entities.values()), list(graph.relations.values())
+
+
+def _doses(sourced: SourcedStatement) -> Iterator[StatedRelation]:
+    """Yield what a speaker takes a dose of."""
+    statement = sourced.statement
+    taken = load_table(statement.language).search("dosed_drug", statement.text)
+    if taken and not statement.negated and statement.subject == (sourced.utterance.speaker or USER):
+        yield StatedRelation("takes", taken["drug"] or taken["other"])
 
 
 class _Graph:
