@@ -35,6 +35,9 @@ JSON_INTEGER_BITS = 1024  # the range of a float
 
 Language = Literal["en", "zh"]
 
+USER = "user"
+"""The subject of what is known about a user who has no name, and their entity in a graph."""
+
 
 class Role(StrEnum):
     """The author of a message, in the terms of chat models."""

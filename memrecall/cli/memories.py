@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.text_length import single_line
 
 MemoryId = Annotated[str, Argument(help="Memory id.")]
 Filter = Annotated[
@@ -18,6 +19,8 @@ Metadata = Annotated[str, Option("--metadata", help="A JSON object.")]
 Sensitive = Annotated[
     bool, Option("--sensitive", help="Mark as sensitive: hidden without the permission.")
 ]
+
+_LONGEST_QUOTE = 200
 
 memories = typer.Typer(help="Add, list, search, update and delete memories.")
 
@@ -258,13 +261,16 @@ def history(
         output.print_json({"results": changes})
         return
     for change in changes:
-        text = change["new_memory"] or change["old_memory"]
+        old, new = change["old_memory"], change["new_memory"]
+        text = f"{old} → {new}" if old and new and old != new else new or old
         reason = f" ({change['reason']})" if change["reason"] else ""
+        quotes = [single_line(message["text"], _LONGEST_QUOTE) for message in change["said"]]
+        said = "".join(f", from: {quote}" for quote in quotes)
         undone = " [dim]undone[/dim]" if change["undone"] else ""
         output.console().print(
             f"[dim]{output.format_minute(change['created_at'])}[/dim] {change['event']:<6} "
             f"{output.escape(text)}{output.escape(reason)} "
-            f"[dim]by {output.escape(change['actor_id'])}[/dim]{undone}"
+            f"[dim]by {output.escape(change['actor_id'])}{output.escape(said)}[/dim]{undone}"
         )
 
 

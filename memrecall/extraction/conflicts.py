@@ -1,8 +1,10 @@
-"""Conflicts between a new fact and a memory: what the fact repeats, replaces or ends."""
+"""Conflicts between a new fact and a memory, or a new relation and others: what it ends."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
-from memrecall.extraction.protocol import Fact, KnownMemory
+from memrecall.extraction.protocol import USER, Fact, KnownMemory, MemoryType, Relation
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import FactSignature, fact_signature, overlap
 from memrecall.text.normalize import normalize_caseless
@@ -12,6 +14,14 @@ _SINGLE_KIN = load_table("en").words("single_kin") | load_table("zh").words("sin
 _TASTES = _SHARED.words("taste_slots")
 _POSSESSIONS = _SHARED.words("possession_slots")
 _SAME_SLOT = {"partner": "marital_status"}
+_RELATION_SLOTS = _SHARED.mapping("relation_slots")
+_TASTE_RELATIONS = _SHARED.mapping("tastes")
+_PARTNER_SLOTS = {"partner", "marital_status"} | {
+    noun
+    for language in ("en", "zh")
+    for noun, relation in load_table(language).mapping("kinship").items()
+    if _RELATION_SLOTS.get(relation) == "partner"
+}
 # From this share of common words on, two plans or settings are about the same thing.
 _SAME_TOPIC = 0.5
 
@@ -74,7 +84,35 @@ def ends(fact: Fact, memory: SignedMemory) -> bool:
         _is_opposite(fact, new, memory)
         or _is_replacement(fact, new, memory)
         or _changes_work(fact, memory)
+        or _ends_partnership(fact, new, memory)
     )
+
+
+def rows_contradict(row: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
+    """Return True if two stored memories cannot both hold."""
+
+    def replaces(new: Mapping[Any, Any], old: Mapping[Any, Any]) -> bool:
+        subject, memory_type = new["subject"] or USER, cast(MemoryType, new["memory_type"])
+        fact = Fact(new["content"], subject, memory_type, new["field"])
+        known = KnownMemory("", old["content"], old["subject"] or USER, old["field"])
+        memory = sign(replace(known, memory_type=old["memory_type"]))
+        return contradicts(fact, memory) and not is_known(fact, memory)
+
+    return replaces(row, other) or replaces(other, row)
+
+
+def replaced_relationships(relationship: str) -> tuple[str, ...]:
+    """Return the relationships of which a person has one at a time, with this one among them."""
+    slot = _RELATION_SLOTS.get(relationship)
+    return tuple(name for name, other in _RELATION_SLOTS.items() if slot and other == slot)
+
+
+def opposite_relations(relation: Relation) -> Iterator[Relation]:
+    """Yield the relations to the same thing that a new taste ends, as ended ones."""
+    taste = None if relation.ended else _TASTE_RELATIONS.get(relation.relationship)
+    for name, other in _TASTE_RELATIONS.items():
+        if taste is not None and other != taste:
+            yield replace(relation, relationship=name, ended=True)
 
 
 def _slot(field: str | None) -> str | None:
@@ -137,6 +175,15 @@ def _changes_work(fact: Fact, memory: SignedMemory) -> bool:
     is_employed = fact.field == "employer" and not fact.negated
     was_unemployed = _SHARED.search("left_work", memory.known.text)
     return is_employed and memory.known.field == "job" and bool(was_unemployed)
+
+
+def _ends_partnership(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+    """Return True for "broke up with Amy" after "my girlfriend is Amy"."""
+    are_partners = fact.field in _PARTNER_SLOTS and memory.known.field in _PARTNER_SLOTS
+    if not fact.negated or not are_partners or memory.signature.is_negated:
+        return False
+    shared_name = "".join(new.terms & memory.signature.terms)
+    return len(shared_name) > 1  # Chinese terms are single characters.
 
 
 def _keeps_profession(fact: Fact, memory: SignedMemory) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Literal, Protocol
 
+from memrecall.types import USER as USER
 from memrecall.types import Language, Role
 
 By = Literal["model", "rules"]
@@ -25,9 +26,6 @@ MemoryType = Literal[
 EntityType = Literal[
     "person", "organization", "place", "field", "animal", "language", "event", "thing"
 ]
-
-USER = "user"
-"""The subject of a fact about a speaker who has no name."""
 
 RETRACTION: MemoryType = "retraction"
 """The type of a request to forget: it is never stored, it only ends other memories."""

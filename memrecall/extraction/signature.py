@@ -17,8 +17,16 @@ from memrecall.text.tokens import BREAK, analyze, is_cjk, stem
 _SHARED = load_table("shared")
 _DAYS = {"mon": "1", "tue": "2", "wed": "3", "thu": "4", "fri": "5", "sat": "6", "sun": "7"}
 _DAYS |= dict(zip("一二三四五六日天", "12345677", strict=True))
-_COUNTS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8}
-_COUNTS |= {"nine": 9, "ten": 10}
+_COUNTS: dict[str, float] = {
+    "two": 2,
+    "three": 3,
+    "four": 4,
+    "five": 5,
+    "six": 6,
+    "seven": 7,
+    "eight": 8,
+}
+_COUNTS |= {"nine": 9, "ten": 10, "half": 0.5, "半": 0.5, "一": 1}
 _COUNTS |= dict(zip("两二三四五六七八九十", (2, *range(2, 11)), strict=True))
 _LIGHT_STEMS = frozenset(map(stem, _SHARED.words("light_words"))) | STOP_TERMS
 _LIGHT_CHARACTERS = _SHARED.words("light_characters") | STOP_CHARS

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.library import ladybug_queries as cypher
-from memrecall.library.ladybug_queries import GraphFile
+from memrecall.library.ladybug_file import GraphFile, remove
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import NewRelation, StoredEntity, StoredRelation
-from memrecall.store.graph import MAX_RELATIONS, check_name, collect_names
+from memrecall.store.graph_types import MAX_RELATIONS, check_name, collect_names
 from memrecall.text.normalize import entity_key
 from memrecall.types import format_time, parse_time
 from memrecall.workers import run_to_completion
@@ -27,7 +27,13 @@ _ENTITY = {
     "type": "type",
     "created_at": "created",
 }
-_ALIAS = {"agent_id": "agent", "alias": "alias", "name": "name", "session_id": "session"}
+_ALIAS = {
+    "agent_id": "agent",
+    "alias": "alias",
+    "name": "name",
+    "session_id": "session",
+    "source_message_ids": "sources",
+}
 _RELATION = {
     "relation_id": "id",
     "agent_id": "agent",
@@ -37,6 +43,8 @@ _RELATION = {
     "valid_to": "until",
     "source_message_ids": "sources",
     "created_at": "created",
+    "source_alias": "source_alias",
+    "destination_alias": "destination_alias",
 }
 _TIMES = ("created_at", "valid_from", "valid_to")
 
@@ -52,7 +60,6 @@ def all_rows(file: GraphFile, user_id: str) -> list[tuple[str, dict[str, Any]]]:
         rows.append(("aliases", {"entity_id": key, **_to_json(_ALIAS, values)}))
     for source, destination, fields in cypher.relations_of(file, None):
         row = _to_json(_RELATION, [fields[name] for name in _RELATION.values()])
-        row["source_message_ids"] = list(row["source_message_ids"] or ())
         rows.append(("relations", {**row, "source_id": source, "destination_id": destination}))
     return [(table, {"user_id": user_id, **row}) for table, row in rows]
 
@@ -104,13 +111,16 @@ def _to_json(names: Mapping[str, str], values: Iterable[Any]) -> dict[str, Any]:
     """Return values of the graph as columns of an export, times as text."""
     row = dict(zip(names, values, strict=True))
     moments = {name: cypher.moment_of(row[name]) for name in _TIMES if name in row}
-    return {**row, **{name: at and format_time(at) for name, at in moments.items()}}
+    row |= {name: at and format_time(at) for name, at in moments.items()}
+    sources = "source_message_ids"
+    return {**row, sources: list(row[sources] or ())} if sources in row else row
 
 
 def _from_json(names: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns of an export by their names in the graph."""
     times = {name: cypher.micros(parse_time(row[name])) for name in _TIMES if row.get(name)}
-    return {name: times.get(column, row.get(column)) for column, name in names.items()}
+    fields = {name: times.get(column, row.get(column)) for column, name in names.items()}
+    return {**fields, "sources": fields["sources"] or []} if "sources" in fields else fields
 
 
 class LadybugGraphs:
@@ -149,7 +159,7 @@ class LadybugGraphs:
             file = self._files.pop(user_id, None)
             if file is not None:
                 await asyncio.to_thread(file.close)
-            await asyncio.to_thread(cypher.remove, self._path(user_id))
+            await asyncio.to_thread(remove, self._path(user_id))
 
     async def erase_session(self, user_id: str, session_id: str) -> None:
         """Rewrite a user's file without the relations and aliases of a session."""
@@ -212,13 +222,27 @@ class LadybugScopedGraph:
         )
         return ids
 
-    async def merge(self, name: str, alias: str) -> None:
+    async def merge(self, name: str, alias: str, source_message_ids: Sequence[str] = ()) -> None:
         """Merge two entities: relations and aliases of `alias` move to `name`."""
         check_name(name)
         check_name(alias)
         await self._graphs.write(
-            self._user, lambda file: cypher.merge(file, self._owner, name, alias)
+            self._user,
+            lambda file: cypher.merge(file, self._owner, name, alias, source_message_ids),
         )
+
+    async def split(self, alias: str) -> None:
+        """Give a name an entity of its own, with the relations that were stated with it."""
+        check_name(alias)
+        await self._graphs.write(self._user, lambda file: cypher.split(file, self._owner, alias))
+
+    async def revise(self, ends: Mapping[str, datetime | None]) -> None:
+        """Set when relations end, by their ids; None for those that hold."""
+        await self._graphs.write(self._user, lambda file: cypher.revise(file, ends))
+
+    async def erase(self, relation_ids: Sequence[str]) -> None:
+        """Remove relations, and the entities that nothing else connects."""
+        await self._graphs.write(self._user, lambda file: cypher.erase(file, relation_ids))
 
     async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
         """Return entities by any of their names."""
@@ -234,7 +258,16 @@ class LadybugScopedGraph:
     ) -> list[tuple[str, str, StoredRelation]]:
         """Return the latest valid relations of entities: source id, destination id, relation."""
         ids = list(entity_ids)
-        return await self._read(lambda file: cypher.around(file, self._only, ids, as_of, limit))
+        return await self._read(
+            lambda file: cypher.valid_around(file, self._only, ids, as_of, limit)
+        )
+
+    async def all_around(
+        self, entity_ids: Sequence[str], limit: int = MAX_RELATIONS
+    ) -> list[tuple[str, str, StoredRelation]]:
+        """Return the latest relations of entities like `around`, ended ones included."""
+        ids = list(entity_ids)
+        return await self._read(lambda file: cypher.around(file, self._only, ids, limit))
 
     async def _read(self, work: Any) -> list[Any]:
         if not self._graphs.has(self._user):

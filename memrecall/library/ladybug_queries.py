@@ -1,118 +1,28 @@
 """Cypher queries on a graph file. Values are always parameters."""
 
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from memrecall.errors import InvalidArgument, StorageBusy, StorageError
+from memrecall.library.ladybug_file import GraphFile
 from memrecall.store import NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.statements import new_id
+from memrecall.store.graph_types import merge_sources, named_entity, require_other_name
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, check_text
-
-Result = TypeVar("Result")
-
-_BUFFER = 32 * 1024 * 1024
-_LARGEST = 16 * 1024 * 1024 * 1024  # reserved address space, not memory
-_SCHEMA = (
-    "CREATE NODE TABLE IF NOT EXISTS Agent(id STRING PRIMARY KEY)",
-    "CREATE NODE TABLE IF NOT EXISTS Entity(id STRING PRIMARY KEY, agent STRING, name STRING,"
-    " type STRING, created INT64)",
-    "CREATE NODE TABLE IF NOT EXISTS Alias(id STRING PRIMARY KEY, agent STRING, alias STRING,"
-    " name STRING, session STRING)",
-    "CREATE REL TABLE IF NOT EXISTS Named(FROM Alias TO Entity)",
-    "CREATE REL TABLE IF NOT EXISTS Relates(FROM Entity TO Entity, id STRING, agent STRING,"
-    " session STRING, kind STRING, since INT64, until INT64, sources STRING[], created INT64)",
-)
-
-
-def _library() -> Any:
-    try:
-        import ladybug
-    except ImportError:
-        raise InvalidArgument(
-            "a graph in Ladybug needs a package that is not installed",
-            hint="pip install 'memrecall[ladybug]'",
-        ) from None
-    return ladybug
-
-
-class GraphFile:
-    """An open graph file, which runs one transaction at a time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._lock = threading.Lock()
-        library = _library()
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _typed_faults(path):
-            self._database = library.Database(
-                str(path), buffer_pool_size=_BUFFER, max_db_size=_LARGEST, max_num_threads=1
-            )
-            self._connection = library.Connection(self._database, num_threads=1)
-            path.chmod(0o600)
-            for statement in _SCHEMA:
-                self._connection.execute(statement)
-
-    def read(self, work: Callable[["GraphFile"], Result]) -> Result:
-        """Run a query."""
-        with self._lock, _typed_faults(self.path):
-            return work(self)
-
-    def write(self, work: Callable[["GraphFile"], Result]) -> Result:
-        """Run changes in a transaction."""
-        with self._lock, _typed_faults(self.path):
-            self._connection.execute("BEGIN TRANSACTION")
-            try:
-                result = work(self)
-            except BaseException:
-                with suppress(RuntimeError):
-                    self._connection.execute("ROLLBACK")
-                raise
-            self._connection.execute("COMMIT")
-            return result
-
-    def ask(self, query: str, **parameters: Any) -> list[Sequence[Any]]:
-        """Return the rows of one query."""
-        result = self._connection.execute(query, parameters)
-        rows: list[Sequence[Any]] = result.get_all()
-        result.close()
-        return rows
-
-    def close(self) -> None:
-        """Write everything and close the file."""
-        with self._lock:
-            self._connection.close()
-            self._database.close()
-
-
-def remove(path: Path) -> None:
-    """Delete a file and its log."""
-    for part in (path, *path.parent.glob(f"{path.name}.*")):
-        part.unlink(missing_ok=True)
-
-
-@contextmanager
-def _typed_faults(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except RuntimeError as error:  # The library raises no other type, and no codes.
-        if "lock" in str(error).lower():
-            raise StorageBusy(
-                f"the graph {path} is used by another process",
-                hint="Only one process can open it at a time",
-            ) from error
-        raise StorageError(f"the graph {path} failed: {error}") from error
-
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DIVIDER = "\x1f"  # in no id and no name: both are printable
-_FIELDS = ("id", "kind", "since", "until", "sources", "session", "created", "agent")
+_FIELDS = (
+    *("id", "kind", "since", "until", "sources", "session", "created", "agent"),
+    *("source_alias", "destination_alias"),
+)
+_VALID = (
+    "MATCH (:Entity {id: $source})-[r:Relates]->(d:Entity)"
+    " WHERE r.agent = $agent AND r.until IS NULL"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,22 +46,80 @@ def add(
     return [relation_id for relation_id in relation_ids if relation_id is not None]
 
 
-def merge(file: GraphFile, owner: Owner, name: str, alias: str) -> None:
+def merge(
+    file: GraphFile, owner: Owner, name: str, alias: str, source_message_ids: Sequence[str]
+) -> None:
     """Move relations and aliases of one entity to another, and delete it."""
-    now = _now()
-    ids = _entity_ids(file, owner, {name: "thing", alias: "thing"}, now)
+    ids = _entity_ids(file, owner, {name: "thing", alias: "thing"}, _now())
     target, merged = ids[entity_key(name)], ids[entity_key(alias)]
-    if target == merged:
-        return
-    aliases = file.ask("MATCH (a:Alias)-[:Named]->(:Entity {id: $id}) RETURN a.id", id=merged)
-    for (key,) in aliases:
-        file.ask("MATCH (:Alias {id: $key})-[n:Named]->(:Entity) DELETE n", key=key)
-        _name(file, key, target)
-    relations = relations_of(file, [merged])
-    file.ask("MATCH (e:Entity {id: $id}) DETACH DELETE e", id=merged)
-    for source, destination, fields in relations:
-        start, end = (target if e == merged else e for e in (source, destination))
-        write_relation(file, start, end, fields)
+    if target != merged:
+        _move(file, merged, target)
+        file.ask("MATCH (e:Entity {id: $id}) DETACH DELETE e", id=merged)
+    key = alias_key(owner.agent, entity_key(alias))
+    ((stored,),) = file.ask("MATCH (a:Alias {id: $key}) RETURN a.sources", key=key)
+    sources = merge_sources(stored or (), source_message_ids)
+    file.ask("MATCH (a:Alias {id: $key}) SET a.sources = $sources", key=key, sources=sources)
+
+
+def split(file: GraphFile, owner: Owner, name: str) -> None:
+    """Give an alias an entity of its own, with the relations that were stated with it."""
+    alias = entity_key(name)
+    rows = file.ask(
+        "MATCH (:Alias {id: $key})-[:Named]->(e:Entity)<-[:Named]-(a:Alias)"
+        " RETURN e.id, e.name, e.type, a.alias, a.name ORDER BY a.alias",
+        key=alias_key(owner.agent, alias),
+    )
+    others = [written for *_, other, written in rows if other != alias]
+    require_other_name(name, others)
+    old, old_name, kind, *_ = rows[0]
+    (written,) = (written for *_, other, written in rows if other == alias)
+    fields = {"id": new_id("en"), "type": kind, "created": _now()}
+    write_entity(file, {**fields, "agent": owner.agent, "name": written})
+    _move(file, old, fields["id"], alias)
+    if entity_key(old_name) == alias:
+        query = "MATCH (e:Entity {id: $id}) SET e.name = $name"
+        file.ask(query, id=old, name=others[0])
+
+
+def _move(file: GraphFile, entity: str, target: str, alias: str | None = None) -> None:
+    """Move the names and relations of an entity to another, or only those of one alias."""
+    query = "MATCH (a:Alias)-[:Named]->(:Entity {id: $id}) RETURN a.id, a.alias"
+    for key, name in file.ask(query, id=entity):
+        if alias in (None, name):
+            file.ask("MATCH (:Alias {id: $key})-[n:Named]->(:Entity) DELETE n", key=key)
+            _name(file, key, target)
+    for source, destination, fields in relations_of(file, [entity]):
+        start = target if source == entity and alias in (None, fields["source_alias"]) else source
+        is_moved = destination == entity and alias in (None, fields["destination_alias"])
+        end = target if is_moved else destination
+        if (start, end) != (source, destination):
+            _delete_relation(file, fields["id"])
+            write_relation(file, start, end, fields)
+
+
+def revise(file: GraphFile, ends: Mapping[str, datetime | None]) -> None:
+    """Set when relations end."""
+    for key, end in ends.items():
+        query = "MATCH (:Entity)-[r:Relates {id: $id}]->(:Entity) SET r.until = $until"
+        file.ask(query, id=key, until=None if end is None else micros(end))
+
+
+def erase(file: GraphFile, relation_ids: Sequence[str]) -> None:
+    """Delete relations, and the entities with one name that nothing else connects."""
+    query = "UNWIND $ids AS id MATCH (s:Entity)-[r:Relates {id: id}]->(d:Entity) RETURN s.id, d.id"
+    ends = {end for row in file.ask(query, ids=list(relation_ids)) for end in row}
+    for key in relation_ids:
+        _delete_relation(file, key)
+    for end in sorted(ends):
+        names = file.ask("MATCH (a:Alias)-[:Named]->(:Entity {id: $id}) RETURN a.id", id=end)
+        if len(names) <= 1 and not relations_of(file, [end]):
+            file.ask("MATCH (e:Entity {id: $id}) DETACH DELETE e", id=end)
+            for (key,) in names:
+                file.ask("MATCH (a:Alias {id: $key}) DETACH DELETE a", key=key)
+
+
+def _delete_relation(file: GraphFile, key: str) -> None:
+    file.ask("MATCH (:Entity)-[r:Relates {id: $id}]->(:Entity) DELETE r", id=key)
 
 
 def entities(file: GraphFile, only: str | None, folded: Sequence[str]) -> list[StoredEntity]:
@@ -179,21 +147,36 @@ def page(file: GraphFile, only: str | None, limit: int, after: str | None) -> li
 
 
 def around(
+    file: GraphFile, only: str | None, ids: Sequence[str], limit: int
+) -> list[tuple[str, str, StoredRelation]]:
+    """Return the latest relations of some entities."""
+    return _with_end_names(file, _relations_of_agent(file, only, ids)[-limit:])
+
+
+def valid_around(
     file: GraphFile, only: str | None, ids: Sequence[str], as_of: datetime | None, limit: int
 ) -> list[tuple[str, str, StoredRelation]]:
     """Return the latest relations of some entities that are valid, or were at a time."""
-    valid = [
-        (source, destination, fields)
-        for source, destination, fields in relations_of(file, ids)
-        if only in (None, fields["agent"]) and _is_valid(fields, as_of)
-    ]
-    latest = valid[-limit:]
-    ends = {end for source, destination, _ in latest for end in (source, destination)}
+    relations = _relations_of_agent(file, only, ids)
+    valid = [relation for relation in relations if _is_valid(relation[2], as_of)]
+    return _with_end_names(file, valid[-limit:])
+
+
+def _relations_of_agent(
+    file: GraphFile, only: str | None, ids: Sequence[str]
+) -> list[tuple[str, str, dict[str, Any]]]:
+    return [row for row in relations_of(file, ids) if only in (None, row[2]["agent"])]
+
+
+def _with_end_names(
+    file: GraphFile, relations: Sequence[tuple[str, str, dict[str, Any]]]
+) -> list[tuple[str, str, StoredRelation]]:
+    ends = {end for source, destination, _ in relations for end in (source, destination)}
     query = "UNWIND $ids AS id MATCH (e:Entity {id: id}) RETURN e.id, e.name"
     names = {str(key): str(name) for key, name in file.ask(query, ids=sorted(ends))}
     return [
         (source, destination, _to_relation(names[source], names[destination], fields))
-        for source, destination, fields in latest
+        for source, destination, fields in relations
     ]
 
 
@@ -216,29 +199,41 @@ def _relate(
     file: GraphFile, owner: Owner, new: NewRelation, source: str, destination: str, now: int
 ) -> str | None:
     kind = check_text("relationship", new.relationship)[:NAME_LENGTH]
-    same = (
-        "MATCH (:Entity {id: $source})-[r:Relates]->(:Entity {id: $destination})"
-        " WHERE r.kind = $kind AND r.agent = $agent AND r.until IS NULL"
-    )
     key = {"source": source, "destination": destination, "kind": kind, "agent": owner.agent}
-    since = None if new.valid_from is None else micros(new.valid_from)
+    begin = now if new.valid_from is None else micros(new.valid_from)
+    is_same = "d.id = $destination AND r.kind = $kind"
     if new.ended:
-        file.ask(f"{same} SET r.until = $until", **key, until=now if since is None else since)
+        _end(file, is_same, begin, **key)
         return None
-    if file.ask(f"{same} RETURN r.id", **key):
+    if new.replaces:
+        is_replaced = f"r.kind IN $kinds AND NOT ({is_same})"
+        _end(file, is_replaced, begin, kinds=list(new.replaces), **key)
+    if stored := file.ask(f"{_VALID} AND {is_same} RETURN r.id, r.sources", **key):
+        sources = merge_sources(stored[0][1] or (), new.source_message_ids)
+        query = "MATCH (:Entity)-[r:Relates {id: $id}]->(:Entity) SET r.sources = $sources"
+        file.ask(query, id=stored[0][0], sources=sources)
         return None
     fields = {
         "id": new_id("re"),
         "kind": kind,
-        "since": since,
+        "since": None if new.valid_from is None else begin,
         "until": None,
         "sources": list(new.source_message_ids),
         "session": owner.session,
         "created": now,
         "agent": owner.agent,
+        "source_alias": entity_key(new.source),
+        "destination_alias": entity_key(new.destination),
     }
     write_relation(file, source, destination, fields)
     return str(fields["id"])
+
+
+def _end(file: GraphFile, condition: str, moment: int, **key: Any) -> None:
+    """End the valid relations of an entity that meet a condition, but not before they began."""
+    query = f"{_VALID} AND {condition} RETURN r.id, coalesce(r.since, r.created)"
+    for relation_id, began in file.ask(query, **key):
+        revise(file, {relation_id: moment_of(max(began, moment))})
 
 
 def write_entity(file: GraphFile, fields: dict[str, Any]) -> None:
@@ -255,9 +250,9 @@ def write_alias(file: GraphFile, entity: str, fields: dict[str, Any]) -> None:
     key = alias_key(fields["agent"], fields["alias"])
     file.ask(
         "CREATE (a:Alias {id: $key, agent: $agent, alias: $alias, name: $name})"
-        " SET a.session = $session",
+        " SET a.session = $session, a.sources = $sources",
         key=key,
-        **fields,
+        **{"sources": [], **fields},
     )
     _name(file, key, entity)
 
@@ -272,7 +267,8 @@ def write_relation(file: GraphFile, source: str, destination: str, fields: dict[
     file.ask(
         "MATCH (s:Entity {id: $source}), (d:Entity {id: $destination})"
         " CREATE (s)-[r:Relates {id: $id, agent: $agent, kind: $kind, created: $created}]->(d)"
-        " SET r.session = $session, r.since = $since, r.until = $until, r.sources = $sources",
+        " SET r.session = $session, r.since = $since, r.until = $until, r.sources = $sources,"
+        " r.source_alias = $source_alias, r.destination_alias = $destination_alias",
         source=source,
         destination=destination,
         **fields,
@@ -301,14 +297,14 @@ def relations_of(
 
 
 def _with_names(file: GraphFile, rows: Sequence[Sequence[Any]]) -> list[StoredEntity]:
-    names: dict[str, list[str]] = {}
-    for entity, name in file.ask(
+    names: dict[str, dict[str, tuple[str, ...]]] = {}
+    for entity, name, sources in file.ask(
         "UNWIND $ids AS id MATCH (a:Alias)-[:Named]->(e:Entity {id: id})"
-        " RETURN e.id, a.name ORDER BY a.alias",
+        " RETURN e.id, a.name, a.sources ORDER BY a.alias",
         ids=[row[0] for row in rows],
     ):
-        names.setdefault(entity, []).append(name)
-    return [StoredEntity(key, name, kind, tuple(names.get(key, ()))) for key, name, kind in rows]
+        names.setdefault(entity, {})[name] = tuple(sources or ())
+    return [named_entity(key, name, kind, names.get(key, {})) for key, name, kind in rows]
 
 
 def _is_valid(fields: dict[str, Any], as_of: datetime | None) -> bool:

@@ -14,6 +14,7 @@ from memrecall.embedding.factory import make_embedder
 from memrecall.embedding.query_map import load_query_map
 from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.library.caches import Caches
+from memrecall.library.graph_evidence import TrackedChanges
 from memrecall.library.vectors import VectorWriter
 from memrecall.plugins import require_plugin
 from memrecall.scope import Scope
@@ -277,7 +278,15 @@ class Library(ForkAware):
             if outcome.event in ("ADD", "UPDATE") and step.memory and outcome.memory_key is not None
         ]
         await self.vectors.submit(rows)
+        ends = {"UPDATE": "previous_key", "DELETE": "memory_key"}
+        ended = [getattr(o, ends[o.event]) for o in outcomes if o.event in ends]
+        states = await self.store.memories(scope).get_states(ended) if ended else []
+        await self.changes(scope).follow(states)
         return outcomes
+
+    def changes(self, scope: Scope) -> TrackedChanges:
+        """Return the ways to change a scope's memories, which its graph follows."""
+        return TrackedChanges(self.store, self.graph(scope), scope)
 
     def graph(self, scope: Scope) -> ScopedGraph:
         """Return the knowledge graph of one scope, in whichever database it is."""

@@ -196,7 +196,8 @@ def _outcome_row(item: Fields, say: Say) -> list[Html]:
 def _change_row(change: Fields, say: Say) -> list[Html]:
     old, new = change["old_memory"], change["new_memory"]
     text = new if old in (None, new) else f"{old} → {new}" if new else old
-    notes = [note(change["reason"])] if change["reason"] else []
+    notes = [note(_quote(message)) for message in change.get("said", ())]
+    notes += [note(change["reason"])] if change["reason"] else []
     notes += [warning(say("undone"))] if change["undone"] else []
     return [
         _event_cell(change["event"], say),
@@ -204,6 +205,12 @@ def _change_row(change: Fields, say: Say) -> list[Html]:
         tag("td", single_line(text or "", _LONGEST_ROW), *notes, style=WIDE),
         cell(change["actor_id"] or "", f"{NARROW};{DIM}"),
     ]
+
+
+def _quote(message: Fields) -> str:
+    """Return who said what."""
+    text = single_line(message["text"], _LONGEST_NAME)
+    return f"{message['speaker'] or message['role']}: {text}"
 
 
 def _ends(relation: Fields) -> tuple[str, str]:

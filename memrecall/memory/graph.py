@@ -1,30 +1,22 @@
 """Queries to the knowledge graph: neighbours, paths, and the names related to a query."""
 
-import re
 from collections import deque
 from datetime import datetime
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
-from memrecall.store import ScopedGraph, StoredRelation
+from memrecall.library.graph_evidence import possible_names
+from memrecall.store import ScopedGraph, StoredEntity, StoredRelation
 from memrecall.store.database.statements import require_limit
-from memrecall.text.normalize import entity_key, fold_spaces
-from memrecall.text.tokens import CJK, is_cjk
+from memrecall.text.normalize import entity_key
 
 DEEPEST = 6
 LARGEST_LIMIT = 1_000
 MOST_PATHS = 100
 MOST_ENTITIES = 2_000  # that one query visits
 MOST_RELATED_NAMES = 8
-_SHORTEST_NAME = 2
-_LONGEST_QUERY = 400  # characters that are searched for names
-_LONGEST_NAME = 6  # words
-_LONGEST_CJK_NAME = 12  # characters
 _MOST_RELATIONS = 200
-_SENTENCE_ENDS = "?!.,;:，。？！；：…\"'"
-_SYMBOLS = re.compile(r"[^\w\s]+")
-_PIECE = re.compile(rf"[{CJK}]|[^\W{CJK}]+")
 
 _Steps = dict[str, list[tuple[str, StoredRelation]]]
 
@@ -33,6 +25,13 @@ def relation_item(relation: StoredRelation) -> dict[str, Any]:
     """Return a relation as a dict, times as text."""
     fields = to_jsonable_python(relation)
     return {"id": fields.pop("relation_id"), **fields}
+
+
+def entity_item(entity: StoredEntity) -> dict[str, Any]:
+    """Return an entity as a dict, with the messages that gave it other names if there are any."""
+    item = {"name": entity.name, "type": entity.type, "aliases": list(entity.aliases)}
+    sources = {name: list(ids) for name, ids in entity.alias_sources.items()}
+    return {**item, "alias_sources": sources} if sources else item
 
 
 class GraphView:
@@ -45,10 +44,7 @@ class GraphView:
         """Return a page of entities with their types and aliases, oldest first."""
         require_limit("limit", limit, LARGEST_LIMIT)
         page = await self._graph.page(limit=limit + 1, after=cursor)
-        items = [
-            {"name": entity.name, "type": entity.type, "aliases": list(entity.aliases)}
-            for entity in page[:limit]
-        ]
+        items = [entity_item(entity) for entity in page[:limit]]
         next_cursor = page[limit - 1].entity_id if len(page) > limit else None
         return {"entities": items, "next_cursor": next_cursor}
 
@@ -130,28 +126,3 @@ async def related_names(graph: ScopedGraph, query: str, as_of: datetime | None) 
         if entity_key(name) not in folded_query:
             names.setdefault(name)
     return tuple(names)[:MOST_RELATED_NAMES]
-
-
-def possible_names(query: str) -> list[str]:
-    """Return every part of a query that could be the name of an entity, folded.
-
-    They are looked up in an index: the cost depends on the query's length, not on the number of
-    entities.
-    """
-    folded = fold_spaces(query[:_LONGEST_QUERY])
-    pieces = [(match.start(), match.end()) for match in _PIECE.finditer(folded)]
-    names: dict[str, None] = {}
-    for first, (start, _) in enumerate(pieces):
-        has_cjk = False
-        for last in range(first, min(first + _LONGEST_CJK_NAME, len(pieces))):
-            begin, end = pieces[last]
-            has_cjk = has_cjk or is_cjk(folded[begin])
-            if last - first >= _LONGEST_NAME and not has_cjk:
-                break
-            names.setdefault(folded[start:end])
-            # Symbols after a word can belong to a name, as in C++.
-            symbols = _SYMBOLS.match(folded, end)
-            names.setdefault(
-                folded[start : symbols.end() if symbols else end].rstrip(_SENTENCE_ENDS)
-            )
-    return [name for name in names if len(name) >= _SHORTEST_NAME]

@@ -8,8 +8,17 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
-from memrecall.extraction.names import aliases_in
-from memrecall.extraction.protocol import Decision, Extractor, Fact, KnownMemory, Utterance
+from memrecall.extraction.conflicts import opposite_relations, replaced_relationships
+from memrecall.extraction.protocol import (
+    Decision,
+    Extractor,
+    Fact,
+    KnownMemory,
+    Relation,
+    Utterance,
+)
+from memrecall.extraction.rules.conversation import refers_back
+from memrecall.extraction.rules.extractor import stated_aliases
 from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.jobs import Processes, run_process
@@ -121,7 +130,7 @@ class Ingestor:
             memories = extract(addition, utterances, problems)
             outcomes = await _report_failure("memories", memories, problems) or ()
             results = [outcome_item(outcome) for outcome in outcomes if outcome.event != "NONE"]
-            extracted = self.extract_relations(scope, utterances)
+            extracted = self._extract_with_context(scope, utterances)
             if graph := await _report_failure("relations", extracted, problems):
                 relations = graph["relations"]
                 problems += graph["problems"]
@@ -142,29 +151,44 @@ class Ingestor:
             result["processes"] = [await run_process(process, items) for process in processes]
         return result
 
-    async def extract_relations(self, scope: Scope, utterances: Sequence[Utterance]) -> GraphResult:
+    async def _extract_with_context(
+        self, scope: Scope, utterances: Sequence[Utterance]
+    ) -> GraphResult:
+        """Extract relations; messages that refer back are read after those before them."""
+        context: Sequence[Utterance] = ()
+        if any(refers_back(utterance.text) for utterance in utterances):
+            context = await self._context(scope, utterances)
+        return await self.extract_relations(scope, utterances, context)
+
+    async def extract_relations(
+        self, scope: Scope, utterances: Sequence[Utterance], context: Sequence[Utterance] = ()
+    ) -> GraphResult:
         """Extract entities and relations from messages and write them into the graph."""
-        extracted = await self._extractor.relations(utterances, now=datetime.now(UTC))
+        new_ids = {utterance.message_id for utterance in utterances}
+        extracted = await self._extractor.relations([*context, *utterances], now=datetime.now(UTC))
+        if context:
+            new = (r for r in extracted.relations if new_ids.intersection(r.source_ids))
+            extracted = replace(extracted, relations=tuple(new))
         types = {entity.name[:NAME_LENGTH]: entity.type for entity in extracted.entities}
-        ids = {utterance.message_id for utterance in utterances}
         relations = [
-            NewRelation(
-                relation.source[:NAME_LENGTH],
-                relation.relationship,
-                relation.destination[:NAME_LENGTH],
-                tuple(name for name in relation.source_ids if name in ids),
-                relation.valid_from,
-                relation.ended,
-            )
+            replace(relation, source_ids=tuple(i for i in relation.source_ids if i in new_ids))
             for relation in extracted.relations
         ]
         if relations or types:
             await self._library.claim_for_graph(scope)
         graph = self._library.graph(scope)
-        await graph.add(dict(types), relations)
-        for pair in {pair for utterance in utterances for pair in aliases_in(utterance.text)}:
-            if await graph.entities(pair):  # skip aliases of unknown entities
-                await graph.merge(*sorted(pair))
+        await graph.add(
+            dict(types),
+            [
+                _new_relation(item)
+                for relation in relations
+                for item in (*opposite_relations(relation), relation)
+            ],
+        )
+        for alias in stated_aliases(utterances, now=datetime.now(UTC)):
+            if alias.of_speaker or await graph.entities((alias.name, alias.other)):
+                await self._library.claim_for_graph(scope)
+                await graph.merge(alias.name, alias.other, alias.source_ids)
         return GraphResult(
             entities=[{"name": name, "type": kind} for name, kind in types.items()],
             relations=[
@@ -178,17 +202,13 @@ class Ingestor:
         self, addition: Addition, utterances: Sequence[Utterance], problems: list[str]
     ) -> Sequence[PlanOutcome]:
         scope, store = addition.scope, self._library.store
-        session = scope.session_id or DEFAULT_NAME
-        earlier = await store.timeline(scope).thread(
-            utterances[0].message_id, session_id=session, limit=CONTEXT
-        )
         version = await store.feed(scope.user_id).version()
         extracted = await self._extractor.facts(
             utterances,
             now=datetime.now(UTC),
             zone=ZoneInfo(version.time_zone if version else "UTC"),
             prompt=addition.prompt,
-            context=[to_utterance(message) for message in earlier],
+            context=await self._context(scope, utterances),
         )
         problems += [extracted.problem] if extracted.problem else []
         if not extracted.facts:
@@ -198,8 +218,12 @@ class Ingestor:
             decided = await self._extractor.decide(extracted.facts, list(related.values()))
             problems += [decided.problem] if decided.problem else []
             sources = {utterance.message_id: utterance for utterance in utterances}
+            places = {id(fact): place for place, fact in enumerate(extracted.facts)}
             steps = [
-                _plan_step(decision, set(related), sources, addition)
+                replace(
+                    _plan_step(decision, set(related), sources, addition),
+                    fact=places.get(id(decision.fact)),
+                )
                 for decision in decided.decisions
             ]
             return await self._library.apply_plan(scope, steps, actor=ACTOR)
@@ -217,6 +241,14 @@ class Ingestor:
         sources = {utterance.message_id: utterance for utterance in utterances}
         step = _plan_step(Decision("ADD", fact, text=fact.text), set(), sources, addition)
         return await self._library.apply_plan(addition.scope, [step], actor=ACTOR)
+
+    async def _context(self, scope: Scope, utterances: Sequence[Utterance]) -> list[Utterance]:
+        """Return the messages before new ones in their session."""
+        session = scope.session_id or DEFAULT_NAME
+        timeline = self._library.store.timeline(scope)
+        first = utterances[0].message_id
+        earlier = await timeline.thread(first, session_id=session, limit=CONTEXT)
+        return [to_utterance(message) for message in earlier]
 
     async def _find_related(self, scope: Scope, facts: Sequence[Fact]) -> dict[str, KnownMemory]:
         """Return memories about the same things: those of the same field, and by search."""
@@ -250,6 +282,18 @@ async def _report_failure(name: str, work: Awaitable[Result], problems: list[str
     except Exception as error:
         problems.append(f"{name}: {type(error).__name__}: {error}")
         return None
+
+
+def _new_relation(relation: Relation) -> NewRelation:
+    return NewRelation(
+        relation.source[:NAME_LENGTH],
+        relation.relationship,
+        relation.destination[:NAME_LENGTH],
+        relation.source_ids,
+        relation.valid_from,
+        relation.ended,
+        replaced_relationships(relation.relationship),
+    )
 
 
 def _to_known(record: MemoryRecord) -> KnownMemory:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.extraction.conflicts import rows_contradict
 from memrecall.memory.display import AddResult, HistoryResult, MemoryResult
 from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
@@ -227,7 +228,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         values = parse_update(data, fields, self._shared.redact)
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
-        await library.store.changes(scope).update(memory_id, values, actor=self._actor)
+        await library.changes(scope).update(memory_id, values, actor=self._actor)
         record = await library.store.memories(scope).get(memory_id)
         if values.keys() & {"content", "summary"}:
             row = RowKey(scope.user_id, "memory", memory_id)
@@ -236,25 +237,36 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         return MemoryResult(memory_item(record), event="UPDATE", message="updated")
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
-        """Return a memory's change history, oldest first, deleted memories included."""
+        """Return the changes of a memory and its predecessors, oldest first, deleted ones too.
+
+        Each entry says what was said (`said`), what replaced what, by whom and why.
+        """
         store = (await self._open()).library.store
         scope = await self._scope_of(store, memory_id, user_id)
         revisions = await store.memories(scope).history(memory_id)
-        return HistoryResult(revision_item(revision) for revision in revisions)
+        keys = [key for revision in revisions for key in revision.source_message_ids]
+        sources = await store.timeline(scope).get_many(list(dict.fromkeys(keys)))
+        messages = {message.message_id: message for message in sources}
+        return HistoryResult(revision_item(revision, messages) for revision in revisions)
 
     async def delete(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
         """Hide a memory at once; `undo` restores it until it is purged."""
-        store = (await self._open()).library.store
-        scope = await self._scope_of(store, memory_id, user_id)
-        await store.memories(scope).get(memory_id)
-        await store.changes(scope).delete([memory_id], actor=self._actor)
+        library = (await self._open()).library
+        scope = await self._scope_of(library.store, memory_id, user_id)
+        await library.store.memories(scope).get(memory_id)
+        await library.changes(scope).delete([memory_id], actor=self._actor)
         return {"id": memory_id, "event": "DELETE", "message": "deleted"}
 
     async def undo(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
-        """Revert the last change of a memory: an update, a supersession or a deletion."""
+        """Revert the last change of a memory: an update, a supersession or a deletion.
+
+        Repeated, it walks back one change at a time to the first memory of the fact. Conflict at
+        the start, or if a memory that holds now contradicts the one to restore.
+        """
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
-        await library.store.changes(scope).undo(memory_id, actor=self._actor)
+        changes = library.changes(scope)
+        await changes.undo(memory_id, actor=self._actor, contradicts=rows_contradict)
         await library.vectors.top_up(scope.user_id)
         return {"id": memory_id, "event": "UNDO", "message": "undone"}
 
@@ -263,7 +275,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
         await library.vectors.settle()
-        count = await library.store.changes(scope).purge([memory_id])
+        count = await library.changes(scope).purge([memory_id])
         await library.forget_derived(scope.user_id)
         return {"id": memory_id, "purged": count}
 
@@ -287,14 +299,15 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         )
         scope = self._scope(*ids)
         query = MemoryQuery(read_filter(rest), ids.session_id, superseded=True)
-        store = (await self._open()).library.store
+        library = (await self._open()).library
+        store = library.store
         matches = deleted = users = 0
         async for owner in self._scopes(store, scope, ids.user_id):
             keys = await store.memories(owner).keys(query)
             users += bool(keys)
             matches += len(keys)
             if keys and not dry_run:
-                changes = store.changes(owner)
+                changes = library.changes(owner)
                 deleted += await changes.delete(keys, actor=self._actor, reason="all")
         message = f"{matches} would be deleted" if dry_run else f"{deleted} deleted"
         counts = {"found": matches, "deleted": deleted, "users": users}

@@ -146,8 +146,9 @@ def outcome_item(outcome: PlanOutcome, source: NewMessage | None = None) -> dict
     return item
 
 
-def revision_item(revision: Revision) -> dict[str, Any]:
-    """Return one entry of a change history as a dict."""
+def revision_item(revision: Revision, messages: Mapping[str, Message]) -> dict[str, Any]:
+    """Return one entry of a change history as a dict, with the messages that it comes from."""
+    stated = [messages[key] for key in revision.source_message_ids if key in messages]
     return {
         "id": f"{revision.memory_key}#{revision.number}",
         "memory_id": revision.memory_key,
@@ -160,7 +161,17 @@ def revision_item(revision: Revision) -> dict[str, Any]:
         "reason": revision.reason,
         "other_id": revision.other_key,
         "undone": revision.undone,
-        "is_deleted": revision.event == "DELETE" and not revision.undone,
+        "is_deleted": revision.new_text is None and not revision.undone,
+        "said": [
+            {
+                "id": message.message_id,
+                "role": message.role.value,
+                "speaker": message.speaker,
+                "text": message.content,
+                "created_at": format_time(message.ts),
+            }
+            for message in stated
+        ],
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from memrecall.errors import InvalidArgument
 from memrecall.importers.exports import parse_record
+from memrecall.library.library import Library
 from memrecall.memory.base import MemoryBase, ScopeBinding, iterate_users
 from memrecall.memory.jobs import Schedule
 from memrecall.scope import Scope
@@ -75,12 +76,12 @@ class _Candidate:
     fingerprint: bytes | None  # equal for duplicates; None if the memory is superseded
 
 
-async def sweep(store: Store, scope: Scope, options: SweepOptions) -> dict[str, Any]:
+async def sweep(library: Library, scope: Scope, options: SweepOptions) -> dict[str, Any]:
     """Find what a policy removes and, unless it is a dry run, hide or purge it."""
-    reasons = await _select(store, scope, options)
+    reasons = await _select(library.store, scope, options)
     removed = 0
     if not options.dry_run:
-        changes = store.changes(scope)
+        changes = library.changes(scope)
         for reason in sorted(set(reasons.values())):
             keys = [key for key, key_reason in reasons.items() if key_reason == reason]
             removed += (
@@ -224,7 +225,7 @@ class RetentionMixin(MemoryBase):
     async def _sweep_user(self, scope: Scope, options: SweepOptions) -> dict[str, Any]:
         resources = await self._open()
         await resources.recall_times.flush()
-        report = await sweep(resources.library.store, scope, options)
+        report = await sweep(resources.library, scope, options)
         if options.purge and report["removed"]:
             await resources.library.forget_derived(scope.user_id)
         return report

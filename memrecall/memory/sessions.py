@@ -241,6 +241,13 @@ class SessionsMixin(MemoryBase):
         await library.claim_for_graph(scope)
         await library.graph(scope).merge(name, alias)
 
+    async def split_entity(
+        self, alias: str, user_id: str | None = None, agent_id: str | None = None
+    ) -> None:
+        """Take back a merge: give a name an entity of its own, with what was stated of it."""
+        library, scope = (await self._open()).library, self._scope(user_id, agent_id)
+        await library.graph(scope).split(alias)
+
     async def _summaries(self, scope: Scope) -> SessionSummaries:
         resources = await self._open()
         return SessionSummaries(resources.library.store, scope, resources.extractor)

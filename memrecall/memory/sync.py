@@ -309,6 +309,7 @@ class Memory:
     extract = _blocking(AsyncMemory.extract)
     graph = _blocking(AsyncMemory.graph)
     merge_entities = _blocking(AsyncMemory.merge_entities)
+    split_entity = _blocking(AsyncMemory.split_entity)
     recall = _blocking(AsyncMemory.recall)
     summarize = _blocking(AsyncMemory.summarize)
     state = _blocking(AsyncMemory.state)

@@ -4,14 +4,14 @@ from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.cursors import open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
 from memrecall.store.feed import ChangeFeed, KnowledgeFeed, RowChanges, UserVersion
-from memrecall.store.graph import (
+from memrecall.store.graph import StoreGraphs
+from memrecall.store.graph_types import (
     GRAPH_TABLES,
     GraphDB,
     NewRelation,
     ScopedGraph,
     StoredEntity,
     StoredRelation,
-    StoreGraphs,
 )
 from memrecall.store.keys import Grant, Key, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge

@@ -12,7 +12,6 @@ from sqlalchemy import (
     Select,
     Table,
     delete,
-    exists,
     func,
     or_,
     select,
@@ -26,9 +25,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_users
 from memrecall.store.database.memory_tables import (
     USER_TABLES,
-    aliases,
     checkpoints,
-    entities,
     knowledge,
     knowledge_bases,
     relations,
@@ -45,6 +42,7 @@ from memrecall.store.database.tables import (
     users,
     vectors,
 )
+from memrecall.store.graph_writer import erase_session_names
 from memrecall.store.keys import withdraw_user
 from memrecall.types import check_time_zone
 
@@ -258,7 +256,7 @@ async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: 
     count = await _erase_revisions(connection, user_id, session_id)
     for table in (summaries, checkpoints, relations):
         count += await _erase_rows(connection, table, user_id, session_id)
-    return count + await _erase_names(connection, user_id, session_id)
+    return count + await erase_session_names(connection, user_id, session_id)
 
 
 async def _erase_revisions(connection: AsyncConnection, user_id: str, session_id: str) -> int:
@@ -274,24 +272,6 @@ async def _erase_revisions(connection: AsyncConnection, user_id: str, session_id
     return await _delete(
         connection, delete(revisions).where(revisions.c.user_id == user_id, of_session)
     )
-
-
-async def _erase_names(connection: AsyncConnection, user_id: str, session_id: str) -> int:
-    """Remove names that the session introduced, and entities that have no name left."""
-    ends = or_(
-        relations.c.source_id == aliases.c.entity_id,
-        relations.c.destination_id == aliases.c.entity_id,
-    )
-    introduced = delete(aliases).where(
-        aliases.c.user_id == user_id,
-        aliases.c.session_id == session_id,
-        ~exists().where(relations.c.user_id == user_id, ends),
-    )
-    has_name = exists().where(
-        aliases.c.user_id == user_id, aliases.c.entity_id == entities.c.entity_id
-    )
-    nameless = delete(entities).where(entities.c.user_id == user_id, ~has_name)
-    return await _delete(connection, introduced) + await _delete(connection, nameless)
 
 
 async def _erase_vectors(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:

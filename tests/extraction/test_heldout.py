@@ -1,8 +1,9 @@
 """The held-out conversations: their format, and the precision and recall of the rules."""
 
 import json
+from pathlib import Path
 
-from benchmarks.extraction import HELD_OUT, held_out, measure
+from benchmarks.extraction import HELD_OUT, held_out, measure, measure_relations
 
 
 def test_held_out_file_is_well_formed() -> None:
@@ -22,3 +23,32 @@ async def test_precision_and_recall_do_not_fall() -> None:
     score = (await measure(held_out()))["all"]
     assert score.correct / score.extracted >= 0.85
     assert score.correct / score.expected >= 0.55
+
+
+async def test_relations_of_another_author_are_precise() -> None:
+    scores = await measure_relations()
+    for language in ("en", "zh"):
+        score = scores[language]
+        assert score.correct / score.extracted >= 0.9, score.wrong
+        assert score.correct >= 3
+
+
+async def test_relation_scores_count_wrong_and_missing_relations(tmp_path: Path) -> None:
+    def row(subject: str, relation: str, name: str, *, ends: bool = False) -> dict[str, object]:
+        return {"subject": subject, "relation": relation, "object": name, "ends": ends}
+
+    texts = ["I moved from Leeds to York.", "I like tea.", "My neighbour Lorna is a nurse."]
+    expected = [
+        row("user", "lives_in", "york"),
+        row("user", "lives_in", "Leeds", ends=True),
+        row("user", "knows", "Lorna"),
+        row("user", "likes", "tea", ends=True),
+    ]
+    case = {"id": "x", "language": "en", "facts": [], "also": [], "relations": expected}
+    case["utterances"] = [{"role": "user", "text": text} for text in texts]
+    file = tmp_path / "cases.jsonl"
+    file.write_text(json.dumps(case), "utf-8")
+    score = (await measure_relations(file))["en"]
+    assert (score.correct, score.expected) == (3, 4)
+    assert "x: ('user', 'likes', 'tea', False)" in score.wrong
+    assert score.missed == ["x: ('user', 'likes', 'tea', True)"]

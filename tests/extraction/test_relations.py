@@ -134,6 +134,39 @@ async def test_relations_start_at_their_speaker() -> None:
     assert Entity("Rome", "place") in related.entities
 
 
+async def test_former_home_taste_and_partner_end() -> None:
+    cases: list[tuple[str, list[tuple[str, bool]]]] = [
+        ("I moved from Leeds to York.", [("York", False), ("Leeds", True)]),
+        ("我从昌平搬到通州了。", [("通州", False), ("昌平", True)]),
+        ("I don't like coffee any more.", [("coffee", True)]),
+        ("我不喜欢咖啡了。", [("咖啡", True)]),
+        ("我戒辣了。", [("辣", True)]),
+        ("I hate coffee.", [("coffee", False)]),
+    ]
+
+    async def check(case: tuple[str, list[tuple[str, bool]]]) -> None:
+        text, expected = case
+        related = await relate(text)
+        assert [(item.destination, item.ended) for item in related.relations] == expected
+
+    await check_each_async(cases, check)
+
+
+async def test_relation_is_not_read_into_other_words() -> None:
+    cases: list[tuple[str, list[tuple[str, str, str]]]] = [
+        ("I moved to Hebden Bridge at the end of march.", [("user", "lives_in", "Hebden Bridge")]),
+        ("下个月去一家小公司 叫拓野。我住在上海。", [("user", "lives_in", "上海")]),
+        ("老韩花粉过敏 别走有花的那条线", []),
+        ("我喜欢蒸的。", []),
+        ("我最近开始健身。", []),
+    ]
+
+    async def check(case: tuple[str, list[tuple[str, str, str]]]) -> None:
+        assert edges(await relate(case[0])) == case[1]
+
+    await check_each_async(cases, check)
+
+
 async def test_former_relations_are_ended() -> None:
     related = await relate("I no longer work at Oracle.", "我不住长沙了。")
     assert [(item.destination, item.ended) for item in related.relations] == [

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, NotFound
 from memrecall.library.ladybug import LadybugGraphs
 from memrecall.library.library import make_graphs
 from memrecall.memory import AsyncMemory, Library
@@ -101,6 +102,91 @@ class TestScopedGraph:
         (robert,) = await graph.entities(["bob"])
         assert robert.aliases == ("Bob", "Robert")
         assert len(await graph.page(limit=10)) == 5
+
+    async def test_merged_name_can_be_split_again_with_its_relations(self, graphs: GraphDB) -> None:
+        graph = graphs.for_scope(ANN)
+        await graph.add({"Bob": "person"}, [NewRelation("Bob", "lives_in", "Oslo")])
+        await graph.add({}, [NewRelation("ACME", "employs", "Robert")])
+        await graph.merge("Robert", "Bob", ("m3",))
+        await graph.merge("Robert", "bob", ("m3", "m4"))
+        await graph.add(
+            {}, [NewRelation("bob", "plays", "flute"), NewRelation("x", "likes", "Bob")]
+        )
+        (robert,) = await graph.entities(["bob"])
+        assert (robert.name, robert.alias_sources) == ("Robert", {"Bob": ("m3", "m4")})
+
+        await graph.split("BOB")
+
+        assert await relations_around(graphs, "Robert") == [("ACME", "employs", "Robert")]
+        assert await relations_around(graphs, "Bob") == [
+            ("Bob", "lives_in", "Oslo"),
+            ("Bob", "plays", "flute"),
+            ("x", "likes", "Bob"),
+        ]
+        for name in ("Bob", "nobody"):
+            with pytest.raises(NotFound):
+                await graph.split(name)
+
+    async def test_split_of_the_first_name_renames_the_rest(self, graphs: GraphDB) -> None:
+        graph = graphs.for_scope(ANN)
+        await graph.add({"Bob": "person"}, [NewRelation("Bob", "lives_in", "Oslo")])
+        await graph.merge("Robert", "Bob")
+        await graph.split("Robert")
+        assert await relations_around(graphs, "Bob") == [("Bob", "lives_in", "Oslo")]
+        assert await relations_around(graphs, "Robert") == []
+        assert {entity.name for entity in await graph.page(limit=9)} == {"Bob", "Robert", "Oslo"}
+
+    async def test_relation_ends_those_that_it_replaces(self, graphs: GraphDB) -> None:
+        graph = graphs.for_scope(ANN)
+        year = {n: datetime(n, 1, 1, tzinfo=UTC) for n in range(2019, 2027)}
+        homes = ("lives_in",)
+
+        async def move(to: str, when: int) -> None:
+            relation = NewRelation("Ann", "lives_in", to, (), year[when], replaces=homes)
+            await graph.add({}, [relation])
+
+        await graph.add(
+            {}, [NewRelation("Ann", "knows", "Ben"), NewRelation("Ben", "lives_in", "X")]
+        )
+        await move("Rome", 2020)
+        await move("Oslo", 2022)
+        await move("Oslo", 2023)  # said again
+        await move("Rome", 2025)
+
+        homes_of = partial(relations_around, graphs, "Ann")
+        knows = ("Ann", "knows", "Ben")
+        assert await homes_of() == [knows, ("Ann", "lives_in", "Rome")]
+        for when, home in ((2021, "Rome"), (2024, "Oslo"), (2026, "Rome")):
+            assert await homes_of(as_of=year[when]) == [("Ann", "lives_in", home)]
+        assert await relations_around(graphs, "X") == [("Ben", "lives_in", "X")]
+
+    async def test_repeated_relation_keeps_all_its_messages(self, graphs: GraphDB) -> None:
+        graph = graphs.for_scope(ANN)
+        for message in ("m1", "m2", "m1"):
+            await graph.add({}, [NewRelation("Ann", "knows", "Ben", (message,))])
+        (ann,) = await graph.entities(["ann"])
+        ((_, _, relation),) = await graph.around([ann.entity_id])
+        assert relation.source_message_ids == ("m1", "m2")
+
+    async def test_ends_are_revised_and_relations_erased(self, graphs: GraphDB) -> None:
+        graph = graphs.for_scope(ANN)
+        end = datetime(2024, 1, 1, tzinfo=UTC)
+        new = [NewRelation("Ann", "knows", "Ben"), NewRelation("Ann", "knows", "Cleo")]
+        knows_ben, knows_cleo = await graph.add({}, new)
+        (ann,) = await graph.entities(["ann"])
+
+        await graph.revise({knows_ben: end})
+        assert await relations_around(graphs, "Ann") == [("Ann", "knows", "Cleo")]
+        every = await graph.all_around([ann.entity_id])
+        assert [(r.destination, r.valid_to) for _, _, r in every] == [("Ben", end), ("Cleo", None)]
+        await graph.revise({knows_ben: None})
+        assert len(await relations_around(graphs, "Ann")) == 2
+
+        await graph.erase([knows_ben])
+        assert to_triples(await graph.all_around([ann.entity_id])) == [("Ann", "knows", "Cleo")]
+        assert await graph.entities(["Ben"]) == []
+        await graph.erase([knows_cleo])
+        assert await graph.page(limit=9) == []
 
     async def test_scopes_filter_by_agent_and_pages_continue_after_an_id(
         self, graphs: GraphDB

@@ -76,6 +76,46 @@ async def test_merged_names_share_an_entity(memory: AsyncMemory) -> None:
     assert {"name": "Robert", "type": "person", "aliases": ["Bob", "Robert"]} in entities
 
 
+async def test_speaker_is_one_entity_before_and_after_the_name(location: str) -> None:
+    async with AsyncMemory(settings=make_settings(location)) as memory:
+        for user, before, name, after in (
+            ("ann", "我在腾讯上班。", "我叫李明。", "我住在上海。"),
+            ("ben", "I work at Siemens.", "My name is Eve.", "I live in Rome."),
+        ):
+            await memory.add(before, user)
+            stated = await memory.add(name, user)
+            await memory.add(after, user)
+            entities = (await memory.graph(user_id=user))["entities"]
+            (speaker,) = [entity for entity in entities if "user" in entity["aliases"]]
+            assert speaker["alias_sources"] == {"user": stated["messages"]}
+            assert len((await memory.graph(speaker["name"], user))["relations"]) == 2
+        assert len((await memory.graph("腾讯", "ann", to="上海"))["paths"]) == 1
+        assert len((await memory.graph("Siemens", "ben", to="Rome"))["paths"]) == 1
+
+
+async def test_name_of_something_else_is_not_the_speaker(location: str) -> None:
+    async with AsyncMemory(settings=make_settings(location)) as memory:
+        for text in ("我下个月去一家小公司，叫拓野。", "My company is called Helix Labs."):
+            await memory.add(text, "ann")
+        await memory.add("I live in Zurich.", "ann")
+        (home,) = (await memory.graph("Zurich", "ann"))["relations"]
+    assert home["source"] == "user"
+
+
+async def test_stated_alias_merges_with_evidence_and_can_be_split(location: str) -> None:
+    async with AsyncMemory(settings=make_settings(location)) as memory:
+        await memory.add("My boss is Robert. My neighbor is Bob.", "ann")
+        stated = await memory.add("Robert, also known as Bob, called.", "ann")
+        entities = (await memory.graph(user_id="ann"))["entities"]
+        (merged,) = [entity for entity in entities if "Bob" in entity["aliases"]]
+        assert merged["aliases"] == ["Bob", "Robert"]
+        assert [*merged["alias_sources"].values()] == [stated["messages"]]
+        await memory.split_entity("Bob", "ann")
+        (boss,) = (await memory.graph("Robert", "ann"))["relations"]
+        (neighbour,) = (await memory.graph("Bob", "ann"))["relations"]
+    assert (boss["relationship"], neighbour["relationship"]) == ("managed_by", "neighbour_of")
+
+
 async def test_relations_have_validity(store: Store) -> None:
     graph = store.graph(Scope("ann"))
     earlier, later = datetime(2020, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC)

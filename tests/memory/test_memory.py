@@ -64,6 +64,47 @@ class TestUpdate:
             (None, "one"), ("one", "two"), ("two", "three"), ("three", None),
         ]  # fmt: skip
 
+    async def test_history_tells_what_was_said_and_what_replaced_it(self, location: str) -> None:
+        async with AsyncMemory(settings=make_settings(location), actor="editor") as memory:
+            said = ("I live in Rome.", "I moved to Paris.")
+            for text in said:
+                message = {"role": "user", "content": text, "name": "Ann"}
+                key = (await memory.add([message], "ann"))["results"][0]["id"]
+            await memory.update(key, "Ann lives in Paris.")
+
+            first, second, third = await memory.history(key)
+
+            assert [(s["event"], s["old_memory"], s["new_memory"]) for s in (first, second)] == [
+                ("ADD", None, "Ann lives in Rome."),
+                ("UPDATE", "Ann lives in Rome.", "Ann moved to Paris."),
+            ]
+            assert [s["said"][0]["text"] for s in (first, second)] == [*said]
+            assert {s["said"][0]["speaker"] for s in (first, second)} == {"Ann"}
+            assert second["reason"] == "it replaces: Ann lives in Rome."
+            assert (second["actor_id"], second["other_id"]) == ("extraction", key)
+            assert (third["old_memory"], third["new_memory"]) == (
+                "Ann moved to Paris.", "Ann lives in Paris.",
+            )  # fmt: skip
+            assert (third["actor_id"], third["said"], third["is_deleted"]) == ("editor", [], False)
+            await memory.undo(key)
+            await memory.undo(key)
+            story = await memory.history(key)
+            events = [(step["event"], step["undone"], step["is_deleted"]) for step in story]
+            assert events == [
+                ("ADD", False, False),
+                ("UPDATE", True, False),
+                ("UPDATE", True, False),
+                ("UNDO", False, False),
+                ("UNDO", False, False),
+                ("UNDO", False, True),
+            ]
+
+    async def test_history_hides_a_sensitive_successor(self, location: str) -> None:
+        async with AsyncMemory(settings=make_settings(location)) as memory:
+            old = (await memory.add("I live in Rome.", "ann"))["results"][0]["id"]
+            await memory.add("I moved to Paris.", "ann", sensitive=True)
+            assert "Paris" not in str(await memory.history(old, user_id="ann"))
+
     async def test_invalid_update_changes_nothing(self, memory: AsyncMemory) -> None:
         cases: list[dict[str, Any]] = [
             {},

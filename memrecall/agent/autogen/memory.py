@@ -335,7 +335,7 @@ class RecallMemory(RecallComponent, Memory, Component[ReaderConfig]):
     async def clear(self) -> None:
         """Delete the memories of this scope; messages stay."""
         with contextlib.suppress(NotFound):  # the user has no data
-            await self._recaller.library.store.changes(self._recaller.scope).delete_all()
+            await self._recaller.library.changes(self._recaller.scope).delete_all()
 
     async def close(self) -> None:
         """Do nothing: the library belongs to whoever opened it."""

@@ -149,10 +149,10 @@ class Forgotten(ToolOutput):
 
 async def forget(context: ToolContext, arguments: ForgetArguments | ForgetParams) -> MemoryChange:
     """Hide a memory; its user can have it restored until it is purged."""
-    store = context.library.store
-    memory = await store.memories(context.scope).get(arguments.memory_key)
+    library = context.library
+    memory = await library.store.memories(context.scope).get(arguments.memory_key)
     reason = context.redact(arguments.reason)
-    changes = store.changes(context.scope)
+    changes = library.changes(context.scope)
     await changes.delete([memory.memory_key], actor=context.actor, reason=reason)
     return MemoryChange(done=True, memory_key=memory.memory_key)
 

@@ -21,6 +21,7 @@ from memrecall.dashboard.widgets import (
     show_title,
     user_time_zone,
 )
+from memrecall.extraction.conflicts import rows_contradict
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, Revision
@@ -159,12 +160,14 @@ def _draw_actions(page: Page, item: MemoryRecord) -> None:
 
     async def delete() -> None:
         scope = await page.writable_scope()
-        await page.library.store.changes(scope).delete([item.memory_key], actor=ACTOR)
+        await page.library.changes(scope).delete([item.memory_key], actor=ACTOR)
         ui.navigate.reload()
 
     async def undo() -> None:
         scope = await page.writable_scope()
-        await page.library.store.changes(scope).undo(item.memory_key, actor=ACTOR)
+        await page.library.changes(scope).undo(
+            item.memory_key, actor=ACTOR, contradicts=rows_contradict
+        )
         await page.library.vectors.top_up(scope.user_id)
         ui.navigate.reload()
 

@@ -64,6 +64,37 @@ def correct_statement(
     return replace(previous, text=text, value=value, relations=())
 
 
+def refers_back(text: str) -> bool:
+    """Return True if a message changes something that an earlier one may name."""
+    return any(table.search("dose_change", text[:MAX_MESSAGE]) for table in _TABLES.values())
+
+
+def change_dose(
+    sentence: Sentence, earlier: "Sequence[SourcedStatement]", speaker: SpeakerContext
+) -> Statement | None:
+    """Return what a speaker takes after a change of dose ("doubled it to 1000 mg", 改成半片).
+
+    "It" is the last thing that they take a dose of.
+    """
+    table = _TABLES[sentence.language]
+    match = table.search("dose_change", sentence.text)
+    if match is None:
+        return None
+    dose, drug = match["dose"], match["drug"] or ""
+    me = speaker.person(sentence.language)
+    for item in reversed(earlier):
+        statement = item.statement
+        taken = table.search("dosed_drug", statement.text)
+        if taken and statement.subject == me.key and drug.casefold() in statement.text.casefold():
+            text = table.pattern("dose").sub(dose, statement.text, count=1)
+            return replace(statement, text=text, relations=(), tense="present")
+    if not drug:
+        return None
+    what = dose + drug if sentence.language == "zh" else f"{drug} {dose}"
+    text = table.write("takes_dose", me=me.label, what=what)
+    return Statement(text, me.key, sentence.language, "habit", value=what)
+
+
 def _replace(previous: Statement, new: str, old: str, time: ReferenceTime) -> str | None:
     text = previous.text
     if old and old in text:
@@ -105,6 +136,7 @@ class _ConversationState:
     capitalized: frozenset[str]
     speakers: dict[str | None, SpeakerContext] = field(default_factory=dict)
     last: dict[str | None, SourcedStatement] = field(default_factory=dict)
+    statements: list[SourcedStatement] = field(default_factory=list)
     previous_message: str = ""
 
     def speaker(self, name: str | None) -> SpeakerContext:
@@ -161,6 +193,8 @@ def _read_utterance(
             if last and corrected:
                 # The other words were said then, so their times are relative to then.
                 corrects, statements, time = last, [corrected], last.time
+            elif changed := change_dose(sentence, conversation.statements, speaker):
+                statements = [changed]
             elif full := complete_answer(sentence, conversation.previous_message):
                 statements = read_sentence(full, speaker, time)
         for statement in statements:
@@ -168,6 +202,7 @@ def _read_utterance(
             conversation.last[utterance.speaker] = sourced
             speaker.last_date = last_date(statement, time)
             time = replace(time, previous=speaker.last_date)
+            conversation.statements.append(sourced)
             yield sourced
         speaker.previous = sentence.text
 

@@ -135,7 +135,9 @@ class SentenceReader(ABC):
         speaker.last_person = self._introduced_person(clause, match, me) or speaker.last_person
         subject = me if person is None or match.rule.about_speaker else person
         in_childhood = self.table.search("in_childhood", phrase.text)
-        has_name = match.rule.field == "name" and clause.kind in ("self", "thing")
+        # "A small firm, called Ferncast" names no speaker: only a stated subject does.
+        is_own = clause.kind in ("self", "thing") and not clause.elided
+        has_name = match.rule.field == "name" and is_own
         return Statement(
             text=self._write(clause, phrase, speaker, match),
             subject=subject.key,

@@ -25,7 +25,10 @@ class RelationReader:
         is_introduction = clause.kind == "kin" and match.rule.about_speaker
         names = [clause.name, match.value if is_introduction else ""]
         relations = [self.kin_relation(kin.group(), name) for name in names if kin and name]
-        if not is_introduction and (clause.kind not in ("kin", "named") or source is not None):
+        # Without a stated subject, an allergy may be that of anybody who was just mentioned.
+        is_unclear = clause.elided and match.rule.relation == "allergic_to"
+        has_source = clause.kind not in ("kin", "named") or source is not None
+        if not is_introduction and has_source and not is_unclear:
             relations += self._value_relations(match, source, core)
         return tuple(relations)
 
@@ -61,13 +64,19 @@ class RelationReader:
         is_unnamed = rule.relation == "works_at" and self.table.match("unnamed_firm", match.value)
         if rule.relation is None or not value or len(value) > _MAX_VALUE[self.table.language]:
             return []
+        if rule.field in ("likes", "hobby") and self.table.search("no_liked_thing", core):
+            return []
         if rule.kind == "organization" and (firm := self.table.search("firm_called", value)):
             value = firm["name"]
         elif is_unnamed:
             return []
-        dislikes = rule.relation == "likes" and match.negated
-        relationship = "dislikes" if dislikes else rule.relation
-        ended = match.ended or (match.negated and relationship not in ("dislikes", "avoids"))
+        relationship, ended = rule.relation, match.ended
+        if relationship == "avoids" and rule.ended:
+            relationship = "likes"  # what a person gives up, they liked
+        elif relationship == "likes" and match.negated and not ended:
+            relationship = "dislikes"
+        elif match.negated and relationship not in ("dislikes", "avoids"):
+            ended = True
         relation = StatedRelation(relationship, value, rule.kind, source, ended=ended)
         return [*self._split(relation), *self._second_relations(match, source, core)]
 
@@ -107,7 +116,10 @@ class RelationReader:
     def _second_relations(
         self, match: FactMatch, source: str | None, core: str
     ) -> list[StatedRelation]:
-        """Return what is studied at a school, and the role at a company."""
+        """Return what is studied at a school, the role at a company, and the former home."""
+        moved = self.table.search("moved_from", core) if match.rule.relation == "lives_in" else None
+        if moved and not match.ended:
+            return [StatedRelation("lives_in", moved["place"], "place", source, ended=True)]
         fit = match.rule.pattern.match(core)
         groups = fit.groupdict() if fit else {}
         if subject := self.trim_value(groups.get("subject") or ""):

@@ -322,8 +322,18 @@ class DeletedMemories(BaseModel):
     message: str
 
 
+class QuotedMessage(BaseModel):
+    """A message that a change of a memory comes from."""
+
+    id: str
+    role: str
+    speaker: str | None
+    text: str
+    created_at: datetime
+
+
 class HistoryStep(BaseModel):
-    """One change of a memory."""
+    """One change of a memory, or of one that it took the place of."""
 
     id: str
     memory_id: str
@@ -337,6 +347,7 @@ class HistoryStep(BaseModel):
     other_id: str | None
     undone: bool
     is_deleted: bool
+    said: list[QuotedMessage]
 
 
 class MemoryHistory(BaseModel):

@@ -60,7 +60,8 @@ entities = Table(
     PrimaryKeyConstraint("user_id", "entity_id"),
 )
 
-# Every name of an entity, as it is compared (`alias`) and as it was written (`name`).
+# Every name of an entity, as it is compared (`alias`) and as it was written (`name`); the messages
+# say that it means the same as the entity's other names.
 aliases = Table(
     "aliases",
     metadata,
@@ -70,6 +71,7 @@ aliases = Table(
     Column("name", String(NAME_LENGTH), nullable=False),
     Column("entity_id", id_type(), nullable=False),
     Column("session_id", id_type()),
+    Column("source_message_ids", json_type(), nullable=False, server_default="[]"),
     PrimaryKeyConstraint("user_id", "agent_id", "alias"),
     Index("ix_aliases_entity", "user_id", "entity_id"),
     Index("ix_aliases_alias", "user_id", "alias"),
@@ -89,6 +91,9 @@ relations = Table(
     time_column("valid_to"),
     Column("source_message_ids", json_type(), nullable=False),
     time_column("created_at", nullable=False),
+    # The names that it was stated with; they say which relations a merged name takes back.
+    Column("source_alias", String(NAME_LENGTH)),
+    Column("destination_alias", String(NAME_LENGTH)),
     PrimaryKeyConstraint("user_id", "relation_id"),
     Index("ix_relations_source", "user_id", "source_id"),
     Index("ix_relations_destination", "user_id", "destination_id"),

@@ -14,7 +14,7 @@ from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
 from memrecall.store.memories.revisions import EDITABLE_FIELDS
-from memrecall.store.memories.writer import MemoryWriter, with_key
+from memrecall.store.memories.writer import Contradicts, MemoryWriter, with_key
 from memrecall.store.messages.records import ScopedMessage, WriteResult, insert_messages
 from memrecall.types import NewMemory, NewMessage, Origin, check_text
 
@@ -24,13 +24,17 @@ PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """ADD stores `memory`; UPDATE supersedes `memory_key` with it; DELETE ends `memory_key`."""
+    """ADD stores `memory`; UPDATE supersedes `memory_key` with it; DELETE ends `memory_key`.
+
+    Steps with the same `fact` number belong together: they are undone together.
+    """
 
     event: PlanEvent
     memory: NewMemory | None = None
     memory_key: str | None = None
     origin: Origin = Origin.USER
     reason: str = ""
+    fact: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +77,14 @@ class MemoryChanges:
         """Hide every memory of the scope and return how many; the messages stay."""
         return await self._write(actor, lambda writer: writer.delete(None, "all at once"))
 
-    async def undo(self, memory_key: str, *, actor: str) -> None:
-        """Take back a memory's last change that was not taken back yet."""
-        await self._write(actor, lambda writer: writer.undo(memory_key))
+    async def undo(
+        self, memory_key: str, *, actor: str, contradicts: Contradicts | None = None
+    ) -> list[str]:
+        """Take back a memory's last change that was not taken back yet; return the changed keys.
+
+        Conflict if there is none, or if a memory that holds now `contradicts` a restored one.
+        """
+        return await self._write(actor, lambda writer: writer.undo(memory_key, contradicts))
 
     async def apply_plan(self, steps: Sequence[PlanStep], *, actor: str) -> list[PlanOutcome]:
         """Apply the steps that extraction decided on, all or none; return their outcomes.
@@ -87,7 +96,13 @@ class MemoryChanges:
         async def work(connection: AsyncConnection) -> list[PlanOutcome]:
             locks = await lock_scopes(connection, [self._scope], with_sessions=False)
             writer = MemoryWriter(connection, locks, self._scope, actor)
-            outcomes = [await _apply(writer, step) for step in steps]
+            outcomes: list[PlanOutcome] = []
+            successors: dict[int | None, str | None] = {}
+            for step in steps:
+                outcome = await _apply(writer, step, successors.get(step.fact))
+                if outcome.event in ("ADD", "UPDATE") and step.fact is not None:
+                    successors[step.fact] = outcome.memory_key
+                outcomes.append(outcome)
             if any(outcome.event != "NONE" for outcome in outcomes):
                 await locks.save(connection)
             return outcomes
@@ -152,9 +167,9 @@ class MemoryChanges:
         return await self._database.transact(work)
 
 
-async def _apply(writer: MemoryWriter, step: PlanStep) -> PlanOutcome:
+async def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:
     if step.event == "DELETE":
-        return await _apply_end(writer, step)
+        return await _apply_end(writer, step, successor)
     if step.event == "NONE" or step.memory is None:
         return PlanOutcome("NONE", step.memory_key, reason=step.reason)
     equal_key = await writer.find_equal(step.memory)
@@ -174,12 +189,12 @@ async def _apply(writer: MemoryWriter, step: PlanStep) -> PlanOutcome:
     return PlanOutcome("ADD", memory.memory_key, memory.content, reason=step.reason)
 
 
-async def _apply_end(writer: MemoryWriter, step: PlanStep) -> PlanOutcome:
+async def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:
     if step.memory_key is None:
         raise InvalidArgument("a DELETE step names no memory", hint="Set its memory_key")
     text = await writer.find_content(step.memory_key)
     try:
-        await writer.end(step.memory_key, step.reason)
+        await writer.end(step.memory_key, step.reason, successor)
     except NotFound:
         return PlanOutcome("NONE", step.memory_key, reason="not there any more")
     return PlanOutcome("DELETE", step.memory_key, text or "", reason=step.reason)

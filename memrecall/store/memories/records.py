@@ -1,31 +1,39 @@
 """The memories of one scope: adding them, reading them by key, listing them with filters."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, func, or_, select, update
+from sqlalchemy import Select, Text, and_, bindparam, cast, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
+from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
 from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import revisions
-from memrecall.store.database.statements import come_after, require_limit, split
+from memrecall.store.database.statements import come_after, filter_scope, require_limit, split
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
-from memrecall.store.memories.revisions import Revision, filter_visible, memory_not_found
+from memrecall.store.memories.revisions import (
+    REVISION_COLUMNS,
+    Revision,
+    filter_visible,
+    memory_not_found,
+)
 from memrecall.store.memories.writer import MemoryWriter, with_key
 from memrecall.store.messages.records import WriteResult
 from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_time
 
 LARGEST_PAGE = 1_000
 NO_FILTER = FilterAll(())
+_KEYS_PER_CONDITION = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,25 +130,65 @@ class Memories:
             raise memory_not_found(memory_key)
         return _to_record(rows[0])
 
+    async def get_states(self, keys: Sequence[str]) -> list[MemoryRecord]:
+        """Return memories in any state, sensitive ones too: for what is derived from them."""
+        return await self._fetch_states(memories.c.memory_key.in_, keys)
+
+    async def citing(self, message_ids: Sequence[str]) -> list[MemoryRecord]:
+        """Return the memories that come from any of the messages, in any state."""
+        sources = cast(memories.c.source_message_ids, Text)
+        # A JSON array of strings contains a string exactly if its text contains the quoted one.
+        quoted = [json.dumps(message_id) for message_id in message_ids]
+        return await self._fetch_states(
+            lambda batch: or_(*(sources.contains(text, autoescape=True) for text in batch)), quoted
+        )
+
+    async def _fetch_states(
+        self, condition: Callable[[list[str]], ColumnElement[bool]], values: Sequence[str]
+    ) -> list[MemoryRecord]:
+        records: dict[str, MemoryRecord] = {}
+        for batch in split(sorted(set(values)), _KEYS_PER_CONDITION):
+            statement = filter_scope(select(memories), memories, self._scope)
+            rows = await self._database.fetch(statement.where(condition(list(batch))))
+            records |= {row.memory_key: _to_record(row) for row in rows}
+        return list(records.values())
+
     async def history(self, memory_key: str) -> list[Revision]:
-        """Return a memory's change history, oldest first, deleted memories included."""
-        memory = await self.get_any(memory_key)
-        columns = [revisions.c[name] for name in Revision.__slots__]
-        statement = select(*columns).where(
-            revisions.c.user_id == self._scope.user_id, revisions.c.memory_key == memory_key
+        """Return the changes of a memory and its predecessors, oldest first, deleted ones too.
+
+        A supersession is one entry: the old text, the new one, and the messages that say so.
+        """
+        chain = await self._predecessors(memory_key)
+        statement = select(*(revisions.c[name] for name in REVISION_COLUMNS)).where(
+            revisions.c.user_id == self._scope.user_id,
+            revisions.c.memory_key.in_([memory.memory_key for memory in chain]),
         )
-        changes = await self._database.fetch(statement.order_by(revisions.c.number))
-        added = Revision(
-            memory_key=memory_key,
-            number=0,
-            event="ADD",
-            old_text=None,
-            new_text=changes[0].old_text if changes else memory.content,
-            actor=memory.provenance.actor,
-            at=memory.created_at,
-            other_key=memory.supersedes,
-        )
-        return [added, *(Revision(**row._mapping) for row in changes)]
+        changes: dict[str, list[Revision]] = {memory.memory_key: [] for memory in chain}
+        for row in await self._database.fetch(statement.order_by(revisions.c.number)):
+            changes[row.memory_key].append(Revision(**row._mapping))
+        added = [_addition(memory, changes[memory.memory_key]) for memory in chain]
+        others = [r.other_key for steps in changes.values() for r in steps if r.other_key]
+        successors = {entry.memory_key: entry for entry in [*await self._additions(others), *added]}
+        story = [added[0], *(r for steps in changes.values() for r in steps)]
+        story = [_with_successor(entry, successors) for entry in story]
+        return sorted(story, key=lambda entry: entry.at)
+
+    async def _predecessors(self, memory_key: str) -> list[MemoryRecord]:
+        """Return a memory and those that it took the place of, oldest first."""
+        chain = [await self.get_any(memory_key)]
+        keys = {memory_key}
+        while (earlier := chain[0].supersedes) and earlier not in keys:
+            keys.add(earlier)
+            try:
+                chain.insert(0, await self.get_any(earlier))
+            except NotFound:
+                break  # purged, or not visible
+        return chain
+
+    async def _additions(self, keys: Sequence[str]) -> list[Revision]:
+        statement = filter_visible(select(memories), self._scope)
+        rows = await self._database.fetch(statement.where(memories.c.memory_key.in_(keys)))
+        return [_addition(_to_record(row), ()) for row in rows]
 
     async def keys(self, query: MemoryQuery) -> list[str]:
         """Return the keys of all matching memories, sorted."""
@@ -172,6 +220,32 @@ class Memories:
         if query.session_id is not None:
             statement = statement.where(memories.c.session_id == query.session_id)
         return statement.where(to_condition(query.filter, self._database.dialect))
+
+
+def _addition(memory: MemoryRecord, changes: Sequence[Revision]) -> Revision:
+    """Return the history entry of a memory's addition."""
+    return Revision(
+        memory_key=memory.memory_key,
+        number=0,
+        event="ADD",
+        old_text=None,
+        new_text=changes[0].old_text if changes else memory.content,
+        actor=memory.provenance.actor,
+        at=memory.created_at,
+        other_key=memory.supersedes,
+        source_message_ids=memory.source_message_ids,
+    )
+
+
+def _with_successor(entry: Revision, successors: Mapping[str, Revision]) -> Revision:
+    """Return an entry; that of a supersession with the text of the successor and its messages."""
+    if entry.event != "UPDATE" or entry.other_key is None:
+        return entry
+    successor = successors.get(entry.other_key)
+    if successor is None:
+        return replace(entry, new_text=None)  # not visible
+    sources = successor.source_message_ids
+    return replace(entry, new_text=successor.new_text, source_message_ids=sources)
 
 
 def _to_record(row: Any) -> MemoryRecord:

@@ -93,7 +93,7 @@ class PendingChange:
             "number": number,
             "event": self.event,
             "old_text": self.row["content"],
-            "new_text": None if self.event == "DELETE" else new_text,
+            "new_text": None if self.event == "DELETE" or self.hides else new_text,
             "other_key": self.other_key,
             "reason": self.reason,
             "actor": actor,
@@ -166,8 +166,24 @@ async def last_revision(
     )
     latest = statement.order_by(revisions.c.number.desc()).limit(1)
     row = (await connection.execute(latest)).mappings().one_or_none()
-    if row is None:
-        return None
+    return _with_times(row) if row is not None else None
+
+
+async def revisions_by(
+    connection: AsyncConnection, user_id: str, successor: str
+) -> list[Mapping[str, Any]]:
+    """Return the changes that a memory made to those it took the place of, not undone ones."""
+    statement = select(revisions).where(
+        revisions.c.user_id == user_id,
+        revisions.c.other_key == successor,
+        revisions.c.undone.is_(False),
+        revisions.c.event != "UNDO",
+    )
+    ordered = statement.order_by(revisions.c.memory_key, revisions.c.number)
+    return [_with_times(row) for row in (await connection.execute(ordered)).mappings()]
+
+
+def _with_times(row: Mapping[Any, Any]) -> Mapping[str, Any]:
     before = {
         name: parse_time(value) if name in _TIMES and value is not None else value
         for name, value in row["before"].items()
@@ -183,7 +199,10 @@ async def mark_undone(connection: AsyncConnection, revision: Mapping[str, Any]) 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """An entry in a memory's history; `other_key` is its successor, or on ADD its predecessor."""
+    """An entry in a memory's history; `other_key` is its successor, or on ADD its predecessor.
+
+    The messages are those that state what was added.
+    """
 
     memory_key: str
     number: int
@@ -195,6 +214,10 @@ class Revision:
     reason: str = ""
     other_key: str | None = None
     undone: bool = False
+    source_message_ids: tuple[str, ...] = ()
+
+
+REVISION_COLUMNS = tuple(name for name in Revision.__slots__ if name in revisions.c)
 
 
 def filter_visible(statement: Select[Any], scope: Scope) -> Select[Any]:

@@ -1,7 +1,7 @@
 """Every way to write a memory, inside a transaction that has locked its user."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Select, delete, insert, or_, select, update
@@ -19,6 +19,7 @@ from memrecall.store.memories.revisions import (
     last_revision,
     mark_undone,
     memory_not_found,
+    revisions_by,
     write_changes,
 )
 from memrecall.store.messages.records import WriteResult
@@ -26,6 +27,8 @@ from memrecall.store.texts import memory_search_text, truncate
 from memrecall.types import NewMemory, Origin, Provenance
 
 Row = Mapping[Any, Any]  # of values by column name
+Contradicts = Callable[[Row, Row], bool]
+"""Whether two memories cannot both hold."""
 
 
 class MemoryWriter:
@@ -74,11 +77,14 @@ class MemoryWriter:
         await self._write(PendingChange(row, values, "UPDATE", reason, new.memory_key))
         return str(new.memory_key)
 
-    async def end(self, memory_key: str, reason: str) -> None:
-        """End a memory's validity now: only searches as of an earlier time find it."""
+    async def end(self, memory_key: str, reason: str, successor: str | None = None) -> None:
+        """End a memory's validity now, for a successor if it has one.
+
+        Only searches as of an earlier time find it.
+        """
         row = await self._require(memory_key)
         values = {"valid_to": self._locks.now, "superseded_reason": reason}
-        await self._write(PendingChange(row, values, "DELETE", reason))
+        await self._write(PendingChange(row, values, "DELETE", reason, successor))
 
     async def delete(self, memory_keys: Sequence[str] | None, reason: str) -> int:
         """Hide memories, or all of the scope; return how many were not hidden already."""
@@ -94,20 +100,33 @@ class MemoryWriter:
         await self._write(*(PendingChange(dict(row), values, "DELETE", reason) for row in rows))
         return len(rows)
 
-    async def undo(self, memory_key: str) -> None:
-        """Take back the last change that was not taken back yet."""
+    async def undo(self, memory_key: str, contradicts: Contradicts | None = None) -> list[str]:
+        """Take back the last change that was not taken back yet; return the changed keys.
+
+        A memory without one takes the step of its predecessor back. What an undo hid stays hidden:
+        only its predecessors can be walked back further, so that two never hold in its place.
+        """
         row = await self._find(memory_key)
-        last = await last_revision(self._connection, self._scope.user_id, memory_key)
-        if last is None and row["supersedes"] is not None and row["deleted_at"] is None:
-            # Taking back a memory that superseded another brings the other one back.
-            await self.undo(row["supersedes"])
-            return
+        predecessor = await self._find_any(row["supersedes"])
+        is_taken_back = predecessor is not None and predecessor["superseded_by"] != memory_key
+        last = None
+        if not is_taken_back:
+            last = await last_revision(self._connection, self._scope.user_id, memory_key)
+        if last is None and predecessor is not None:
+            return await self.undo(predecessor["memory_key"], contradicts)
         if last is None:
             raise Conflict(
                 f"memory {memory_key!r} has no change to undo", hint="Read its history first"
             )
-        values = _with_search_text(row, last["before"])
-        changes = [PendingChange(row, values, "UNDO", last["event"])]
+        changes = await self._changes_back(last)
+        if contradicts is not None:
+            await self._require_no_contradiction(changes, contradicts)
+        await self._write(*changes)
+        return [change.row["memory_key"] for change in changes]
+
+    async def _changes_back(self, last: Mapping[str, Any]) -> list[PendingChange]:
+        """Return what takes back a change, with the others of the fact that made it."""
+        taken_back, successor = [last], None
         if last["other_key"] is not None:
             successor = await self._find(last["other_key"])
             if successor["superseded_by"] is not None:
@@ -115,11 +134,40 @@ class MemoryWriter:
                     f"memory {last['other_key']!r}, its successor, was superseded itself",
                     hint="Undo that first",
                 )
-            if successor["deleted_at"] is None:
-                hidden = {"deleted_at": self._locks.now}
-                changes.append(PendingChange(successor, hidden, "DELETE", f"undo of {memory_key}"))
-        await self._write(*changes)
-        await mark_undone(self._connection, last)
+            user_id = self._scope.user_id
+            taken_back = await revisions_by(self._connection, user_id, last["other_key"])
+        changes = []
+        for revision in taken_back:
+            row = await self._find(revision["memory_key"])
+            values = _with_search_text(row, revision["before"])
+            changes.append(PendingChange(row, values, "UNDO", revision["event"]))
+            await mark_undone(self._connection, revision)
+        if successor is not None and successor["deleted_at"] is None:
+            hidden = {"deleted_at": self._locks.now}
+            reason = f"undo of {last['memory_key']}"
+            changes.append(PendingChange(successor, hidden, "UNDO", reason))
+        return changes
+
+    async def _require_no_contradiction(
+        self, changes: Sequence[PendingChange], contradicts: Contradicts
+    ) -> None:
+        """Raise Conflict if a memory that stays as it is says otherwise than a restored one."""
+        changed = {change.row["memory_key"] for change in changes}
+        for change in changes:
+            restored = {**change.row, **change.values}
+            if not _holds(restored) or _holds(change.row) or restored["field"] is None:
+                continue
+            statement = self._select_current(memories).where(
+                memories.c.subject.is_not_distinct_from(restored["subject"]),
+                memories.c.field == restored["field"],
+            )
+            for row in (await self._connection.execute(statement)).mappings():
+                if row["memory_key"] not in changed and contradicts(restored, row):
+                    raise Conflict(
+                        f"memory {row['memory_key']!r} says otherwise now: {row['content']}",
+                        hint="Delete it first, or keep it",
+                        memory_key=row["memory_key"],
+                    )
 
     async def purge(self, memory_keys: Sequence[str]) -> int:
         """Erase memories with their history and vectors; return how many there were."""
@@ -140,29 +188,39 @@ class MemoryWriter:
 
     async def find_equal(self, memory: NewMemory) -> str | None:
         """Return the key of a valid memory with the same content about the same subject."""
-        now = self._locks.now
-        statement = select(memories.c.memory_key).where(
-            memories.c.user_id == self._scope.user_id,
+        statement = self._select_current(memories.c.memory_key).where(
             memories.c.agent_id == agent_of(self._scope),
             memories.c.content == memory.content,
             memories.c.subject.is_not_distinct_from(memory.subject),
             memories.c.layer == memory.layer,
+        )
+        key: str | None = await self._connection.scalar(statement.limit(1))
+        return key
+
+    def _select_current(self, *columns: Any) -> Select[Any]:
+        """Return the query for the memories of the user that hold now."""
+        now = self._locks.now
+        return select(*columns).where(
+            memories.c.user_id == self._scope.user_id,
             memories.c.deleted_at.is_(None),
             or_(memories.c.valid_to.is_(None), memories.c.valid_to > now),
             or_(memories.c.expires_at.is_(None), memories.c.expires_at > now),
         )
-        return await self._connection.scalar(statement.limit(1))
 
     async def _write(self, *changes: PendingChange) -> None:
         await write_changes(self._connection, self._locks, changes, self._actor)
 
     async def _find(self, memory_key: str) -> Row:
+        row = await self._find_any(memory_key)
+        if row is None:
+            raise memory_not_found(memory_key)
+        return row
+
+    async def _find_any(self, memory_key: str | None) -> Row | None:
         statement = filter_visible(select(memories), self._scope)
         statement = statement.where(memories.c.memory_key == memory_key)
         row = (await self._connection.execute(statement)).mappings().one_or_none()
-        if row is None:
-            raise memory_not_found(memory_key)
-        return dict(row)
+        return dict(row) if row is not None else None
 
     async def _require(self, memory_key: str) -> Row:
         row = await self._find(memory_key)
@@ -270,6 +328,10 @@ async def _erase(connection: AsyncConnection, user_id: str, keys: list[str]) -> 
     predecessors = update(memories).where(of_user, memories.c.superseded_by.in_(keys))
     await connection.execute(predecessors.values(superseded_reason=None, superseded_by=None))
     await connection.execute(delete(memories).where(of_user, memories.c.memory_key.in_(keys)))
+
+
+def _holds(row: Row) -> bool:
+    return row["deleted_at"] is None and row["valid_to"] is None
 
 
 def _with_search_text(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,172 @@
+"""The knowledge graph follows the memories: a relation holds as long as a memory that states it.
+
+A memory states a relation if both come from the same message and it names both ends.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from memrecall.scope import Scope
+from memrecall.store import MemoryQuery, ScopedGraph, Store, StoredRelation
+from memrecall.store.memories.writer import Contradicts
+from memrecall.text.normalize import entity_key, fold_spaces
+from memrecall.text.tokens import CJK, is_cjk
+from memrecall.types import USER, MemoryRecord
+
+_SHORTEST_NAME = 2
+_LONGEST_QUERY = 400  # characters that are searched for names
+_LONGEST_NAME = 6  # words
+_LONGEST_CJK_NAME = 12  # characters
+_SENTENCE_ENDS = "?!.,;:，。？！；：…\"'"
+_SYMBOLS = re.compile(r"[^\w\s]+")
+_PIECE = re.compile(rf"[{CJK}]|[^\W{CJK}]+")
+_MOST_READ = 50  # memories whose texts are searched for names; beyond, all relations are read
+_ALL_RELATIONS = 1_000_000
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Names = Mapping[str, frozenset[str]]  # the keys of an entity's names, by its id
+_Edge = tuple[str, str, StoredRelation]
+
+
+def possible_names(query: str, shortest: int = _SHORTEST_NAME) -> list[str]:
+    """Return every part of a query that could be the name of an entity, folded.
+
+    They are looked up in an index: the cost depends on the query's length, not on the number of
+    entities.
+    """
+    folded = fold_spaces(query[:_LONGEST_QUERY])
+    pieces = [(match.start(), match.end()) for match in _PIECE.finditer(folded)]
+    names: dict[str, None] = {}
+    for first, (start, _) in enumerate(pieces):
+        has_cjk = False
+        for last in range(first, min(first + _LONGEST_CJK_NAME, len(pieces))):
+            begin, end = pieces[last]
+            has_cjk = has_cjk or is_cjk(folded[begin])
+            if last - first >= _LONGEST_NAME and not has_cjk:
+                break
+            names.setdefault(folded[start:end])
+            # Symbols after a word can belong to a name, as in C++.
+            symbols = _SYMBOLS.match(folded, end)
+            names.setdefault(
+                folded[start : symbols.end() if symbols else end].rstrip(_SENTENCE_ENDS)
+            )
+    return [name for name in names if len(name) >= shortest]
+
+
+class TrackedChanges:
+    """Changes of a scope's memories that its knowledge graph follows."""
+
+    def __init__(self, store: Store, graph: ScopedGraph, scope: Scope) -> None:
+        self._changes = store.changes(scope)
+        self._memories = store.memories(scope)
+        self._graph = graph
+
+    async def update(
+        self, memory_key: str, values: Mapping[str, Any], *, actor: str, reason: str = ""
+    ) -> None:
+        """Correct a memory in place."""
+        before = await self._memories.get_states([memory_key])
+        await self._changes.update(memory_key, values, actor=actor, reason=reason)
+        await self.follow([*before, *await self._memories.get_states([memory_key])])
+
+    async def delete(self, keys: Sequence[str], *, actor: str, reason: str = "") -> int:
+        """Hide memories and return how many; unknown and hidden ones are skipped."""
+        count = await self._changes.delete(keys, actor=actor, reason=reason)
+        await self.follow(await self._memories.get_states(keys))
+        return count
+
+    async def delete_all(self, *, actor: str = "memrecall") -> int:
+        """Hide every memory of the scope and return how many; the messages stay."""
+        keys = await self._memories.keys(MemoryQuery(superseded=True))
+        count = await self._changes.delete_all(actor=actor)
+        await self.follow(await self._memories.get_states(keys))
+        return count
+
+    async def undo(
+        self, memory_key: str, *, actor: str, contradicts: Contradicts | None = None
+    ) -> None:
+        """Take back a memory's last change that was not taken back yet."""
+        keys = await self._changes.undo(memory_key, actor=actor, contradicts=contradicts)
+        await self.follow(await self._memories.get_states(keys))
+
+    async def purge(self, keys: Sequence[str]) -> int:
+        """Erase memories and the relations that only they state; return how many memories."""
+        before = await self._memories.get_states(keys)
+        count = await self._changes.purge(keys)
+        await self.follow(before, erase=True)
+        return count
+
+    async def follow(self, changed: Sequence[MemoryRecord], *, erase: bool = False) -> None:
+        """Let the relations that changed memories state, or stated, hold as long as these do.
+
+        With `erase`, relations that no memory states any more are removed instead of hidden.
+        """
+        stating = [memory for memory in changed if memory.subject and memory.source_message_ids]
+        if not stating or not hasattr(self._graph, "revise"):  # a plugin may not support it
+            return
+        edges = await self._relations_near(stating)
+        names = await self._names_of(edges)
+        affected = [edge for edge in edges if any(_states(m, edge, names) for m in stating)]
+        sources = {source for _, _, edge in affected for source in edge.source_message_ids}
+        memories = await self._memories.citing(sorted(sources)) if sources else []
+        ends: dict[str, datetime | None] = {}
+        erased: list[str] = []
+        for edge in affected:
+            holding = [memory for memory in memories if _states(memory, edge, names)]
+            if erase and not holding:
+                erased.append(edge[2].relation_id)
+            else:
+                ends[edge[2].relation_id] = _end_of(edge[2], holding)
+        if ends:
+            await self._graph.revise(ends)
+        if erased:
+            await self._graph.erase(erased)
+
+    async def _relations_near(self, memories: Sequence[MemoryRecord]) -> list[_Edge]:
+        """Return the relations of the entities that memories name, ended ones included."""
+        if len(memories) > _MOST_READ:
+            page = await self._graph.page(limit=_ALL_RELATIONS)
+            return await self._graph.all_around([e.entity_id for e in page], _ALL_RELATIONS)
+        texts = [memory.content for memory in memories]
+        entities = await self._graph.entities(
+            {name for text in texts for name in possible_names(text, shortest=1)}
+        )
+        return await self._graph.all_around([entity.entity_id for entity in entities])
+
+    async def _names_of(self, edges: Iterable[_Edge]) -> _Names:
+        ends = {name for _, _, edge in edges for name in (edge.source, edge.destination)}
+        return {
+            entity.entity_id: frozenset(map(entity_key, (entity.name, *entity.aliases)))
+            for entity in await self._graph.entities(ends)
+        }
+
+
+def _states(memory: MemoryRecord, edge: _Edge, names: _Names) -> bool:
+    """Return True if a memory comes from a message of the relation and names both ends."""
+    source, destination, relation = edge
+    if not memory.subject or not set(memory.source_message_ids) & set(relation.source_message_ids):
+        return False
+    text = entity_key(memory.content)
+    # Texts call the user by another word in each language.
+    known = {USER, entity_key(memory.subject), entity_key(memory.speaker or USER)}
+    return all(
+        names.get(end, frozenset()) & known or any(_is_named(n, text) for n in names.get(end, ()))
+        for end in (source, destination)
+    )
+
+
+def _is_named(name: str, text: str) -> bool:
+    if is_cjk(name[0]) or is_cjk(name[-1]):
+        return name in text
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+
+
+def _end_of(relation: StoredRelation, memories: Sequence[MemoryRecord]) -> datetime | None:
+    """Return when a relation ends that these memories state; an empty time hides it."""
+    visible = [memory for memory in memories if memory.deleted_at is None]
+    if not visible:
+        return relation.valid_from or _NEVER
+    ends = [memory.valid_to for memory in visible]
+    return None if None in ends else max(end for end in ends if end is not None)

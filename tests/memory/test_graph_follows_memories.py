@@ -1,0 +1,235 @@
+"""One truth: a relation holds exactly as long as a memory that states it."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from memrecall.errors import Conflict
+from memrecall.extraction.model import ModelExtractor
+from memrecall.memory import AsyncMemory, Policy
+from memrecall.testing import ScriptedClient
+from tests.cases import check_each_async
+
+from ..extraction.helpers import answer
+from .conftest import make_settings
+
+Triple = tuple[str, str, str]
+
+
+@pytest.fixture
+async def memory(location: str) -> AsyncIterator[AsyncMemory]:
+    """Memory with the rules of the offline client."""
+    async with AsyncMemory(settings=make_settings(location)) as created:
+        yield created
+
+
+async def relations(memory: AsyncMemory, user: str = "ann", **options: Any) -> set[Triple]:
+    """Return all relations of a user that hold."""
+    entities = (await memory.graph(user_id=user))["entities"]
+    found = [(await memory.graph(e["name"], user, **options))["relations"] for e in entities]
+    return {(r["source"], r["relationship"], r["destination"]) for rs in found for r in rs}
+
+
+async def texts(memory: AsyncMemory, user: str = "ann", **options: Any) -> list[str]:
+    return sorted(item["memory"] for item in (await memory.get_all(user, **options))["results"])
+
+
+async def add(memory: AsyncMemory, *messages: str, user: str = "ann") -> list[str]:
+    """Add messages one by one and return the ids of the memories that they made."""
+    keys = []
+    for message in messages:
+        results = (await memory.add(message, user))["results"]
+        keys += [item["id"] for item in results if item["event"] != "DELETE"]
+    return keys
+
+
+CHANGES: list[tuple[list[str], set[Triple]]] = [
+    (
+        ["I live in Rome.", "I moved to Paris.", "I moved to Oslo last week."],
+        {("user", "lives_in", "Oslo")},
+    ),
+    (
+        ["我住在北京。", "我搬到上海了。", "我上周搬到杭州了。"],
+        {("user", "lives_in", "杭州")},
+    ),
+    (["I work at Google.", "I left Google and joined Meta."], {("user", "works_at", "Meta")}),
+    (
+        ["我在百度上班。", "我从百度离职了，现在在腾讯上班。"],
+        {("user", "works_at", "腾讯")},
+    ),
+    (["I'm dating Tom.", "Tom and I broke up."], set()),
+    (["My girlfriend is Amy.", "I broke up with Amy."], set()),
+    (["我的女朋友是小雨。", "我和小雨分手了。"], set()),
+    (["I'm dating Tom.", "I'm married to Paul."], {("user", "married_to", "Paul")}),
+    (["I love coffee.", "I don't like coffee any more."], set()),
+    (["I love coffee.", "I hate coffee."], {("user", "dislikes", "coffee")}),
+    (["我喜欢吃辣。", "我戒辣了。"], set()),
+    (["我讨厌咖啡。", "我现在喜欢咖啡。"], {("user", "likes", "咖啡")}),
+]
+
+
+async def test_change_of_a_fact_ends_the_old_relation(memory: AsyncMemory) -> None:
+    async def check(case: tuple[list[str], set[Triple]]) -> None:
+        messages, expected = case
+        user = f"user {CHANGES.index(case)}"
+        await add(memory, *messages, user=user)
+        assert await relations(memory, user) == expected
+
+    await check_each_async(CHANGES, check)
+
+
+DOSES: list[tuple[str, str, str, str]] = [
+    (
+        "I take metformin 500 mg twice a day.", "My doctor doubled it to 1000 mg.",
+        "metformin", "User takes metformin 1000 mg twice a day.",
+    ),
+    (
+        "我每天吃一片氨氯地平。", "医生给我改成半片了。",
+        "氨氯地平", "用户每天吃半片氨氯地平。",
+    ),
+    (
+        "我每天吃一片氨氯地平。", "氨氯地平改成半片了。",
+        "氨氯地平", "用户每天吃半片氨氯地平。",
+    ),
+]  # fmt: skip
+
+
+async def test_change_of_a_dose_ends_the_old_relation_and_begins_a_new_one(
+    memory: AsyncMemory,
+) -> None:
+    async def check(case: tuple[str, str, str, str]) -> None:
+        first, second, drug, expected = case
+        user = f"patient {DOSES.index(case)}"
+        (old,) = (await memory.add(first, user))["messages"]
+        changed = await memory.add(second, user)
+        assert await texts(memory, user) == [expected]
+        (relation,) = (await memory.graph(drug, user))["relations"]
+        assert relation["source_message_ids"] == changed["messages"]
+        await memory.undo(changed["results"][0]["id"])
+        (relation,) = (await memory.graph(drug, user))["relations"]
+        assert relation["source_message_ids"] == [old]
+
+    await check_each_async(DOSES, check)
+
+
+async def test_undo_restores_memory_and_relation_step_by_step(memory: AsyncMemory) -> None:
+    *_, last = await add(memory, "I live in Rome.", "I moved to Paris.", "I moved to Oslo.")
+    for place in ("Paris", "Rome"):
+        await memory.undo(last)
+        assert await relations(memory) == {("user", "lives_in", place)}
+        assert [place in text for text in await texts(memory)] == [True]
+    with pytest.raises(Conflict):
+        await memory.undo(last)
+    assert await relations(memory) == {("user", "lives_in", "Rome")}
+
+
+async def test_as_of_agrees_for_memories_and_relations(memory: AsyncMemory) -> None:
+    for day, text in ((1, "我住在北京。"), (11, "我搬到上海了。"), (21, "我搬到杭州了。")):
+        message = {"role": "user", "content": text, "timestamp": f"2026-01-{day:02}T09:00:00Z"}
+        await memory.add([message], "ann")
+    for day, place in ((5, "北京"), (15, "上海"), (25, "杭州")):
+        moment = f"2026-01-{day:02}T09:00:00Z"
+        assert await relations(memory, as_of=moment) == {("user", "lives_in", place)}
+        (text,) = await texts(memory, as_of=moment)
+        assert place in text
+
+
+async def test_deleted_memory_hides_its_relation_at_all_times(memory: AsyncMemory) -> None:
+    (home,) = await add(memory, "I live in Rome.")
+    await add(memory, "I like tea.")
+    await memory.delete(home)
+    assert await relations(memory) == {("user", "likes", "tea")}
+    assert await relations(memory, as_of="2999-01-01T00:00:00Z") == {("user", "likes", "tea")}
+    await memory.undo(home)
+    assert ("user", "lives_in", "Rome") in await relations(memory)
+    await memory.delete_all("ann")
+    assert await relations(memory) == set()
+
+
+async def test_corrected_memory_ends_what_it_no_longer_says(memory: AsyncMemory) -> None:
+    (home,) = await add(memory, "I live in Rome.")
+    await memory.update(home, "User lives in Bern.")
+    assert await relations(memory) == set()
+    await memory.undo(home)
+    assert await relations(memory) == {("user", "lives_in", "Rome")}
+
+
+async def test_relation_stays_while_another_memory_states_it(memory: AsyncMemory) -> None:
+    first, second = await add(memory, "My sister Clara lives in Oslo. My sister Clara is a nurse.")
+    sister = ("user", "sibling_of", "Clara")
+    await memory.delete(second)
+    assert sister in await relations(memory)
+    await memory.delete(first)
+    assert await relations(memory) == set()
+
+
+@pytest.mark.parametrize("by", ["purge", "sweep"])
+async def test_purged_memory_takes_relation_and_names_with_it(memory: AsyncMemory, by: str) -> None:
+    rome, _ = await add(memory, "I live in Rome.", "I moved to Paris.")
+    if by == "purge":
+        await memory.purge(rome, user_id="ann")
+    else:
+        policy = Policy(superseded_days=0)
+        await memory.sweep(policy, user_id="ann", dry_run=False, purge=True)
+    entities = (await memory.graph(user_id="ann"))["entities"]
+    assert {entity["name"] for entity in entities} == {"user", "Paris"}
+    assert await relations(memory) == {("user", "lives_in", "Paris")}
+
+
+def facts(text: str, **fields: Any) -> Any:
+    return answer(facts=[{"text": text, "about": "user", "sources": [1], **fields}])
+
+
+def relate(relationship: str, destination: str) -> Any:
+    relation = {"source": "user", "relationship": relationship, "destination": destination}
+    return answer(entities=[], relations=[relation])
+
+
+REPLACES = answer(decisions=[{"fact": 0, "event": "UPDATE", "known": 1, "reason": "it changed"}])
+BY_MODEL: list[tuple[str, list[tuple[str, str, str, str]]]] = [
+    (
+        "medication",
+        [
+            ("I take metformin, 500 mg.", "User takes metformin 500 mg.", "takes", "metformin"),
+            ("She doubled it to 1000 mg of metformin.", "User takes metformin 1000 mg.", "takes",
+             "metformin"),
+        ],
+    ),
+    (
+        "medication",
+        [
+            ("我吃氨氯地平，一天一片。", "用户每天吃一片氨氯地平。", "takes", "氨氯地平"),
+            ("氨氯地平改成半片了。", "用户每天吃半片氨氯地平。", "takes", "氨氯地平"),
+        ],
+    ),
+    (
+        "home",
+        [
+            ("I live in Rome.", "User lives in Rome.", "lives_in", "Rome"),
+            ("We relocated to Oslo.", "User lives in Oslo.", "moved_to", "Oslo"),
+        ],
+    ),
+]  # fmt: skip
+
+
+async def test_change_by_a_model_ends_the_old_relation_and_undo_restores_it(location: str) -> None:
+    for number, (field, steps) in enumerate(BY_MODEL):
+        user = f"user {number}"
+        (said, old, verb, thing), (changed, new, new_verb, new_thing) = steps
+        script = [facts(old, field=field), relate(verb, thing), answer(summary="-")]
+        script += [facts(new, field=field), REPLACES, relate(new_verb, new_thing)]
+        client = ScriptedClient([*script, answer(summary="-")])
+        settings = make_settings(location)
+        async with AsyncMemory(settings=settings, extractor=ModelExtractor(client)) as memory:
+            await memory.add(said, user)
+            result = await memory.add(changed, user)
+            assert [item["event"] for item in result["results"]] == ["UPDATE"], result
+            (edge,) = (await memory.graph(thing if thing == new_thing else "user", user))[
+                "relations"
+            ]
+            assert edge["source_message_ids"] == result["messages"]
+            await memory.undo(result["results"][0]["id"])
+            assert await relations(memory, user) == {("user", verb, thing)}
+            (edge,) = (await memory.graph(thing, user))["relations"]
+            assert edge["source_message_ids"] != result["messages"]

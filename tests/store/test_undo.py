@@ -1,0 +1,191 @@
+"""Undo walks back one change at a time, and never leaves two memories that exclude each other."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from memrecall.errors import Conflict, NotFound
+from memrecall.store import MemoryQuery, PlanStep, Store
+from memrecall.store.memories.writer import Row
+from memrecall.types import NewMemory, Origin
+
+from ..databases import Databases
+from .samples import ANN, add_memory
+
+Result = TypeVar("Result")
+PLACES = ("Rome", "Paris", "Oslo", "北京")
+KEYS = st.sampled_from([f"home{number}" for number in range(8)])
+
+
+def contradicts(restored: Row, other: Row) -> bool:
+    return bool(restored["content"] != other["content"])
+
+
+def home(key: str, place: str) -> NewMemory:
+    return NewMemory(memory_key=key, content=place, subject="user", field="home")
+
+
+async def move(store: Store, key: str, place: str, old: str) -> None:
+    await store.changes(ANN).apply_plan([PlanStep("UPDATE", home(key, place), old)], actor="test")
+
+
+async def current(store: Store) -> list[str]:
+    page = await store.memories(ANN).page(MemoryQuery())
+    return sorted(record.content for record in page.items)
+
+
+async def undo(store: Store, key: str) -> list[str]:
+    return await store.changes(ANN).undo(key, actor="test", contradicts=contradicts)
+
+
+async def three_homes(store: Store) -> None:
+    await store.memories(ANN).add([home("rome", "Rome")], origin=Origin.USER)
+    await move(store, "paris", "Paris", "rome")
+    await move(store, "oslo", "Oslo", "paris")
+
+
+async def test_undo_of_the_last_memory_walks_back_to_the_first(store: Store) -> None:
+    await three_homes(store)
+    for expected in ("Paris", "Rome"):
+        await undo(store, "oslo")
+        assert await current(store) == [expected]
+    for key in ("oslo", "paris", "rome", "oslo"):
+        with pytest.raises(Conflict, match="no change to undo"):
+            await undo(store, key)
+        assert await current(store) == ["Rome"]
+
+
+async def test_undo_after_another_move_takes_that_one_back(store: Store) -> None:
+    await three_homes(store)
+    await undo(store, "paris")
+    await move(store, "bern", "Bern", "paris")
+    assert await undo(store, "oslo") == ["paris", "bern"]
+    assert await current(store) == ["Paris"]
+
+
+async def test_undo_refuses_what_a_later_memory_contradicts(store: Store) -> None:
+    await store.memories(ANN).add([home("rome", "Rome")], origin=Origin.USER)
+    await store.changes(ANN).delete(["rome"], actor="test")
+    await store.memories(ANN).add([home("paris", "Paris")], origin=Origin.USER)
+    with pytest.raises(Conflict, match="says otherwise now: Paris") as refusal:
+        await undo(store, "rome")
+    assert refusal.value.details["memory_key"] == "paris"
+    assert await current(store) == ["Paris"]
+    await store.changes(ANN).delete(["paris"], actor="test")
+    await undo(store, "rome")
+    assert await current(store) == ["Rome"]
+
+
+async def test_fact_that_ended_two_memories_is_undone_as_a_whole(store: Store) -> None:
+    await add_memory(store, "job", "works at ACME")
+    await add_memory(store, "boss", "reports to Ben")
+    steps = [
+        PlanStep("UPDATE", NewMemory(memory_key="new", content="retired"), "job", fact=0),
+        PlanStep("DELETE", memory_key="boss", fact=0),
+    ]
+    await store.changes(ANN).apply_plan(steps, actor="test")
+    assert await current(store) == ["retired"]
+    assert sorted(await undo(store, "new")) == ["boss", "job", "new"]
+    assert await current(store) == ["reports to Ben", "works at ACME"]
+
+
+class Homes(RuleBasedStateMachine):
+    """One user who moves, corrects, forgets and takes back."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__()
+        self._runner = asyncio.Runner()
+        self._store = self._run(Store.open(location))
+        self._changes = self._store.changes(ANN)
+        self._keys: list[str] = []
+        self._count = 0
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._runner.run(work)
+
+    def _homes(self) -> list[Any]:
+        if not self._keys:
+            return []
+        return list(self._run(self._store.memories(ANN).page(MemoryQuery())).items)
+
+    @rule(place=st.sampled_from(PLACES))
+    def move(self, place: str) -> None:
+        key = f"home{self._count}"
+        self._count += 1
+        self._keys.append(key)
+        old = next((record.memory_key for record in self._homes()), None)
+        step = PlanStep("UPDATE" if old else "ADD", home(key, f"{place} {key}"), old)
+        self._run(self._changes.apply_plan([step], actor="test"))
+
+    @rule()
+    def retract(self) -> None:
+        for record in self._homes():
+            step = PlanStep("DELETE", memory_key=record.memory_key)
+            self._run(self._changes.apply_plan([step], actor="test"))
+
+    @rule(key=KEYS, place=st.sampled_from(PLACES))
+    def correct(self, key: str, place: str) -> None:
+        self._attempt(self._changes.update(key, {"content": f"{place} {key}"}, actor="test"))
+
+    @rule(key=KEYS)
+    def delete(self, key: str) -> None:
+        self._attempt(self._changes.delete([key], actor="test"))
+
+    @rule(key=KEYS)
+    def purge(self, key: str) -> None:
+        self._attempt(self._changes.purge([key]))
+
+    @rule(key=KEYS)
+    def undo(self, key: str) -> None:
+        self._attempt(undo(self._store, key))
+
+    @rule(key=KEYS)
+    def undo_until_refused(self, key: str) -> None:
+        for _ in range(200):  # far more steps than there can be changes
+            if not self._attempt(undo(self._store, key)):
+                break
+            self.at_most_one_home_holds()
+        else:
+            raise AssertionError("undo never refuses")
+
+    def _attempt(self, work: Coroutine[Any, Any, object]) -> bool:
+        try:
+            self._run(work)
+        except (Conflict, NotFound):
+            return False
+        return True
+
+    @invariant()
+    def at_most_one_home_holds(self) -> None:
+        assert len(self._homes()) <= 1
+
+    def teardown(self) -> None:
+        self._run(self._store.close())
+        self._runner.close()
+
+
+def check_homes(databases: Databases, *, examples: int, steps: int, explore: bool = False) -> None:
+    run_state_machine_as_test(
+        lambda: Homes(databases.fresh()),  # type: ignore[arg-type]  # any callable will do
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=not explore,
+            suppress_health_check=[HealthCheck.too_slow],
+        ),
+    )
+
+
+def test_at_most_one_home_holds_after_any_changes(databases: Databases, engine: str) -> None:
+    check_homes(databases, examples=8 if engine == "sqlite" else 4, steps=16)
+
+
+@pytest.mark.long
+def test_at_most_one_home_holds_after_many_changes(databases: Databases, engine: str) -> None:
+    check_homes(databases, examples=100 if engine == "sqlite" else 50, steps=30, explore=True)
