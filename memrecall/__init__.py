@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from memrecall.budget import Limits
     from memrecall.chat import GroupChat, SingleChat
     from memrecall.errors import MemrecallError
-    from memrecall.memory import AsyncMemory, Importer, Library, Memory, recall
+    from memrecall.memory import AsyncMemory, Importer, Library, Memory
+    from memrecall.memory.recall import recall
     from memrecall.scope import Permission, Scope
     from memrecall.search import Hit, SearchPage, SearchRequest
     from memrecall.settings import Settings, load_settings

@@ -1,6 +1,7 @@
 """docs/architecture.md names real code, and its walkthroughs match the order of calls."""
 
 import re
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
+
+import pytest
 
 from memrecall.agent import Recaller
 from memrecall.memory import AsyncMemory, Library
@@ -25,6 +28,19 @@ DOTTED = re.compile(r"`(memrecall(?:\.\w+)+)(?:\(\))?`")
 STEP = re.compile(r"^\d+\. `(memrecall(?:\.\w+)+)`", re.M)
 FILE = re.compile(r"`((?:memrecall|prompts|tests|docs|fixtures|benchmarks|examples)/[\w./-]+)`")
 
+AUTOGEN_HOMES = ("memrecall.agent.autogen", "memrecall.model", "memrecall.testing")
+# A package of another framework may be missing; its integration then cannot be imported.
+IMPORT_WITHOUT_AUTOGEN = """
+import importlib, sys
+sys.modules.update(dict.fromkeys(("autogen_core", "autogen_agentchat", "autogen_ext")))
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        if (error.name or "autogen").startswith(("autogen", "memrecall")):
+            print(name)
+"""
+
 
 def test_every_name_exists() -> None:
     names = DOTTED.findall(DOCUMENT.read_text("utf-8"))
@@ -36,6 +52,15 @@ def test_every_file_exists() -> None:
     files = FILE.findall(DOCUMENT.read_text("utf-8"))
     assert files
     assert [name for name in files if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.concurrent
+def test_modules_load_without_autogen() -> None:
+    modules = [name for name in _modules() if not name.startswith(AUTOGEN_HOMES)]
+    assert len(modules) > 250
+    command = [sys.executable, "-c", IMPORT_WITHOUT_AUTOGEN, *modules]
+    outcome = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert outcome.stdout.split() == []
 
 
 async def test_recall_goes_through_the_documented_functions(tmp_path: Path) -> None:
@@ -100,6 +125,12 @@ def _assert_in_order(section: str, calls: list[CodeType]) -> None:
     order = [(positions.get(_code(step), -1), step) for step in steps]
     assert [step for position, step in order if position < 0] == []
     assert order == sorted(order)
+
+
+def _modules() -> list[str]:
+    paths = sorted((ROOT / "memrecall").rglob("*.py"))
+    names = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths)
+    return [name.removesuffix(".__init__") for name in names if not name.endswith(".__main__")]
 
 
 def _exists(name: str) -> bool:

@@ -13,7 +13,7 @@ PACKAGE = ROOT / "memrecall"
 # Where an outside library may be imported; everywhere else its contract must forbid it.
 HOMES = {
     "sqlalchemy": {"store"},
-    "autogen_core": {"model", "agent.autogen", "chat", "testing"},
+    "autogen_core": {"model", "agent.autogen", "testing"},
     "fastapi": {"server", "dashboard"},
     "nicegui": {"dashboard"},
     "opentelemetry": {"telemetry"},

@@ -1,27 +1,24 @@
 """Model calls that are counted against the budget and recorded in the trace."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memrecall import model
 from memrecall.agent.prompt import Prompt
 from memrecall.agent.trace import Recorder
 from memrecall.agent.trace_events import ModelEvent
 from memrecall.budget import Budget
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.json_objects import make_storable
-from memrecall.model.client import BaseClient, Request, message_texts, to_model_failure
+from memrecall.model import protocol
+from memrecall.model.failures import to_model_failure
+from memrecall.model.messages import message_texts
 from memrecall.model.offline import OFFLINE_FAMILY
-from memrecall.model.protocol import (
-    ChatCompletionClient,
-    CreateResult,
-    FunctionCall,
-    LLMMessage,
-    Tool,
-    ToolSchema,
-)
 from memrecall.telemetry import trace_model
 from memrecall.text_length import estimate_tokens
 
@@ -30,7 +27,7 @@ from memrecall.text_length import estimate_tokens
 class BudgetedModel:
     """A model client with the budget and the recorder of one recall."""
 
-    client: ChatCompletionClient
+    client: protocol.ChatCompletionClient
     budget: Budget
     recorder: Recorder
     reserve: float = 0.0  # seconds kept for the offline rules in case the model never answers
@@ -48,12 +45,12 @@ class BudgetedModel:
     async def call(
         self,
         prompt: Prompt,
-        *hints: LLMMessage,
+        *hints: protocol.LLMMessage,
         purpose: str,
-        tools: Sequence[ToolSchema] = (),
-        tool_choice: Tool | str = "auto",
+        tools: Sequence[protocol.ToolSchema] = (),
+        tool_choice: protocol.Tool | str = "auto",
         json_output: bool | None = None,
-    ) -> CreateResult:
+    ) -> protocol.CreateResult:
         """Call the model once within the remaining time.
 
         Hints follow the prompt and are not kept in it.
@@ -85,7 +82,7 @@ class BudgetedModel:
             self._record(event, time.monotonic() - started)
         return reply
 
-    def _add_usage(self, event: ModelEvent, reply: CreateResult, prompt: Prompt) -> None:
+    def _add_usage(self, event: ModelEvent, reply: protocol.CreateResult, prompt: Prompt) -> None:
         """Set the tokens of the call, estimated if the server reports none."""
         sent, answered = reply.usage.prompt_tokens, reply.usage.completion_tokens
         estimated = 0
@@ -109,8 +106,8 @@ class BudgetedModel:
         self.recorder.add(event)
 
     async def _call_client(
-        self, messages: Sequence[LLMMessage], purpose: str, **arguments: Any
-    ) -> CreateResult:
+        self, messages: Sequence[protocol.LLMMessage], purpose: str, **arguments: Any
+    ) -> protocol.CreateResult:
         with trace_model(self.name, self._provider(), purpose) as span:
             reply = _make_valid(await self.client.create(messages, **arguments))
             span.set(
@@ -126,39 +123,23 @@ class BudgetedModel:
         """Return the provider as OpenTelemetry names it."""
         if self.is_offline:
             return "memrecall"
-        return "openai" if isinstance(self.client, BaseClient) else type(self.client).__name__
+        return "openai" if isinstance(self.client, model.BaseClient) else type(self.client).__name__
 
 
-class BudgetedClient(BaseClient):
-    """A client over a budgeted model, for model calls beside the loop."""
-
-    def __init__(self, model: BudgetedModel, purpose: str) -> None:
-        super().__init__(purpose, model.client.model_info)
-        self._model = model
-        self._purpose = purpose
-
-    async def _answer(self, request: Request) -> CreateResult:
-        return await self._model.call(
-            Prompt(request.messages),
-            purpose=self._purpose,
-            json_output=bool(request.json_output) or None,
-        )
-
-
-def _make_valid(reply: CreateResult) -> CreateResult:
+def _make_valid(reply: protocol.CreateResult) -> protocol.CreateResult:
     """Return an answer whose texts can be stored and written as UTF-8."""
     texts = _reply_texts(reply)
     if (valid := make_storable(texts)) == texts:
         return reply
     thought, *rest = valid
-    content: str | list[FunctionCall] = rest[0] if isinstance(reply.content, str) else []
+    content: str | list[protocol.FunctionCall] = rest[0] if isinstance(reply.content, str) else []
     if not isinstance(content, str):
-        content = list(map(FunctionCall, rest[::3], rest[1::3], rest[2::3]))
+        content = list(map(protocol.FunctionCall, rest[::3], rest[1::3], rest[2::3]))
     update = {"content": content, "thought": thought if reply.thought else None}
     return reply.model_copy(update=update)
 
 
-def _reply_texts(reply: CreateResult) -> list[str]:
+def _reply_texts(reply: protocol.CreateResult) -> list[str]:
     """Return the thought, then the text, or the id, arguments and name of each call."""
     thought, content = reply.thought or "", reply.content
     if isinstance(content, str):

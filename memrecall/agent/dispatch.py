@@ -4,6 +4,8 @@ Typed errors become answers that a model can act on. Any other error is a bug: t
 failure, the log gets the traceback, and the recall continues.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import re
@@ -31,7 +33,7 @@ from memrecall.errors import (
     NotFound,
     StorageError,
 )
-from memrecall.model.protocol import FunctionCall
+from memrecall.model import protocol
 from memrecall.telemetry import trace_tool
 from memrecall.text.leaks import Leak, filter_leaks
 from memrecall.types import Language
@@ -96,7 +98,7 @@ class ToolRun:
 
 
 async def run_tool(
-    state: RecallState, call: FunctionCall, seconds: float = TOOL_SECONDS
+    state: RecallState, call: protocol.FunctionCall, seconds: float = TOOL_SECONDS
 ) -> ToolRun:
     """Run a call; nothing but a cancellation escapes."""
     name = normalize_tool_name(call.name)

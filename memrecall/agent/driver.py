@@ -1,15 +1,20 @@
 """The driver of a recall: iterations over growing windows, one budget, always one result."""
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
-from memrecall.agent.budgeted_model import BudgetedClient, BudgetedModel
+from memrecall.agent.budgeted_model import BudgetedModel
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.dispatch import TOOL_SECONDS
 from memrecall.agent.loop import LARGEST_PROMPT, Finish, LoopContext, RecallLoop, Stop, Widen
 from memrecall.agent.offline import offline_client
+from memrecall.agent.prompt import Prompt
 from memrecall.agent.prompt_view import SOURCE, to_json, write_briefing
 from memrecall.agent.result import RecallResult, StopReason
 from memrecall.agent.result_builder import RunOutcome, build_result
@@ -22,21 +27,15 @@ from memrecall.agent.state import (
     read_version,
 )
 from memrecall.agent.tools.models import ExtractKeywordsInput
-from memrecall.agent.trace import Observer, Recorder
+from memrecall.agent.trace import Observer, Recorder, stream_events
 from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
 from memrecall.budget import Budget, Limits
 from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_messages
+from memrecall.model import protocol
 from memrecall.model.prompts import load_prompt
-from memrecall.model.protocol import (
-    CancellationToken,
-    ChatCompletionClient,
-    LLMMessage,
-    SystemMessage,
-    UserMessage,
-)
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
 from memrecall.store import UserVersion
@@ -82,7 +81,7 @@ class Recaller:
         self,
         library: Library,
         scope: Scope,
-        model_client: ChatCompletionClient | None = None,
+        model_client: protocol.ChatCompletionClient | None = None,
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         *,
         caches: Caches | None = None,
@@ -105,7 +104,7 @@ class Recaller:
         as_of: datetime | None = None,
         time_zone: str | None = None,
         observer: Observer | None = None,
-        cancellation_token: CancellationToken | None = None,
+        cancellation_token: protocol.CancellationToken | None = None,
     ) -> RecallResult:
         """Find what the last user message refers to. Every recall ends in one result.
 
@@ -158,6 +157,27 @@ class Recaller:
         )
 
 
+async def stream_recall(
+    recaller: Recaller,
+    messages: object,
+    *,
+    as_of: datetime | None = None,
+    time_zone: str | None = None,
+    cancellation_token: protocol.CancellationToken | None = None,
+) -> AsyncGenerator[TraceEvent | RecallResult, None]:
+    """Recall, and yield each trace event as it happens, then the result."""
+    recall = partial(
+        recaller.recall,
+        messages,
+        as_of=as_of,
+        time_zone=time_zone,
+        cancellation_token=cancellation_token,
+    )
+    async with aclosing(stream_events(lambda observer: recall(observer=observer))) as items:
+        async for item in items:
+            yield item
+
+
 def _join(first: Observer | None, second: Observer | None) -> Observer | None:
     if first is None or second is None:
         return first or second
@@ -169,7 +189,9 @@ def _join(first: Observer | None, second: Observer | None) -> Observer | None:
     return observe
 
 
-async def _run_until_cancelled(run: "RecallRun", token: CancellationToken | None) -> RunOutcome:
+async def _run_until_cancelled(
+    run: RecallRun, token: protocol.CancellationToken | None
+) -> RunOutcome:
     """Run a recall, ended by the token if that is cancelled."""
     if token is None:
         return await run.run()
@@ -257,7 +279,7 @@ class RecallRun:
         return replace(await self._iterate(), fallback=stop)
 
     def _make_context(
-        self, client: ChatCompletionClient, budget: Budget, recorder: Recorder
+        self, client: protocol.ChatCompletionClient, budget: Budget, recorder: Recorder
     ) -> LoopContext:
         model = BudgetedModel(client, budget, recorder)
         self._state.keyword_model = None
@@ -274,16 +296,19 @@ class RecallRun:
 
 
 def _make_keyword_model(language: Language, model: BudgetedModel) -> KeywordModel:
-    client = BudgetedClient(model, "keywords")
+    json_output = model.client.model_info["json_output"] or None
+
+    def ask(messages: Sequence[protocol.LLMMessage]) -> Awaitable[protocol.CreateResult]:
+        return model.call(Prompt(messages), purpose="keywords", json_output=json_output)
 
     async def extract(arguments: ExtractKeywordsInput) -> Structured[KeywordReply]:
         content = to_json(arguments.model_dump(exclude_none=True))
-        messages: list[LLMMessage] = [
-            SystemMessage(content=load_prompt("keywords", language)),
-            UserMessage(content=content, source=SOURCE),
+        messages: list[protocol.LLMMessage] = [
+            protocol.SystemMessage(content=load_prompt("keywords", language)),
+            protocol.UserMessage(content=content, source=SOURCE),
         ]
         try:
-            return await ask_json(client, messages, KeywordReply)
+            return await ask_json(ask, messages, KeywordReply)
         except ModelFailed as error:
             return Structured(None, problem=error.message)
 

@@ -4,6 +4,8 @@ Errors of tools go back to the model, which can act on them. A model that fails 
 store that fails twice, and every limit end the iteration with the results so far.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 
 from memrecall.agent.budgeted_model import BudgetedModel
@@ -32,16 +34,8 @@ from memrecall.agent.trace import Recorder
 from memrecall.agent.trace_events import CallEvent, ResultEvent, SteerEvent, TextEvent, ThoughtEvent
 from memrecall.budget import Budget, Limit
 from memrecall.errors import ModelFailed
+from memrecall.model import protocol
 from memrecall.model.prompts import load_prompt
-from memrecall.model.protocol import (
-    AssistantMessage,
-    CreateResult,
-    FunctionCall,
-    FunctionExecutionResult,
-    FunctionExecutionResultMessage,
-    SystemMessage,
-    UserMessage,
-)
 
 LARGEST_PROMPT = 100_000  # characters; longer prompts are shortened before the model refuses
 _MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key
@@ -123,8 +117,8 @@ class RecallLoop:
         language = context.state.language
         self._prompt = Prompt(
             [
-                SystemMessage(content=load_prompt("recall", language)),
-                UserMessage(content=briefing, source=SOURCE),
+                protocol.SystemMessage(content=load_prompt("recall", language)),
+                protocol.UserMessage(content=briefing, source=SOURCE),
             ],
             schema_text(language),
         )
@@ -168,14 +162,14 @@ class RecallLoop:
             return self._judge_refusal(content)
         return Stop(StopReason(last)) if last else self._judge_text(content, is_truncated)
 
-    async def _call_model(self, last: Limit | None) -> CreateResult:
+    async def _call_model(self, last: Limit | None) -> protocol.CreateResult:
         """Call the model; its last call can only be a handoff."""
         language = self._state.language
         hint = write_hint(language, self._context.budget, self._usable_tools(), last=last)
         self._prompt.shrink(self._context.largest_prompt - len(hint))
         return await self._context.model.call(
             self._prompt,
-            UserMessage(content=hint, source=SOURCE),
+            protocol.UserMessage(content=hint, source=SOURCE),
             purpose="recall",
             tools=function_schemas(Interface.RECALL, language),
             tool_choice=forced_handoff(language) if last else "required",
@@ -215,7 +209,7 @@ class RecallLoop:
     def _judge_text(self, text: str, is_truncated: bool) -> Steer:
         if text.strip():
             self._context.recorder.add(TextEvent(text=text))
-            self._prompt.append(AssistantMessage(content=text, source=SOURCE))
+            self._prompt.append(protocol.AssistantMessage(content=text, source=SOURCE))
         if is_truncated:
             return Steer(StopReason.TRUNCATED_ANSWER, "steer_truncated")
         if not text.strip():
@@ -227,7 +221,7 @@ class RecallLoop:
     def _steer(self, reason: StopReason, phrase: str) -> None:
         self._context.steered.add(reason)
         text = self._state.say(phrase)
-        self._prompt.append(UserMessage(content=text, source=SOURCE))
+        self._prompt.append(protocol.UserMessage(content=text, source=SOURCE))
         self._context.recorder.add(SteerEvent(reason=reason.value, text=text))
 
     def _stop_after_steering(self, reason: StopReason) -> Stop:
@@ -243,7 +237,7 @@ class RecallLoop:
 
     async def _run_calls(
         self,
-        calls: list[FunctionCall],
+        calls: list[protocol.FunctionCall],
         thought: str | None,
         last: Limit | None,
         *,
@@ -251,8 +245,8 @@ class RecallLoop:
     ) -> TurnOutcome:
         """Run calls in order; a handoff, a larger window or a limit ends the turn."""
         self._context.has_called_tool = True
-        kept_calls: list[FunctionCall] = []
-        results: list[FunctionExecutionResult] = []
+        kept_calls: list[protocol.FunctionCall] = []
+        results: list[protocol.FunctionExecutionResult] = []
         outcome: TurnOutcome = Proceed()
         for call in identify_calls(calls, self._call_ids):
             tool = normalize_tool_name(call.name)
@@ -266,8 +260,10 @@ class RecallLoop:
             results.append(_make_result(kept_calls[-1], run.text, is_error=run.error is not None))
             verdict = self._judge_call(run, last, is_truncated)
             outcome = outcome if isinstance(verdict, Proceed) else verdict
-        self._prompt.append(AssistantMessage(content=kept_calls, thought=thought, source=SOURCE))
-        self._prompt.append(FunctionExecutionResultMessage(content=results))
+        self._prompt.append(
+            protocol.AssistantMessage(content=kept_calls, thought=thought, source=SOURCE)
+        )
+        self._prompt.append(protocol.FunctionExecutionResultMessage(content=results))
         if last is not None and not isinstance(outcome, Finish):
             return Stop(StopReason(last))
         return outcome
@@ -277,7 +273,7 @@ class RecallLoop:
         is_handoff = tool == HANDOFF or last is not None
         return self._context.budget.tool_limit(reserve=0 if is_handoff else 1)
 
-    async def _run_call(self, call: FunctionCall) -> ToolRun:
+    async def _run_call(self, call: protocol.FunctionCall) -> ToolRun:
         context = self._context
         context.budget.spend_tool_call()
         arguments = bound_text(call.arguments)
@@ -298,7 +294,9 @@ class RecallLoop:
         )
         return run
 
-    def _skip_call(self, call: FunctionCall, limit: Limit | None) -> FunctionExecutionResult:
+    def _skip_call(
+        self, call: protocol.FunctionCall, limit: Limit | None
+    ) -> protocol.FunctionExecutionResult:
         text = self._state.say("not_run" if limit is None else "not_run_limit", limit=limit)
         self._context.recorder.add(
             ResultEvent(
@@ -344,5 +342,9 @@ class RecallLoop:
         return Proceed()
 
 
-def _make_result(call: FunctionCall, text: str, *, is_error: bool) -> FunctionExecutionResult:
-    return FunctionExecutionResult(content=text, name=call.name, call_id=call.id, is_error=is_error)
+def _make_result(
+    call: protocol.FunctionCall, text: str, *, is_error: bool
+) -> protocol.FunctionExecutionResult:
+    return protocol.FunctionExecutionResult(
+        content=text, name=call.name, call_id=call.id, is_error=is_error
+    )

@@ -1,18 +1,13 @@
 """The prompt of a model call: bounded messages, and their size in characters and tokens."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable
 
 from memrecall.json_objects import load_json_object
-from memrecall.model.client import message_texts
-from memrecall.model.protocol import (
-    AssistantMessage,
-    CreateResult,
-    FunctionCall,
-    FunctionExecutionResult,
-    FunctionExecutionResultMessage,
-    LLMMessage,
-)
+from memrecall.model import protocol
+from memrecall.model.messages import message_texts
 from memrecall.text_length import estimate_tokens, truncate_text
 
 LARGEST_TEXT = 4_000  # characters of a text, a thought or arguments that a model wrote
@@ -27,8 +22,8 @@ _LARGEST_NAME = 64
 class Prompt:
     """The messages of a recall's model calls; `tools` is the text of the tools' schemas."""
 
-    def __init__(self, messages: Iterable[LLMMessage], tools: str = "") -> None:
-        self.messages: list[LLMMessage] = []
+    def __init__(self, messages: Iterable[protocol.LLMMessage], tools: str = "") -> None:
+        self.messages: list[protocol.LLMMessage] = []
         self.characters = len(tools)
         self._tools = tools
         self._tokens = 0
@@ -37,7 +32,7 @@ class Prompt:
             self.append(message)
         self._fixed = len(self.messages)  # those at the start are never shortened
 
-    def append(self, message: LLMMessage) -> None:
+    def append(self, message: protocol.LLMMessage) -> None:
         """Add a message at the end."""
         texts = _texts(message)
         self.messages.append(message)
@@ -66,7 +61,9 @@ class Prompt:
         return self.characters < before
 
     def _start_of_turn(self, index: int) -> int:
-        while index > self._fixed and not isinstance(self.messages[index], AssistantMessage):
+        while index > self._fixed and not isinstance(
+            self.messages[index], protocol.AssistantMessage
+        ):
             index -= 1
         return max(index, self._fixed)
 
@@ -84,7 +81,7 @@ class Prompt:
         last_turn = self._start_of_turn(len(self.messages) - 1)
         while self.characters > largest and last_turn > self._fixed:
             end = self._fixed + 1
-            while end < last_turn and not isinstance(self.messages[end], AssistantMessage):
+            while end < last_turn and not isinstance(self.messages[end], protocol.AssistantMessage):
                 end += 1
             self.characters -= sum(map(_count_characters, self.messages[self._fixed : end]))
             del self.messages[self._fixed : end]
@@ -96,7 +93,9 @@ def bound_text(text: str) -> str:
     return truncate_text(text, LARGEST_TEXT, f"… [{len(text)} characters]")
 
 
-def bound_answer(reply: CreateResult) -> tuple[str | list[FunctionCall], str | None]:
+def bound_answer(
+    reply: protocol.CreateResult,
+) -> tuple[str | list[protocol.FunctionCall], str | None]:
     """Return the content and the thought of an answer, bounded; calls keep their arguments."""
     thought = reply.thought and bound_text(reply.thought)
     if isinstance(reply.content, str):
@@ -104,7 +103,9 @@ def bound_answer(reply: CreateResult) -> tuple[str | list[FunctionCall], str | N
     return reply.content[:LARGEST_ANSWER], thought
 
 
-def identify_calls(calls: Iterable[FunctionCall], used_ids: set[str]) -> list[FunctionCall]:
+def identify_calls(
+    calls: Iterable[protocol.FunctionCall], used_ids: set[str]
+) -> list[protocol.FunctionCall]:
     """Return the calls with ids that no other call has, and with short names."""
     result = []
     for call in calls:
@@ -115,49 +116,51 @@ def identify_calls(calls: Iterable[FunctionCall], used_ids: set[str]) -> list[Fu
             number += 1
         used_ids.add(call_id)
         name = truncate_text(call.name, 2 * _LARGEST_NAME)
-        result.append(FunctionCall(id=call_id, name=name, arguments=call.arguments))
+        result.append(protocol.FunctionCall(id=call_id, name=name, arguments=call.arguments))
     return result
 
 
-def call_to_resend(call: FunctionCall, tool: str) -> FunctionCall:
+def call_to_resend(call: protocol.FunctionCall, tool: str) -> protocol.FunctionCall:
     """Return a call of `tool` as it is sent back: servers refuse invalid names and arguments."""
     name = _UNUSABLE_IN_NAMES.sub("_", tool)[:_LARGEST_NAME] or "unknown"
     is_long = len(call.arguments) > LARGEST_TEXT
     is_usable = not is_long and load_json_object(call.arguments) is not None
     arguments = call.arguments if is_usable else _NO_ARGUMENTS
-    return FunctionCall(id=call.id, name=name, arguments=arguments)
+    return protocol.FunctionCall(id=call.id, name=name, arguments=arguments)
 
 
-def _texts(message: LLMMessage) -> list[str]:
-    thought = message.thought if isinstance(message, AssistantMessage) else None
+def _texts(message: protocol.LLMMessage) -> list[str]:
+    thought = message.thought if isinstance(message, protocol.AssistantMessage) else None
     return [*message_texts(message), thought] if thought else message_texts(message)
 
 
-def _count_characters(message: LLMMessage) -> int:
+def _count_characters(message: protocol.LLMMessage) -> int:
     return sum(map(len, _texts(message)))
 
 
-def _shorten(message: LLMMessage) -> LLMMessage:
+def _shorten(message: protocol.LLMMessage) -> protocol.LLMMessage:
     match message:
-        case FunctionExecutionResultMessage():
-            return FunctionExecutionResultMessage(
+        case protocol.FunctionExecutionResultMessage():
+            return protocol.FunctionExecutionResultMessage(
                 content=list(map(_shorten_result, message.content))
             )
-        case AssistantMessage():
+        case protocol.AssistantMessage():
             content = message.content
             if isinstance(content, str):
                 content = content[:_SHORTENED]
             else:
                 content = list(map(_shorten_call, content))
             thought = message.thought and message.thought[:_SHORTENED]
-            return AssistantMessage(content=content, thought=thought, source=message.source)
+            return protocol.AssistantMessage(
+                content=content, thought=thought, source=message.source
+            )
     return message
 
 
-def _shorten_result(result: FunctionExecutionResult) -> FunctionExecutionResult:
+def _shorten_result(result: protocol.FunctionExecutionResult) -> protocol.FunctionExecutionResult:
     return result.model_copy(update={"content": result.content[:_SHORTENED]})
 
 
-def _shorten_call(call: FunctionCall) -> FunctionCall:
+def _shorten_call(call: protocol.FunctionCall) -> protocol.FunctionCall:
     is_short = len(call.arguments) <= _SHORTENED
-    return FunctionCall(call.id, call.arguments if is_short else _NO_ARGUMENTS, call.name)
+    return protocol.FunctionCall(call.id, call.arguments if is_short else _NO_ARGUMENTS, call.name)

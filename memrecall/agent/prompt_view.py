@@ -4,6 +4,8 @@ The varying parts of a prompt are written here; they follow the static prompt. T
 message of JSON lines; the offline rules parse it with `read_briefing`.
 """
 
+from __future__ import annotations
+
 import json
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +19,7 @@ from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
 from memrecall.budget import Budget, Limit
 from memrecall.messages import ConversationMessage
-from memrecall.model.protocol import UserMessage
+from memrecall.model import protocol
 from memrecall.text_length import single_line, truncate_text
 from memrecall.types import Language, format_time
 
@@ -183,14 +185,14 @@ def wrap_block(lines: list[str]) -> str:
     return "\n".join([BLOCK_START, *lines, BLOCK_END])
 
 
-def block_message(block: str) -> UserMessage:
+def block_message(block: str) -> protocol.UserMessage:
     """Return a block as a message of a parent's context."""
-    return UserMessage(content=block, source=SOURCE)
+    return protocol.UserMessage(content=block, source=SOURCE)
 
 
 def is_block_message(message: object) -> bool:
     """Return True for a message of `block_message`, which no person wrote."""
-    return isinstance(message, UserMessage) and message.source == SOURCE
+    return isinstance(message, protocol.UserMessage) and message.source == SOURCE
 
 
 def _memory_lines(memories: list[RecalledMemory], free: int, language: Language) -> list[str]:

@@ -1,11 +1,12 @@
-"""The trace of a recall: its events in order, the recorder, and the timeline drawn from them."""
+"""The trace of a recall: its events in order or as a stream, and the timeline drawn from them."""
 
+import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from memrecall.agent.trace_events import (
     CallEvent,
@@ -70,6 +71,7 @@ class Trace:
 
 
 Observer = Callable[[TraceEvent], None]
+Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
@@ -95,6 +97,23 @@ class Recorder:
     def finish(self) -> Trace:
         """Return the trace of the events so far."""
         return Trace(self.trace_id, self.started_at, tuple(self._events))
+
+
+async def stream_events(
+    run: Callable[[Observer], Awaitable[Result]],
+) -> AsyncGenerator[TraceEvent | Result, None]:
+    """Run a function with an observer of trace events; yield the events, then its result."""
+    events: asyncio.Queue[TraceEvent | None] = asyncio.Queue()
+    task = asyncio.ensure_future(run(events.put_nowait))
+    task.add_done_callback(lambda _: events.put_nowait(None))
+    try:
+        while (event := await events.get()) is not None:
+            yield event
+        yield await task
+    finally:
+        # The run ends when its consumer stops or is cancelled.
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @dataclass(slots=True)

@@ -1,5 +1,7 @@
 """The base of single and group chats: how a turn is set up and stored."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -7,13 +9,6 @@ from datetime import UTC, datetime
 from typing import Any, TypedDict
 from zoneinfo import ZoneInfo
 
-from autogen_core.models import (
-    AssistantMessage,
-    ChatCompletionClient,
-    LLMMessage,
-    SystemMessage,
-    UserMessage,
-)
 from pydantic import ValidationError
 
 from memrecall.agent import Recaller
@@ -28,6 +23,7 @@ from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_message
+from memrecall.model import protocol
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.prompts import load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
@@ -39,7 +35,7 @@ _ID_LENGTH = 32
 class ChatArguments(TypedDict, total=False):
     """The keyword arguments that every chat accepts; see `Chat`."""
 
-    recall_client: ChatCompletionClient | None
+    recall_client: protocol.ChatCompletionClient | None
     options: ChatOptions
     caches: Caches | None
     clock: Callable[[], datetime]
@@ -58,9 +54,9 @@ class Chat:
         self,
         library: Library,
         scope: Scope,
-        model_client: ChatCompletionClient | None = None,
+        model_client: protocol.ChatCompletionClient | None = None,
         *,
-        recall_client: ChatCompletionClient | None = None,
+        recall_client: protocol.ChatCompletionClient | None = None,
         options: ChatOptions = ChatOptions(),  # noqa: B008 -- frozen
         caches: Caches | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -113,7 +109,7 @@ class Chat:
 
     async def _prompt(
         self, name: str, language: Language, facts: Sequence[str], instructions: str
-    ) -> list[LLMMessage]:
+    ) -> list[protocol.LLMMessage]:
         """Return the system messages: the prompt, then what varies between turns."""
         context = [
             *facts,
@@ -121,8 +117,8 @@ class Chat:
             self._recall_limit(language),
         ]
         return [
-            SystemMessage(content=load_prompt(name, language)),
-            SystemMessage(content="\n".join(filter(None, [*context, instructions]))),
+            protocol.SystemMessage(content=load_prompt(name, language)),
+            protocol.SystemMessage(content="\n".join(filter(None, [*context, instructions]))),
         ]
 
     def _recall_limit(self, language: Language) -> str:
@@ -213,8 +209,8 @@ def answer_id(request_id: str, member_id: str = "") -> str:
     return f"a_{digest[:_ID_LENGTH]}"
 
 
-def to_model_message(role: Role, text: str) -> LLMMessage:
+def to_model_message(role: Role, text: str) -> protocol.LLMMessage:
     """Return a message of the history in the form that the model reads."""
     if role is Role.ASSISTANT:
-        return AssistantMessage(content=text, source=ASSISTANT)
-    return UserMessage(content=text, source=USER)
+        return protocol.AssistantMessage(content=text, source=ASSISTANT)
+    return protocol.UserMessage(content=text, source=USER)

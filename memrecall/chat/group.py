@@ -1,13 +1,13 @@
 """A chat of several members, some of which are played by models."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Unpack
-
-from autogen_core.models import ChatCompletionClient, LLMMessage
 
 from memrecall.agent.prompt_view import to_json
 from memrecall.agent.tools.chat import MAX_QUERY
@@ -40,6 +40,7 @@ from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.errors import InvalidArgument
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage
+from memrecall.model import protocol
 from memrecall.scope import Scope
 from memrecall.types import Language, Message, Role
 
@@ -69,7 +70,7 @@ class GroupChat(Chat):
         library: Library,
         scope: Scope,
         members: Sequence[Member],
-        model_client: ChatCompletionClient | None = None,
+        model_client: protocol.ChatCompletionClient | None = None,
         **arguments: Unpack[ChatArguments],
     ) -> None:
         super().__init__(library, scope, model_client, **arguments)
@@ -226,7 +227,7 @@ class GroupChat(Chat):
 
     def _history_messages(
         self, member: Member, view: MemberView, texts: Sequence[str]
-    ) -> list[LLMMessage]:
+    ) -> list[protocol.LLMMessage]:
         """Return the messages before the view: the member's own, and the others' with names."""
         return [
             to_model_message(Role.ASSISTANT, text)

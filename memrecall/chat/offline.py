@@ -1,17 +1,13 @@
 """Rules that answer the chat prompts without a model: quote what was recalled, or nothing."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from autogen_core.models import (
-    AssistantMessage,
-    FunctionExecutionResult,
-    FunctionExecutionResultMessage,
-    LLMMessage,
-)
-
+from memrecall import model
 from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.agent.offline.needs import is_greeting, needs_recall
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
@@ -19,7 +15,8 @@ from memrecall.agent.tools.names import IS_MENTIONED, RECALL_MEMORY
 from memrecall.chat.phrases import say
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
-from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
+from memrecall.model import protocol
+from memrecall.model.offline import Rule, RuleAnswer, RuleRequest
 from memrecall.text.language import fill_phrase
 from memrecall.text_length import truncate_text
 from memrecall.types import Language
@@ -46,9 +43,9 @@ _TEXTS: dict[str, tuple[str, str]] = {
 _text = partial(fill_phrase, _TEXTS)
 
 
-def offline_chat_client() -> RuleClient:
+def offline_chat_client() -> model.RuleClient:
     """Return a model client that answers the chat and recall prompts by rules."""
-    return RuleClient({**RECALL_RULES, **RULES})
+    return model.RuleClient({**RECALL_RULES, **RULES})
 
 
 def single_answer(request: RuleRequest) -> RuleAnswer:
@@ -89,9 +86,9 @@ def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ] or first_hand
 
 
-def _recall_query(messages: Sequence[LLMMessage]) -> str:
+def _recall_query(messages: Sequence[protocol.LLMMessage]) -> str:
     for message in reversed(messages):
-        if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
+        if isinstance(message, protocol.AssistantMessage) and not isinstance(message.content, str):
             for call in message.content:
                 if call.name == RECALL_MEMORY:
                     return str((load_json_object(call.arguments) or {}).get("query", ""))
@@ -111,10 +108,12 @@ def _quote(event: dict[str, Any], language: Language) -> str:
     return _text(language, name, speaker=speaker, day=str(event["time"])[:10], text=text)
 
 
-def _tool_results(messages: Sequence[LLMMessage]) -> dict[str, FunctionExecutionResult]:
+def _tool_results(
+    messages: Sequence[protocol.LLMMessage],
+) -> dict[str, protocol.FunctionExecutionResult]:
     return {
         result.name: result
         for message in messages
-        if isinstance(message, FunctionExecutionResultMessage)
+        if isinstance(message, protocol.FunctionExecutionResultMessage)
         for result in message.content
     }

@@ -1,10 +1,10 @@
 """A chat between one user and one assistant."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Unpack
-
-from autogen_core.models import ChatCompletionClient
 
 from memrecall.agent.prompt_view import to_json
 from memrecall.agent.tools.chat import MAX_QUERY
@@ -26,6 +26,7 @@ from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage
+from memrecall.model import protocol
 from memrecall.scope import Scope
 from memrecall.types import Language, Message, Role
 
@@ -42,7 +43,7 @@ class SingleChat(Chat):
         self,
         library: Library,
         scope: Scope,
-        model_client: ChatCompletionClient | None = None,
+        model_client: protocol.ChatCompletionClient | None = None,
         *,
         instructions: str = "",
         **arguments: Unpack[ChatArguments],

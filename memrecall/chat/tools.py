@@ -1,13 +1,11 @@
 """The tools of a turn, bound to its scope, and its recalls: the forced one and the model's own."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-from autogen_core import FunctionCall
-from autogen_core.models import FunctionExecutionResult
-from autogen_core.tools import ToolSchema
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult
 from memrecall.agent.dispatch import leaked_families, normalize_tool_name, require_tool
@@ -25,6 +23,7 @@ from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
 from memrecall.errors import CassetteMismatch, MemrecallError, ScriptExhausted
 from memrecall.messages import ConversationMessage
+from memrecall.model import protocol
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.snippets import snippets
 from memrecall.types import Language, Role, format_time
@@ -157,11 +156,11 @@ class TurnTools:
         return tuple(tools_for(self._interface))
 
     @property
-    def schemas(self) -> tuple[ToolSchema, ...]:
+    def schemas(self) -> tuple[protocol.ToolSchema, ...]:
         """The schemas for the model."""
         return function_schemas(self._interface, self._context.language)
 
-    async def force(self, call: FunctionCall) -> FunctionExecutionResult:
+    async def force(self, call: protocol.FunctionCall) -> protocol.FunctionExecutionResult:
         """Run a forged call; its recall does not count as one of the model's."""
         if call.name == RECALL_MEMORY:
             answer = await self.recalls.force()
@@ -170,7 +169,7 @@ class TurnTools:
         self._log(call, answer, "forged")
         return _result(call, answer)
 
-    async def run(self, call: FunctionCall) -> FunctionExecutionResult:
+    async def run(self, call: protocol.FunctionCall) -> protocol.FunctionExecutionResult:
         """Run a call of the model; an invalid call gets an error result."""
         try:
             answer = await self._run(normalize_tool_name(call.name), call.arguments)
@@ -179,7 +178,7 @@ class TurnTools:
         self._log(call, answer, "called")
         return _result(call, answer)
 
-    def _log(self, call: FunctionCall, answer: TextAnswer, how: str) -> None:
+    def _log(self, call: protocol.FunctionCall, answer: TextAnswer, how: str) -> None:
         """Log a call by name and sizes, and its arguments only if contents may be logged."""
         name = normalize_tool_name(call.name)
         _log.info(
@@ -203,7 +202,7 @@ class TurnTools:
         return TextAnswer(content=render(result, language))
 
 
-def _result(call: FunctionCall, answer: TextAnswer) -> FunctionExecutionResult:
-    return FunctionExecutionResult(
+def _result(call: protocol.FunctionCall, answer: TextAnswer) -> protocol.FunctionExecutionResult:
+    return protocol.FunctionExecutionResult(
         content=answer.content, name=call.name, call_id=call.id, is_error=answer.is_error
     )

@@ -1,5 +1,7 @@
 """One turn: forced tool calls, then the model with its tools until it gives a clean answer."""
 
+from __future__ import annotations
+
 import asyncio
 import hashlib
 import time
@@ -7,23 +9,14 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from autogen_core import FunctionCall
-from autogen_core.models import (
-    AssistantMessage,
-    ChatCompletionClient,
-    CreateResult,
-    FunctionExecutionResultMessage,
-    LLMMessage,
-    UserMessage,
-)
-
 from memrecall.chat.events import ChatEvent, TextDelta, ToolCall, ToolResult
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say
 from memrecall.chat.tools import TurnTools
 from memrecall.chat.visible_text import PrefixFilter, VisibleText
 from memrecall.errors import CallerError, ModelFailed
-from memrecall.model.client import to_model_failure
+from memrecall.model import protocol
+from memrecall.model.failures import to_model_failure
 from memrecall.types import Language
 
 Events = AsyncGenerator[ChatEvent, None]
@@ -36,9 +29,9 @@ _ID_LENGTH = 24
 class TurnStart:
     """What a turn begins with: the context, the tools and the forced calls."""
 
-    messages: list[LLMMessage]
+    messages: list[protocol.LLMMessage]
     tools: TurnTools
-    forged: Sequence[FunctionCall]
+    forged: Sequence[protocol.FunctionCall]
     language: Language
     names: Sequence[str] = ()  # of the group member that answers
     may_pass: bool = False  # silence is an answer
@@ -49,7 +42,7 @@ class Turn:
 
     def __init__(
         self,
-        client: ChatCompletionClient,
+        client: protocol.ChatCompletionClient,
         start: TurnStart,
         options: ChatOptions,
         on_leak: Callable[[str], None] | None = None,
@@ -69,7 +62,7 @@ class Turn:
         self._most_calls = options.model_calls
         self._seconds = options.seconds
         self._without_tools = not client.model_info["function_calling"]
-        self._reply: CreateResult | None = None
+        self._reply: protocol.CreateResult | None = None
         self._is_over = False
         self._ids = {call.id for call in start.forged}
 
@@ -138,7 +131,7 @@ class Turn:
             async with aclosing(self._client.create_stream(messages, tools=tools)) as chunks:
                 is_streamed = False
                 while (chunk := await self._next(chunks, deadline)) is not None:
-                    if isinstance(chunk, CreateResult):
+                    if isinstance(chunk, protocol.CreateResult):
                         self._reply = chunk
                         self.usage["prompt_tokens"] += chunk.usage.prompt_tokens
                         self.usage["completion_tokens"] += chunk.usage.completion_tokens
@@ -158,8 +151,8 @@ class Turn:
             raise ModelFailed(f"{self.model} ended without a result", kind="malformed")
 
     async def _next(
-        self, chunks: AsyncGenerator[str | CreateResult, None], deadline: float
-    ) -> str | CreateResult | None:
+        self, chunks: AsyncGenerator[str | protocol.CreateResult, None], deadline: float
+    ) -> str | protocol.CreateResult | None:
         """Return the next chunk before the deadline; raise ModelFailed or CallerError."""
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
@@ -173,7 +166,11 @@ class Turn:
             raise to_model_failure(error) from error
 
     async def _run_calls(
-        self, calls: list[FunctionCall], thought: str | None = None, *, forged: bool = False
+        self,
+        calls: list[protocol.FunctionCall],
+        thought: str | None = None,
+        *,
+        forged: bool = False,
     ) -> Events:
         run = self._start.tools.force if forged else self._start.tools.run
         results = []
@@ -183,11 +180,11 @@ class Turn:
             results.append(result)
             yield ToolResult(call.id, call.name, result.content, bool(result.is_error), forged)
         self._messages += [
-            AssistantMessage(content=calls, thought=thought, source=ASSISTANT),
-            FunctionExecutionResultMessage(content=results),
+            protocol.AssistantMessage(content=calls, thought=thought, source=ASSISTANT),
+            protocol.FunctionExecutionResultMessage(content=results),
         ]
 
-    def _with_unique_id(self, call: FunctionCall) -> FunctionCall:
+    def _with_unique_id(self, call: protocol.FunctionCall) -> protocol.FunctionCall:
         """Return the call with an id that is unique in the turn: some servers repeat ids."""
         call_id, number = call.id, len(self._ids)
         while not call_id or call_id in self._ids:
@@ -197,29 +194,29 @@ class Turn:
         return replace(call, id=call_id)
 
 
-def forge_call(turn: str, name: str, arguments: str) -> FunctionCall:
+def forge_call(turn: str, name: str, arguments: str) -> protocol.FunctionCall:
     """Return a call whose id depends only on the turn, the tool and the arguments."""
     digest = hashlib.sha256(f"{turn}\0{name}\0{arguments}".encode()).hexdigest()
-    return FunctionCall(id=f"call_{digest[:_ID_LENGTH]}", name=name, arguments=arguments)
+    return protocol.FunctionCall(id=f"call_{digest[:_ID_LENGTH]}", name=name, arguments=arguments)
 
 
 def remove_calls(
-    messages: Sequence[LLMMessage], answer: str, language: Language
-) -> list[LLMMessage]:
+    messages: Sequence[protocol.LLMMessage], answer: str, language: Language
+) -> list[protocol.LLMMessage]:
     """Return the context for a request without tools: results as data, calls left out.
 
     Calls in a context without tools make models write calls as text. The part of the answer that
     was already shown comes last, before the request for plain text.
     """
-    plain: list[LLMMessage] = []
+    plain: list[protocol.LLMMessage] = []
     for message in messages:
-        if isinstance(message, FunctionExecutionResultMessage):
+        if isinstance(message, protocol.FunctionExecutionResultMessage):
             for result in message.content:
                 text = say(language, "as_data", tool=result.name, content=result.content)
-                plain.append(UserMessage(content=text, source=USER))
-        elif not isinstance(message, AssistantMessage) or isinstance(message.content, str):
+                plain.append(protocol.UserMessage(content=text, source=USER))
+        elif not isinstance(message, protocol.AssistantMessage) or isinstance(message.content, str):
             plain.append(message)
     if answer:
-        plain.append(AssistantMessage(content=answer, source=ASSISTANT))
-    plain.append(UserMessage(content=say(language, "answer_in_words"), source=USER))
+        plain.append(protocol.AssistantMessage(content=answer, source=ASSISTANT))
+    plain.append(protocol.UserMessage(content=say(language, "answer_in_words"), source=USER))
     return plain

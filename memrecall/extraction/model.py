@@ -1,5 +1,7 @@
 """The extractor that asks a model, with the rules as its fallback."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from typing import TypeVar
@@ -25,8 +27,9 @@ from memrecall.extraction.protocol import (
 )
 from memrecall.extraction.rules.extractor import RuleExtractor
 from memrecall.extraction.summaries import shorten
+from memrecall.model import protocol
 from memrecall.model.offline import OFFLINE_FAMILY
-from memrecall.model.structured import ModelClient, Structured, ask_prompt
+from memrecall.model.structured import Structured, ask_prompt
 from memrecall.text.language import language_of
 from memrecall.text.normalize import entity_key
 from memrecall.types import Language
@@ -46,7 +49,7 @@ class ModelExtractor:
     result says so in `by` and `problem`. Facts that no person stated are dropped.
     """
 
-    def __init__(self, client: ModelClient, *, seconds: float = SECONDS) -> None:
+    def __init__(self, client: protocol.ChatCompletionClient, *, seconds: float = SECONDS) -> None:
         self._client = client
         self._seconds = seconds
         # The offline client answers by the rules: the result must not claim a model.

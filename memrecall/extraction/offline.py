@@ -1,9 +1,12 @@
 """Rules that answer the prompts of extraction for the offline client."""
 
+from __future__ import annotations
+
 import json
 from datetime import UTC, datetime
 from typing import Any
 
+from memrecall import model
 from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.extraction.decisions import decide
 from memrecall.extraction.protocol import Fact, KnownMemory
@@ -11,7 +14,7 @@ from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.rules.extractor import build_graph
 from memrecall.extraction.summaries import summarise
 from memrecall.extraction.wire import read_number, read_time, read_utterance, read_zone
-from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
+from memrecall.model.offline import Rule, RuleAnswer, RuleRequest
 from memrecall.types import Language, format_time
 
 # Prompts without a time get a fixed one, so that equal prompts get equal answers.
@@ -87,9 +90,9 @@ EXTRACTION_RULES: dict[str, Rule] = {
 """A rule for each prompt of extraction, by the prompt's name."""
 
 
-def offline_client() -> RuleClient:
+def offline_client() -> model.RuleClient:
     """Return a client that answers the prompts of recall and extraction without a model."""
-    return RuleClient({**RECALL_RULES, **EXTRACTION_RULES})
+    return model.RuleClient({**RECALL_RULES, **EXTRACTION_RULES})
 
 
 def _setting(lines: list[dict[str, Any]]) -> tuple[datetime, Any]:

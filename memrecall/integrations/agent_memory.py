@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from memrecall.agent.autogen.blocks import BlockRecaller, NeedJudge
+from memrecall.agent.blocks import BlockRecaller, NeedJudge
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import RecallOptions
 from memrecall.agent.phrases import say
@@ -27,7 +27,7 @@ from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.messages import USER_SOURCES, ConversationMessage, parse_items
-from memrecall.model.protocol import CancellationToken
+from memrecall.model import protocol
 from memrecall.types import Language, Role
 
 __all__ = ["SOURCE", "AgentMemory", "BoundTool", "framework_of", "is_block"]
@@ -224,7 +224,7 @@ class _ToolRunner:
             self.tools.update({each.name: each for each in tools})
         runnable = self.tools[tool.name]
         answer: str = runnable.return_value_as_string(
-            await runnable.run(values, CancellationToken())
+            await runnable.run(values, protocol.CancellationToken())
         )
         return answer
 

@@ -1,26 +1,28 @@
 """Maintenance of a library: a diagnosis of its settings and parts, and reindexing."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from memrecall import model
 from memrecall.errors import EmbedderFailed, MemrecallError
 from memrecall.json_objects import load_json_object
 from memrecall.library.knowledge import embed_knowledge
 from memrecall.library.library import Library
+from memrecall.model import protocol
+from memrecall.model.failures import to_model_failure
 from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.settings import OPENAI, LoadedSettings, Settings, check_url, load_settings
 from memrecall.text import TEXT_VERSION
 
-if TYPE_CHECKING:
-    from memrecall.model.protocol import ChatCompletionClient, LLMMessage, ToolSchema
-
 _TIMEOUT = 5.0  # seconds
 _SUBJECTS = {"_check_tool_call": "tools", "_check_stream": "streaming", "_check_json": "JSON"}
 _NUMBERS = {name: {"type": "integer"} for name in ("a", "b")}
-_TOOL: "ToolSchema" = {
+_TOOL: protocol.ToolSchema = {
     "name": "add",
     "description": "Add two numbers.",
     "parameters": {"type": "object", "properties": _NUMBERS, "required": ["a", "b"]},
@@ -164,10 +166,7 @@ async def _check_model(loaded: LoadedSettings) -> Finding:
 
 async def _check_answers(settings: Settings) -> list[Finding]:
     """Ask the model for a tool call, for a stream and for JSON."""
-    from memrecall.model.client import to_model_failure
-    from memrecall.model.servers import make_client
-
-    client = make_client(settings)
+    client = model.make_client(settings)
     assert client is not None  # noqa: S101 -- a model is set
     findings: list[Finding] = []
     for check in (_check_tool_call, _check_stream, _check_json):
@@ -180,7 +179,7 @@ async def _check_answers(settings: Settings) -> list[Finding]:
     return findings
 
 
-async def _check_tool_call(client: "ChatCompletionClient") -> list[Finding]:
+async def _check_tool_call(client: protocol.ChatCompletionClient) -> list[Finding]:
     reply = await client.create(_make_question(), tools=[_TOOL], tool_choice="required")
     has_called = not isinstance(reply.content, str)
     message = "calls tools" if has_called else "answers with text instead of a tool call"
@@ -195,22 +194,20 @@ async def _check_tool_call(client: "ChatCompletionClient") -> list[Finding]:
     ]
 
 
-async def _check_stream(client: "ChatCompletionClient") -> list[Finding]:
+async def _check_stream(client: protocol.ChatCompletionClient) -> list[Finding]:
     parts = [part async for part in client.create_stream(_make_question())]
     return [Finding("streaming", True, f"works, in {len(parts) - 1} pieces")]
 
 
-async def _check_json(client: "ChatCompletionClient") -> list[Finding]:
+async def _check_json(client: protocol.ChatCompletionClient) -> list[Finding]:
     reply = await client.create(_make_question("Answer with a JSON object."), json_output=True)
     is_json = isinstance(reply.content, str) and load_json_object(reply.content) is not None
     # Answers that are not plain JSON are repaired, so this alone is not a problem.
     return [Finding("JSON", True, "works" if is_json else "the answer is not plain JSON")]
 
 
-def _make_question(more: str = "") -> "list[LLMMessage]":
-    from memrecall.model.protocol import UserMessage
-
-    return [UserMessage(content=f"What is 2 plus 3? {more}".strip(), source="user")]
+def _make_question(more: str = "") -> list[protocol.LLMMessage]:
+    return [protocol.UserMessage(content=f"What is 2 plus 3? {more}".strip(), source="user")]
 
 
 class Reindexer:

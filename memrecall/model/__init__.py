@@ -9,16 +9,24 @@ from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from memrecall.model.cassette import RecordingClient, ReplayClient
-    from memrecall.model.client import Request
+    from memrecall.model.client import BaseClient, Request, RuleClient, SchemaTool
     from memrecall.model.servers import make_client
 
-__all__ = ["RecordingClient", "ReplayClient", "Request", "make_client"]
+__all__ = [
+    "BaseClient",
+    "RecordingClient",
+    "ReplayClient",
+    "Request",
+    "RuleClient",
+    "SchemaTool",
+    "make_client",
+]
 
 __getattr__ = lazy_exports(
     __name__,
     {
         ".cassette": ("RecordingClient", "ReplayClient"),
-        ".client": ("Request",),
+        ".client": ("BaseClient", "Request", "RuleClient", "SchemaTool"),
         ".servers": ("make_client",),
     },
 )

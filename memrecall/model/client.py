@@ -1,11 +1,11 @@
-"""The base class of model clients, requests and failures.
+"""The base class of model clients, their requests, and the client that answers by rules.
 
 A client implements how to answer one `Request`; everything else that AutoGen requires (streams,
 usage, token estimates) is here.
 """
 
 import asyncio
-import re
+import json
 import warnings
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
@@ -15,87 +15,22 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import (
-    AssistantMessage,
     ChatCompletionClient,
     CreateResult,
     LLMMessage,
     ModelFamily,
     ModelInfo,
     RequestUsage,
+    SystemMessage,
 )
-from autogen_core.tools import Tool, ToolSchema
+from autogen_core.tools import BaseTool, Tool, ToolSchema
 from pydantic import BaseModel
 
-from memrecall.errors import ModelFailed, ModelFailure
+from memrecall.errors import ModelFailed
+from memrecall.model.messages import count_tool_calls, message_texts
+from memrecall.model.offline import OFFLINE_FAMILY, Rule, RuleAnswer, RuleRequest
+from memrecall.model.prompts import prompt_name
 from memrecall.text_length import estimate_tokens
-
-# The order matters: quota messages mention tokens too and are not an overflow.
-_QUOTA = re.compile(r"insufficient|quota|balance|billing|credit|exceeded your (current|monthly)")
-_RATE_LIMIT = re.compile(
-    r"rate.?limit|too many requests|(tokens|requests) per (min|second|hour|day)"
-)
-_OVERFLOW = re.compile(
-    r"context.?(length|window|size)|maximum context|exceed_context|string_above_max_length"
-    r"|(prompt|input|request) is too (long|large)|too many (input )?tokens"
-    r"|(reduce|exceeds?).{0,40}tokens"
-)
-_TOOLS = re.compile(r"\btools?\b|tool.?(choice|call|use)|function.?call")
-_UNSUPPORTED = re.compile(
-    r"not.{0,12}(support|implement|permit|allow|enable|available)|unsupported|incompatible"
-    r"|requires?\b|no endpoints|unknown|unrecogni[sz]ed|unexpected|--jinja|cannot|can't"
-)
-_NO_TOOLS_STATUS = (400, 404, 405, 422, 500, 501)
-
-_HINTS: dict[ModelFailure, str] = {
-    "unreachable": "Check MEMRECALL_BASE_URL and whether the server runs",
-    "timeout": "Raise MEMRECALL_MODEL_TIMEOUT or use a faster model",
-    "rate_limited": "Try again later",
-    "quota": "The account has no quota left: check its billing",
-    "authentication": "Check MEMRECALL_API_KEY",
-    "overflow": "Send less, or use a model that reads more",
-    "no_tools": "Set MEMRECALL_TOOL_CALLS=json, or use a model that calls tools",
-    "refused": "Check MEMRECALL_MODEL and MEMRECALL_BASE_URL",
-    "malformed": "Check that MEMRECALL_BASE_URL speaks OpenAI's API",
-}
-
-
-def classify_failure(status: int, message: str) -> ModelFailure:
-    """Return the kind of a failure from the HTTP status and the server's message."""
-    words = message.lower()
-    if status in (401, 403):
-        return "authentication"
-    if status == 402 or (400 <= status < 500 and _QUOTA.search(words)):
-        return "quota"
-    if status == 429 or (status < 500 and _RATE_LIMIT.search(words)):
-        return "rate_limited"
-    if status in (408, 504):
-        return "timeout"
-    if status == 413 or _OVERFLOW.search(words):
-        return "overflow"
-    if status in _NO_TOOLS_STATUS and _TOOLS.search(words) and _UNSUPPORTED.search(words):
-        return "no_tools"
-    return "unreachable" if status >= 500 else "refused"
-
-
-def refuses_option(status: int, message: str) -> bool:
-    """Return True if a server's message says that it does not support a part of the request."""
-    return status in _NO_TOOLS_STATUS and bool(_UNSUPPORTED.search(message.lower()))
-
-
-def make_failure(kind: ModelFailure, message: str) -> ModelFailed:
-    """Return an error of a kind, with its hint."""
-    return ModelFailed(message, kind=kind, hint=_HINTS[kind])
-
-
-def to_model_failure(error: Exception) -> ModelFailed:
-    """Return the failure for an exception of another client, without its message.
-
-    Clients based on OpenAI's library expose the HTTP status of the server.
-    """
-    status = getattr(error, "status_code", None)
-    kind = classify_failure(status, str(error)) if isinstance(status, int) else "malformed"
-    return ModelFailed(f"the model's client failed: {type(error).__name__}", kind=kind)
-
 
 AnyTool = Tool | ToolSchema
 ToolChoice = Tool | Literal["auto", "required", "none"]
@@ -104,6 +39,8 @@ Part = str | CreateResult
 
 # The assumed context size: servers do not report that of their model.
 CONTEXT_TOKENS = 128_000
+# Characters above which a rule runs in a thread, because it may take a while.
+_LARGE_INPUT = 20_000
 T = TypeVar("T")
 
 
@@ -240,6 +177,51 @@ class BaseClient(ChatCompletionClient):
         self._completion_tokens += usage.completion_tokens
 
 
+class RuleClient(BaseClient):
+    """A client that answers each prompt by its rule, deterministically."""
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        super().__init__(OFFLINE_FAMILY, text_model_info(OFFLINE_FAMILY))
+        self._rules = dict(rules)
+
+    async def _answer(self, request: Request) -> CreateResult:
+        check_token(request.token)
+        rule_request = _to_rule_request(request)
+        rule = self._rules.get(rule_request.prompt)
+        if rule is None:
+            names = ", ".join(sorted(self._rules)) or "none"
+            raise ModelFailed(
+                f"the offline client has no rule for the prompt {rule_request.prompt!r}",
+                kind="refused",
+                hint=f"There are rules for: {names}. Set a model to use this prompt",
+            )
+        texts = (text for message in request.messages for text in message_texts(message))
+        if sum(map(len, texts)) > _LARGE_INPUT:
+            answer = await run_cancellable(request.token, asyncio.to_thread(rule, rule_request))
+        else:
+            answer = rule(rule_request)
+        return _to_result(answer, count_tool_calls(request.messages))
+
+
+class SchemaTool(BaseTool[Any, Any]):
+    """A tool by its schema alone: a request can name it, but it does not run by itself."""
+
+    def __init__(
+        self, schema: ToolSchema, arguments: type[BaseModel], result: type[BaseModel]
+    ) -> None:
+        super().__init__(arguments, result, schema["name"], schema.get("description", ""))
+        self._schema = schema
+
+    @property
+    def schema(self) -> ToolSchema:
+        """The schema for the model."""
+        return self._schema
+
+    async def run(self, args: Any, cancellation_token: CancellationToken) -> Any:
+        """Refuse to run: a call needs the context of an interface."""
+        raise NotImplementedError(f"{self.name} only names a tool; the recall loop runs it")
+
+
 async def run_cancellable(token: CancellationToken | None, work: Coroutine[Any, Any, T]) -> T:
     """Await `work`; cancelling the token cancels it like a task."""
     if token is None:
@@ -265,30 +247,6 @@ def tool_schema(tool: AnyTool) -> ToolSchema:
     return tool if isinstance(tool, dict) else tool.schema
 
 
-def count_tool_calls(messages: Sequence[LLMMessage]) -> int:
-    """Return the number of tool calls in the messages."""
-    return sum(
-        len(message.content)
-        for message in messages
-        if isinstance(message, AssistantMessage) and not isinstance(message.content, str)
-    )
-
-
-def message_texts(message: LLMMessage) -> list[str]:
-    """Return the texts of a message of any kind, without images."""
-    if isinstance(message.content, str):
-        return [message.content]
-    return [text for item in message.content if (text := _item_text(item))]
-
-
-def _item_text(item: object) -> str:
-    if isinstance(item, str):
-        return item
-    if isinstance(item, FunctionCall):
-        return f"{item.name} {item.arguments}"
-    return str(getattr(item, "content", ""))
-
-
 def _make_request(messages: Sequence[LLMMessage], arguments: CreateArguments) -> Request:
     if unknown := arguments.keys() - CreateArguments.__annotations__.keys():
         raise TypeError(f"unexpected keyword arguments: {', '.join(sorted(unknown))}")
@@ -301,4 +259,46 @@ def _make_request(messages: Sequence[LLMMessage], arguments: CreateArguments) ->
         options=dict(arguments.get("extra_create_args") or {}) or None,
         forced=None if isinstance(choice, str) else choice,
         token=arguments.get("cancellation_token"),
+    )
+
+
+def _to_rule_request(request: Request) -> RuleRequest:
+    index, system = next(
+        ((i, m.content) for i, m in enumerate(request.messages) if isinstance(m, SystemMessage)),
+        (-1, ""),
+    )
+    name_and_language = prompt_name(system)
+    if name_and_language is None:
+        raise ModelFailed(
+            "the request has no prompt that the offline client knows",
+            kind="refused",
+            hint="Send a prompt of memrecall, unchanged, as the system message, or set a model",
+        )
+    prompt, language = name_and_language
+    return RuleRequest(
+        prompt=prompt,
+        language=language,
+        messages=request.messages[:index] + request.messages[index + 1 :],
+        tools=() if request.tool_choice == "none" else request.tool_names,
+        forced=request.tool_choice if request.forced is not None else None,
+        required=request.forced is not None or request.tool_choice == "required",
+    )
+
+
+def _to_result(answer: RuleAnswer, earlier_calls: int) -> CreateResult:
+    calls = [
+        FunctionCall(
+            id=f"call_{number}",
+            name=call.name,
+            arguments=json.dumps(call.arguments, ensure_ascii=False, sort_keys=True),
+        )
+        for number, call in enumerate(answer.calls, earlier_calls + 1)
+    ]
+    return CreateResult(
+        finish_reason="function_calls" if calls else "stop",
+        content=calls or answer.text,
+        usage=RequestUsage(0, 0),
+        cached=False,
+        # A result cannot have text next to calls.
+        thought=answer.thought or (answer.text if calls else "") or None,
     )

@@ -22,7 +22,8 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from memrecall.model.client import AnyTool, BaseClient, Part, Request, count_tool_calls, tool_schema
+from memrecall.model.client import AnyTool, BaseClient, Part, Request, tool_schema
+from memrecall.model.messages import count_tool_calls
 from memrecall.model.repair import repair_json
 
 _PROTOCOL = """\

@@ -1,25 +1,29 @@
 """The client, message and tool types of models: AutoGen's, named in one place.
 
-The recall agent imports them from here, so that only this package, the AutoGen classes in
-`agent/autogen` and chat depend on the framework by name.
+The recall agent and chat name them `protocol.UserMessage` and so on. AutoGen is loaded when the
+first of them is used, so that only what runs a model pays for it.
 """
 
-from autogen_core import CancellationToken, FunctionCall
-from autogen_core.models import (
-    AssistantMessage,
-    ChatCompletionClient,
-    CreateResult,
-    FunctionExecutionResult,
-    FunctionExecutionResultMessage,
-    LLMMessage,
-    SystemMessage,
-    UserMessage,
-)
-from autogen_core.tools import BaseTool, ParametersSchema, Tool, ToolSchema
+from typing import TYPE_CHECKING
+
+from memrecall.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from autogen_core import CancellationToken, FunctionCall
+    from autogen_core.models import (
+        AssistantMessage,
+        ChatCompletionClient,
+        CreateResult,
+        FunctionExecutionResult,
+        FunctionExecutionResultMessage,
+        LLMMessage,
+        SystemMessage,
+        UserMessage,
+    )
+    from autogen_core.tools import Tool, ToolSchema
 
 __all__ = [
     "AssistantMessage",
-    "BaseTool",
     "CancellationToken",
     "ChatCompletionClient",
     "CreateResult",
@@ -27,9 +31,26 @@ __all__ = [
     "FunctionExecutionResult",
     "FunctionExecutionResultMessage",
     "LLMMessage",
-    "ParametersSchema",
     "SystemMessage",
     "Tool",
     "ToolSchema",
     "UserMessage",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "autogen_core": ("CancellationToken", "FunctionCall"),
+        "autogen_core.models": (
+            "AssistantMessage",
+            "ChatCompletionClient",
+            "CreateResult",
+            "FunctionExecutionResult",
+            "FunctionExecutionResultMessage",
+            "LLMMessage",
+            "SystemMessage",
+            "UserMessage",
+        ),
+        "autogen_core.tools": ("Tool", "ToolSchema"),
+    },
+)

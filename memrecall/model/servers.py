@@ -22,12 +22,10 @@ from memrecall.model.client import (
     BaseClient,
     Part,
     Request,
-    classify_failure,
-    make_failure,
-    refuses_option,
     run_cancellable,
     text_model_info,
 )
+from memrecall.model.failures import classify_failure, make_failure, refuses_option
 from memrecall.model.json_calls import JsonCallClient
 from memrecall.model.wire import AcceptedOptions, AnswerCollector, WireAnswer, write_request
 from memrecall.plugins import find_plugin

@@ -1,23 +1,19 @@
 """Structured answers: a prompt or messages in, a validated pydantic model out."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from functools import partial
+from typing import Generic, TypeVar
 
-from autogen_core.models import (
-    AssistantMessage,
-    ChatCompletionClient,
-    CreateResult,
-    LLMMessage,
-    SystemMessage,
-    UserMessage,
-)
 from pydantic import BaseModel, ValidationError
 
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.json_objects import make_storable
+from memrecall.model import protocol
 from memrecall.model.prompts import load_prompt
 from memrecall.model.repair import repair_json
 from memrecall.types import Language, describe_validation_problem
@@ -40,14 +36,15 @@ class Structured(Generic[T]):
 
 
 async def ask_json(
-    client: ChatCompletionClient, messages: Sequence[LLMMessage], model: type[T]
+    ask: Callable[[Sequence[protocol.LLMMessage]], Awaitable[protocol.CreateResult]],
+    messages: Sequence[protocol.LLMMessage],
+    model: type[T],
 ) -> Structured[T]:
     """Ask for JSON that fits the pydantic `model`, again if the answer is unusable."""
     conversation = list(messages)
     answer: Structured[T] = Structured(None)
     for _ in range(_ATTEMPTS):
-        json_output = True if client.model_info["json_output"] else None
-        reply = await client.create(conversation, json_output=json_output)
+        reply = await ask(conversation)
         answer = _parse_reply(reply, model)
         if answer.value is not None:
             break
@@ -55,7 +52,7 @@ async def ask_json(
     return answer
 
 
-def _parse_reply(reply: CreateResult, model: type[T]) -> Structured[T]:
+def _parse_reply(reply: protocol.CreateResult, model: type[T]) -> Structured[T]:
     if not isinstance(reply.content, str):
         return Structured(None, "it is a tool call, not JSON")
     if not reply.content.strip():
@@ -81,25 +78,22 @@ def _parse_json(text: str) -> object:
     return value
 
 
-def _retry_messages(reply: CreateResult, problem: str) -> list[LLMMessage]:
-    request = UserMessage(
+def _retry_messages(reply: protocol.CreateResult, problem: str) -> list[protocol.LLMMessage]:
+    request = protocol.UserMessage(
         content=f"That answer cannot be used: {problem}. Answer again with the JSON object alone.",
         source="user",
     )
     if isinstance(reply.content, str) and reply.content.strip():
-        return [AssistantMessage(content=reply.content, source="assistant"), request]
+        return [protocol.AssistantMessage(content=reply.content, source="assistant"), request]
     return [request]
 
-
-ModelClient: TypeAlias = ChatCompletionClient
-"""A server's client, the offline client or a replay."""
 
 SOURCE = "memrecall"
 _log = logging.getLogger(__name__)
 
 
 async def ask_prompt(
-    client: ModelClient,
+    client: protocol.ChatCompletionClient,
     prompt: str,
     language: Language,
     lines: Iterable[str],
@@ -111,13 +105,14 @@ async def ask_prompt(
 
     Cassette mismatches, exhausted scripts and cancellations are raised.
     """
-    messages: list[LLMMessage] = [
-        SystemMessage(content=load_prompt(prompt, language)),
-        UserMessage(content="\n".join(lines), source=SOURCE),
+    messages: list[protocol.LLMMessage] = [
+        protocol.SystemMessage(content=load_prompt(prompt, language)),
+        protocol.UserMessage(content="\n".join(lines), source=SOURCE),
     ]
     try:
         async with asyncio.timeout(seconds):
-            return await ask_json(client, messages, answer)
+            ask = partial(client.create, json_output=client.model_info["json_output"] or None)
+            return await ask_json(ask, messages, answer)
     except CallerError:
         raise
     except TimeoutError:

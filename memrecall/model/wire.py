@@ -19,7 +19,8 @@ from autogen_core.models import (
 from pydantic import BaseModel, Field
 
 from memrecall.errors import InvalidArgument
-from memrecall.model.client import AnyTool, JsonOutput, Request, count_tool_calls, tool_schema
+from memrecall.model.client import AnyTool, JsonOutput, Request, tool_schema
+from memrecall.model.messages import count_tool_calls
 
 _REASONING_START, _REASONING_END = "<think>", "</think>"
 _FINISH_REASONS: dict[str, FinishReasons] = {

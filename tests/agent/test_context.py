@@ -30,7 +30,7 @@ from memrecall.agent import (
     StopReason,
     write_block,
 )
-from memrecall.agent.autogen.blocks import NeedJudge
+from memrecall.agent.blocks import NeedJudge
 from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.agent.trace import Recorder
 from memrecall.errors import CallerError, CassetteMismatch, InvalidArgument, StorageUnreachable

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from memrecall.agent import MemoryContext, Recaller, StopReason
-from memrecall.agent.autogen.blocks import NeedJudge
+from memrecall.agent.blocks import NeedJudge
 from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.prompt_view import write_block
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.memory import Library
-from memrecall.model.client import classify_failure
+from memrecall.model.failures import classify_failure
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient, call, calls, fail, say
 from memrecall.text.times import find_times

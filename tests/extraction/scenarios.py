@@ -16,7 +16,7 @@ from typing import Any
 from memrecall.extraction import KnownMemory, ModelExtractor, Utterance
 from memrecall.extraction.offline import offline_client
 from memrecall.model.cassette import RecordingClient
-from memrecall.model.structured import ModelClient
+from memrecall.model.protocol import ChatCompletionClient
 from memrecall.testing import ScriptedClient, say
 
 from .helpers import answer
@@ -34,7 +34,7 @@ class Scenario:
     messages: Sequence[Utterance]
     known: Sequence[KnownMemory] = ()
 
-    def client(self) -> ModelClient:
+    def client(self) -> ChatCompletionClient:
         """Return the model to record."""
         return offline_client() if self.steps is None else ScriptedClient(self.steps)
 
@@ -222,7 +222,7 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-async def run(scenario: Scenario, client: ModelClient) -> dict[str, Any]:
+async def run(scenario: Scenario, client: ChatCompletionClient) -> dict[str, Any]:
     """Run a scenario with a client, at the fixed time of all scenarios."""
     extractor = ModelExtractor(client)
     result = await extractor.facts(scenario.messages, now=NOW, zone=UTC)

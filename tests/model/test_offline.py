@@ -16,8 +16,9 @@ from autogen_core.models import (
 from autogen_core.tools import FunctionTool
 
 from memrecall.errors import ModelFailed
-from memrecall.model import offline
-from memrecall.model.offline import Rule, RuleAnswer, RuleCall, RuleClient, RuleRequest
+from memrecall.model import client
+from memrecall.model.client import RuleClient
+from memrecall.model.offline import Rule, RuleAnswer, RuleCall, RuleRequest
 
 from ..waiting import LIMIT, wait_until
 
@@ -29,7 +30,7 @@ REQUEST = UserMessage(content="上次那个方案", source="user")
 @pytest.fixture(autouse=True)
 def names(monkeypatch: pytest.MonkeyPatch) -> None:
     prompts = {"回忆。": ("recall", "zh"), "Judge.": ("judge", "en")}
-    monkeypatch.setattr(offline, "prompt_name", prompts.get)
+    monkeypatch.setattr(client, "prompt_name", prompts.get)
 
 
 class RecordingRule:

@@ -1,5 +1,7 @@
 """Structured answers: lenient parsing, strict validation, one retry."""
 
+from functools import partial
+
 import pytest
 from autogen_core.models import AssistantMessage, LLMMessage, UserMessage
 from pydantic import BaseModel
@@ -22,7 +24,7 @@ class Verdict(BaseModel):
 
 async def ask_for_verdict(*steps: Step) -> tuple[Structured[Verdict], ScriptedClient]:
     client = ScriptedClient(steps)
-    return await ask_json(client, MESSAGES, Verdict), client
+    return await ask_json(partial(client.create, json_output=True), MESSAGES, Verdict), client
 
 
 async def test_plain_json_is_validated() -> None:

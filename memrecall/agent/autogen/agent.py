@@ -20,9 +20,9 @@ from autogen_core.models import ChatCompletionClient, RequestUsage
 from pydantic import Field
 
 from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
-from memrecall.agent.autogen.events import stream_recall, to_agent_event
+from memrecall.agent.autogen.events import to_agent_event
 from memrecall.agent.conversation import LARGEST_WINDOW
-from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
+from memrecall.agent.driver import Clock, Recaller, RecallOptions, stream_recall, utc_now
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_block
 from memrecall.agent.result import RecallHandoff, RecallResult, StopReason

@@ -11,8 +11,8 @@ from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessa
 from autogen_core.tools import BaseTool, ToolSchema
 from pydantic import BaseModel, Field
 
-from memrecall.agent.autogen.blocks import BlockRecaller, NeedJudge
 from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
+from memrecall.agent.blocks import BlockRecaller, NeedJudge
 from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, block_message, is_block_message

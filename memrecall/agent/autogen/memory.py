@@ -26,7 +26,6 @@ from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessa
 from autogen_core.tools import BaseStreamTool, ToolSchema
 from pydantic import BaseModel, ConfigDict
 
-from memrecall.agent.autogen.blocks import BlockRecaller, NeedJudge
 from memrecall.agent.autogen.components import (
     DEFAULT_BINDING,
     ReaderConfig,
@@ -34,7 +33,8 @@ from memrecall.agent.autogen.components import (
     RecallConfig,
     find_binding,
 )
-from memrecall.agent.autogen.events import stream_events, to_agent_event
+from memrecall.agent.autogen.events import to_agent_event
+from memrecall.agent.blocks import BlockRecaller, NeedJudge
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
 from memrecall.agent.phrases import say
@@ -50,8 +50,8 @@ from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToolArguments
 from memrecall.agent.tools.models import ToolFailure
 from memrecall.agent.tools.names import RECALL
-from memrecall.agent.tools.table import TOOLS, SchemaTool, tools_for
-from memrecall.agent.trace import Observer
+from memrecall.agent.tools.table import TOOLS, tools_for
+from memrecall.agent.trace import Observer, stream_events
 from memrecall.errors import (
     CassetteMismatch,
     InvalidArgument,
@@ -61,6 +61,7 @@ from memrecall.errors import (
 )
 from memrecall.library.library import Library
 from memrecall.messages import USER_SOURCES
+from memrecall.model import SchemaTool
 from memrecall.scope import Scope
 from memrecall.types import Language, NewMemory, Origin, format_time
 
@@ -173,7 +174,7 @@ class MemoryTool(SchemaTool, Component[MemoryToolConfig]):
     component_provider_override = "memrecall.agent.autogen.memory.MemoryTool"
 
     def __init__(self, tool: Tool, context: ToolContext, binding: str = DEFAULT_BINDING) -> None:
-        super().__init__(tool, tool.parent_schema(context.language))
+        super().__init__(tool.parent_schema(context.language), tool.arguments, tool.result)
         self._binding = binding
         self._tool = tool
         self._context = context

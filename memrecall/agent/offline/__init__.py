@@ -1,9 +1,12 @@
 """Rules that answer the recall prompts when no model is configured."""
 
+from __future__ import annotations
+
+from memrecall import model
 from memrecall.agent.offline.keywords import answer_keywords_prompt
 from memrecall.agent.offline.needs import answer_needs_recall_prompt
 from memrecall.agent.offline.policy import decide_recall_turn
-from memrecall.model.offline import Rule, RuleClient
+from memrecall.model.offline import Rule
 
 RULES: dict[str, Rule] = {
     "recall": decide_recall_turn,
@@ -13,9 +16,9 @@ RULES: dict[str, Rule] = {
 """The rule of each prompt of the recall agent, by the prompt's name."""
 
 
-def offline_client() -> RuleClient:
+def offline_client() -> model.RuleClient:
     """Return a model client that answers the recall prompts by rules."""
-    return RuleClient(RULES)
+    return model.RuleClient(RULES)
 
 
 __all__ = ["RULES", "offline_client"]

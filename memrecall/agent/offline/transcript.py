@@ -1,5 +1,7 @@
 """The tool calls of a recall so far, and the candidates that they returned."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -9,7 +11,7 @@ from memrecall.agent.tools.models import ToolErrorCode
 from memrecall.agent.tools.names import DETAIL, EXPANSION, SEARCH
 from memrecall.budget import Limit
 from memrecall.json_objects import load_json_object
-from memrecall.model.protocol import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
+from memrecall.model import protocol
 
 if TYPE_CHECKING:
     from memrecall.agent.prompt_view import Briefing
@@ -60,7 +62,7 @@ class ToolStep:
 class Transcript:
     """The briefing of an iteration and the tool calls since."""
 
-    briefing: "Briefing"
+    briefing: Briefing
     steps: tuple[ToolStep, ...] = ()
     exhausted_limit: Limit | None = None  # the limit after which only a handoff is allowed
 
@@ -101,7 +103,7 @@ class Transcript:
         return any(step.tool == EXPANSION for step in self.steps)
 
 
-def read_transcript(messages: Sequence[LLMMessage]) -> Transcript:
+def read_transcript(messages: Sequence[protocol.LLMMessage]) -> Transcript:
     """Read the briefing and the tool calls from the messages of an iteration."""
     # A late import: the briefing depends on the tools, one of which uses these rules.
     from memrecall.agent.prompt_view import read_briefing, read_last_call
@@ -114,15 +116,15 @@ def read_transcript(messages: Sequence[LLMMessage]) -> Transcript:
     )
 
 
-def _read_steps(messages: Sequence[LLMMessage]) -> Iterator[ToolStep]:
+def _read_steps(messages: Sequence[protocol.LLMMessage]) -> Iterator[ToolStep]:
     answers = {
         result.call_id: result.content
         for message in messages
-        if isinstance(message, FunctionExecutionResultMessage)
+        if isinstance(message, protocol.FunctionExecutionResultMessage)
         for result in message.content
     }
     for message in messages:
-        if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
+        if isinstance(message, protocol.AssistantMessage) and not isinstance(message.content, str):
             for call in message.content:
                 arguments = load_json_object(call.arguments) or {}
                 answer = load_json_object(answers.get(call.id, "")) or {}

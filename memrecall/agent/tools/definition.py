@@ -1,5 +1,7 @@
 """What a tool is: its texts, models, handler and rights, and its schemas for each interface."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,8 +14,8 @@ from pydantic import BaseModel
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import ToolOutput
 from memrecall.errors import Disabled, InvalidArgument
+from memrecall.model import protocol
 from memrecall.model.prompts import load_prompt
-from memrecall.model.protocol import ParametersSchema, ToolSchema
 from memrecall.scope import Permission
 from memrecall.types import Language
 
@@ -75,7 +77,7 @@ class Tool:
     destroys: bool = False
     variants: Mapping[Interface, Variant] = field(default_factory=dict)
 
-    def for_interface(self, interface: Interface) -> "Tool":
+    def for_interface(self, interface: Interface) -> Tool:
         """Return the tool with the models and texts of an interface, the same object each time."""
         return _resolve_variant(self, interface) if interface in self.variants else self
 
@@ -120,27 +122,29 @@ class Tool:
             schema["properties"][name]["description"] = description
         return schema
 
-    def parent_schema(self, language: Language) -> ToolSchema:
+    def parent_schema(self, language: Language) -> protocol.ToolSchema:
         """Return the schema for the model of a parent agent."""
         return self._tool_schema(language, dict)
 
-    def function_schema(self, language: Language) -> ToolSchema:
+    def function_schema(self, language: Language) -> protocol.ToolSchema:
         """Return the schema for our own prompts, as short as a model needs it."""
         return self._tool_schema(language, _shorten)
 
-    def _tool_schema(self, language: Language, convert: Callable[[Any], Any]) -> ToolSchema:
+    def _tool_schema(
+        self, language: Language, convert: Callable[[Any], Any]
+    ) -> protocol.ToolSchema:
         texts, schema = self.texts(language), self.arguments_schema(language)
-        return ToolSchema(
-            name=self.name,
-            description=texts.description,
-            parameters=ParametersSchema(
-                type="object",
-                properties={name: convert(schema["properties"][name]) for name in texts.arguments},
-                required=schema.get("required", []),
-                additionalProperties=False,
-            ),
-            strict=False,
-        )
+        return {
+            "name": self.name,
+            "description": texts.description,
+            "parameters": {
+                "type": "object",
+                "properties": {n: convert(schema["properties"][n]) for n in texts.arguments},
+                "required": schema.get("required", []),
+                "additionalProperties": False,
+            },
+            "strict": False,
+        }
 
 
 @cache

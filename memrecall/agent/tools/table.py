@@ -4,6 +4,8 @@ A new tool is an entry here, with a handler annotated with the models of its arg
 and a section in `prompts/tools.*.md`.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -12,6 +14,7 @@ from typing import Any, NotRequired, TypedDict, get_type_hints
 
 from pydantic import BaseModel
 
+from memrecall import model
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.state import RecallState, Window, read_version
 from memrecall.agent.tools import chat, memories, service
@@ -32,7 +35,7 @@ from memrecall.agent.tools.names import (
 )
 from memrecall.agent.tools.search import search_memories
 from memrecall.library.library import Library
-from memrecall.model.protocol import BaseTool, CancellationToken, ToolSchema
+from memrecall.model import protocol
 from memrecall.scope import Permission, Scope
 from memrecall.text.language import language_of
 from memrecall.types import Language
@@ -163,13 +166,15 @@ def find_tool(name: str, interface: Interface) -> Tool | None:
     return tool.for_interface(interface)
 
 
-def function_schemas(interface: Interface, language: Language) -> tuple[ToolSchema, ...]:
+def function_schemas(interface: Interface, language: Language) -> tuple[protocol.ToolSchema, ...]:
     """Return the schemas of an interface's tools for our own prompts, the same object each time."""
     return _function_schemas(tuple(tools_for(interface).values()), language)
 
 
 @cache
-def _function_schemas(tools: tuple[Tool, ...], language: Language) -> tuple[ToolSchema, ...]:
+def _function_schemas(
+    tools: tuple[Tool, ...], language: Language
+) -> tuple[protocol.ToolSchema, ...]:
     return tuple(tool.function_schema(language) for tool in tools)
 
 
@@ -181,29 +186,12 @@ def schema_text(language: Language) -> str:
     return json.dumps(functions, ensure_ascii=False)
 
 
-class SchemaTool(BaseTool[Any, Any]):
-    """An entry of the table as an AutoGen tool: with the table's schema, not runnable by itself."""
-
-    def __init__(self, tool: Tool, schema: ToolSchema) -> None:
-        super().__init__(tool.arguments, tool.result, tool.name, schema.get("description", ""))
-        self._schema = schema
-
-    @property
-    def schema(self) -> ToolSchema:
-        """The schema for the model."""
-        return self._schema
-
-    async def run(self, args: Any, cancellation_token: CancellationToken) -> Any:
-        """Refuse to run: a call needs the context of an interface."""
-        raise NotImplementedError(f"{self.name} only names a tool; the recall loop runs it")
-
-
 @cache
-def forced_handoff(language: Language) -> SchemaTool:
+def forced_handoff(language: Language) -> model.SchemaTool:
     """Return the tool choice that allows a model nothing but a handoff."""
     schemas = function_schemas(Interface.RECALL, language)
     schema = next(schema for schema in schemas if schema["name"] == HANDOFF)
-    return SchemaTool(TOOLS[HANDOFF], schema)
+    return model.SchemaTool(schema, TOOLS[HANDOFF].arguments, TOOLS[HANDOFF].result)
 
 
 class ToolEntry(TypedDict):

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult
-from memrecall.agent.autogen.events import stream_recall
 from memrecall.agent.dispatch import leaked_families
+from memrecall.agent.driver import stream_recall
 from memrecall.agent.prompt_view import write_relevant_block
 from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent

@@ -1,10 +1,10 @@
 """Recall for the last user message of a parent's context, as a block for the parent's model."""
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Iterable, Sequence
 
-from autogen_core import CancellationToken
-from autogen_core.models import ChatCompletionClient, LLMMessage
 from pydantic import BaseModel
 
 from memrecall.agent.conversation import is_framework_text
@@ -22,6 +22,7 @@ from memrecall.agent.result import RecallResult
 from memrecall.agent.trace import Observer
 from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
 from memrecall.messages import is_from_user, name_sources, parse_messages
+from memrecall.model import protocol
 from memrecall.model.structured import ask_prompt
 from memrecall.text.language import language_of
 from memrecall.types import Language
@@ -43,7 +44,9 @@ class NeedJudge:
     """Decides whether the last of some texts needs a recall."""
 
     def __init__(
-        self, model_client: ChatCompletionClient | None = None, seconds: float = DECISION_SECONDS
+        self,
+        model_client: protocol.ChatCompletionClient | None = None,
+        seconds: float = DECISION_SECONDS,
     ) -> None:
         self._client = model_client
         self._seconds = seconds
@@ -84,7 +87,7 @@ class BlockRecaller:
         self._characters = characters
         self._place = place
 
-    def last_request(self, messages: Sequence[LLMMessage]) -> int | None:
+    def last_request(self, messages: Sequence[protocol.LLMMessage]) -> int | None:
         """Return the index of the user's last message."""
         by_user = (is_from_user(message, self.user_sources) for message in messages)
         return max((index for index, is_user in enumerate(by_user) if is_user), default=None)
@@ -92,7 +95,7 @@ class BlockRecaller:
     async def recall_block(
         self,
         messages: Sequence[object],
-        token: CancellationToken | None = None,
+        token: protocol.CancellationToken | None = None,
         observer: Observer | None = None,
     ) -> tuple[str, RecallResult | None]:
         """Return the block and the result for the last message; no block if it needs no recall.
