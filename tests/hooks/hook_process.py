@@ -20,6 +20,7 @@ class Hook(NamedTuple):
 
     folder: Path
     path: Path
+    cwd: Path | None = None  # where the client runs the hook
 
     @property
     def log(self) -> list[dict[str, Any]]:
@@ -57,6 +58,7 @@ class Hook(NamedTuple):
             *program,
             *arguments,
             env=make_environment(self.folder, **variables),
+            cwd=self.cwd,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

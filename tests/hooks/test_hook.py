@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 import socket
 import sys
 import time
@@ -296,6 +297,25 @@ class TestWithoutService:
         }
         assert {m.metadata["client"] for m in messages} == {"claude-code"}
         assert hook.log == []
+
+    async def test_code_in_current_folder_is_never_run(
+        self, sqlite_library: Library, tmp_path: Path
+    ) -> None:
+        repository, traces = tmp_path / "repository", tmp_path / "run"
+        (repository / "memrecall").mkdir(parents=True)
+        code = f"open({str(traces)!r}, 'a').write(__file__)\n"
+        for name in ("memrecall/__init__.py", "memrecall/__main__.py", "sitecustomize.py"):
+            (repository / name).write_text(code, "utf-8")
+        hook = bind(tmp_path, db=sqlite_library.store.location)._replace(cwd=repository)
+        prompt, stop = samples(PROMPT, ANSWER, str(repository))[:2]
+        # An empty or relative entry of this variable also names the current folder.
+        path = os.pathsep.join(["", ".", *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        output = await hook.run(prompt.event, prompt.payload, PYTHONPATH=path)
+        assert not traces.exists()
+        assert FACT in read_block(prompt, output)
+        await hook.run(stop.event, stop.payload, PYTHONPATH=path)
+        await wait_until(lambda: not hook.pending)  # stored by a process of its own
+        assert not traces.exists()
 
     async def test_database_is_used_like_service(
         self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

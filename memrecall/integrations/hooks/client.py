@@ -107,9 +107,21 @@ def _end_after(seconds: float, path: str, event: str) -> None:
     _thread.start_new_thread(end, ())
 
 
+def hook_command(*arguments: str) -> list[str]:
+    """Return the command of `memrecall hook`, which runs no code of the current folder.
+
+    That folder may be anybody's repository: `-P` keeps it from the import path, and empty and
+    relative entries of PYTHONPATH, which would name it too, are removed.
+    """
+    if path := os.environ.get("PYTHONPATH"):
+        entries = [entry for entry in path.split(os.pathsep) if os.path.isabs(entry)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(entries)
+    return [sys.executable, "-P", "-m", "memrecall", "hook", *arguments]
+
+
 def _run_hook(arguments: list[str], data: bytes, problem: str, *, as_argument: bool) -> None:
     """Replace this process by `memrecall hook`, with the input that was read here."""
-    command = [sys.executable, "-m", "memrecall", "hook", *arguments]
+    command = hook_command(*arguments)
     if as_argument:
         command.append(data.decode(errors="surrogateescape"))
     else:

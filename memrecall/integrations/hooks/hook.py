@@ -18,7 +18,12 @@ from memrecall.integrations.hooks.binding import (
     read_binding,
     write_log,
 )
-from memrecall.integrations.hooks.client import MAX_INPUT, OFF_VARIABLE, PROBLEM_VARIABLE
+from memrecall.integrations.hooks.client import (
+    MAX_INPUT,
+    OFF_VARIABLE,
+    PROBLEM_VARIABLE,
+    hook_command,
+)
 from memrecall.integrations.hooks.events import CapturedEvent, find_event, read_event
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.payload import MAX_QUERY, BadPayload
@@ -184,7 +189,7 @@ def _start_delivery(path: str) -> None:
     if sys.platform == "win32":
         options = {"creationflags": subprocess.DETACHED_PROCESS | subprocess.CREATE_NO_WINDOW}
     subprocess.Popen(  # noqa: S603 -- this program, with the path it was given
-        [sys.executable, "-m", "memrecall", "hook", DELIVER, "--config", path],
+        hook_command(DELIVER, "--config", path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
