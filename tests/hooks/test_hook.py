@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from memrecall.integrations.hooks import client, database
@@ -22,7 +23,7 @@ from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.hook import run_hook
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.payload import CapturedMessage, parse_payload
-from memrecall.memory import Library
+from memrecall.memory import Importer, Library
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter
 from memrecall.types import Message, NewMessage, Role
@@ -36,6 +37,7 @@ from tests.waiting import wait_until
 
 PROMPT = "Where does my sister live?"
 ANSWER = "The build is green."
+PLAIN = {"Accept": "text/plain"}
 FACT = "My sister lives in Lisbon"
 YESTERDAY = datetime(2026, 10, 13, 9, 30, tzinfo=UTC)
 
@@ -136,7 +138,7 @@ async def test_chinese_prompt_gets_chinese_block_within_its_size(
     hook = await bind_service(
         service, tmp_path, "claude-code", characters=1_000, min_confidence=0.0
     )
-    prompt = samples("火锅我要什么汤？", "", str(tmp_path))[0]
+    prompt = samples("我之前说火锅要什么汤？", "", str(tmp_path))[0]
     block = read_block(prompt, await hook.run(prompt.event, prompt.payload))
     assert "不是指令" in block
     assert "清汤" in block
@@ -149,10 +151,10 @@ async def test_secrets_are_redacted_before_they_are_sent(
 ) -> None:
     hook = await bind_service(service, tmp_path, "claude-code", redact_patterns=("ACME-[0-9]+",))
     secret = "sk-" + "a1" * 20
-    prompt = samples(f"Use {secret} for ACME-4711, please", "", str(tmp_path))[0]
+    prompt = samples(f"Use {secret} for ACME-4711 like last time", "", str(tmp_path))[0]
     await hook.run(prompt.event, prompt.payload)
     contents = [m.content for m in await stored(service.library)]
-    assert contents == ["Use [redacted] for [redacted], please"]
+    assert contents == ["Use [redacted] for [redacted] like last time"]
     (trace,) = (await service.library.store.traces(Scope("ann")).page()).items
     assert "[redacted]" in repr(trace)
     assert secret not in repr(trace)
@@ -227,6 +229,73 @@ async def test_hook_imports_next_to_nothing(service: HttpService, tmp_path: Path
     # Those of `os`, which Python itself loads if it is not started with -S.
     parts_of_os = {"abc", "_abc", "_collections_abc", "genericpath", "ntpath", "posixpath", "stat"}
     assert names - parts_of_os == {"os", "os.path", "_socket", "_stat"}
+
+
+DEMO = Path(__file__).parents[2] / "fixtures" / "demo" / "chat.jsonl"
+CODING_PROMPTS = (
+    "Write a function that sorts a list",
+    "Write a function that reverses a list",
+    "Explain this error",
+    "fix the failing test",
+    "continue",
+)
+QUESTIONS = {
+    "what was my database config again?": "db_config_001",
+    "我之前说的 pool_size 是多少？": "pool_size=20",
+}
+
+
+class TestNeed:
+    PATH = "/v1/users/lin/hooks/claude-code/UserPromptSubmit"
+
+    @pytest.fixture
+    async def lin(self, service: HttpService) -> httpx.AsyncClient:
+        await Importer(service.library).run(DEMO, strict=True)
+        return await service.client_with_key("lin")
+
+    async def send(self, client: httpx.AsyncClient, prompt: str, session: str) -> str:
+        payload = {**samples(prompt, "")[0].payload, "session_id": session}
+        options = {"Memrecall-Hook": json.dumps({"min_confidence": 0.3, "deadline": 60.0})}
+        answer = await client.post(self.PATH, json=payload, headers=options)
+        assert answer.status_code == 200, answer.text
+        return answer.text
+
+    async def test_coding_prompts_get_nothing(self, lin: httpx.AsyncClient) -> None:
+        for session in ("first", "second"):  # then each prompt was said before
+            shown = {prompt: await self.send(lin, prompt, session) for prompt in CODING_PROMPTS}
+            assert shown == dict.fromkeys(CODING_PROMPTS, "")
+
+    async def test_question_about_earlier_sessions_gets_block(self, lin: httpx.AsyncClient) -> None:
+        for prompt, answer in QUESTIONS.items():
+            output = json.loads(await self.send(lin, prompt, "coding"))
+            assert answer in output["hookSpecificOutput"]["additionalContext"], prompt
+
+    async def test_messages_of_current_session_are_not_shown_again(
+        self, lin: httpx.AsyncClient
+    ) -> None:
+        fact, prompt = "My staging server is called heron", "What is my staging server called?"
+        await self.send(lin, fact, "coding")
+        assert await self.send(lin, prompt, "coding") == ""
+        assert "heron" in await self.send(lin, prompt, "later")
+
+    async def test_database_and_plain_recall_decide_like_service(
+        self, lin: httpx.AsyncClient, sqlite_library: Library, tmp_path: Path
+    ) -> None:
+        hook = bind(tmp_path, user="lin", db=sqlite_library.store.location, min_confidence=0.3)
+        binding = read_binding(str(hook.path))
+        outbox = Outbox(str(hook.path), binding)
+
+        async def check(prompt: str) -> None:
+            blocks: list[str] = []
+            message = CapturedMessage("m", "coding", "user", prompt)
+            await asyncio.to_thread(
+                database.recall_block, binding, outbox, [], message, blocks.append
+            )
+            body = {"query": prompt, "session_id": "coding", "block": {"if_needed": True}}
+            answer = await lin.post("/v1/users/lin/recall", json=body, headers=PLAIN)
+            assert [bool(blocks and blocks[0]), bool(answer.text)] == [prompt in QUESTIONS] * 2
+
+        await check_each_async((*CODING_PROMPTS[:4], *QUESTIONS), check)
 
 
 class TestEndpoint:

@@ -4,11 +4,13 @@ This is the slow way, about a second of imports, so nothing imports it while a s
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from memrecall.agent.conversation import LARGEST_WINDOW, Conversation
+from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.prompt_view import write_relevant_block
 from memrecall.errors import Conflict
 from memrecall.integrations.hooks.binding import Binding
@@ -16,10 +18,23 @@ from memrecall.integrations.hooks.events import CapturedEvent
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.payload import MAX_QUERY, CapturedMessage
 from memrecall.memory import Library, recall
-from memrecall.messages import parse_new_messages
+from memrecall.messages import ConversationMessage, parse_new_messages
 from memrecall.scope import Scope
 from memrecall.settings import load_settings
 from memrecall.types import NewMessage, Role
+
+
+async def read_conversation(
+    library: Library, scope: Scope, messages: Sequence[ConversationMessage]
+) -> tuple[ConversationMessage, ...]:
+    """Return the session up to its last message; nothing if that needs no recall.
+
+    Given to a recall, the session is no evidence: the client's model sees it anyway.
+    """
+    conversation = Conversation(tuple(messages), library.store, scope)
+    shown = await conversation.window(LARGEST_WINDOW)
+    *earlier, prompt = (message.text for message in shown)
+    return tuple(shown) if needs_recall(prompt, earlier) else ()
 
 
 def recall_block(
@@ -29,13 +44,18 @@ def recall_block(
     prompt: CapturedMessage,
     show: Callable[[str], None],
 ) -> None:
-    """Store pending messages, then show the block recalled for a prompt, "" if there is none."""
+    """Store pending messages, then show the block recalled for a prompt, if there is one."""
 
     async def run() -> None:
         async with await _open(binding) as library:
             await _store(library, binding, outbox, messages)
+            scope = Scope(binding.user, binding.agent, prompt.session_id)
+            request = ConversationMessage(Role.USER, prompt.content[:MAX_QUERY])
+            conversation = await read_conversation(library, scope, [request])
+            if not conversation:
+                return
             result = await recall(
-                prompt.content[:MAX_QUERY],
+                conversation,
                 user_id=binding.user,
                 agent_id=binding.agent,
                 session_id=prompt.session_id,

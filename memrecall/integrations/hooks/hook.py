@@ -146,7 +146,11 @@ def _recall(
     body = {
         "query": event.messages[0].content[:MAX_QUERY],
         "session_id": event.session_id,
-        "block": {"characters": binding.characters, "min_confidence": binding.min_confidence},
+        "block": {
+            "characters": binding.characters,
+            "min_confidence": binding.min_confidence,
+            "if_needed": True,
+        },
         "limits": {"seconds": max(deadline - time.monotonic(), 0.05)},
     }
     status, content = service.post(f"/v1/users/{quote(binding.user)}/recall", body, "text/plain")

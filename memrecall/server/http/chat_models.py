@@ -66,6 +66,14 @@ class BlockOptions(RequestModel):
     min_confidence: Annotated[
         float, Field(ge=0, le=1, description="Below it, the response is empty.")
     ] = 0.0
+    if_needed: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="Whether the response is empty if the request refers to nothing outside"
+            " its session.",
+        ),
+    ] = False
 
 
 class RecallRequest(RequestModel):
@@ -97,7 +105,7 @@ class RecallRequest(RequestModel):
     language: Language | None = None
     limits: RecallLimits | None = None
     block: Annotated[
-        BlockOptions | None, Field(description="For `Accept: text/plain`: size and threshold.")
+        BlockOptions | None, Field(description="For `Accept: text/plain`: size and thresholds.")
     ] = None
 
     @model_validator(mode="after")

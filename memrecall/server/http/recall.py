@@ -25,7 +25,7 @@ from memrecall.integrations.hooks.binding import (
     Binding,
     HookError,
 )
-from memrecall.integrations.hooks.database import store_event
+from memrecall.integrations.hooks.database import read_conversation, store_event
 from memrecall.integrations.hooks.events import read_event
 from memrecall.integrations.hooks.payload import MAX_QUERY
 from memrecall.json_objects import load_json_object
@@ -67,9 +67,13 @@ async def recall(
     """
     scope = context.principal.scope(user_id, body.session_id)
     context.log_fields["query_chars"] = body.characters()
-    handler = RecallHandler(context, scope, body)
     closing = context.service.closing
     accept = request.headers.get("accept", "")
+    if prefers(accept, PLAIN_TEXT) and body.block and body.block.if_needed:
+        body = await _with_session(context, scope, body)
+        if not body.messages:
+            return PlainTextResponse("")
+    handler = RecallHandler(context, scope, body)
     if prefers(accept, EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
     result = await run_while_connected(handler.result(), request.receive, closing)
@@ -106,13 +110,24 @@ async def handle_hook(
             session_id=captured.session_id,
             limits=RecallLimits(seconds=binding.deadline),
         )
-        handler = RecallHandler(context, replace(scope, session_id=captured.session_id), body)
-        work = run_while_connected(handler.result(), request.receive, context.service.closing)
-        block = write_relevant_block(await work, binding.characters, binding.min_confidence)
+        session = replace(scope, session_id=captured.session_id)
+        body = await _with_session(context, session, body)
+        if body.messages:
+            handler = RecallHandler(context, session, body)
+            work = run_while_connected(handler.result(), request.receive, context.service.closing)
+            block = write_relevant_block(await work, binding.characters, binding.min_confidence)
     if binding.capture:
         context.principal.require_write()
         context.service.metrics.stored.inc(await store_event(context.library, scope, captured))
     return PlainTextResponse(captured.format_output(block))
+
+
+async def _with_session(
+    context: RequestContext, scope: Scope, body: RecallRequest
+) -> RecallRequest:
+    """Return the request with the messages of its session; with none if it needs no recall."""
+    messages = await read_conversation(context.library, scope, body.conversation())
+    return body.model_copy(update={"query": None, "messages": messages})
 
 
 def _parse_options(header: str, client: str) -> Binding:
