@@ -23,7 +23,12 @@ from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
 from memrecall.agent.tools.table import tools_for
 from memrecall.agent.trace import Observer
-from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.errors import (
+    CassetteMismatch,
+    InvalidArgument,
+    MemrecallError,
+    ScriptExhausted,
+)
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.messages import USER_SOURCES, ConversationMessage, parse_items
@@ -201,7 +206,12 @@ def _unpack(result: RecallResult) -> tuple[list[RecalledMemory], str]:
 
 
 def _report(task: str, error: Exception) -> str:
-    """Log a failure and return what may be told of it; only typed errors have safe messages."""
+    """Log a failure and return what may be told of it; only typed errors have safe messages.
+
+    An error of whoever records or scripts the model is raised: a run that hides it proves nothing.
+    """
+    if isinstance(error, CassetteMismatch | ScriptExhausted):
+        raise error
     if isinstance(error, MemrecallError):
         _log.warning("%s failed: %s", task, error)
         return error.message

@@ -9,10 +9,11 @@ import pytest
 
 from memrecall import AsyncMemory, Memory
 from memrecall.agent import Recaller
-from memrecall.errors import InvalidArgument
+from memrecall.errors import CassetteMismatch, InvalidArgument, ScriptExhausted
 from memrecall.integrations.agent_memory import AgentMemory
 from memrecall.memory import Library
 from memrecall.settings import Settings
+from memrecall.testing import ScriptedClient
 
 from ..model.openai_server import serve, text
 from .frameworks import HISTORY, REQUEST, REQUEST_ZH, answer_keys, block_keys
@@ -99,6 +100,25 @@ class TestBlocks:
                 await memory.add(HISTORY, infer=False)
                 assert block_keys(await AgentMemory(memory).recall_block(ask(REQUEST)))
             assert server.requests
+
+    @pytest.mark.parametrize("error", [CassetteMismatch, ScriptExhausted])
+    async def test_error_of_a_recorded_model_is_raised(
+        self, library: Library, error: type[Exception]
+    ) -> None:
+        class Failing(ScriptedClient):
+            async def create(self, *_: Any, **__: Any) -> Any:
+                raise error("the request differs")
+
+        memory = AsyncMemory(library=library, user_id="ann", model_client=Failing([]))
+        owner = AgentMemory(memory)
+        (tool,) = [each for each in owner.tools() if "recall" in each.name]
+        for call in (
+            owner.recall(REQUEST),
+            owner.recall_block(ask(REQUEST)),
+            tool.call({"query": REQUEST}),
+        ):
+            with pytest.raises(error):
+                await call
 
 
 class TestTurns:
