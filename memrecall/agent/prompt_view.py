@@ -170,9 +170,12 @@ def write_block(
 
 
 def write_relevant_block(result: RecallResult, characters: int, min_confidence: float) -> str:
-    """Return the block of a result that is worth showing unasked; "" if it is not."""
+    """Return the block of a result that is worth showing unasked; "" if it is not.
+
+    Where a client puts it, before or after the message, is not known.
+    """
     is_relevant = result.memories and result.confidence >= min_confidence
-    return write_block(result, characters) if is_relevant else ""
+    return write_block(result, characters, place="apart") if is_relevant else ""
 
 
 def write_failure(problem: str, language: Language) -> str:

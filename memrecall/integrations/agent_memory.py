@@ -14,6 +14,7 @@ from memrecall.agent.prompt_view import (
     BLOCK_CHARACTERS,
     BLOCK_START,
     SOURCE,
+    BlockPlace,
     to_json,
     write_failure,
 )
@@ -71,6 +72,7 @@ class AgentMemory:
         options: RecallOptions | None = None,
         language: Language = "en",
         block_characters: int = BLOCK_CHARACTERS,
+        place: BlockPlace = "before",
     ) -> None:
         if memory.user_id is None:
             raise InvalidArgument(
@@ -82,6 +84,7 @@ class AgentMemory:
         self.options = options
         self.language = language
         self._block_characters = block_characters
+        self._place = place
 
     async def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return the result of a coroutine of `memory`, from async code."""
@@ -192,7 +195,9 @@ class AgentMemory:
         recaller = await self.memory.recaller(
             session_id=self._session(session_id), options=self.options
         )
-        blocks = BlockRecaller(recaller, NeedJudge(), USER_SOURCES, self._block_characters)
+        blocks = BlockRecaller(
+            recaller, NeedJudge(), USER_SOURCES, self._block_characters, self._place
+        )
         return (await blocks.recall_block(conversation, observer=observer))[0]
 
     def _session(self, session_id: str | None) -> str | None:

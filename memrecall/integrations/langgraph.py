@@ -51,7 +51,11 @@ def recall_node(
     stream (`stream_mode="custom"`). The thread of the graph is the session, unless one is bound.
     """
     owner = AgentMemory(
-        memory, options=options, language=language, block_characters=block_characters
+        memory,
+        options=options,
+        language=language,
+        block_characters=block_characters,
+        place="after",  # the reducer of a graph appends
     )
 
     async def recall(state: Any, config: RunnableConfig) -> dict[str, Any]:

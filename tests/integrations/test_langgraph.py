@@ -85,6 +85,7 @@ class TestNodes:
         assert (request.content, answer.content) == (REQUEST, "Port 5433.")
         assert (block.type, block.name) == ("human", "memrecall")
         assert "a1" in block_keys(block.content)
+        assert "for the message above" in block.content
 
     async def test_block_is_replaced_and_the_turn_stored(self, memory: AsyncMemory) -> None:
         graph = make_graph(memory, "Port 5433.", "Hello.")
