@@ -15,7 +15,9 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.integrations.agent_memory import AgentMemory, framework_of
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.records import LARGEST_LIMIT
+from memrecall.memory.search import LARGEST_LIMIT as MOST_RESULTS
 from memrecall.memory.sync import Memory
+from memrecall.messages import Redact, redact_text
 from memrecall.types import NewMemory, Origin
 
 with framework_of("langgraph"):
@@ -42,6 +44,7 @@ class MemoryStore(BaseStore):
 
     Of a value, the fields that `index` names are its text, or all of them; `index=False` keeps them
     out of the text. A deleted item can be restored until it is purged. TTLs are not supported.
+    A search with a query returns at most the best 200 items.
     """
 
     __slots__ = ("_memory",)
@@ -82,6 +85,7 @@ class MemoryStore(BaseStore):
         filters = {**_namespace_filter(op.namespace_prefix), **_value_filter(op.filter or {})}
         count = op.offset + op.limit
         if op.query:
+            _require_searchable(count)
             page = await self._memory.memory.search(op.query, filters=filters, limit=count)
             results = page["results"]
         else:
@@ -118,7 +122,8 @@ class MemoryStore(BaseStore):
             stored = await recaller.library.store.memories(recaller.scope).get_any(key)
         except NotFound:
             if op.value is not None:
-                new = NewMemory(memory_key=key, memory_type=ITEM_TYPE, **_memory_fields(op))
+                fields = _memory_fields(op, memory.redact)
+                new = NewMemory(memory_key=key, memory_type=ITEM_TYPE, **fields)
                 await recaller.library.add_memories(
                     recaller.scope, [new], origin=Origin.ASSISTANT, actor="langgraph"
                 )
@@ -129,7 +134,7 @@ class MemoryStore(BaseStore):
             return
         if stored.deleted_at is not None:
             await memory.undo(key)
-        await memory.update(key, **_memory_fields(op))
+        await memory.update(key, **_memory_fields(op, memory.redact))
 
     def _key(self, namespace: tuple[str, ...], key: str) -> str:
         # Keys are unique per user, so those of two agents must differ.
@@ -137,7 +142,17 @@ class MemoryStore(BaseStore):
         return f"langgraph_{hashlib.sha256(path.encode()).hexdigest()[:32]}"
 
 
-def _memory_fields(op: PutOp) -> dict[str, Any]:
+def _require_searchable(count: int) -> None:
+    if count > MOST_RESULTS:
+        raise InvalidArgument(
+            f"a search with a query returns the best {MOST_RESULTS} items; offset and limit"
+            f" ask for {count}",
+            hint=f"Use at most {MOST_RESULTS}, or leave out the query to list all items",
+        )
+
+
+def _memory_fields(op: PutOp, redact: Redact | None) -> dict[str, Any]:
+    op = op._replace(value=redact_text(op.value, redact))
     metadata = {"namespace": _SEPARATOR.join(op.namespace), "key": op.key}
     for level in range(1, len(op.namespace) + 1):
         metadata[f"{_LEVEL}{level}"] = _SEPARATOR.join(op.namespace[:level])

@@ -295,6 +295,11 @@ class MemoryBase:
         """The bound session."""
         return self._binding.session_id
 
+    @property
+    def redact(self) -> Redact | None:
+        """The function that masks secrets in what is stored, if there is one."""
+        return self._shared.redact
+
     async def close(self, patience: float | None = None) -> None:
         """Wait up to `patience` seconds for running jobs, then release all resources.
 
