@@ -17,10 +17,12 @@ from memrecall.agent.driver import RecallOptions
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.integrations.agent_memory import AgentMemory, BoundTool, framework_of
+from memrecall.json_objects import make_storable
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.messages import ConversationMessage, parse_message
-from memrecall.types import Language, Message, Role
+from memrecall.text_length import ELLIPSIS, truncate_text
+from memrecall.types import MESSAGE_LENGTH, Language, Message, Role
 
 with framework_of("openai-agents"):
     from agents import FunctionTool
@@ -186,16 +188,24 @@ def _last_user_index(items: list[Any]) -> int | None:
 
 
 def _to_message(item: Any) -> ConversationMessage:
-    """Return an item as a message; one without text, such as a call, gets a short one."""
+    """Return an item as a message; one without text, such as a call, gets a short one.
+
+    The text of a message is cut if it is too long; the item is kept whole.
+    """
+    item = make_storable(dict(item))
     message = parse_message(item)
-    metadata = {_ITEM: dict(item)}
+    metadata = {_ITEM: item}
     if message.text.strip():
-        return replace(message, message_id=None, metadata=metadata)
+        return replace(message, text=_cut(message.text), message_id=None, metadata=metadata)
     kind = str(item.get("type") or "item")
     call = f"{item['name']}({item.get('arguments', '')})" if item.get("name") else ""
     return ConversationMessage(
-        message.role, call or f"[{kind}]", content_type=kind[:50], metadata=metadata
+        message.role, _cut(call or f"[{kind}]"), content_type=kind[:50], metadata=metadata
     )
+
+
+def _cut(text: str) -> str:
+    return truncate_text(text, MESSAGE_LENGTH - len(ELLIPSIS))
 
 
 def _to_item(message: Message) -> Any:

@@ -239,6 +239,21 @@ class TestSession:
         reference.close()
         assert await session.get_items() == []
 
+    async def test_items_that_no_database_takes_are_stored_as_far_as_possible(
+        self, session: MemorySession
+    ) -> None:
+        half, long = "bad \ud800 \0", "x" * 1_200_000
+        await session.add_items(
+            [
+                {"role": "user", "content": half},
+                {"type": "function_call", "call_id": "1", "name": "f", "arguments": long},
+                {"type": "function_call_output", "call_id": "1", "output": long},
+            ]
+        )
+        first, *rest = await session.get_items()
+        assert first == {"role": "user", "content": "bad ? \ufffd"}
+        assert [item.get("arguments") or item["output"] for item in rest] == [long, long]
+
     async def test_pages_of_a_long_session(self, session: MemorySession) -> None:
         items = [{"role": "user", "content": f"number {number}"} for number in range(230)]
         await session.add_items(items)
