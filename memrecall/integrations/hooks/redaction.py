@@ -23,9 +23,15 @@ _SECRETS = re.compile(
 _NAMED_SECRETS = re.compile(
     r"(?P<url>://[^\s/:@]{1,100}:)[^\s/@]{1,200}(?=@)"
     r"|(?P<scheme>\b(?:bearer|basic)\s{1,3})[\w.~+/=-]{16,4000}"
-    r"|(?P<name>(?:api[_-]?key|access[_-]?key|secret|token|passw(?:or)?d|passphrase|密码|口令|密钥)"
-    r"[A-Za-z0-9_-]{0,40}[\"']?\s{0,3}(?:[=:：]|是|为)\s{0,3}[\"']?)"
-    r"(?=[^\s\"'，。；,;]{0,200}\d)[^\s\"'，。；,;()<>${}]{6,200}",
+    r"|(?P<name>(?:api[ _-]?key|access[ _-]?key|secret(?:\skey)?|token|passw(?:or)?d|passphrase"
+    r"|密码|口令|密钥)"
+    r"[A-Za-z0-9_-]{0,40}[\"']?\s{0,3}(?:[=:：]|是|为|\bis\b:?)\s{0,3}[\"']?)"
+    r"(?=[^\s\"'，。；,;]{0,200}\d)[^\s\"'，。；,;()<>${}]{6,200}"
+    # Without a digit: one long word of one case, which is no name in a program.
+    r"|(?P<word>(?:api[ _-]?key|access[ _-]?key|secret[ _-]key|passw(?:or)?d|passphrase"
+    r"|密码|口令|密钥)"
+    r"[A-Za-z0-9_-]{0,40}[\"']?\s{0,3}[=:：]\s{0,3}[\"']?)"
+    r"(?-i:[a-z-]{12,200}|[A-Z-]{12,200})(?=[.!?]?(?:[\s\"'，。；,;]|$))",
     re.IGNORECASE,
 )
 
