@@ -245,6 +245,22 @@ class TestCommands:
         assert command[-1] == str(target.binding_path)
         assert not locate("claude-code", None).describe()["installed"]
 
+    def test_client_waits_longer_than_deadline(self, shell: Shell) -> None:  # noqa: F811
+        units = {"claude-code": 1, "codex": 1, "gemini": 1_000}
+
+        def check(name: str) -> None:
+            path = locate(name, None).settings_path
+            for deadline, seconds in ((2, 10), (30.5, 36), (60, 65), (2, 65)):
+                command = ("hooks", "install", name, "--user", "ann", "--deadline", deadline)
+                assert shell(*command).code == 0
+                hooks = json.loads(path.read_text("utf-8"))["hooks"]
+                timeouts = {
+                    hook["timeout"] for (group,) in hooks.values() for hook in group["hooks"]
+                }
+                assert timeouts == {seconds * units[name]}, deadline  # a longer one may stay
+
+        check_each(units, check)
+
     def test_dry_run_shows_diff_and_writes_nothing(self, shell: Shell) -> None:  # noqa: F811
         target = locate("cursor", None)
         outcome = shell("hooks", "install", "cursor", "--user", "ann", "--dry-run", "--create-key")

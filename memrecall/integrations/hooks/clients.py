@@ -5,7 +5,10 @@ Every entry follows the public page that its `docs` name. Standard library only:
 
 import json
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, Literal, NamedTuple
+
+_MIN_TIMEOUT, _MARGIN = 10, 5  # seconds
 
 Role = Literal["user", "assistant"]
 Output = Literal["hookSpecificOutput", "additional_context", ""]
@@ -33,7 +36,7 @@ class Client(NamedTuple):
     folder: str = "cwd"
     output: Output = "hookSpecificOutput"  # "": the client ignores what a hook prints
     home_variable: str = ""
-    timeout: int | None = 10  # in the client's unit; None: not set
+    timeout_unit: int | None = 1  # parts of a second; None: no timeout is set
     is_grouped: bool = True  # an entry of an event is a group of hooks
     required: tuple[tuple[str, int], ...] = ()  # other settings that the file must have
     payload_in_arguments: bool = False  # the last argument, not standard input
@@ -48,13 +51,19 @@ class Client(NamedTuple):
         """Whether the client shows its model what a hook prints."""
         return bool(self.output)
 
-    def entry(self, command: str) -> dict[str, Any]:
+    def timeout(self, deadline: float) -> int | None:
+        """Return when the client ends a hook, in its unit: after the hook ends itself."""
+        if self.timeout_unit is None:
+            return None
+        return max(_MIN_TIMEOUT, ceil(deadline) + _MARGIN) * self.timeout_unit
+
+    def entry(self, command: str, deadline: float) -> dict[str, Any]:
         """Return the settings that make an event run a command."""
         hook: dict[str, Any] = {"command": command}
         if self.is_grouped:
             hook = {"type": "command", **hook}
-        if self.timeout is not None:
-            hook["timeout"] = self.timeout
+        if (timeout := self.timeout(deadline)) is not None:
+            hook["timeout"] = timeout
         return {"hooks": [hook]} if self.is_grouped else hook
 
     def format_output(self, event: str, block: str) -> str:
@@ -124,7 +133,7 @@ CLIENTS: Mapping[str, Client] = {
             turn="generation_id",
             folder="workspace_roots",
             output="additional_context",
-            timeout=None,
+            timeout_unit=None,
             is_grouped=False,
             required=(("version", 1),),
             note="Cursor's documentation lists additional_context for sessionStart, but not for"
@@ -140,7 +149,7 @@ CLIENTS: Mapping[str, Client] = {
             ),
             user_file=".gemini/settings.json",
             project_file=".gemini/settings.json",
-            timeout=10_000,
+            timeout_unit=1_000,
         ),
     )
 }

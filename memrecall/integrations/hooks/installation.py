@@ -59,7 +59,7 @@ class Installation(NamedTuple):
     def plan(self, binding: Binding) -> SettingsChange:
         """Return the change of the settings file that installs the hooks."""
         check_binding(binding)
-        return self.settings.plan_installation(self._created())
+        return self.settings.plan_installation(binding.deadline, self._created())
 
     def install(self, binding: Binding) -> SettingsChange:
         """Write the binding and the settings of the client; return the change of the latter."""

@@ -65,13 +65,13 @@ class SettingsFile:
                 return self._is_notified(text)
             return all(self._find_entries(text, event.name) for event in self._client.events)
 
-    def plan_installation(self, created: Sequence[str] = ()) -> SettingsChange:
-        """Return the change that makes the client run the hooks.
+    def plan_installation(self, deadline: float, created: Sequence[str] = ()) -> SettingsChange:
+        """Return the change that makes the client run the hooks, each up to its deadline.
 
         `created` is what an earlier installation has added.
         """
         before = self.read()
-        if before is not None and self.is_installed() and self._is_current(before):
+        if before is not None and self.is_installed() and self._is_current(before, deadline):
             return SettingsChange(before, before, tuple(created))
         text = self.plan_removal(created).after
         added = [FILE] if text is None else []
@@ -79,7 +79,7 @@ class SettingsFile:
             if self._is_toml:
                 text = self._add_notify(text or "")
             else:
-                text, more = self._add_entries("{}\n" if text is None else text)
+                text, more = self._add_entries("{}\n" if text is None else text, deadline)
                 added += more
         return SettingsChange(before, text, tuple(added))
 
@@ -125,31 +125,45 @@ class SettingsFile:
                 hint="Correct the file, and try again",
             ) from None
 
-    def _add_entries(self, text: str) -> tuple[str, list[str]]:
+    def _add_entries(self, text: str, deadline: float) -> tuple[str, list[str]]:
         added: list[str] = []
         for key, value in self._client.required:
             if json_text.find(json_text.parse(text), (key,)) is None:
                 text = json_text.set_member(text, key, value)
                 added.append(key)
         for event in self._client.events:
-            entry = self._client.entry(_join(self.command(event.name)))
+            entry = self._client.entry(_join(self.command(event.name)), deadline)
             text, more = json_text.add_item(text, ("hooks", event.name), entry)
             added += more
         return text, added
 
-    def _is_current(self, text: str) -> bool:
-        """Return whether the entries of the file run this program, not one that has moved."""
+    def _is_current(self, text: str, deadline: float) -> bool:
+        """Return whether the entries run this program, not one that has moved, and long enough."""
         commands = [self.command(event.name) for event in self._client.events]
         quoted = [command if self._is_toml else _join(command) for command in commands]
-        return all(json.dumps(each, ensure_ascii=False) in text for each in quoted)
+        runs_this = all(json.dumps(each, ensure_ascii=False) in text for each in quoted)
+        return runs_this and (self._is_toml or self._waits_for(text, deadline))
+
+    def _waits_for(self, text: str, deadline: float) -> bool:
+        """Return whether no entry has a timeout that is shorter than the deadline requires."""
+        timeout = self._client.timeout(deadline)
+        hooks = [
+            hook
+            for event in self._client.events
+            for entry in self._entries(text, event.name)
+            for hook in filter(self._is_own(event.name), _hooks(entry))
+            if isinstance(hook, dict)
+        ]
+        return timeout is None or all(hook.get("timeout", timeout) >= timeout for hook in hooks)
 
     def _find_entries(self, text: str, event: str) -> list[int]:
         """Return the positions of the entries of an event that run its hook."""
+        entries = enumerate(self._entries(text, event))
+        return [n for n, entry in entries if any(map(self._is_own(event), _hooks(entry)))]
+
+    def _entries(self, text: str, event: str) -> list[object]:
         node = json_text.find(json_text.parse(text), ("hooks", event))
-        entries = node.value if node is not None and isinstance(node.value, list) else []
-        return [
-            n for n, entry in enumerate(entries) if any(map(self._is_own(event), _hooks(entry)))
-        ]
+        return node.value if node is not None and isinstance(node.value, list) else []
 
     def _is_own(self, event: str) -> Callable[[object], bool]:
         """Return the test for a hook of this installation, whatever program it runs."""
