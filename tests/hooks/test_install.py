@@ -261,6 +261,13 @@ class TestCommands:
 
         check_each(units, check)
 
+    def test_uninstall_says_if_nothing_is_installed(self, shell: Shell) -> None:  # noqa: F811
+        for name in ("gemini", "codex-notify"):
+            outcome = shell("hooks", "uninstall", name)
+            assert (outcome.code, "removed from" in outcome.out) == (0, False)
+            assert outcome.out.startswith("nothing to remove: ")
+            assert not shell("hooks", "uninstall", name, "--json").json["changed"]
+
     def test_dry_run_shows_diff_and_writes_nothing(self, shell: Shell) -> None:  # noqa: F811
         target = locate("cursor", None)
         outcome = shell("hooks", "install", "cursor", "--user", "ann", "--dry-run", "--create-key")

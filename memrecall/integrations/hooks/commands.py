@@ -184,6 +184,9 @@ def _print_change(
     if dry_run:
         typer.echo(text or f"{target.settings_path} stays as it is", nl=not text)
         return
+    if change.is_empty and not is_new:
+        typer.echo(f"nothing to remove: {target.settings_path} has no hooks of memrecall")
+        return
     state = "installed in" if is_new else "removed from"
     typer.echo(
         f"hooks {state} {target.settings_path}" + (" (no change)" if change.is_empty else "")
