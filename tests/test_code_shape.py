@@ -33,7 +33,7 @@ def test_modules_are_few_and_folders_small(shape: Shape) -> None:
     # models, AutoGen teams and components, the service's side of the hooks, mem0's calls, forks,
     # evidence for facts.
     assert shape.lines <= 57_300
-    assert shape.integration_lines <= 3_400  # six agent frameworks and the hooks of five clients
+    assert shape.integration_lines <= 3_500  # six agent frameworks and the hooks of five clients
 
 
 def test_modules_have_names_of_things_and_several_users(shape: Shape) -> None:

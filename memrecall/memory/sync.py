@@ -15,6 +15,7 @@ from memrecall.memory.long_term import DomainKnowledge, Experience, UserInfo
 from memrecall.memory.mem0 import options_of_config
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
+from memrecall.messages import Redact
 from memrecall.workers import DaemonThreadPool, ForkAware, abandon
 
 Arguments = ParamSpec("Arguments")
@@ -238,6 +239,11 @@ class Memory:
     def session_id(self) -> str | None:
         """The bound session."""
         return self._inner.session_id
+
+    @property
+    def redact(self) -> Redact | None:
+        """The function that masks secrets in what is stored, if there is one."""
+        return self._inner.redact
 
     @property
     def async_memory(self) -> AsyncMemory:
