@@ -35,6 +35,7 @@ with framework_of("langgraph"):
 
 ITEM_TYPE = "langgraph_item"  # the memory_type of items
 _VALUE = "value."  # prefix of the metadata keys that hold the fields of a value
+_FIELDS = "fields"  # the names of those fields; others are of an earlier value
 _LEVEL = "level_"  # level_2 is "users.ann" for every item below that namespace
 _SEPARATOR = "."  # LangGraph refuses labels that contain it
 
@@ -134,7 +135,10 @@ class MemoryStore(BaseStore):
             return
         if stored.deleted_at is not None:
             await memory.undo(key)
-        await memory.update(key, **_memory_fields(op, memory.redact))
+        fields = _memory_fields(op, memory.redact)
+        # An update merges metadata: what the new value lacks must not be found by its old value.
+        old = {name: None for name in stored.metadata if name.startswith(_VALUE)}
+        await memory.update(key, content=fields["content"], metadata={**old, **fields["metadata"]})
 
     def _key(self, namespace: tuple[str, ...], key: str) -> str:
         # Keys are unique per user, so those of two agents must differ.
@@ -153,7 +157,8 @@ def _require_searchable(count: int) -> None:
 
 def _memory_fields(op: PutOp, redact: Redact | None) -> dict[str, Any]:
     op = op._replace(value=redact_text(op.value, redact))
-    metadata = {"namespace": _SEPARATOR.join(op.namespace), "key": op.key}
+    metadata: dict[str, Any] = {"namespace": _SEPARATOR.join(op.namespace), "key": op.key}
+    metadata[_FIELDS] = list(op.value)
     for level in range(1, len(op.namespace) + 1):
         metadata[f"{_LEVEL}{level}"] = _SEPARATOR.join(op.namespace[:level])
     value = {f"{_VALUE}{name}": item for name, item in op.value.items()}
@@ -177,13 +182,14 @@ def _text_of(op: PutOp) -> str:
 
 def _item_fields(item: Mapping[str, Any]) -> dict[str, Any]:
     metadata = item["metadata"]
+    fields = metadata.get(_FIELDS, [name.removeprefix(_VALUE) for name in metadata])
     return {
         "namespace": _namespace_of(item),
         "key": metadata["key"],
         "value": {
             name.removeprefix(_VALUE): value
             for name, value in metadata.items()
-            if name.startswith(_VALUE)
+            if name.startswith(_VALUE) and name.removeprefix(_VALUE) in fields
         },
         "created_at": item["created_at"],
         "updated_at": item["updated_at"],

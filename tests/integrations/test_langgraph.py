@@ -157,6 +157,7 @@ class TestStore:
         changed = await store.aget(("notes", "food"), "tea")
         assert changed is not None
         assert changed.value == {"text": "Ann drinks coffee"}
+        assert await store.asearch(("notes",), filter={"tags": ["drink"]}) == []
         assert changed.created_at == item.created_at
         assert await store.aget(("notes",), "tea") is None
 
