@@ -11,7 +11,7 @@ from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.extraction.decisions import decide
 from memrecall.extraction.protocol import Fact, KnownMemory
 from memrecall.extraction.rules.conversation import build_facts, read_statements
-from memrecall.extraction.rules.extractor import build_graph
+from memrecall.extraction.stated_graph import build_graph
 from memrecall.extraction.summaries import summarise
 from memrecall.extraction.wire import read_number, read_time, read_utterance, read_zone
 from memrecall.model.offline import Rule, RuleAnswer, RuleRequest

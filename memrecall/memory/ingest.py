@@ -18,7 +18,7 @@ from memrecall.extraction.protocol import (
     Utterance,
 )
 from memrecall.extraction.rules.conversation import refers_back
-from memrecall.extraction.rules.extractor import stated_aliases
+from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.jobs import Processes, run_process

@@ -1,127 +1,22 @@
 """The extractor that needs no model."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, tzinfo
+from collections.abc import Sequence
+from datetime import datetime, tzinfo
 
 from memrecall.extraction.decisions import decide
-from memrecall.extraction.names import aliases_in
-from memrecall.extraction.own_words import is_person
 from memrecall.extraction.protocol import (
-    USER,
     Decided,
-    Entity,
     Extracted,
     Fact,
     KnownMemory,
     Related,
-    Relation,
     Summary,
     Utterance,
 )
-from memrecall.extraction.rules.conversation import SourcedStatement, build_facts, read_statements
-from memrecall.extraction.rules.dates import date_statement, find_statement_times
-from memrecall.extraction.rules.statements import StatedRelation
-from memrecall.extraction.rules.tables import load_table
+from memrecall.extraction.rules.conversation import build_facts, read_statements
+from memrecall.extraction.stated_graph import build_graph
 from memrecall.extraction.summaries import summarise
-from memrecall.text.normalize import entity_key
 from memrecall.types import Language
-
-_MAX_NAME = 60
-
-
-@dataclass(frozen=True, slots=True)
-class StatedAlias:
-    """Two names of one entity, and the messages that say so."""
-
-    name: str
-    other: str
-    source_ids: tuple[str, ...]
-    of_speaker: bool = False
-
-
-def stated_aliases(utterances: Sequence[Utterance], *, now: datetime) -> list[StatedAlias]:
-    """Return the names that a conversation equates: "Robert, also known as Bob", 我叫李明.
-
-    A speaker who gives their name is one entity with what is known of them without it.
-    """
-    statements = read_statements(utterances, now=now, zone=UTC)
-    aliases = [
-        StatedAlias(item.statement.name, item.utterance.speaker or USER, _ids(item), True)
-        for item in statements
-        if item.statement.name
-    ]
-    for utterance in filter(is_person, utterances):
-        ids = (utterance.message_id,)
-        pairs = dict.fromkeys(aliases_in(utterance.text))
-        aliases += [StatedAlias(min(pair), max(pair), ids) for pair in pairs]
-    return [alias for alias in aliases if entity_key(alias.name) != entity_key(alias.other)]
-
-
-def _ids(statement: SourcedStatement) -> tuple[str, ...]:
-    return (statement.utterance.message_id,)
-
-
-def build_graph(
-    utterances: Sequence[Utterance], *, now: datetime
-) -> tuple[list[Entity], list[Relation]]:
-    """Return the entities and relations; speakers who give their name appear under it."""
-    statements = read_statements(utterances, now=now, zone=UTC)
-    naming = (item for item in statements if item.statement.name)
-    names = {item.utterance.speaker: item.statement.name for item in naming}
-    graph = _Graph()
-    for name in names.values():
-        graph.add_entity(Entity(name, "person"))
-    for statement in statements:
-        speaker = statement.utterance.speaker
-        for relation in (*statement.statement.relations, *_doses(statement)):
-            graph.add(relation, statement, names.get(speaker) or speaker or USER)
-    return list(graph.entities.values()), list(graph.relations.values())
-
-
-def _doses(sourced: SourcedStatement) -> Iterator[StatedRelation]:
-    """Yield what a speaker takes a dose of."""
-    statement = sourced.statement
-    taken = load_table(statement.language).search("dosed_drug", statement.text)
-    if taken and not statement.negated and statement.subject == (sourced.utterance.speaker or USER):
-        yield StatedRelation("takes", taken["drug"] or taken["other"])
-
-
-class _Graph:
-    """Entities by their key, and relations by the keys of their ends."""
-
-    def __init__(self) -> None:
-        self.entities: dict[str, Entity] = {}
-        self.relations: dict[tuple[str, str, str], Relation] = {}
-
-    def add(self, stated: StatedRelation, statement: SourcedStatement, speaker: str) -> None:
-        source, destination = stated.source or speaker, _without_time(stated, statement)
-        if len(destination) > _MAX_NAME or entity_key(source) == entity_key(destination):
-            return
-        self.add_entity(Entity(source, stated.source_kind))
-        self.add_entity(Entity(destination, stated.kind))
-        sources = (statement.utterance.message_id,)
-        now = statement.time.now
-        since = min(date_statement(statement.statement, statement.time).since or now, now)
-        relation = Relation(source, stated.relationship, destination, sources, since, stated.ended)
-        key = (entity_key(source), stated.relationship, entity_key(destination))
-        first = self.relations.get(key)
-        if first is not None and first.ended == relation.ended:
-            ids = dict.fromkeys((*first.source_ids, *sources))
-            relation = replace(first, source_ids=tuple(ids))
-        self.relations[key] = relation
-
-    def add_entity(self, entity: Entity) -> None:
-        self.entities.setdefault(entity_key(entity.name), entity)
-
-
-def _without_time(stated: StatedRelation, statement: SourcedStatement) -> str:
-    """Return the destination, that of a place without the time that follows its name."""
-    name = stated.destination
-    if stated.kind not in ("place", "organization"):
-        return name
-    spans = find_statement_times(name, statement.time)
-    return min((name[: s.position].rstrip(" ,，") for s in spans), key=len, default="") or name
 
 
 class RuleExtractor:

@@ -25,8 +25,8 @@ class RelationReader:
         is_introduction = clause.kind == "kin" and match.rule.about_speaker
         names = [clause.name, match.value if is_introduction else ""]
         relations = [self.kin_relation(kin.group(), name) for name in names if kin and name]
-        # Without a stated subject, an allergy may be that of anybody who was just mentioned.
-        is_unclear = clause.elided and match.rule.relation == "allergic_to"
+        # Without a stated subject, it may be about anybody who was just mentioned, or one meal.
+        is_unclear = clause.elided and match.rule.relation in ("allergic_to", "avoids")
         has_source = clause.kind not in ("kin", "named") or source is not None
         if not is_introduction and has_source and not is_unclear:
             relations += self._value_relations(match, source, core)
