@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -298,8 +298,10 @@ class RecallRun:
 def _make_keyword_model(language: Language, model: BudgetedModel) -> KeywordModel:
     json_output = model.client.model_info["json_output"] or None
 
-    def ask(messages: Sequence[protocol.LLMMessage]) -> Awaitable[protocol.CreateResult]:
-        return model.call(Prompt(messages), purpose="keywords", json_output=json_output)
+    async def ask(messages: Sequence[protocol.LLMMessage]) -> protocol.CreateResult:
+        if (limit := model.budget.last_call()) is not None:  # the last one is for the handoff
+            raise ModelFailed(f"the limit on {limit}", kind="quota")
+        return await model.call(Prompt(messages), purpose="keywords", json_output=json_output)
 
     async def extract(arguments: ExtractKeywordsInput) -> Structured[KeywordReply]:
         content = to_json(arguments.model_dump(exclude_none=True))

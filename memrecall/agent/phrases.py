@@ -103,8 +103,8 @@ _PHRASES: dict[str, tuple[str, str]] = {
     ),
     # Keywords
     "keywords_by_rules": (
-        "The model's answer could not be read ({problem}); these keywords come from rules.",
-        "模型的回答无法读取（{problem}）；这些关键词由规则得出。",
+        "The model gave no usable answer ({problem}); these keywords come from rules.",
+        "模型没有给出可用的回答（{problem}）；这些关键词由规则得出。",
     ),
     "no_keywords": (
         "The query has no content words. Search with other words or look at more of the "

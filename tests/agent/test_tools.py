@@ -12,6 +12,7 @@ from memrecall.agent import MEMRECALL_TOOLS, StopReason
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput
 from memrecall.agent.tools.table import TOOLS, forced_handoff, function_schemas
+from memrecall.budget import Limits
 from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
 from memrecall.memory import Library, recall
 from memrecall.scope import Permission, Scope
@@ -463,6 +464,25 @@ class TestKeywords:
         assert tool_results(recall)[0]["output"]["search_query_expanded"] == "trout"
         assert tool_results(recall)[1]["output"]["search_query_expanded"] == "trout"
         assert recall.handoff.relevant_memory_keys == ["a3"]
+
+    @pytest.mark.parametrize(
+        ("limits", "allowed"), [(Limits(model_calls=4), 2), (Limits(tokens=11_000), 1)]
+    )
+    async def test_model_calls_of_tools_respect_the_limits(
+        self, library: Library, limits: Limits, allowed: int
+    ) -> None:
+        answer = say('{"keywords": [{"keyword": "trout", "weight": 1, "type": "entity"}]}')
+        extractions = [call("extract_search_keywords", query=f"fish {n}") for n in range(8)]
+        client = ScriptedClient(
+            [calls(*extractions), *[answer] * allowed, hand_off()], tokens=(5_000, 10)
+        )
+        recall = await run_recall(library, client=client, limits=limits)
+        outputs = [event["output"] for event in tool_results(recall, "extract_search_keywords")]
+        by_model = [output for output in outputs if "message" not in output]
+        assert (len(outputs), len(by_model)) == (8, allowed)
+        assert "the limit on" in outputs[-1]["message"]
+        assert recall.judged  # one call was left for the handoff
+        assert recall.usage["model_calls"] == allowed + 2
 
 
 async def test_chinese_recall_answers_in_chinese(library: Library) -> None:
