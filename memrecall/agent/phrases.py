@@ -189,6 +189,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Not handed over, because they were not found in this recall: {keys}",
         "以下 key 不是本次找到的，未交接：{keys}",
     ),
+    "and_more": ("{items} and {count} more", "{items} 等，另有 {count} 个"),
     "handoff_unsupported": (
         "The agent's summary is left out: no memory that was found in this recall supports it.",
         "已略去智能体的总结：本次回忆没有找到支持它的记忆。",

@@ -98,7 +98,8 @@ class RecallState(ToolContext):
     withheld: int = 0
     degraded: dict[str, None] = field(default_factory=dict)  # reasons, in order
     failures: list[str] = field(default_factory=list)  # error codes of failed tool calls
-    dropped_keys: list[str] = field(default_factory=list)
+    dropped_keys: list[str] = field(default_factory=list)  # the first ones, shortened
+    dropped_unlisted: int = 0  # how many more were dropped
     is_unsupported: bool = False  # the handoff claimed something without a key that was found
     handoff: HandoffInput | None = None
 

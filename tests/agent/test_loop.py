@@ -536,6 +536,18 @@ async def test_disabled_user_raises(library: Library) -> None:
         await run_recall(library)
 
 
+async def test_many_dropped_keys_are_counted_not_listed(library: Library) -> None:
+    invented = [f"k{number}" + "z" * 500 for number in range(3_000)]
+    recall = await run_recall(library, search(), hand_off("a1", *invented))
+    assert len(recall.keys_dropped) == 10
+    assert max(map(len, recall.keys_dropped)) < 150
+    assert "and 2990 more" in recall.handoff.message
+    assert len(recall.handoff.message) < 3_000
+    assert recall.confidence == round(0.9 / 3_001, 4)
+    assert len(recall.model_dump_json()) < 200_000  # the trace lists few of them, too
+
+
+
 async def test_unseen_keys_lower_the_confidence(
     library: Library,
 ) -> None:

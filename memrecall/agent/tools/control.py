@@ -9,7 +9,10 @@ from memrecall.agent.tools.models import (
     HandoffOutput,
 )
 from memrecall.errors import InvalidArgument
+from memrecall.text_length import truncate_text
 
+_MAX_DROPPED_KEYS = 10  # that are listed
+_MAX_KEY = 100  # characters of a dropped key
 _LIKELY = 0.5  # the confidence from which a handoff claims to have found something
 
 
@@ -46,7 +49,8 @@ async def handoff(state: RecallState, arguments: HandoffInput) -> HandoffOutput:
     keys = list(dict.fromkeys(arguments.relevant_memory_keys))
     accepted = [key for key in keys if _can_hand_off(state, key)]
     dropped = [key for key in keys if key not in accepted]
-    state.dropped_keys += dropped
+    state.dropped_keys = [truncate_text(key, _MAX_KEY) for key in dropped[:_MAX_DROPPED_KEYS]]
+    state.dropped_unlisted = len(dropped) - len(state.dropped_keys)
     share = len(accepted) / len(keys) if keys else 0.0
     update: dict[str, object] = {
         "relevant_memory_keys": accepted,
@@ -86,6 +90,8 @@ def write_handoff_message(state: RecallState, handoff: HandoffInput) -> str:
         parts += [f"- {key}" for key in handoff.relevant_memory_keys]
     if state.dropped_keys:
         keys = ", ".join(state.dropped_keys)
+        if state.dropped_unlisted:
+            keys = state.say("and_more", items=keys, count=state.dropped_unlisted)
         parts += ["", state.say("handoff_dropped", keys=keys)]
     if state.withheld:
         parts += ["", state.say("handoff_withheld", count=state.withheld)]
