@@ -465,6 +465,22 @@ class TestKeywords:
         assert tool_results(recall)[1]["output"]["search_query_expanded"] == "trout"
         assert recall.handoff.relevant_memory_keys == ["a3"]
 
+    async def test_long_answers_of_the_model_are_cut(self, library: Library) -> None:
+        word = {"keyword": "k" * 100_000, "weight": 1, "type": "t" * 100_000}
+        answer = say(json.dumps({"keywords": [word] * 50, "expanded_query": "e" * 100_000}))
+        recall = await run_recall(
+            library,
+            *(call("extract_search_keywords", query="fish", max_keywords=10), answer),
+            *(search("that fish place"), answer, hand_off()),
+            limits=Limits(tokens=10**9),
+            expand_with_model=True,
+        )
+        keywords, found = (event["output"] for event in tool_results(recall)[:2])
+        assert [len(item["keyword"]) for item in keywords["keywords"]] == [100] * 10
+        assert len(keywords["expanded_query"]) == 500
+        assert len(found["search_query_expanded"]) < 1_000
+        assert len(recall.model_dump_json()) < 20_000
+
     @pytest.mark.parametrize(
         ("limits", "allowed"), [(Limits(model_calls=4), 2), (Limits(tokens=11_000), 1)]
     )
