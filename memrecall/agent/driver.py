@@ -30,7 +30,7 @@ from memrecall.agent.tools.models import ExtractKeywordsInput
 from memrecall.agent.trace import Observer, Recorder, stream_events
 from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
 from memrecall.budget import Budget, Limits
-from memrecall.errors import ModelFailed, StorageError
+from memrecall.errors import InvalidArgument, ModelFailed, StorageError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_messages
@@ -72,6 +72,17 @@ class RecallOptions:
     largest_prompt: int = LARGEST_PROMPT
     keep_traces_days: int = TRACE_DAYS  # 0: traces are not stored
     as_of: datetime | None = None  # the "now" of recalls that name none, so that they can replay
+
+    def __post_init__(self) -> None:
+        for name in ("first_window", "largest_prompt", "tool_seconds"):
+            if not getattr(self, name) > 0:
+                raise InvalidArgument(
+                    f"{name} is {getattr(self, name)}", hint="Use a number above 0"
+                )
+        if self.keep_traces_days < 0:
+            raise InvalidArgument(
+                f"keep_traces_days is {self.keep_traces_days}", hint="Use 0 or more"
+            )
 
 
 class Recaller:
@@ -246,7 +257,10 @@ class RecallRun:
         while True:
             messages = await self._open_window()
             briefing = write_briefing(self._state, messages)
-            match await RecallLoop(self.context, briefing).run():
+            loop = RecallLoop(self.context, briefing)
+            if problem := self._describe_overflow(loop.smallest_prompt):
+                return RunOutcome(Stop(StopReason.ITERATIONS, problem))
+            match await loop.run():
                 case Widen(size):
                     window = self._state.window
                     self._state.window = replace(
@@ -254,6 +268,18 @@ class RecallRun:
                     )
                 case Finish() | Stop() as end:
                     return RunOutcome(end)
+
+    def _describe_overflow(self, smallest: int) -> str:
+        """Return why a larger window cannot be shown; raise if even the first one cannot."""
+        largest = self._options.largest_prompt
+        if smallest <= largest or self.context.model.is_offline:
+            return ""
+        problem = f"largest_prompt is {largest}, and this window needs {smallest} characters"
+        if self._state.window.iteration == 1:
+            raise InvalidArgument(
+                problem, hint=f"Use {smallest} or more, or a smaller first_window"
+            )
+        return problem
 
     async def _open_window(self) -> list[ConversationMessage]:
         """Return the messages of the window; reading one more shows whether older ones exist."""

@@ -38,6 +38,7 @@ from memrecall.model import protocol
 from memrecall.model.prompts import load_prompt
 
 LARGEST_PROMPT = 100_000  # characters; longer prompts are shortened before the model refuses
+_SMALLEST_TURN = 1_300  # characters of a hint, and of a shortened call with its result
 _MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key
 _MAX_BAD_CALLS = 3  # in a row
 # Answers of a model that may not be able to call tools at all.
@@ -126,6 +127,11 @@ class RecallLoop:
         self._fruitless_searches = 0
         self._storage_failures = 0
         self._bad_calls = 0
+
+    @property
+    def smallest_prompt(self) -> int:
+        """The characters of the system prompt, the tools, the briefing and one short turn."""
+        return self._prompt.characters + _SMALLEST_TURN
 
     async def run(self) -> IterationOutcome:
         """Take turns until the agent hands off, gets a larger window, or cannot continue."""
