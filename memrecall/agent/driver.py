@@ -29,7 +29,7 @@ from memrecall.agent.state import (
 from memrecall.agent.tools.models import ExtractKeywordsInput
 from memrecall.agent.trace import Observer, Recorder, stream_events
 from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
-from memrecall.budget import Budget, Limits
+from memrecall.budget import Budget, Limit, Limits
 from memrecall.errors import InvalidArgument, ModelFailed, StorageError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
@@ -245,7 +245,7 @@ class RecallRun:
         try:
             async with asyncio.timeout(self.context.budget.seconds_left + _GRACE_SECONDS):
                 outcome = await self._iterate()
-                if outcome.can_fall_back and not self.context.model.is_offline:
+                if self._can_fall_back(outcome):
                     outcome = await self._fall_back(outcome)
                 return outcome
         except TimeoutError:
@@ -295,11 +295,20 @@ class RecallRun:
         recorder.add(IterationEvent(window=window.size, shown=len(messages)))
         return messages
 
+    def _can_fall_back(self, outcome: RunOutcome) -> bool:
+        """Return True if the model failed, or reached a limit without calling a single tool."""
+        context, end = self.context, outcome.end
+        if context.model.is_offline or not isinstance(end, Stop):
+            return False
+        has_only_talked = context.budget.usage.model_calls > 0 and not context.has_called_tool
+        is_limit = end.reason.value in set(Limit) and context.budget.seconds_left > 0
+        return outcome.can_fall_back or (is_limit and has_only_talked)
+
     async def _fall_back(self, outcome: RunOutcome) -> RunOutcome:
         stop, context = outcome.end, self.context
         assert isinstance(stop, Stop)  # noqa: S101 -- only those can fall back
         context.recorder.add(FallbackEvent(reason=stop.reason.value, problem=stop.problem))
-        context.budget.renew()
+        context.budget.allow_rules()
         self.context = self._make_context(offline_client(), context.budget, context.recorder)
         self._state.window.refusals = self._state.consecutive_searches = 0
         return replace(await self._iterate(), fallback=stop)

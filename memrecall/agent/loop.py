@@ -145,7 +145,12 @@ class RecallLoop:
                     self._steer(reason, phrase)
                 case Proceed():
                     continue
-        return Stop(StopReason(limit))
+        return self._stop_at(limit)
+
+    def _stop_at(self, limit: Limit) -> Stop:
+        has_only_talked = self._context.recorder.turn and not self._context.has_called_tool
+        problem = f"{self._context.model.name} never called a tool" if has_only_talked else ""
+        return Stop(StopReason(limit), problem)
 
     async def _take_turn(self) -> TurnOutcome:
         context = self._context
@@ -166,7 +171,7 @@ class RecallLoop:
             return await self._run_calls(content, thought, last, is_truncated=is_truncated)
         if reply.finish_reason == "content_filter":
             return self._judge_refusal(content)
-        return Stop(StopReason(last)) if last else self._judge_text(content, is_truncated)
+        return self._stop_at(last) if last else self._judge_text(content, is_truncated)
 
     async def _call_model(self, last: Limit | None) -> protocol.CreateResult:
         """Call the model; its last call can only be a handoff."""

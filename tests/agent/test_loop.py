@@ -491,6 +491,42 @@ class TestModelFailures:
         assert "tiny-1b" in recall.problem
         assert recall.queries
 
+    @pytest.mark.parametrize(
+        ("limits", "reason"),
+        [(Limits(tokens=60_000), "tokens"), (Limits(model_calls=1), "model_calls")],
+    )
+    async def test_text_answers_up_to_a_limit_fall_back_to_rules(
+        self, library: Library, limits: Limits, reason: str
+    ) -> None:
+        client = ScriptedClient(
+            [*repeat(say("It is 9999"), 2)], model="tiny-1b", tokens=(31_000, 10)
+        )
+        recall = await run_recall(library, client=client, limits=limits)
+        assert (recall.fallback, recall.stop_reason) == (reason, reason)
+        assert recall.problem == "tiny-1b never called a tool"
+        assert recall.judged
+        assert "a1" in recall.handoff.relevant_memory_keys
+
+    def test_rules_are_granted_few_calls_beyond_the_limits(self) -> None:
+        cases = [  # limits, calls used, and the limits of the rules
+            (Limits(model_calls=12, tool_calls=24), 2, (12, 24)),
+            (Limits(model_calls=12, tool_calls=24), 24, (32, 32)),
+            (Limits(model_calls=1, tool_calls=1), 1, (9, 2)),
+        ]
+
+        def check(case: tuple[Limits, int, tuple[int, int]]) -> None:
+            limits, used, expected = case
+            budget = Budget(limits)
+            for _ in range(used):
+                budget.spend_model_call(1, 5_000, 10, 0.1)
+                budget.spend_tool_call()
+            budget.allow_rules()
+            assert (budget.limits.model_calls, budget.limits.tool_calls) == expected
+            assert budget.limits.tokens == max(limits.tokens, budget.usage.tokens + 1)
+            assert budget.exceeded() is None
+
+        check_each(cases, check)
+
     async def test_leaking_model_falls_back_to_rules(self, library: Library) -> None:
         steps = [say("functions.handoff {}"), say("<tool_call>{}</tool_call>")]
         recall = await run_recall(library, client=ScriptedClient(steps, model="tiny-1b"))
