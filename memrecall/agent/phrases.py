@@ -194,6 +194,14 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "The agent's summary is left out: no memory that was found in this recall supports it.",
         "已略去智能体的总结：本次回忆没有找到支持它的记忆。",
     ),
+    "handoff_nothing": (
+        "No stored memory that was found fits the request.",
+        "没有找到与该请求相符的记忆。",
+    ),
+    "handoff_unsearched": (
+        "Nothing was searched; this says nothing about what is stored.",
+        "没有进行搜索，因此不能判断是否存有相关内容。",
+    ),
     "handoff_withheld": (
         "Withheld as sensitive, without permission: {count}.",
         "有 {count} 条敏感记忆因没有权限未显示。",

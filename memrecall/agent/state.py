@@ -128,6 +128,11 @@ class RecallState(ToolContext):
         return None if self.as_of is None else self.as_of + timedelta(microseconds=1)
 
     @property
+    def uses_rules(self) -> bool:
+        """Whether the offline rules make the calls, and no model."""
+        return self.keyword_model is None
+
+    @property
     def has_results(self) -> bool:
         """Whether any search returned something."""
         return any(search.keys for search in self.searches)

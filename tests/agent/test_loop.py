@@ -35,8 +35,10 @@ from ..cases import check_each, check_each_async
 from .clients import BlockingClient, fail_if_blocked
 from .recall_helpers import (
     ANN,
+    LIN,
     NOW,
     REQUEST,
+    REQUEST_ZH,
     detail,
     event_kinds,
     expand_window,
@@ -621,6 +623,31 @@ async def test_disabled_user_raises(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", enabled=False)
     with pytest.raises(Disabled):
         await run_recall(library)
+
+
+async def test_claims_without_a_key_are_not_passed_on(library: Library) -> None:
+    claim = {"search_summary": "Your database is on port 9999", "reasoning": "9999 it is"}
+    asks = {"needs_more_info": True, "follow_up_question": "Which one?"}
+    nothing, unsearched = "No stored memory that was found fits", "Nothing was searched"
+    cases: list[tuple[list[Step], dict[str, Any], str, bool]] = [
+        ([search()], {"confidence": 0.4}, nothing, True),
+        ([search()], {"confidence": 0.95, **asks}, nothing, True),
+        ([search()], {"confidence": 0.9}, "no memory that was found in this recall", False),
+        ([], {"confidence": 0.1, **asks}, unsearched, False),
+    ]
+
+    async def check(case: tuple[list[Step], dict[str, Any], str, bool]) -> None:
+        steps, arguments, summary, success = case
+        recall = await run_recall(library, *steps, hand_off(**{**claim, **arguments}))
+        assert summary in recall.handoff.search_summary
+        assert "9999" not in recall.handoff.model_dump_json()
+        assert (recall.handoff.success, recall.confidence) == (success, 0.0)
+        assert recall.handoff.follow_up_question == arguments.get("follow_up_question")
+
+    await check_each_async(cases, check)
+    steps = [search("港口"), hand_off(confidence=0.4, search_summary="端口是 9999")]
+    recall = await run_recall(library, *steps, messages=REQUEST_ZH, scope=LIN)
+    assert recall.handoff.search_summary == "没有找到与该请求相符的记忆。"
 
 
 async def test_many_dropped_keys_are_counted_not_listed(library: Library) -> None:

@@ -32,6 +32,8 @@ LONG = "y" * 200_000
 HUNDREDS = [call("search_memories", {**SEARCH, "query": f"pool {n}"}) for n in range(200)]
 HALF = "half \ud83d and \0 end"
 
+NOTHING = "No stored memory that was found fits the request."
+
 
 def expects(**expected: object) -> Any:
     """Return a check of fields of the result, or of its handoff."""
@@ -298,7 +300,7 @@ BEHAVIOURS = (
         "nothing fits",
         (search(), hand_off(search_summary="none", confidence=0, needs_more_info=True)),
         StopReason.HANDOFF,
-        check=expects(success=True, abstained=True, confidence=0.0, search_summary="none"),
+        check=expects(success=True, abstained=True, confidence=0.0, search_summary=NOTHING),
     ),
     Behaviour(
         "nothing fits, without a search",
