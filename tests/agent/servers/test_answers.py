@@ -202,6 +202,50 @@ BEHAVIOURS = (
         StopReason.HANDOFF,
     ),
     Behaviour(
+        "usage negative",
+        (
+            answer(
+                call("search_memories", SEARCH),
+                usage={"prompt_tokens": -(10**9), "completion_tokens": -5},
+            ),
+            answer(
+                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
+                usage={"prompt_tokens": -(10**9), "completion_tokens": -5},
+            ),
+        ),
+        StopReason.HANDOFF,
+        check=estimates_tokens,
+    ),
+    Behaviour(
+        "usage fractional",
+        (
+            answer(
+                call("search_memories", SEARCH),
+                usage={"prompt_tokens": 1.5, "completion_tokens": 2.5},
+            ),
+            answer(
+                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
+                usage={"prompt_tokens": 1.5, "completion_tokens": 2.5},
+            ),
+        ),
+        StopReason.HANDOFF,
+    ),
+    Behaviour(
+        "usage of words",
+        (
+            answer(
+                call("search_memories", SEARCH),
+                usage={"prompt_tokens": "many", "completion_tokens": []},
+            ),
+            answer(
+                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
+                usage={"prompt_tokens": "many", "completion_tokens": []},
+            ),
+        ),
+        StopReason.HANDOFF,
+        check=estimates_tokens,
+    ),
+    Behaviour(
         "usage null",
         (
             answer(call("search_memories", SEARCH), usage=None),
