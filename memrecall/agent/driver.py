@@ -31,6 +31,7 @@ from memrecall.agent.trace import Observer, Recorder, stream_events
 from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
 from memrecall.budget import Budget, Limit, Limits
 from memrecall.errors import InvalidArgument, ModelFailed, StorageError
+from memrecall.json_objects import make_storable
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_messages
@@ -124,7 +125,7 @@ class Recaller:
         overrides the user's time zone. A cancelled token ends the recall with the results so far;
         a cancelled task raises CancelledError.
         """
-        conversation = Conversation(parse_messages(messages), self.library.store, self.scope)
+        conversation = Conversation(_parse_request(messages), self.library.store, self.scope)
         as_of = as_of or self.options.as_of
         as_of = as_of and parse_time(as_of, "as_of")
         if time_zone is not None:
@@ -187,6 +188,15 @@ async def stream_recall(
     async with aclosing(stream_events(lambda observer: recall(observer=observer))) as items:
         async for item in items:
             yield item
+
+
+def _parse_request(messages: object) -> tuple[ConversationMessage, ...]:
+    """Return the messages with replaced characters where no database or JSON can hold them.
+
+    Nothing is stored, so a message that was cut inside an emoji is no reason to refuse it.
+    """
+    parsed = parse_messages(make_storable(messages))
+    return tuple(replace(each, text=make_storable(each.text)) for each in parsed)
 
 
 def _join(first: Observer | None, second: Observer | None) -> Observer | None:
