@@ -628,7 +628,7 @@ async def test_disabled_user_raises(library: Library) -> None:
 async def test_claims_without_a_key_are_not_passed_on(library: Library) -> None:
     claim = {"search_summary": "Your database is on port 9999", "reasoning": "9999 it is"}
     asks = {"needs_more_info": True, "follow_up_question": "Which one?"}
-    nothing, unsearched = "No stored memory that was found fits", "Nothing was searched"
+    nothing, unsearched = "Withheld as sensitive, without permission: 1", "Nothing was searched"
     cases: list[tuple[list[Step], dict[str, Any], str, bool]] = [
         ([search()], {"confidence": 0.4}, nothing, True),
         ([search()], {"confidence": 0.95, **asks}, nothing, True),
@@ -648,6 +648,15 @@ async def test_claims_without_a_key_are_not_passed_on(library: Library) -> None:
     steps = [search("港口"), hand_off(confidence=0.4, search_summary="端口是 9999")]
     recall = await run_recall(library, *steps, messages=REQUEST_ZH, scope=LIN)
     assert recall.handoff.search_summary == "没有找到与该请求相符的记忆。"
+
+
+async def test_withheld_memory_is_not_reported_as_absent(library: Library) -> None:
+    recall = await Recaller(library, ANN).recall("what is the database password")
+    assert (recall.withheld, recall.handoff.relevant_memory_keys) == (1, [])
+    assert "Nothing that may be shown matches" in recall.handoff.search_summary
+    assert recall.handoff.follow_up_question == (
+        "What matches may not be shown here. Is there something else to look for?"
+    )
 
 
 async def test_many_dropped_keys_are_counted_not_listed(library: Library) -> None:

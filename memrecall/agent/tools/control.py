@@ -74,6 +74,8 @@ def _describe_absence(state: RecallState) -> str:
         return state.say("handoff_unsupported")
     if state.failures and not state.has_results:
         return state.say("end_failed", reason=", ".join(dict.fromkeys(state.failures)))
+    if state.withheld:
+        return state.say("handoff_withheld", count=state.withheld)
     return state.say("handoff_nothing" if state.searches else "handoff_unsearched")
 
 

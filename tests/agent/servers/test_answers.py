@@ -32,7 +32,7 @@ LONG = "y" * 200_000
 HUNDREDS = [call("search_memories", {**SEARCH, "query": f"pool {n}"}) for n in range(200)]
 HALF = "half \ud83d and \0 end"
 
-NOTHING = "No stored memory that was found fits the request."
+NOTHING = "Withheld as sensitive, without permission: 1."
 
 
 def expects(**expected: object) -> Any:
