@@ -7,6 +7,8 @@ from enum import StrEnum
 
 from memrecall.errors import InvalidArgument
 
+_RULES_CALLS = 8  # that the offline rules need to search and hand off
+
 
 class Limit(StrEnum):
     """The limits of a recall, by the names that stop reasons use."""
@@ -69,7 +71,6 @@ class Budget:
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
-        self._granted = limits
         self._clock = clock
         self._started = clock()
         self._used = Usage()
@@ -113,14 +114,19 @@ class Budget:
         """Add the time of a tool call."""
         self._used.tool_seconds += seconds
 
-    def renew(self) -> None:
-        """Grant the same limits again, for another model; the time limit stays."""
-        used, fresh = self._used, self._granted
+    def allow_rules(self) -> None:
+        """Let the offline rules continue with what is left, and at least the few calls they need.
+
+        Their turns cost no tokens. A limit on tool calls below that number stays as it is.
+        """
+        used, limits = self._used, self.limits
         self.limits = replace(
-            self.limits,
-            model_calls=used.model_calls + fresh.model_calls,
-            tool_calls=used.tool_calls + fresh.tool_calls,
-            tokens=used.tokens + fresh.tokens,
+            limits,
+            model_calls=max(limits.model_calls, used.model_calls + _RULES_CALLS),
+            tool_calls=max(
+                limits.tool_calls, used.tool_calls + min(limits.tool_calls, _RULES_CALLS)
+            ),
+            tokens=max(limits.tokens, used.tokens + 1),
         )
         self._largest_call = 0
         self._slowest_call = 0.0

@@ -84,7 +84,9 @@ class BudgetedModel:
 
     def _add_usage(self, event: ModelEvent, reply: protocol.CreateResult, prompt: Prompt) -> None:
         """Set the tokens of the call, estimated if the server reports none."""
-        sent, answered = reply.usage.prompt_tokens, reply.usage.completion_tokens
+        # Clients of others may pass on a negative number, which would raise the limit.
+        sent = max(reply.usage.prompt_tokens, 0)
+        answered = max(reply.usage.completion_tokens, 0)
         estimated = 0
         if not sent and not self.is_offline:
             sent = estimated = prompt.estimate_tokens()

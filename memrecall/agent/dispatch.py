@@ -41,6 +41,7 @@ from memrecall.types import Language
 _log = logging.getLogger(__name__)
 
 TOOL_SECONDS = 20.0
+_MAX_TRACED_ITEMS = 100
 # functions.x, call=x, tool:x and x<|channel|>commentary all mean x.
 _PREFIX = re.compile(r"^(?:functions?|tools?|call|name)[.:=/]\s*", re.IGNORECASE)
 _SUFFIX = re.compile(r"(?:<\||\(|\s).*$", re.DOTALL)
@@ -118,7 +119,7 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
     try:
         tool = require_tool(name, Interface.RECALL, state.language)
         arguments = parse_arguments(tool, text, lenient=True, language=state.language)
-        fields = arguments.model_dump(mode="json", exclude_none=True)
+        fields = _arguments_for_trace(arguments)
         if name == SEARCH:
             await state.library.engine.load_embedder()  # once a process, not part of a search
         else:
@@ -136,6 +137,15 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
     if isinstance(output, ToolFailure) and output.error in _FAILURE_CODES:
         state.failures.append(output.error)
     return ToolRun(name, fields, output, render(output, state.language), time.monotonic() - started)
+
+
+def _arguments_for_trace(arguments: BaseModel) -> dict[str, Any]:
+    """Return the validated arguments; a model can list more items than a trace should hold."""
+    fields = arguments.model_dump(mode="json", exclude_none=True)
+    return {
+        name: value[:_MAX_TRACED_ITEMS] if isinstance(value, list) else value
+        for name, value in fields.items()
+    }
 
 
 async def _run_with_retry(state: RecallState, tool: Tool, arguments: BaseModel) -> BaseModel:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -29,8 +29,9 @@ from memrecall.agent.state import (
 from memrecall.agent.tools.models import ExtractKeywordsInput
 from memrecall.agent.trace import Observer, Recorder, stream_events
 from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
-from memrecall.budget import Budget, Limits
-from memrecall.errors import ModelFailed, StorageError
+from memrecall.budget import Budget, Limit, Limits
+from memrecall.errors import InvalidArgument, ModelFailed, StorageError
+from memrecall.json_objects import make_storable
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_messages
@@ -73,6 +74,17 @@ class RecallOptions:
     keep_traces_days: int = TRACE_DAYS  # 0: traces are not stored
     as_of: datetime | None = None  # the "now" of recalls that name none, so that they can replay
 
+    def __post_init__(self) -> None:
+        for name in ("first_window", "largest_prompt", "tool_seconds"):
+            if not getattr(self, name) > 0:
+                raise InvalidArgument(
+                    f"{name} is {getattr(self, name)}", hint="Use a number above 0"
+                )
+        if self.keep_traces_days < 0:
+            raise InvalidArgument(
+                f"keep_traces_days is {self.keep_traces_days}", hint="Use 0 or more"
+            )
+
 
 class Recaller:
     """Recalls for one scope. It keeps no state between recalls, so several can run at once."""
@@ -113,7 +125,7 @@ class Recaller:
         overrides the user's time zone. A cancelled token ends the recall with the results so far;
         a cancelled task raises CancelledError.
         """
-        conversation = Conversation(parse_messages(messages), self.library.store, self.scope)
+        conversation = Conversation(_parse_request(messages), self.library.store, self.scope)
         as_of = as_of or self.options.as_of
         as_of = as_of and parse_time(as_of, "as_of")
         if time_zone is not None:
@@ -178,6 +190,15 @@ async def stream_recall(
             yield item
 
 
+def _parse_request(messages: object) -> tuple[ConversationMessage, ...]:
+    """Return the messages with replaced characters where no database or JSON can hold them.
+
+    Nothing is stored, so a message that was cut inside an emoji is no reason to refuse it.
+    """
+    parsed = parse_messages(make_storable(messages))
+    return tuple(replace(each, text=make_storable(each.text)) for each in parsed)
+
+
 def _join(first: Observer | None, second: Observer | None) -> Observer | None:
     if first is None or second is None:
         return first or second
@@ -234,7 +255,7 @@ class RecallRun:
         try:
             async with asyncio.timeout(self.context.budget.seconds_left + _GRACE_SECONDS):
                 outcome = await self._iterate()
-                if outcome.can_fall_back and not self.context.model.is_offline:
+                if self._can_fall_back(outcome):
                     outcome = await self._fall_back(outcome)
                 return outcome
         except TimeoutError:
@@ -246,7 +267,10 @@ class RecallRun:
         while True:
             messages = await self._open_window()
             briefing = write_briefing(self._state, messages)
-            match await RecallLoop(self.context, briefing).run():
+            loop = RecallLoop(self.context, briefing)
+            if problem := self._describe_overflow(loop.smallest_prompt):
+                return RunOutcome(Stop(StopReason.ITERATIONS, problem))
+            match await loop.run():
                 case Widen(size):
                     window = self._state.window
                     self._state.window = replace(
@@ -254,6 +278,18 @@ class RecallRun:
                     )
                 case Finish() | Stop() as end:
                     return RunOutcome(end)
+
+    def _describe_overflow(self, smallest: int) -> str:
+        """Return why a larger window cannot be shown; raise if even the first one cannot."""
+        largest = self._options.largest_prompt
+        if smallest <= largest or self.context.model.is_offline:
+            return ""
+        problem = f"largest_prompt is {largest}, and this window needs {smallest} characters"
+        if self._state.window.iteration == 1:
+            raise InvalidArgument(
+                problem, hint=f"Use {smallest} or more, or a smaller first_window"
+            )
+        return problem
 
     async def _open_window(self) -> list[ConversationMessage]:
         """Return the messages of the window; reading one more shows whether older ones exist."""
@@ -269,11 +305,20 @@ class RecallRun:
         recorder.add(IterationEvent(window=window.size, shown=len(messages)))
         return messages
 
+    def _can_fall_back(self, outcome: RunOutcome) -> bool:
+        """Return True if the model failed, or reached a limit without calling a single tool."""
+        context, end = self.context, outcome.end
+        if context.model.is_offline or not isinstance(end, Stop):
+            return False
+        has_only_talked = context.budget.usage.model_calls > 0 and not context.has_called_tool
+        is_limit = end.reason.value in set(Limit) and context.budget.seconds_left > 0
+        return outcome.can_fall_back or (is_limit and has_only_talked)
+
     async def _fall_back(self, outcome: RunOutcome) -> RunOutcome:
         stop, context = outcome.end, self.context
         assert isinstance(stop, Stop)  # noqa: S101 -- only those can fall back
         context.recorder.add(FallbackEvent(reason=stop.reason.value, problem=stop.problem))
-        context.budget.renew()
+        context.budget.allow_rules()
         self.context = self._make_context(offline_client(), context.budget, context.recorder)
         self._state.window.refusals = self._state.consecutive_searches = 0
         return replace(await self._iterate(), fallback=stop)
@@ -298,8 +343,10 @@ class RecallRun:
 def _make_keyword_model(language: Language, model: BudgetedModel) -> KeywordModel:
     json_output = model.client.model_info["json_output"] or None
 
-    def ask(messages: Sequence[protocol.LLMMessage]) -> Awaitable[protocol.CreateResult]:
-        return model.call(Prompt(messages), purpose="keywords", json_output=json_output)
+    async def ask(messages: Sequence[protocol.LLMMessage]) -> protocol.CreateResult:
+        if (limit := model.budget.last_call()) is not None:  # the last one is for the handoff
+            raise ModelFailed(f"the limit on {limit}", kind="quota")
+        return await model.call(Prompt(messages), purpose="keywords", json_output=json_output)
 
     async def extract(arguments: ExtractKeywordsInput) -> Structured[KeywordReply]:
         content = to_json(arguments.model_dump(exclude_none=True))

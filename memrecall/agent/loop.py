@@ -38,6 +38,7 @@ from memrecall.model import protocol
 from memrecall.model.prompts import load_prompt
 
 LARGEST_PROMPT = 100_000  # characters; longer prompts are shortened before the model refuses
+_SMALLEST_TURN = 1_300  # characters of a hint, and of a shortened call with its result
 _MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key
 _MAX_BAD_CALLS = 3  # in a row
 # Answers of a model that may not be able to call tools at all.
@@ -127,6 +128,11 @@ class RecallLoop:
         self._storage_failures = 0
         self._bad_calls = 0
 
+    @property
+    def smallest_prompt(self) -> int:
+        """The characters of the system prompt, the tools, the briefing and one short turn."""
+        return self._prompt.characters + _SMALLEST_TURN
+
     async def run(self) -> IterationOutcome:
         """Take turns until the agent hands off, gets a larger window, or cannot continue."""
         while (limit := self._context.budget.exceeded()) is None:
@@ -139,7 +145,12 @@ class RecallLoop:
                     self._steer(reason, phrase)
                 case Proceed():
                     continue
-        return Stop(StopReason(limit))
+        return self._stop_at(limit)
+
+    def _stop_at(self, limit: Limit) -> Stop:
+        has_only_talked = self._context.recorder.turn and not self._context.has_called_tool
+        problem = f"{self._context.model.name} never called a tool" if has_only_talked else ""
+        return Stop(StopReason(limit), problem)
 
     async def _take_turn(self) -> TurnOutcome:
         context = self._context
@@ -160,7 +171,7 @@ class RecallLoop:
             return await self._run_calls(content, thought, last, is_truncated=is_truncated)
         if reply.finish_reason == "content_filter":
             return self._judge_refusal(content)
-        return Stop(StopReason(last)) if last else self._judge_text(content, is_truncated)
+        return self._stop_at(last) if last else self._judge_text(content, is_truncated)
 
     async def _call_model(self, last: Limit | None) -> protocol.CreateResult:
         """Call the model; its last call can only be a handoff."""

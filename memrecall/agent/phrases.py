@@ -27,8 +27,8 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "timeout": (
         "{tool} took longer than {seconds:g} s and was stopped. This says nothing about what is "
         "stored. Narrow the search: fewer words, a shorter time, keyword mode.",
-        "{tool} 超过 {seconds:g} 秒，已停止。这不说明有没有存储。请缩小搜索：更少的词、更短的时间、"
-        "keyword 模式。",
+        "{tool} 超过 {seconds:g} 秒，已停止。这不能说明是否存有相关内容。请缩小搜索："
+        "更少的词、更短的时间、keyword 模式。",
     ),
     "no_permission": (
         "No permission: {problem}. Report this to the parent with handoff.",
@@ -56,7 +56,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
     # Searching
     "nothing_stored": (
         "Nothing is stored for this user: hand off without keys.",
-        "该用户没有任何存储内容：请不带 key 交接。",
+        "该用户没有任何存储内容：请直接用 handoff 结束，relevant_memory_keys 留空。",
     ),
     "three_in_a_row": (
         "Refused: {count} searches in a row. You can still: {left}.",
@@ -103,8 +103,8 @@ _PHRASES: dict[str, tuple[str, str]] = {
     ),
     # Keywords
     "keywords_by_rules": (
-        "The model's answer could not be read ({problem}); these keywords come from rules.",
-        "模型的回答无法读取（{problem}）；这些关键词由规则得出。",
+        "The model gave no usable answer ({problem}); these keywords come from rules.",
+        "模型没有给出可用的回答（{problem}）；这些关键词由规则得出。",
     ),
     "no_keywords": (
         "The query has no content words. Search with other words or look at more of the "
@@ -189,9 +189,18 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Not handed over, because they were not found in this recall: {keys}",
         "以下 key 不是本次找到的，未交接：{keys}",
     ),
+    "and_more": ("{items} and {count} more", "{items} 等，另有 {count} 个"),
     "handoff_unsupported": (
         "The agent's summary is left out: no memory that was found in this recall supports it.",
         "已略去智能体的总结：本次回忆没有找到支持它的记忆。",
+    ),
+    "handoff_nothing": (
+        "No stored memory that was found fits the request.",
+        "没有找到与该请求相符的记忆。",
+    ),
+    "handoff_unsearched": (
+        "Nothing was searched; this says nothing about what is stored.",
+        "没有进行搜索，因此不能判断是否存有相关内容。",
     ),
     "handoff_withheld": (
         "Withheld as sensitive, without permission: {count}.",
@@ -208,7 +217,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
     ),
     "end_unsearched": (
         "Stopped ({reason}) before anything was searched; this says nothing about what is stored.",
-        "在搜索之前就已停止（{reason}）；这不说明有没有存储相关内容。",
+        "在搜索之前就已停止（{reason}）；这不能说明是否存有相关内容。",
     ),
     "end_failed": (
         "The memories could not be searched ({reason}). This does not mean that nothing is stored.",
@@ -238,9 +247,9 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "block_after": ("the message above", "上面的消息"),
     "block_apart": ("the request", "该请求"),
     "block_withheld": (
-        "Withheld for lack of permission: {count} sensitive memories match. They exist; do not say "
-        "that nothing is stored.",
-        "另有 {count} 条敏感记忆相符，因没有权限未显示。它们存在，不要说没有存储。",
+        "Withheld for lack of permission: sensitive memories that match ({count}). They exist; do "
+        "not say that nothing is stored.",
+        "另有 {count} 条敏感记忆相符，因没有权限未显示。请不要回答“没有相关记录”。",
     ),
     "block_nothing": (
         "Nothing relevant was found in this user's earlier conversations.",

@@ -48,6 +48,8 @@ class Prompt:
     def shrink(self, largest: int) -> bool:
         """Shorten earlier turns, drop them, and shorten the last turn, until the prompt fits.
 
+        If that is not enough, the last turn loses its first calls and their results.
+
         Returns True if the prompt has become smaller.
         """
         before = self.characters
@@ -56,6 +58,7 @@ class Prompt:
             self._shorten(range(self._fixed, last_turn), largest)
             self._drop_turns(largest)
             self._shorten(range(self._fixed, len(self.messages)), largest)
+            self._drop_calls(largest)
             texts = [text for message in self.messages for text in _texts(message)]
             self._tokens, self._uncounted = 0, [self._tools, *texts]
         return self.characters < before
@@ -86,6 +89,20 @@ class Prompt:
             self.characters -= sum(map(_count_characters, self.messages[self._fixed : end]))
             del self.messages[self._fixed : end]
             last_turn -= end - self._fixed
+
+    def _drop_calls(self, largest: int) -> None:
+        """Drop calls of the last turn with their results, first ones first; one remains."""
+        start = self._start_of_turn(len(self.messages) - 1)
+        match self.messages[start : start + 2]:
+            case [
+                protocol.AssistantMessage(content=list() as calls) as answer,
+                protocol.FunctionExecutionResultMessage(content=results),
+            ]:
+                while self.characters > largest and len(calls) > 1:
+                    pair = _turn(answer, calls[:1], results[:1], thought=None)
+                    self.characters -= sum(map(_count_characters, pair))
+                    calls, results = calls[1:], results[1:]
+                self.messages[start : start + 2] = _turn(answer, calls, results, answer.thought)
 
 
 def bound_text(text: str) -> str:
@@ -130,12 +147,31 @@ def call_to_resend(call: protocol.FunctionCall, tool: str) -> protocol.FunctionC
 
 
 def _texts(message: protocol.LLMMessage) -> list[str]:
+    """Return all that is sent of a message: its texts, its thought, and the ids of its calls."""
+    texts = message_texts(message)
+    match message:
+        case protocol.FunctionExecutionResultMessage(content=results):
+            texts += [f"{result.call_id} {result.name}" for result in results]
+        case protocol.AssistantMessage(content=list() as calls):
+            texts += [call.id for call in calls]
     thought = message.thought if isinstance(message, protocol.AssistantMessage) else None
-    return [*message_texts(message), thought] if thought else message_texts(message)
+    return [*texts, thought] if thought else texts
 
 
 def _count_characters(message: protocol.LLMMessage) -> int:
     return sum(map(len, _texts(message)))
+
+
+def _turn(
+    answer: protocol.AssistantMessage,
+    calls: list[protocol.FunctionCall],
+    results: list[protocol.FunctionExecutionResult],
+    thought: str | None,
+) -> list[protocol.LLMMessage]:
+    return [
+        protocol.AssistantMessage(content=calls, thought=thought, source=answer.source),
+        protocol.FunctionExecutionResultMessage(content=results),
+    ]
 
 
 def _shorten(message: protocol.LLMMessage) -> protocol.LLMMessage:

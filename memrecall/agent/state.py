@@ -4,15 +4,20 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel
+from pydantic import AfterValidator, BaseModel
 
 from memrecall.agent.conversation import LARGEST_WINDOW, Conversation
 from memrecall.agent.phrases import say
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.models import ExtractKeywordsInput, HandoffInput, KeywordExtractionItem
+from memrecall.agent.tools.models import (
+    MAX_KEYWORDS,
+    ExtractKeywordsInput,
+    HandoffInput,
+    KeywordExtractionItem,
+)
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.model.structured import Structured
@@ -22,6 +27,7 @@ from memrecall.store import UserVersion
 
 GOOD_SCORE = 0.5  # the score from which a hit counts although no model has judged it
 MAX_CONSECUTIVE_SEARCHES = 3
+_LARGEST_EXPANSION = 500  # characters of an expanded query
 UNKNOWN_USER = UserVersion("", 0, 1, "UTC")
 
 
@@ -36,11 +42,19 @@ class SearchRecord:
     new_keys: int
 
 
-class KeywordReply(BaseModel):
-    """The answer of a model to the prompt `keywords`."""
+def _bound_keywords(items: list[KeywordExtractionItem]) -> list[KeywordExtractionItem]:
+    return [item for item in items if item.keyword][:MAX_KEYWORDS]
 
-    keywords: list[KeywordExtractionItem]
-    expanded_query: str | None = None
+
+def _bound_query(query: str | None) -> str | None:
+    return query and query[:_LARGEST_EXPANSION]
+
+
+class KeywordReply(BaseModel):
+    """The answer of a model to the prompt `keywords`, bounded: it becomes part of searches."""
+
+    keywords: Annotated[list[KeywordExtractionItem], AfterValidator(_bound_keywords)]
+    expanded_query: Annotated[str | None, AfterValidator(_bound_query)] = None
 
 
 KeywordModel = Callable[[ExtractKeywordsInput], Awaitable[Structured[KeywordReply]]]
@@ -98,7 +112,8 @@ class RecallState(ToolContext):
     withheld: int = 0
     degraded: dict[str, None] = field(default_factory=dict)  # reasons, in order
     failures: list[str] = field(default_factory=list)  # error codes of failed tool calls
-    dropped_keys: list[str] = field(default_factory=list)
+    dropped_keys: list[str] = field(default_factory=list)  # the first ones, shortened
+    dropped_unlisted: int = 0  # how many more were dropped
     is_unsupported: bool = False  # the handoff claimed something without a key that was found
     handoff: HandoffInput | None = None
 
@@ -111,6 +126,11 @@ class RecallState(ToolContext):
     def end_time(self) -> datetime | None:
         """The first moment that is not visible; None: everything is visible."""
         return None if self.as_of is None else self.as_of + timedelta(microseconds=1)
+
+    @property
+    def uses_rules(self) -> bool:
+        """Whether the offline rules make the calls, and no model."""
+        return self.keyword_model is None
 
     @property
     def has_results(self) -> bool:

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
 from autogen_core import FunctionCall
 from autogen_core.models import (
@@ -16,13 +16,14 @@ from autogen_core.models import (
     SystemMessage,
     UserMessage,
 )
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from memrecall.errors import InvalidArgument
 from memrecall.model.client import AnyTool, JsonOutput, Request, tool_schema
 from memrecall.model.messages import count_tool_calls
 
 _REASONING_START, _REASONING_END = "<think>", "</think>"
+_MOST_TOKENS = 10**9  # of one call that a server can report
 _FINISH_REASONS: dict[str, FinishReasons] = {
     "stop": "stop",
     "end_turn": "stop",
@@ -67,9 +68,21 @@ class _Choice(BaseModel):
     finish_reason: str | None = None
 
 
+def _parse_tokens(value: Any) -> int:
+    """Return a number of tokens; what a server reports must not make its answer unusable."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return 0
+    return int(number) if 0 < number < _MOST_TOKENS else 0
+
+
+_Tokens = Annotated[int, BeforeValidator(_parse_tokens)]
+
+
 class _Usage(BaseModel):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: _Tokens = 0
+    completion_tokens: _Tokens = 0
 
 
 class WireAnswer(BaseModel):
@@ -139,7 +152,7 @@ class AnswerCollector:
         return CreateResult(
             finish_reason=self._finish_reason(bool(calls)),
             content=calls or text or self._refusal,
-            usage=RequestUsage(usage.prompt_tokens or 0, usage.completion_tokens or 0),
+            usage=RequestUsage(usage.prompt_tokens, usage.completion_tokens),
             cached=False,
             thought="\n\n".join(filter(None, thoughts)) or None,
         )

@@ -237,7 +237,7 @@ async def test_withheld_memories_are_reported(library: Library) -> None:
     context = await make_context(user_message("What was the database password again?"))
     await memory.update_context(context)
     (block,) = recalled_blocks(await context.get_messages())
-    assert "1 sensitive memories match" in block
+    assert "sensitive memories that match (1)" in block
     assert "Nothing relevant" not in block
     assert "hunter2" not in block
 

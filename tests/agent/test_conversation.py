@@ -5,15 +5,18 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from memrecall.agent import Recaller
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.offline.request import parse_request
 from memrecall.agent.prompt_view import Briefing, read_briefing
 from memrecall.memory import Library
-from memrecall.messages import parse_messages
+from memrecall.messages import ConversationMessage, parse_messages
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient
 from memrecall.text.language import language_of
+from memrecall.types import Role
 
+from ..cases import check_each_async
 from .recall_helpers import (
     ANN,
     expand_window,
@@ -39,6 +42,23 @@ async def test_request_is_the_last_user_message(library: Library) -> None:
         [{"role": "user", "content": "first"}, {"role": "assistant", "content": "second"}]
     )
     assert Conversation(messages, library.store, ANN).request.text == "first"
+
+
+async def test_half_a_surrogate_in_the_request_is_replaced(library: Library) -> None:
+    broken = "what was my database \ud83d config\0 from before"
+    forms: list[object] = [
+        broken,
+        [{"role": "user", "content": broken}],
+        [ConversationMessage(Role.USER, broken)],
+    ]
+
+    async def check(messages: object) -> None:
+        recall = await Recaller(library, ANN).recall(messages)
+        assert "a1" in recall.handoff.relevant_memory_keys
+        assert "database ? config\ufffd from" in recall.model_dump_json()
+        assert await library.store.traces(ANN).get(recall.trace.trace_id)
+
+    await check_each_async(forms, check)
 
 
 TRANSFER = "Transferred to recall, adopting the role of recall immediately."

@@ -1,7 +1,9 @@
 """The recall loop: turns, limits, windows, and models that misbehave."""
 
 import asyncio
+import json
 from functools import partial
+from typing import Any
 
 import pytest
 from autogen_core import CancellationToken
@@ -10,9 +12,10 @@ from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 from memrecall.agent import Recaller, RecallOptions, StopReason, driver
 from memrecall.agent.trace_events import IterationEvent, ModelEvent, ResultEvent, TraceEvent
 from memrecall.budget import Budget, Limits
-from memrecall.errors import Disabled
+from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library
 from memrecall.model.client import Request
+from memrecall.model.wire import write_request
 from memrecall.scope import Scope
 from memrecall.testing import (
     ScriptedClient,
@@ -28,12 +31,14 @@ from memrecall.testing import (
     wait,
 )
 
-from ..cases import check_each_async
+from ..cases import check_each, check_each_async
 from .clients import BlockingClient, fail_if_blocked
 from .recall_helpers import (
     ANN,
+    LIN,
     NOW,
     REQUEST,
+    REQUEST_ZH,
     detail,
     event_kinds,
     expand_window,
@@ -243,6 +248,54 @@ class TestLimits:
         assert "pool of 20 connections" in latest.content[0].content
         assert isinstance(request.messages[2], AssistantMessage)
 
+    async def test_one_large_turn_fits_the_largest_prompt(self, library: Library) -> None:
+        many = calls(*(call_raw("n" * 64, '{"q": "%s"}' % ("x" * 180)) for _ in range(256)))
+        client = ScriptedClient([many, say("x" * 4_000), search(), hand_off("a1")])
+        limits = Limits(tool_calls=600, tokens=1_000_000)
+        recall = await run_recall(library, client=client, largest_prompt=10_000, limits=limits)
+        assert recall.handoff.relevant_memory_keys == ["a1"]
+        bodies = [write_request(request, send_reasoning=False) for request in client.requests]
+        sizes = [len(json.dumps(body, ensure_ascii=False)) for body in bodies]
+        assert max(sizes) < 13_000  # the wire format adds the names of fields
+        _, _, answer, results, *_ = client.requests[1].messages
+        assert isinstance(results, FunctionExecutionResultMessage)
+        ids = [result.call_id for result in results.content]
+        assert [one.id for one in answer.content] == ids  # type: ignore[union-attr]
+        assert 1 <= len(ids) < 256
+
+    async def test_largest_prompt_below_the_fixed_part_is_refused(self, library: Library) -> None:
+        with pytest.raises(InvalidArgument, match="largest_prompt is 3000, and this window needs"):
+            await run_recall(library, search(), largest_prompt=3_000)
+
+    async def test_larger_window_that_does_not_fit_is_left_to_the_rules(
+        self, library: Library
+    ) -> None:
+        messages = [
+            *({"role": "user", "content": f"{n} " + "small talk " * 100} for n in range(30)),
+            {"role": "user", "content": REQUEST},
+        ]
+        recall = await run_recall(
+            library, search(), expand_window(30), messages=messages, largest_prompt=14_000
+        )
+        assert recall.fallback == "iterations"
+        assert "largest_prompt is 14000" in str(recall.problem)
+        assert recall.handoff.relevant_memory_keys
+
+    def test_options_refuse_numbers_that_mean_nothing(self) -> None:
+        cases: list[dict[str, Any]] = [
+            {"largest_prompt": -5},
+            {"first_window": 0},
+            {"tool_seconds": -1.0},
+            {"tool_seconds": float("nan")},
+            {"keep_traces_days": -1},
+        ]
+
+        def check(options: dict[str, Any]) -> None:
+            with pytest.raises(InvalidArgument, match=f"{next(iter(options))} is"):
+                RecallOptions(**options)
+
+        check_each(cases, check)
+
 
 class TestWindows:
     async def test_larger_window_starts_a_new_iteration(self, library: Library) -> None:
@@ -440,6 +493,42 @@ class TestModelFailures:
         assert "tiny-1b" in recall.problem
         assert recall.queries
 
+    @pytest.mark.parametrize(
+        ("limits", "reason"),
+        [(Limits(tokens=60_000), "tokens"), (Limits(model_calls=1), "model_calls")],
+    )
+    async def test_text_answers_up_to_a_limit_fall_back_to_rules(
+        self, library: Library, limits: Limits, reason: str
+    ) -> None:
+        client = ScriptedClient(
+            [*repeat(say("It is 9999"), 2)], model="tiny-1b", tokens=(31_000, 10)
+        )
+        recall = await run_recall(library, client=client, limits=limits)
+        assert (recall.fallback, recall.stop_reason) == (reason, reason)
+        assert recall.problem == "tiny-1b never called a tool"
+        assert recall.judged
+        assert "a1" in recall.handoff.relevant_memory_keys
+
+    def test_rules_are_granted_few_calls_beyond_the_limits(self) -> None:
+        cases = [  # limits, calls used, and the limits of the rules
+            (Limits(model_calls=12, tool_calls=24), 2, (12, 24)),
+            (Limits(model_calls=12, tool_calls=24), 24, (32, 32)),
+            (Limits(model_calls=1, tool_calls=1), 1, (9, 2)),
+        ]
+
+        def check(case: tuple[Limits, int, tuple[int, int]]) -> None:
+            limits, used, expected = case
+            budget = Budget(limits)
+            for _ in range(used):
+                budget.spend_model_call(1, 5_000, 10, 0.1)
+                budget.spend_tool_call()
+            budget.allow_rules()
+            assert (budget.limits.model_calls, budget.limits.tool_calls) == expected
+            assert budget.limits.tokens == max(limits.tokens, budget.usage.tokens + 1)
+            assert budget.exceeded() is None
+
+        check_each(cases, check)
+
     async def test_leaking_model_falls_back_to_rules(self, library: Library) -> None:
         steps = [say("functions.handoff {}"), say("<tool_call>{}</tool_call>")]
         recall = await run_recall(library, client=ScriptedClient(steps, model="tiny-1b"))
@@ -461,9 +550,9 @@ class TestModelFailures:
         client = ScriptedClient(
             [search(limit=10), search("dinner", limit=10), detail("a1"), hand_off("a1")]
         )
-        recall = await run_recall(library, client=client, largest_prompt=7_500)
+        recall = await run_recall(library, client=client, largest_prompt=8_000)
         sizes = [e.characters for e in recall.trace.events if isinstance(e, ModelEvent)]
-        assert max(sizes) < 8_000
+        assert max(sizes) <= 8_000
         assert recall.handoff.relevant_memory_keys == ["a1"]
 
     async def test_errors_of_third_party_clients_are_converted(self, library: Library) -> None:
@@ -534,6 +623,51 @@ async def test_disabled_user_raises(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", enabled=False)
     with pytest.raises(Disabled):
         await run_recall(library)
+
+
+async def test_claims_without_a_key_are_not_passed_on(library: Library) -> None:
+    claim = {"search_summary": "Your database is on port 9999", "reasoning": "9999 it is"}
+    asks = {"needs_more_info": True, "follow_up_question": "Which one?"}
+    nothing, unsearched = "Withheld as sensitive, without permission: 1", "Nothing was searched"
+    cases: list[tuple[list[Step], dict[str, Any], str, bool]] = [
+        ([search()], {"confidence": 0.4}, nothing, True),
+        ([search()], {"confidence": 0.95, **asks}, nothing, True),
+        ([search()], {"confidence": 0.9}, "no memory that was found in this recall", False),
+        ([], {"confidence": 0.1, **asks}, unsearched, False),
+    ]
+
+    async def check(case: tuple[list[Step], dict[str, Any], str, bool]) -> None:
+        steps, arguments, summary, success = case
+        recall = await run_recall(library, *steps, hand_off(**{**claim, **arguments}))
+        assert summary in recall.handoff.search_summary
+        assert "9999" not in recall.handoff.model_dump_json()
+        assert (recall.handoff.success, recall.confidence) == (success, 0.0)
+        assert recall.handoff.follow_up_question == arguments.get("follow_up_question")
+
+    await check_each_async(cases, check)
+    steps = [search("港口"), hand_off(confidence=0.4, search_summary="端口是 9999")]
+    recall = await run_recall(library, *steps, messages=REQUEST_ZH, scope=LIN)
+    assert recall.handoff.search_summary == "没有找到与该请求相符的记忆。"
+
+
+async def test_withheld_memory_is_not_reported_as_absent(library: Library) -> None:
+    recall = await Recaller(library, ANN).recall("what is the database password")
+    assert (recall.withheld, recall.handoff.relevant_memory_keys) == (1, [])
+    assert "Nothing that may be shown matches" in recall.handoff.search_summary
+    assert recall.handoff.follow_up_question == (
+        "What matches may not be shown here. Is there something else to look for?"
+    )
+
+
+async def test_many_dropped_keys_are_counted_not_listed(library: Library) -> None:
+    invented = [f"k{number}" + "z" * 500 for number in range(3_000)]
+    recall = await run_recall(library, search(), hand_off("a1", *invented))
+    assert len(recall.keys_dropped) == 10
+    assert max(map(len, recall.keys_dropped)) < 150
+    assert "and 2990 more" in recall.handoff.message
+    assert len(recall.handoff.message) < 3_000
+    assert recall.confidence == round(0.9 / 3_001, 4)
+    assert len(recall.model_dump_json()) < 200_000  # the trace lists few of them, too
 
 
 async def test_unseen_keys_lower_the_confidence(

@@ -369,5 +369,5 @@ async def test_withheld_memories_are_reported_by_every_class(library: Library) -
     blocks = recalled_blocks(await context.get_messages())
     assert len(blocks) == 1
     for text in (answer.content.message, reply.as_text(), *blocks):
-        assert "1 sensitive memories match" in text
+        assert "sensitive memories that match (1)" in text
         assert "Nothing relevant" not in text

@@ -12,6 +12,7 @@ from memrecall.agent import MEMRECALL_TOOLS, StopReason
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput
 from memrecall.agent.tools.table import TOOLS, forced_handoff, function_schemas
+from memrecall.budget import Limits
 from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
 from memrecall.memory import Library, recall
 from memrecall.scope import Permission, Scope
@@ -463,6 +464,41 @@ class TestKeywords:
         assert tool_results(recall)[0]["output"]["search_query_expanded"] == "trout"
         assert tool_results(recall)[1]["output"]["search_query_expanded"] == "trout"
         assert recall.handoff.relevant_memory_keys == ["a3"]
+
+    async def test_long_answers_of_the_model_are_cut(self, library: Library) -> None:
+        word = {"keyword": "k" * 100_000, "weight": 1, "type": "t" * 100_000}
+        answer = say(json.dumps({"keywords": [word] * 50, "expanded_query": "e" * 100_000}))
+        recall = await run_recall(
+            library,
+            *(call("extract_search_keywords", query="fish", max_keywords=10), answer),
+            *(search("that fish place"), answer, hand_off()),
+            limits=Limits(tokens=10**9),
+            expand_with_model=True,
+        )
+        keywords, found = (event["output"] for event in tool_results(recall)[:2])
+        assert [len(item["keyword"]) for item in keywords["keywords"]] == [100] * 10
+        assert len(keywords["expanded_query"]) == 500
+        assert len(found["search_query_expanded"]) < 1_000
+        assert len(recall.model_dump_json()) < 20_000
+
+    @pytest.mark.parametrize(
+        ("limits", "allowed"), [(Limits(model_calls=4), 2), (Limits(tokens=11_000), 1)]
+    )
+    async def test_model_calls_of_tools_respect_the_limits(
+        self, library: Library, limits: Limits, allowed: int
+    ) -> None:
+        answer = say('{"keywords": [{"keyword": "trout", "weight": 1, "type": "entity"}]}')
+        extractions = [call("extract_search_keywords", query=f"fish {n}") for n in range(8)]
+        client = ScriptedClient(
+            [calls(*extractions), *[answer] * allowed, hand_off()], tokens=(5_000, 10)
+        )
+        recall = await run_recall(library, client=client, limits=limits)
+        outputs = [event["output"] for event in tool_results(recall, "extract_search_keywords")]
+        by_model = [output for output in outputs if "message" not in output]
+        assert (len(outputs), len(by_model)) == (8, allowed)
+        assert "the limit on" in outputs[-1]["message"]
+        assert recall.judged  # one call was left for the handoff
+        assert recall.usage["model_calls"] == allowed + 2
 
 
 async def test_chinese_recall_answers_in_chinese(library: Library) -> None:

@@ -105,13 +105,16 @@ def _not_found_handoff(
     )
     query_list = say(language, "and").join(queries) or "-"
     text = single_line(request.text, _MAX_QUERY_LENGTH)
-    lines = [say(language, "summary_not_found", asked=text, queries=query_list)]
+    phrase = "summary_withheld" if findings.withheld else "summary_not_found"
+    lines = [say(language, phrase, asked=text, queries=query_list)]
     lines += [_quote(request, "closest", hit) for hit in selection.candidates[:1]]
     summary = _summarize(lines, request, findings)
     confidence = round(min(selection.confidence / 2, 0.2), 2)
     return _fields(say(language, "not_found"), summary, confidence=confidence) | {
         "needs_more_info": True,
-        "follow_up_question": _follow_up_question(request),
+        "follow_up_question": say(language, "ask_withheld")
+        if findings.withheld
+        else _follow_up_question(request),
         "reasoning": say(language, "why_not", count=len(findings.hits)) if findings.hits else None,
     }
 

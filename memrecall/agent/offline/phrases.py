@@ -121,6 +121,14 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "once": ("1 search", "1 次"),
     "times": ("{count} searches", "{count} 次"),
     # Questions
+    "summary_withheld": (
+        "Nothing that may be shown matches “{asked}”. Searched for: {queries}.",
+        "可以显示的内容中没有与“{asked}”相符的。搜索过：{queries}。",
+    ),
+    "ask_withheld": (
+        "What matches may not be shown here. Is there something else to look for?",
+        "相符的内容在这里无权显示。是否需要查找其他内容？",
+    ),
     "ask_bare": (
         "What does “{reference}” refer to: roughly when was it, or what was it about?",
         "“{reference}”具体指什么？大概是什么时间或什么主题？",

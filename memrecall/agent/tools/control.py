@@ -9,7 +9,10 @@ from memrecall.agent.tools.models import (
     HandoffOutput,
 )
 from memrecall.errors import InvalidArgument
+from memrecall.text_length import truncate_text
 
+_MAX_DROPPED_KEYS = 10  # that are listed
+_MAX_KEY = 100  # characters of a dropped key
 _LIKELY = 0.5  # the confidence from which a handoff claims to have found something
 
 
@@ -41,12 +44,14 @@ async def expand_context_window(
 async def handoff(state: RecallState, arguments: HandoffInput) -> HandoffOutput:
     """Accept a handoff; keys that were not seen are dropped, listed, and lower the confidence.
 
-    Without any key the confidence is 0, and only "nothing fits" is passed on.
+    Without any key the confidence is 0, and the model's own words are not passed on: nothing
+    supports them.
     """
     keys = list(dict.fromkeys(arguments.relevant_memory_keys))
     accepted = [key for key in keys if _can_hand_off(state, key)]
     dropped = [key for key in keys if key not in accepted]
-    state.dropped_keys += dropped
+    state.dropped_keys = [truncate_text(key, _MAX_KEY) for key in dropped[:_MAX_DROPPED_KEYS]]
+    state.dropped_unlisted = len(dropped) - len(state.dropped_keys)
     share = len(accepted) / len(keys) if keys else 0.0
     update: dict[str, object] = {
         "relevant_memory_keys": accepted,
@@ -54,13 +59,24 @@ async def handoff(state: RecallState, arguments: HandoffInput) -> HandoffOutput:
         "iteration_used": state.window.iteration,
         "context_window_used": state.window.size,
     }
-    says_nothing_fits = arguments.needs_more_info or arguments.confidence < _LIKELY
-    if state.checks_keys and not accepted and (dropped or not says_nothing_fits):
-        state.is_unsupported = True
-        text = state.say("handoff_unsupported")
+    if state.checks_keys and not accepted and (dropped or not state.uses_rules):
+        says_nothing_fits = arguments.needs_more_info or arguments.confidence < _LIKELY
+        state.is_unsupported = bool(dropped) or not says_nothing_fits
+        text = _describe_absence(state)
         update |= {"reason": text, "search_summary": text, "reasoning": None}
     state.handoff = arguments.model_copy(update=update)
     return HandoffOutput(success=True, message=write_handoff_message(state, state.handoff))
+
+
+def _describe_absence(state: RecallState) -> str:
+    """Return what is true of a handoff without keys; a failure is not an absence."""
+    if state.is_unsupported:
+        return state.say("handoff_unsupported")
+    if state.failures and not state.has_results:
+        return state.say("end_failed", reason=", ".join(dict.fromkeys(state.failures)))
+    if state.withheld:
+        return state.say("handoff_withheld", count=state.withheld)
+    return state.say("handoff_nothing" if state.searches else "handoff_unsearched")
 
 
 def _can_hand_off(state: RecallState, key: str) -> bool:
@@ -86,6 +102,8 @@ def write_handoff_message(state: RecallState, handoff: HandoffInput) -> str:
         parts += [f"- {key}" for key in handoff.relevant_memory_keys]
     if state.dropped_keys:
         keys = ", ".join(state.dropped_keys)
+        if state.dropped_unlisted:
+            keys = state.say("and_more", items=keys, count=state.dropped_unlisted)
         parts += ["", state.say("handoff_dropped", keys=keys)]
     if state.withheld:
         parts += ["", state.say("handoff_withheld", count=state.withheld)]

@@ -12,6 +12,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from memrecall.search.request import Kind, Mode
 
 Days = Annotated[int, Field(ge=1, le=365)]
+MAX_KEYWORDS = 10
+LARGEST_KEYWORD = 100  # characters
 
 
 class ToolErrorCode(StrEnum):
@@ -176,17 +178,21 @@ class ExtractKeywordsInput(ToolInput):
 
     query: str
     context: str | None = None
-    max_keywords: int = Field(default=5, ge=1, le=10)
+    max_keywords: int = Field(default=5, ge=1, le=MAX_KEYWORDS)
 
 
 def _bound_weight(weight: float) -> float:
     return min(max(weight, 0.0), 1.0) if weight == weight else 0.0  # NaN differs from itself
 
 
+def _bound_keyword(keyword: str) -> str:
+    return keyword.strip()[:LARGEST_KEYWORD]
+
+
 class KeywordExtractionItem(ToolOutput):
     """A keyword, its weight from 0 to 1, and its type: entity, action, concept or time."""
 
-    keyword: str
+    keyword: Annotated[str, AfterValidator(_bound_keyword)]
     weight: Annotated[float, AfterValidator(_bound_weight)]
     type: str
 

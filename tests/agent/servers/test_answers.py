@@ -32,6 +32,8 @@ LONG = "y" * 200_000
 HUNDREDS = [call("search_memories", {**SEARCH, "query": f"pool {n}"}) for n in range(200)]
 HALF = "half \ud83d and \0 end"
 
+NOTHING = "Withheld as sensitive, without permission: 1."
+
 
 def expects(**expected: object) -> Any:
     """Return a check of fields of the result, or of its handoff."""
@@ -200,6 +202,50 @@ BEHAVIOURS = (
         StopReason.HANDOFF,
     ),
     Behaviour(
+        "usage negative",
+        (
+            answer(
+                call("search_memories", SEARCH),
+                usage={"prompt_tokens": -(10**9), "completion_tokens": -5},
+            ),
+            answer(
+                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
+                usage={"prompt_tokens": -(10**9), "completion_tokens": -5},
+            ),
+        ),
+        StopReason.HANDOFF,
+        check=estimates_tokens,
+    ),
+    Behaviour(
+        "usage fractional",
+        (
+            answer(
+                call("search_memories", SEARCH),
+                usage={"prompt_tokens": 1.5, "completion_tokens": 2.5},
+            ),
+            answer(
+                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
+                usage={"prompt_tokens": 1.5, "completion_tokens": 2.5},
+            ),
+        ),
+        StopReason.HANDOFF,
+    ),
+    Behaviour(
+        "usage of words",
+        (
+            answer(
+                call("search_memories", SEARCH),
+                usage={"prompt_tokens": "many", "completion_tokens": []},
+            ),
+            answer(
+                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
+                usage={"prompt_tokens": "many", "completion_tokens": []},
+            ),
+        ),
+        StopReason.HANDOFF,
+        check=estimates_tokens,
+    ),
+    Behaviour(
         "usage null",
         (
             answer(call("search_memories", SEARCH), usage=None),
@@ -298,7 +344,7 @@ BEHAVIOURS = (
         "nothing fits",
         (search(), hand_off(search_summary="none", confidence=0, needs_more_info=True)),
         StopReason.HANDOFF,
-        check=expects(success=True, abstained=True, confidence=0.0, search_summary="none"),
+        check=expects(success=True, abstained=True, confidence=0.0, search_summary=NOTHING),
     ),
     Behaviour(
         "nothing fits, without a search",
