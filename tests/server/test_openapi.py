@@ -17,7 +17,9 @@ DOCUMENTATION = Path(__file__).parents[2] / "docs" / "http.md"
 OPERATIONS = {*record_examples.REQUESTS, "metrics"}  # an operation without an example fails
 
 # These differ from run to run.
-GENERATED_IDS = {"id", "memory_id", "messages", "source_message_ids", "previous_id", "other_id"}
+GENERATED_IDS = {
+    *("id", "memory_id", "messages", "source_message_ids", "sources", "previous_id", "other_id"),
+}
 VOLATILE = {"next_cursor", "created_at", "updated_at", "valid_from", *GENERATED_IDS}
 
 
