@@ -220,7 +220,8 @@ class AcceptedOptions:
     def learn(self, body: Mapping[str, Any], message: str) -> bool:
         """Note the option of a body that a refusal names; return True if there is one."""
         options = [name for name in body if name not in _REQUIRED]
-        names = [name for name in options if re.search(rf"\b{re.escape(name)}\b", message)]
+        # Boundaries of ASCII words: Chinese messages have no spaces.
+        names = [name for name in options if re.search(rf"(?a:\b{re.escape(name)}\b)", message)]
         if _STRICT in message and _without_strict(body) != body:
             self.refused.add(_STRICT)
         elif names:

@@ -130,6 +130,8 @@ STRICT = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "s
 # An option that a request may have, the value that is refused, and the server's words.
 REFUSED_OPTIONS: tuple[tuple[str, object, str], ...] = (
     ("tool_choice", "required", "Thinking mode does not support this tool_choice"),
+    ("tool_choice", "required", "tool_choice: Input should be 'auto'"),
+    ("tool_choice", "required", "当前模型不支持tool_choice=required"),
     ("parallel_tool_calls", False, "Unsupported parameter: parallel_tool_calls"),
     ("response_format", STRICT, "response_format.json_schema.strict is not supported"),
     ("response_format", STRICT, "This response_format type is unavailable now: not supported"),
@@ -144,7 +146,7 @@ async def test_refused_option_is_not_sent_again(library: Library, server: ModelS
 
         def refuse(request: dict[str, Any]) -> Reply:
             if request.get(name) == value:
-                return refusal(400, message)
+                return refusal(422 if ":" in message else 400, message)
             keys = "a1" in json.dumps(request["messages"])
             return hand_off("a1") if keys else search()
 
