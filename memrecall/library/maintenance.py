@@ -20,6 +20,7 @@ from memrecall.settings import OPENAI, LoadedSettings, Settings, check_url, load
 from memrecall.text import TEXT_VERSION
 
 _TIMEOUT = 5.0  # seconds
+_NOT_IMPLEMENTED = 501
 _SUBJECTS = {"_check_tool_call": "tools", "_check_stream": "streaming", "_check_json": "JSON"}
 _NUMBERS = {name: {"type": "integer"} for name in ("a", "b")}
 _TOOL: protocol.ToolSchema = {
@@ -158,9 +159,9 @@ async def _check_model(loaded: LoadedSettings) -> Finding:
         return Finding("model", False, f"{name}: no answer ({type(error).__name__})")
     if response.status_code in (401, 403):
         return Finding("model", False, f"{name}: the key is refused ({response.status_code})")
-    if response.status_code >= 500:
+    # A server that lists no models (404, 501) may still answer chat requests.
+    if response.status_code >= 500 and response.status_code != _NOT_IMPLEMENTED:
         return Finding("model", False, f"{name}: the server fails ({response.status_code})")
-    # A server that lists no models may still answer chat requests.
     return Finding("model", True, name)
 
 
@@ -184,12 +185,14 @@ async def _check_tool_call(client: protocol.ChatCompletionClient) -> list[Findin
     has_called = not isinstance(reply.content, str)
     message = "calls tools" if has_called else "answers with text instead of a tool call"
     is_forced = "tool_choice=forced" not in getattr(client, "refused_options", ())
-    choice = "can be forced" if is_forced else "cannot be forced: the model is asked to call them"
+    choice = "cannot be forced: the model is asked to call them"
+    if is_forced:
+        choice = "can be forced" if has_called else "accepted, but no tool was called"
     usage = reply.usage.prompt_tokens + reply.usage.completion_tokens
     counted = f"{usage} tokens" if usage else "not reported: tokens are estimated"
     return [
         Finding("tools", has_called, message),
-        Finding("forced tools", True, choice),
+        Finding("forced tools", has_called or not is_forced, choice),
         Finding("usage", True, counted),
     ]
 
@@ -203,7 +206,7 @@ async def _check_json(client: protocol.ChatCompletionClient) -> list[Finding]:
     reply = await client.create(_make_question("Answer with a JSON object."), json_output=True)
     is_json = isinstance(reply.content, str) and load_json_object(reply.content) is not None
     # Answers that are not plain JSON are repaired, so this alone is not a problem.
-    return [Finding("JSON", True, "works" if is_json else "the answer is not plain JSON")]
+    return [Finding("JSON", True, "works" if is_json else "not plain: answers are repaired")]
 
 
 def _make_question(more: str = "") -> list[protocol.LLMMessage]:

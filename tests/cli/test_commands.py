@@ -303,7 +303,10 @@ def test_doctor_reports_what_the_model_can_do(
     }
     assert all(findings[name]["well"] for name in list(findings)[-5:])
     assert without_tools.code == 1
-    assert "bad tools answers with text" in " ".join(without_tools.out.split())
+    said = " ".join(without_tools.out.split())
+    assert "bad tools answers with text" in said
+    assert "bad forced tools accepted, but no tool was called" in said
+    assert "JSON not plain: answers are repaired" in said
     dead = shell("doctor", "--db", chat, "--quick", "--model", "--json")
     assert dead.code == 1
     states = {item["subject"]: item["well"] for item in dead.json["findings"]}
