@@ -102,6 +102,7 @@ _NOT_AS_BEFORE = pattern_ignoring_case(
     r"\bthe same\b(?=\s*(?:\?|$|time\b|thing\b"
     r"|as\b(?!\s+(?:before|last|usual|always|my|our)\b)))"
 )
+_ONCE_KNOWN = re.compile(r"来着\W*$")  # a question for something that one has known
 _SENTENCE_WORDS = (
     chinese_pattern("了,是,在,去,我,他,她"),
     english_pattern("is,was,were,are,went,had,has,i,we,he,she,they,did"),
@@ -168,7 +169,7 @@ def _genuine_references(text: str) -> list[Reference]:
 
 def _asks_about_past(text: str) -> bool:
     """Return True if a text asks about the user, or asks about or names a time in the past."""
-    if matches_any(text, (*QUESTIONS_ABOUT_USER, *PERSONAL_ADVICE)):
+    if matches_any(text, (*QUESTIONS_ABOUT_USER, *PERSONAL_ADVICE, _ONCE_KNOWN)):
         return True
     times = find_times(text, _NOW, _UTC)
     if not any((t.start or t.end or _NOW) < _NOW and (t.end or _NOW) <= _NOW for t in times):
