@@ -128,7 +128,6 @@ def test_chat_file_has_unescaped_characters() -> None:
 
 @pytest.mark.docs
 @pytest.mark.concurrent
-@pytest.mark.xfail(reason="the rules find the flat, but not which message has the catch")
 def test_demo_resolves_vague_request(demo_output: str) -> None:
     assert {"maya-057", "maya-058"} & set(read_recalls(demo_output)[VAGUE].keys)
 

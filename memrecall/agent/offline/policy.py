@@ -14,8 +14,9 @@ from zoneinfo import ZoneInfo
 from memrecall.agent.offline.handoff import build_empty_handoff, build_handoff, build_window_handoff
 from memrecall.agent.offline.needs import is_greeting
 from memrecall.agent.offline.phrases import say
+from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage, parse_request
-from memrecall.agent.offline.selection import select_evidence
+from memrecall.agent.offline.selection import repeats_question, select_evidence
 from memrecall.agent.offline.transcript import (
     Candidate,
     Findings,
@@ -151,8 +152,10 @@ class _RecallTurn:
         candidates = self._selection.candidates
         if self._selection.abstains or not candidates:
             return None
-        # The message after a question may be its answer.
-        anchors = [*candidates[:1], *(c for c in candidates[1:] if c.is_question)]
+        # The message after a question may be its answer, above all if the request repeats it.
+        asked = [hit for hit in self._findings.hits if repeats_question(self._request, hit)]
+        questions = [*asked, *(c for c in candidates[1:] if c.is_question)]
+        anchors = list({c.key: c for c in (*candidates[:1], *questions)}.values())
         calls = tuple(RuleCall(DETAIL, {"memory_key": c.key}) for c in anchors[:_MAX_DETAILS])
         return RuleAnswer(calls=calls, thought=say(self._request.language, "read"))
 
@@ -176,6 +179,8 @@ class _RecallTurn:
 def _refers_to_nothing(request: ParsedRequest) -> bool:
     if not request.is_empty or is_greeting(request.text):
         return request.is_empty
+    if matches_any(request.text, QUESTIONS_ABOUT_USER):
+        return False
     # The dictionary may not know the characters of a question as words.
     characters = [c for c in request.text if is_cjk(c) and c not in STOP_CHARS]
     is_long_enough = len(characters) >= _MIN_QUESTION_CHARACTERS

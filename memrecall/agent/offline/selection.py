@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from itertools import accumulate
 
-from memrecall.agent.offline.request import ParsedRequest
+from memrecall.agent.offline.request import ParsedRequest, extract_content_words
 from memrecall.agent.offline.transcript import Candidate, Findings
 from memrecall.agent.offline.vocabulary import (
     ASKED_VALUES,
@@ -40,6 +40,8 @@ _EXPIRED_FACTOR = 0.5
 _SAID_FACTOR = 0.5
 _SAID_SHARE = 0.6
 _REPLY_FACTOR = 0.9  # of the probability of the message that it replies to
+_REPEATED_FACTOR = 1.2  # of the best probability, for a reply to the same question
+_SENTENCES = re.compile(r"(?<=[.!?。！？])\s*(?=\S)")
 _ABSTAIN_BELOW = 0.47  # of the probability that there is an answer
 _FEW_ROWS, _MANY_ROWS = 100, 15_000
 _PERSON_MARGIN = 0.1  # how much more is usually said about the right person than about others
@@ -252,7 +254,8 @@ def _reply_probabilities(
     """Return probabilities for replies, which share few terms with a request.
 
     "What did you suggest for …" finds the user's own question, but means the assistant's reply to
-    it. A hit that repeats the request's question is answered by the message after it.
+    it. The best hit, if it is a question, is answered by the message after it. The reply to a
+    question that the request repeats is likelier than all that only shares its words.
     """
     findings, role = context.findings, context.request.speaker_role
     best = max(probabilities, key=lambda key: probabilities[key], default="")
@@ -262,6 +265,9 @@ def _reply_probabilities(
         if anchor is None or not next_keys or key not in probabilities:
             continue
         reply = findings.candidates[next_keys[0]]
+        if repeats_question(context.request, anchor) and _may_answer(context, anchor, reply):
+            replies[reply.key] = min(_REPEATED_FACTOR * probabilities[best], 1.0)
+            continue
         is_other_role = role is not None and anchor.role not in ("", role)
         if (is_other_role and role in (reply.role, reply.speaker)) or (
             key == best and anchor.is_question and _may_answer(context, anchor, reply)
@@ -269,6 +275,14 @@ def _reply_probabilities(
             inherited = _REPLY_FACTOR * probabilities[key]
             replies[reply.key] = max(inherited, probabilities.get(reply.key, 0.0))
     return replies
+
+
+def repeats_question(request: ParsedRequest, hit: Candidate) -> bool:
+    """Return True if a hit ends in a question all of whose words the request has."""
+    if not hit.is_question:
+        return False
+    words = extract_content_words(_SENTENCES.split(hit.text.strip())[-1])
+    return bool(words) and word_coverage(words, request.text) >= 1
 
 
 def _may_answer(context: _EvidenceContext, question: Candidate, reply: Candidate) -> bool:

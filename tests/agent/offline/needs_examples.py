@@ -22,6 +22,7 @@ What do I usually order?
 Am I allergic to anything?
 How many times did I mention the leak?
 What did I eat yesterday?
+What foods can't I eat?
 pick up where we left off
 that thing I asked you to do
 Who was the plumber you found for me?
@@ -159,6 +160,8 @@ NEEDED_ZH = """
 我以前用的是哪个版本
 给我推荐一本书
 我今晚吃什么
+我不能吃什么
+我吃什么会过敏
 我应该送什么礼物
 继续
 接着说

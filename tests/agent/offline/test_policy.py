@@ -286,6 +286,32 @@ def test_reply_to_the_users_question_is_handed_off() -> None:
     assert recall.handoff["relevant_memory_keys"] == ["q", "r"]
 
 
+def test_reply_to_a_repeated_question_beats_what_shares_its_words() -> None:
+    answer = search_answer(
+        hit("near", "Ann: catch a flight, catch a bus", 0.9, speaker="Ann"),
+        hit("q", "New flat, very cheap. What's the catch?", 0.5),
+    )
+    detail = {
+        "success": True,
+        "memory_key": "q",
+        "content": "New flat, very cheap. What's the catch?",
+        "after": [
+            {
+                "memory_key": "r",
+                "speaker": "Bo",
+                "created_at": "2026-04-01T10:01:00+00:00",
+                "content": "It sits above a night club.",
+            }
+        ],
+    }
+    recall = simulate(
+        briefing([user("what was the catch again?")]),
+        scripted_tools(answer, detail=json.dumps(detail)),
+    )
+    assert recall.handoff is not None
+    assert recall.handoff["relevant_memory_keys"][0] == "r"
+
+
 def test_latest_user_statement_ranks_first() -> None:
     hits = [
         hit("old", "备份每天凌晨三点跑", 0.8, created_at="2026-03-01T10:00:00+00:00"),
@@ -393,6 +419,8 @@ def test_question_of_unknown_words_is_searched() -> None:
     recall = simulate(question, scripted_tools(search_answer(hit("k", "每月八号打八八折", 0.9))))
     assert recall.handoff is not None
     assert recall.handoff["relevant_memory_keys"] == ["k"]
+    allergy = search_answer(hit("k", "我对花生过敏", 0.9))
+    assert simulate(briefing([user("我不能吃什么？")]), scripted_tools(allergy)).searches
     for text in ("你好吗？", "How are you?"):
         assert not simulate(
             briefing([user(text)]), scripted_tools(search_answer(hit("k", "hi", 0.9)))
