@@ -164,7 +164,8 @@ class Ingestor:
         self, scope: Scope, utterances: Sequence[Utterance], context: Sequence[Utterance] = ()
     ) -> GraphResult:
         """Extract entities and relations from messages and write them into the graph."""
-        new_ids = {utterance.message_id for utterance in utterances}
+        # A message that is not stored has no id, and cannot be a source.
+        new_ids = {utterance.message_id for utterance in utterances} - {""}
         extracted = await self._extractor.relations([*context, *utterances], now=datetime.now(UTC))
         if context:
             new = (r for r in extracted.relations if new_ids.intersection(r.source_ids))
@@ -188,7 +189,7 @@ class Ingestor:
         for alias in stated_aliases(utterances, now=datetime.now(UTC)):
             if alias.of_speaker or await graph.entities((alias.name, alias.other)):
                 await self._library.claim_for_graph(scope)
-                await graph.merge(alias.name, alias.other, alias.source_ids)
+                await graph.merge(alias.name, alias.other, tuple(filter(None, alias.source_ids)))
         return GraphResult(
             entities=[{"name": name, "type": kind} for name, kind in types.items()],
             relations=[
