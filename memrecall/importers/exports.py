@@ -7,6 +7,7 @@ from typing import Any
 
 from memrecall.errors import InvalidArgument
 from memrecall.importers.jsonl import read_lines
+from memrecall.json_objects import parse_json_line
 from memrecall.library.library import Library
 
 _EXPORT_FIELDS = {"format", "table", "row"}
@@ -59,14 +60,14 @@ async def import_export(library: Library, path: Path, user_id: str | None = None
 def parse_record(number: int, line: str | bytes) -> dict[str, Any]:
     """Return one line of an export; raise InvalidArgument with its number if it is invalid."""
     try:
-        record = json.loads(line)
-    except ValueError as error:
+        record = parse_json_line(line.encode() if isinstance(line, str) else line)
+    except InvalidArgument as error:
         raise InvalidArgument(
-            f"line {number} is not JSON: {error}", hint="Use a file that `memrecall export` wrote"
+            f"line {number}: {error.message}", hint="Use a file that `memrecall export` wrote"
         ) from None
-    if not isinstance(record, dict) or not isinstance(record.get("row"), dict):
+    if not isinstance(record.get("row"), dict):
         raise InvalidArgument(
-            f"line {number} is not a record of an export",
+            f"line {number}: not a record of an export",
             hint="Import messages from a separate file",
         )
     return record

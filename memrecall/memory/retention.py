@@ -5,7 +5,7 @@ import hashlib
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -264,7 +264,7 @@ class RetentionMixin(MemoryBase):
         self._shared.schedules.append(schedule)
         return schedule
 
-    async def export(self, user_id: str | None = None) -> AsyncIterator[str]:
+    async def export(self, user_id: str | None = None) -> AsyncGenerator[str, None]:
         """Yield all data of a user as JSON lines that `import_` accepts."""
         scope = self._scope_without_agent(user_id)
         resources = await self._open()
@@ -273,7 +273,9 @@ class RetentionMixin(MemoryBase):
             async for record in records:
                 yield json.dumps(record, ensure_ascii=False)
 
-    async def import_(self, lines: Iterable[str], user_id: str | None = None) -> dict[str, int]:
+    async def import_(
+        self, lines: Iterable[str | bytes], user_id: str | None = None
+    ) -> dict[str, int]:
         """Import the lines of `export`, all or none; return the counts by table."""
         scope = self._scope_without_agent(user_id)
         library = (await self._open()).library

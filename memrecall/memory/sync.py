@@ -293,7 +293,7 @@ class Memory:
         """Yield all data of a user as JSON lines that `import_` accepts."""
         return self._thread.iterate(self._inner.export(user_id))
 
-    def import_(self, lines: Iterable[str], user_id: str | None = None) -> dict[str, int]:
+    def import_(self, lines: Iterable[str | bytes], user_id: str | None = None) -> dict[str, int]:
         """Import the lines of `export`, all or none; return the counts by table."""
         return self._thread.run(self._inner.import_(list(lines), user_id))
 

@@ -46,16 +46,19 @@ def memory_search_text(row: Mapping[Any, Any]) -> str:
     return make_search_text("\n".join((row["summary"], row["content"], keywords)))
 
 
+# The search text of a row of each table that has one.
+SEARCH_TEXT: dict[Table, Callable[[Mapping[Any, Any]], str]] = {
+    messages: lambda row: make_search_text(row["content"]),
+    memories: memory_search_text,
+    knowledge: lambda row: make_search_text(
+        knowledge_text(row["summary"], row["content"], row["tags"])
+    ),
+}
+
+
 async def rebuild_search_text(database: Database) -> AsyncIterator[int]:
     """Rewrite the search text of every row; yield the number of rows of each transaction."""
-    makers: dict[Table, Callable[[Any], str]] = {
-        messages: lambda row: make_search_text(row["content"]),
-        memories: memory_search_text,
-        knowledge: lambda row: make_search_text(
-            knowledge_text(row["summary"], row["content"], row["tags"])
-        ),
-    }
-    for table, search_text in makers.items():
+    for table, search_text in SEARCH_TEXT.items():
         last: tuple[str, str] | None = ("", "")
         while last is not None:
             work = partial(_rebuild_batch, table=table, search_text=search_text, after=last)

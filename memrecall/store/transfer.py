@@ -1,27 +1,56 @@
 """Export of everything of a user as plain records, and their import into a database."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import select, update
+from pydantic import BaseModel, ValidationError
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Integer,
+    SmallInteger,
+    String,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import ensure_agents, lock_scopes
+from memrecall.store.database.locks import ensure_agents, lock_scopes, lock_users
 from memrecall.store.database.memory_tables import USER_TABLES
-from memrecall.store.database.statements import insert_missing, split
+from memrecall.store.database.statements import insert_missing, select_by_keys, split
 from memrecall.store.database.tables import UtcTime, memories, messages, sessions, users
-from memrecall.types import check_id, check_json, format_time, parse_time
+from memrecall.store.texts import SEARCH_TEXT
+from memrecall.types import (
+    ID_LENGTH,
+    MemoryRecord,
+    Message,
+    check_id,
+    check_json,
+    check_time_zone,
+    describe_validation_error,
+    format_time,
+    parse_time,
+)
 
 FORMAT = 1
 _BATCH = 500
 # In an order in which rows can be inserted: referenced tables come first.
 _TABLES = (users, sessions, messages, memories, *USER_TABLES)
 _BY_NAME = {table.name: table for table in _TABLES}
-_DATABASE_COLUMNS = {"version", "epoch"}  # they belong to the database, not to the user
+# They count the writes to one database, or are derived from other columns.
+_DATABASE_COLUMNS = {"version", "epoch", "change_no", "search_text"}
+# What their rows are read as; the values of other tables are checked by the types of columns.
+_MODELS: dict[str, type[BaseModel]] = {"messages": Message, "memories": MemoryRecord}
+_PROFILE = {"user_name", "user_type", "profile", "time_zone"}
+_INTEGER_BITS = ((SmallInteger, 15), (BigInteger, 63), (Integer, 31))
+_PYTHON_TYPES = ((Boolean, bool), (Integer, int), (String, str))
 
 Row = dict[str, Any]
 
@@ -31,7 +60,12 @@ async def export_user(database: Database, user_id: str) -> AsyncGenerator[dict[s
     async with database.read() as connection:
         for table in _TABLES:
             statement = select(table).where(table.c.user_id == user_id)
-            rows = await connection.stream(statement.order_by(*table.primary_key.columns))
+            # The same order in every database, so that exports can be compared.
+            order = [
+                database.dialect.sort_by_bytes(key) if isinstance(key.type, String) else key
+                for key in table.primary_key.columns
+            ]
+            rows = await connection.stream(statement.order_by(*order))
             count = 0
             async for row in rows.mappings():
                 count += 1
@@ -56,10 +90,7 @@ async def import_user(
     Rows whose key exists already stay as they are.
     """
     check_id("user_id", user_id)
-    rows: dict[str, list[Row]] = {table.name: [] for table in _TABLES}
-    for record in records:
-        name, row = _parse(record)
-        rows[name].append({**row, "user_id": user_id})
+    rows = await asyncio.to_thread(_parse_all, user_id, records)
     await database.transact(lambda c: _import(c, user_id, rows))
     return {name: len(table_rows) for name, table_rows in rows.items()}
 
@@ -67,6 +98,17 @@ async def import_user(
 def table_of(record: Mapping[str, Any]) -> str:
     """Return the table of a record of `export_user`; InvalidArgument for anything else."""
     return _parse(record)[0]
+
+
+def _parse_all(user_id: str, records: Iterable[Mapping[str, Any]]) -> dict[str, list[Row]]:
+    """Return the rows of each table, with what is derived from them."""
+    rows: dict[str, list[Row]] = {table.name: [] for table in _TABLES}
+    for record in records:
+        name, row = _parse(record)
+        if (search_text := SEARCH_TEXT.get(_BY_NAME[name])) is not None:
+            row["search_text"] = search_text(row)
+        rows[name].append({**row, "user_id": user_id})
+    return rows
 
 
 def _parse(record: Mapping[str, Any]) -> tuple[str, Row]:
@@ -87,32 +129,97 @@ def _parse(record: Mapping[str, Any]) -> tuple[str, Row]:
     if wrong:
         raise InvalidArgument(f"a row of {table.name} has an invalid {wrong[0]!r}")
     check_json(f"a row of {table.name}", dict(row))
-    values = {name: value for name, value in row.items() if name not in _DATABASE_COLUMNS}
-    for column in table.c:
-        if isinstance(column.type, UtcTime) and values.get(column.name) is not None:
-            values[column.name] = parse_time(values[column.name], column.name)
+    values = {
+        name: _parse_value(table.c[name], value)
+        for name, value in row.items()
+        if name not in _DATABASE_COLUMNS
+    }
+    _require_readable(table.name, values)
     return table.name, values
 
 
+def _parse_value(column: Column[Any], value: Any) -> Any:
+    """Return a value as the column stores it; InvalidArgument if the column cannot."""
+    name = f"{column.table.name}.{column.name}"
+    if value is None and column.nullable:
+        return None
+    if isinstance(column.type, UtcTime):
+        return parse_time(value, name)
+    if isinstance(column.type, JSON):
+        if column.name == "source_message_ids" and not _is_list_of_texts(value):
+            raise InvalidArgument(f"{name} is not a list of ids")
+        return value
+    python_type: Any = next(kind for types, kind in _PYTHON_TYPES if isinstance(column.type, types))
+    if type(value) is not python_type:
+        raise InvalidArgument(f"{name} {value!r} is not a {python_type.__name__}")
+    if getattr(column.type, "length", None) == ID_LENGTH:
+        return check_id(name, value)
+    if _is_too_large(column.type, value):
+        raise InvalidArgument(f"{name} is too large")
+    return value
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _is_too_large(column_type: Any, value: str | int) -> bool:
+    if isinstance(value, str):
+        return column_type.length is not None and len(value) > column_type.length
+    bits = next((bits for kind, bits in _INTEGER_BITS if isinstance(column_type, kind)), 1)
+    return value.bit_length() > bits
+
+
+def _require_readable(table: str, values: Row) -> None:
+    """Raise InvalidArgument for a row that could be stored but not be read again."""
+    if table == "users":
+        check_time_zone(values.get("time_zone") or "UTC")
+    if table not in _MODELS:
+        return
+    row = {name: value for name, value in values.items() if (name, value) != ("metadata", None)}
+    try:
+        # The database numbers and names what an export leaves out.
+        _MODELS[table].model_validate({"user_id": "-", **row})
+    except ValidationError as error:
+        raise InvalidArgument(f"a row of {table}: {describe_validation_error(error)}") from None
+
+
 async def _import(connection: AsyncConnection, user_id: str, rows: dict[str, list[Row]]) -> None:
-    all_rows = (row for table_rows in rows.values() for row in table_rows)
+    all_rows = [row for table_rows in rows.values() for row in table_rows]
     agents = {row["agent_id"] for row in all_rows if row.get("agent_id")}
     await ensure_agents(connection, sorted(agents), datetime.now(UTC))
+    is_new = not await lock_users(connection, [user_id])
     first_agent = (rows["users"] or [{}])[0].get("agent_id")
     locks = await lock_scopes(connection, [Scope(user_id, first_agent)], with_sessions=False)
-    for row in rows["users"]:
-        profile = {name: row.get(name) for name in ("user_name", "user_type", "profile")}
-        zone = row.get("time_zone") or "UTC"
-        statement = update(users).where(users.c.user_id == user_id)
-        await connection.execute(statement.values(**profile, time_zone=zone))
     for table in _TABLES[1:]:
-        table_rows = rows[table.name]
-        if "change_no" in table.c:
-            for row in table_rows:
-                row["change_no"] = locks.next_change(user_id)
+        if table is messages:
+            await _require_sessions(connection, user_id, rows)
+        for row in rows[table.name] if "change_no" in table.c else ():
+            row["change_no"] = locks.next_change(user_id)
         # One statement needs the same columns in all its rows.
-        names = {name for row in table_rows for name in row}
-        uniform = [{name: row.get(name) for name in names} for row in table_rows]
-        for batch in split(uniform, _BATCH):
+        by_columns: dict[tuple[str, ...], list[Row]] = {}
+        for row in rows[table.name]:
+            by_columns.setdefault(tuple(sorted(row)), []).append(row)
+        for batch in (part for same in by_columns.values() for part in split(same, _BATCH)):
             await insert_missing(connection, table, batch)
-    await locks.save(connection)
+    await locks.save(connection, is_activity=False)
+    # Last, because the export may say that the user is disabled.
+    for row in rows["users"]:
+        names = row.keys() if is_new else row.keys() & _PROFILE
+        statement = update(users).where(users.c.user_id == user_id)
+        await connection.execute(statement.values({name: row[name] for name in names}))
+
+
+async def _require_sessions(
+    connection: AsyncConnection, user_id: str, rows: dict[str, list[Row]]
+) -> None:
+    """Raise InvalidArgument for messages and memories of sessions that are not stored."""
+    named = {row.get("session_id") for name in _MODELS for row in rows[name]} - {None}
+    keys = [sessions.c.user_id, sessions.c.session_id]
+    pairs = [(user_id, name) for name in sorted(filter(None, named))]
+    stored = await select_by_keys(connection, select(sessions.c.session_id), keys, pairs)
+    missing = sorted(name for name in named - {row["session_id"] for row in stored} if name)
+    if missing:
+        raise InvalidArgument(
+            f"there is no session {missing[0]!r}", hint="Import the lines in their order"
+        )
