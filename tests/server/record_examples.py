@@ -16,7 +16,8 @@ import httpx
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.server.http.openapi import Example, load_examples
+from memrecall.server.http.openapi import Example, join_lines, load_examples
+from memrecall.server.http.payloads import LINES_TYPE
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, Origin
 from tests.waiting import wait_until
@@ -57,6 +58,58 @@ MEMORIES = [
 RELATION = NewRelation("李明", "advised_by", "张教授")
 JOB = "job_0123456789abcdef"
 EXAMPLE_USER = "u_12345"
+MOVED_USER = "u_67890"
+_STAMPS = {"create_time": "2026-01-24T09:30:00Z", "update_time": "2026-01-24T09:30:00Z"}
+EXPORT = [
+    {"format": 1, "table": table, "row": {"user_id": MOVED_USER, **row}}
+    for table, row in (
+        (
+            "users",
+            {
+                "agent_id": "default",
+                "user_name": None,
+                "user_type": None,
+                "profile": None,
+                "time_zone": "Asia/Shanghai",
+                "status": 1,
+                **_STAMPS,
+                "last_active_time": "2026-01-24T09:30:00Z",
+            },
+        ),
+        (
+            "sessions",
+            {
+                "session_id": "s_1",
+                "agent_id": "default",
+                "session_name": None,
+                "session_type": None,
+                "context": None,
+                "status": 1,
+                **_STAMPS,
+                "end_time": None,
+                "last_sequence_no": 1,
+                "last_create_time": "2026-01-24T09:30:00Z",
+            },
+        ),
+        (
+            "messages",
+            {
+                "message_id": "m_0001",
+                "agent_id": "default",
+                "session_id": "s_1",
+                "role": "user",
+                "speaker": "林晓",
+                "content": "不吃辣",
+                "content_type": "text",
+                "metadata": {},
+                "parent_message_id": None,
+                "ts": "2026-01-24T09:30:00Z",
+                "create_time": "2026-01-24T09:30:00Z",
+                "sequence_no": 1,
+            },
+        ),
+    )
+]
 PATH = {"user_id": EXAMPLE_USER}
 REQUESTS = {
     "write_messages": Example(PATH, {"messages": MESSAGES[:2]}),
@@ -123,6 +176,19 @@ REQUESTS = {
     "read_graph": Example({**PATH, "entity": "李明"}),
     "read_state": Example({**PATH, "session_id": "s_1", "max_tokens": 200}),
     "delete_memories": Example({**PATH, "filters": '{"topic": "food"}', "dry_run": True}),
+    "extract_relations": Example(
+        body={"user_id": EXAMPLE_USER, "messages": "My sister Clara works at Helix Labs."}
+    ),
+    "merge_entities": Example(body={"user_id": EXAMPLE_USER, "name": "Clara", "alias": "克拉拉"}),
+    "split_entity": Example(body={"user_id": EXAMPLE_USER, "alias": "克拉拉"}),
+    "read_profile": Example(PATH),
+    "summarize_session": Example({"session_id": "s_1"}, {"user_id": EXAMPLE_USER}),
+    "end_session": Example({"session_id": "s_4"}, {"user_id": EXAMPLE_USER, "success": True}),
+    "sweep_memories": Example(body={"user_id": EXAMPLE_USER, "most_memories": 5}),
+    "purge_memory": Example({**PATH, "memory_id": "mem_0002"}),
+    "import_user": Example({"user_id": MOVED_USER}, EXPORT),
+    "export_user": Example({"user_id": MOVED_USER}),
+    "erase_user": Example({"user_id": MOVED_USER}),
 }
 
 
@@ -148,7 +214,7 @@ async def record_all() -> dict[str, Example]:
                     method, _fill_path(path, request), **_request_arguments(path, request)
                 )
                 assert response.status_code == 200, response.text
-                body = response.json()
+                body = _read_body(response)
                 if name == "read_job":
                     body["job_id"] = JOB
                 examples[name] = Example(example.parameters, example.body, body)
@@ -193,7 +259,17 @@ def _fill_path(path: str, example: Example) -> str:
 
 def _request_arguments(path: str, example: Example) -> dict[str, Any]:
     query = {name: value for name, value in example.parameters.items() if f"{{{name}}}" not in path}
+    if isinstance(example.body, list):
+        headers = {"Content-Type": LINES_TYPE}
+        return {"params": query, "content": join_lines(example.body), "headers": headers}
     return {"params": query, **({} if example.body is None else {"json": example.body})}
+
+
+def _read_body(response: httpx.Response) -> Any:
+    """Return the value of a JSON response, or the list of those of its lines."""
+    if response.headers["content-type"].startswith(LINES_TYPE):
+        return [json.loads(line) for line in response.text.splitlines()]
+    return response.json()
 
 
 def main(names: list[str]) -> None:

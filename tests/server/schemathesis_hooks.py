@@ -41,3 +41,9 @@ def map_body(context: Any, body: Any) -> Any:
 
 def _is_valid_id(value: Any) -> bool:
     return isinstance(value, str) and 1 <= len(value) <= ID_LENGTH
+
+
+@schemathesis.serializer("application/x-ndjson")
+def serialize_lines(context: Any, value: Any) -> bytes:
+    """Send a body of JSON lines as it is."""
+    return str(value).encode(errors="replace")

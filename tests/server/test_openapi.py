@@ -19,8 +19,9 @@ OPERATIONS = {*record_examples.REQUESTS, "metrics"}  # an operation without an e
 # These differ from run to run.
 GENERATED_IDS = {
     *("id", "memory_id", "messages", "source_message_ids", "sources", "previous_id", "other_id"),
+    *("evidence", "experience"),
 }
-VOLATILE = {"next_cursor", "created_at", "updated_at", "valid_from", *GENERATED_IDS}
+VOLATILE = {"next_cursor", "created_at", "updated_at", "valid_from", "since", *GENERATED_IDS}
 
 
 def without_volatile(value: Any) -> Any:

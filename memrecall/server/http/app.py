@@ -25,7 +25,7 @@ from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import USER_HEADER, Authenticator
 from memrecall.server.errors import problem_from_http, problem_from_validation
-from memrecall.server.http import chat, memories, messages, recall
+from memrecall.server.http import chat, graph, memories, messages, recall, users
 from memrecall.server.http.context import Context, Service
 from memrecall.server.http.message_models import Health
 from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, RequestMiddleware
@@ -55,7 +55,10 @@ _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
 
 service_routes = APIRouter(tags=["service"])
-_ROUTERS = (service_routes, messages.router, memories.router, recall.router, chat.router)
+_ROUTERS = (
+    service_routes,
+    *(family.router for family in (messages, memories, graph, recall, chat, users)),
+)
 
 
 class Application:

@@ -67,6 +67,11 @@ class RequestContext:
             await store.require_active(version, scope)
         return self._bind(scope)
 
+    async def writable_memory(self, user_id: str | None, agent_id: str | None) -> AsyncMemory:
+        """Return the memory of a user for a request that writes."""
+        self.principal.require_write()
+        return await self.active_memory(user_id, agent_id)
+
     def _scope(self, user_id: str | None, agent_id: str | None) -> Scope:
         scope = self.principal.scope(self.principal.resolve_user(user_id))
         if agent_id is None:

@@ -1,11 +1,12 @@
-"""The memory API: add, list, search, update, delete and undo; graph, state and jobs."""
+"""The memory API: add, list, search, update, delete, undo and purge; background jobs."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from starlette.convertors import Convertor, register_url_convertor
 
-from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError, invalid_field
+from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError
 from memrecall.server.http.context import Context
 from memrecall.server.http.memory_models import (
     Added,
@@ -14,8 +15,6 @@ from memrecall.server.http.memory_models import (
     DeleteAllQuery,
     DeletedMemories,
     FoundMemories,
-    GraphAnswer,
-    GraphQuery,
     Job,
     MemoryHistory,
     MemoryItem,
@@ -23,19 +22,17 @@ from memrecall.server.http.memory_models import (
     MemoryPage,
     MemorySearchRequest,
     OwnerQuery,
-    SessionStateAnswer,
-    StateQuery,
+    PurgedMemory,
     UpdatedMemory,
     UpdateRequest,
 )
-from memrecall.server.http.message_models import PathId, RequestModel
+from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import JsonResponse, StrictRoute, parse_json
+from memrecall.server.http.payloads import JsonResponse, StrictRoute
 
 router = APIRouter(prefix="/v1", tags=["memories"], route_class=StrictRoute)
 
 MAX_JOBS = 20  # running jobs of one user
-# A failure is reported by its stage: its message is for the operator.
 _STAGES = ("memories", "relations", "summaries", "checkpoint")
 _FALLBACK = "the model's answer could not be used: rules were used instead"
 
@@ -57,20 +54,6 @@ register_url_convertor("memory", _MemoryId())
 Owner = Annotated[OwnerQuery, Query()]
 
 
-@router.get("/graph", **route_options("read_graph", GraphAnswer, 400, 404))
-async def read_graph(query: Annotated[GraphQuery, Query()], context: Context) -> Response:
-    """Read an entity's relations, the shortest paths between two entities, or all entities."""
-    memory = await context.active_memory(query.user_id, query.agent_id)
-    return JsonResponse(await memory.graph(**_arguments(query)))
-
-
-@router.get("/state", **route_options("read_state", SessionStateAnswer, 400, 404))
-async def read_state(query: Annotated[StateQuery, Query()], context: Context) -> Response:
-    """Read a session within a token budget, for a prompt: summaries, then its last messages."""
-    memory = await context.active_memory(query.user_id, query.agent_id)
-    return JsonResponse(await memory.state(**_arguments(query)))
-
-
 @router.post(
     "/memories",
     **route_options("add_memories", Added, 400, 404, 409, 413, 415, 429, 507),
@@ -87,9 +70,9 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
         raise RequestError(problem)
     if body.infer and not body.background:
         async with context.service.limiter.slot(context.principal.key_id):
-            report = await memory.add(**_arguments(body))
+            report = await memory.add(**body.arguments())
     else:
-        report = await memory.add(**_arguments(body))
+        report = await memory.add(**body.arguments())
     context.service.metrics.stored.inc(report["stored"])
     context.log_fields.update(
         messages=len(report["messages"]), problems=len(report.get("problems", ()))
@@ -101,7 +84,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
 async def list_memories(query: Annotated[MemoryListQuery, Query()], context: Context) -> Response:
     """List memories that are valid now or were at a time, the latest first."""
     memory = await context.active_memory(query.user_id, query.agent_id)
-    return JsonResponse(await memory.get_all(**_arguments(query)))
+    return JsonResponse(await memory.get_all(**query.arguments()))
 
 
 @router.delete("/memories", **route_options("delete_memories", DeletedMemories, 400, 404))
@@ -109,7 +92,7 @@ async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Co
     """Hide all memories of a user, agent or session that match the filters; `dry_run` counts."""
     context.principal.require_write()
     memory = await context.active_memory(query.user_id, query.agent_id)
-    report = await memory.delete_all(**_arguments(query))
+    report = await memory.delete_all(**query.arguments())
     context.log_fields["deleted"] = report["deleted"]
     return JsonResponse(report)
 
@@ -121,7 +104,7 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
     """Search memories by words and meaning, the best first, each with a score from 0 to 1."""
     memory = await context.active_memory(body.user_id, body.agent_id)
     context.log_fields["query_chars"] = len(body.query)
-    results = await memory.search(**_arguments(body))
+    results = await memory.search(**body.arguments())
     context.service.metrics.count_search("memory")
     return JsonResponse(results)
 
@@ -173,6 +156,19 @@ async def undo_memory(memory_id: PathId, query: Owner, context: Context) -> Resp
     return JsonResponse(await (await context.active_memory(query.user_id)).undo(memory_id))
 
 
+@router.post(
+    "/memories/{memory_id:memory}/purge", **route_options("purge_memory", PurgedMemory, 400, 404)
+)
+async def purge_memory(memory_id: PathId, query: Owner, context: Context) -> Response:
+    """Erase a memory permanently, deleted or not, with its history and vector."""
+    context.principal.require_write()
+    report = await (await context.active_memory(query.user_id)).purge(memory_id)
+    if not report["purged"]:
+        raise RequestError(RESOURCE_NOT_FOUND)
+    context.log_fields["deleted"] = report["purged"]
+    return JsonResponse(report)
+
+
 @router.get("/jobs/{job_id}", **route_options("read_job", Job, 400, 404))
 async def read_job(job_id: PathId, query: Owner, context: Context) -> Response:
     """Read the state of a background add; jobs do not survive the server process."""
@@ -180,17 +176,6 @@ async def read_job(job_id: PathId, query: Owner, context: Context) -> Response:
     result = job.get("result")
     report = None if result is None else _public_report(result)
     return JsonResponse({"job_id": job["job_id"], "state": job["state"], "result": report})
-
-
-def _arguments(request: RequestModel) -> dict[str, Any]:
-    """Return a request as arguments of the `AsyncMemory` method, whose names its fields have.
-
-    The memory is bound to the user and the agent of the request already.
-    """
-    arguments = {name: value for name, value in request if name not in ("user_id", "agent_id")}
-    if isinstance(arguments.get("filters"), str):
-        arguments["filters"] = _parse_filters(arguments["filters"])
-    return arguments
 
 
 def _public_report(report: dict[str, Any]) -> dict[str, Any]:
@@ -201,21 +186,13 @@ def _public_report(report: dict[str, Any]) -> dict[str, Any]:
         "messages": report["messages"],
         "stored": report["stored"],
         "relations": report.get("relations", []),
-        "problems": list(dict.fromkeys(map(_describe_stage, report.get("problems", ())))),
+        "problems": describe_problems(report.get("problems", ())),
         "job": job,
     }
 
 
-def _describe_stage(problem: str) -> str:
-    stage = problem.partition(":")[0]
-    return f"{stage}: failed" if stage in _STAGES else _FALLBACK
-
-
-def _parse_filters(text: str) -> dict[str, Any]:
-    try:
-        filters = parse_json(text.encode())
-    except ValueError as error:
-        raise invalid_field("filters", f"not JSON: {error}") from None
-    if not isinstance(filters, dict):
-        raise invalid_field("filters", "must be a JSON object")
-    return filters
+def describe_problems(problems: Iterable[str]) -> list[str]:
+    """Return which stages failed; the messages of errors are for the operator."""
+    stages = (problem.partition(":")[0] for problem in problems)
+    texts = (f"{stage}: failed" if stage in _STAGES else _FALLBACK for stage in stages)
+    return list(dict.fromkeys(texts))

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from memrecall.memory.graph import DEEPEST
-from memrecall.memory.graph import LARGEST_LIMIT as LARGEST_GRAPH
+from memrecall.memory.base import session_of
 from memrecall.memory.records import LARGEST_LIMIT as LARGEST_LIST
 from memrecall.memory.search import LARGEST_LIMIT as LARGEST_SEARCH
 from memrecall.memory.search import Kinds
+from memrecall.server.errors import invalid_field
 from memrecall.server.http.input_messages import InputMessages, accept_messages
 from memrecall.server.http.message_models import (
     ID_BOUNDS,
@@ -20,12 +20,11 @@ from memrecall.server.http.message_models import (
     SessionId,
     UserId,
 )
+from memrecall.server.http.payloads import parse_json
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
 
 MAX_PROMPT_CHARS = 20_000
 MAX_FILTERS_CHARS = 20_000
-MAX_STATE_TOKENS = 100_000
-STATE_TOKENS = 1_000
 
 AgentId = Annotated[
     Id,
@@ -35,12 +34,15 @@ AgentId = Annotated[
     ),
 ]
 MemoryType = Annotated[CleanText, Field(min_length=1, max_length=LABEL_LENGTH)]
+MemoryText = Annotated[CleanText, Field(min_length=1, pattern=r"\S")]
 EntityName = Annotated[CleanText, Field(min_length=1, max_length=NAME_LENGTH)]
 Flag = Annotated[bool, Field(strict=True)]
 OptionalUser = Annotated[
     UserId | None, Field(description="The owner of the data; optional for a key of one user.")
 ]
-OptionalSession = Annotated[SessionId | None, Field(description="Only memories of this session.")]
+RunId = Annotated[SessionId | None, Field(description="`session_id` under mem0's name.")]
+TopK = Annotated[int | None, Field(ge=1, description="`limit` under mem0's name.")]
+ShowExpired = Annotated[bool, Field(description="Include expired memories.")]
 AsOf = Annotated[Moment | None, Field(description="The state as of this time.")]
 Filters = Annotated[
     dict[str, Any],
@@ -54,7 +56,7 @@ FiltersText = Annotated[
         description='Filters as JSON: {"topic": "tea"}.',
     ),
 ]
-_Cursor = Annotated[str, Field(min_length=1, max_length=MAX_CURSOR)]
+ListCursor = Annotated[str, Field(min_length=1, max_length=MAX_CURSOR)]
 
 
 class OwnerQuery(RequestModel):
@@ -62,16 +64,39 @@ class OwnerQuery(RequestModel):
 
     user_id: OptionalUser = None
 
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the `AsyncMemory` method, whose names the fields have.
 
-class _AgentRequest(OwnerQuery):
+        The memory is bound to the user and the agent of the request already.
+        """
+        bound = ("user_id", "agent_id", "run_id")
+        arguments = {name: value for name, value in self if name not in bound}
+        if isinstance(filters := arguments.get("filters"), str):
+            arguments["filters"] = _parse_filters(filters)
+        return arguments
+
+
+class AgentRequest(OwnerQuery):
+    """A request for the data of a user, or of one agent of theirs."""
+
     agent_id: AgentId | None = None
 
 
-class AddRequest(_AgentRequest):
+class SessionRequest(AgentRequest):
+    """A request that may name a session."""
+
+    session_id: SessionId | None = None
+    run_id: RunId = None
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the `AsyncMemory` method, with one name for the session."""
+        return {**super().arguments(), "session_id": session_of(self.session_id, self.run_id)}
+
+
+class AddRequest(SessionRequest):
     """Something to remember: a text, a message or a list of messages."""
 
     messages: Annotated[InputMessages, Field(max_length=MAX_BATCH), accept_messages(MAX_BATCH)]
-    session_id: SessionId | None = None
     metadata: dict[str, Any] | None = None
     infer: Annotated[
         bool, Field(strict=True, description="False: store every message as a memory, verbatim.")
@@ -85,17 +110,23 @@ class AddRequest(_AgentRequest):
     ] = None
     sensitive: Flag = False
     expires_at: Moment | None = None
+    expiration_date: Annotated[date | None, Field(description="The last day of the memories.")] = (
+        None
+    )
+    timestamp: Annotated[
+        Moment | None, Field(description="When messages without a time were said.")
+    ] = None
     background: Annotated[
         bool, Field(strict=True, description="Respond as soon as the messages are stored.")
     ] = False
 
 
-class MemorySearchRequest(_AgentRequest):
-    """A search of memories."""
+class MemorySearchRequest(SessionRequest):
+    """A search of memories, of one session if it is named."""
 
     query: QueryText
-    session_id: OptionalSession = None
     limit: Annotated[int, Field(strict=True, ge=1, le=LARGEST_SEARCH)] = 100
+    top_k: Annotated[TopK, Field(strict=True, le=LARGEST_SEARCH)] = None
     filters: Filters | None = None
     threshold: Annotated[float | None, Field(strict=True, ge=0.0, le=1.0)] = None
     rerank: Annotated[
@@ -103,12 +134,19 @@ class MemorySearchRequest(_AgentRequest):
     ] = True
     as_of: AsOf = None
     kinds: Annotated[Kinds, Field(description="Search memories, messages or both.")] = "memory"
+    explain: Annotated[Flag, Field(description="Add the parts of each score.")] = False
+    reference_date: Annotated[
+        Moment | None, Field(description='Today, for words such as "yesterday".')
+    ] = None
+    show_expired: Annotated[ShowExpired, Field(strict=True)] = False
 
 
 class UpdateRequest(RequestModel):
     """The fields of a memory to change; null removes an optional value."""
 
-    memory: Annotated[CleanText, Field(min_length=1, pattern=r"\S")] | None = None
+    memory: MemoryText | None = None
+    data: Annotated[MemoryText | None, Field(description="`memory` under mem0's name.")] = None
+    text: Annotated[MemoryText | None, Field(description="`memory` under mem0's name.")] = None
     summary: CleanText | None = None
     memory_type: MemoryType | None = None
     layer: Literal["short", "long"] | None = None
@@ -126,25 +164,25 @@ class UpdateRequest(RequestModel):
     def _check_fields(self) -> "UpdateRequest":
         if not self.model_fields_set:
             raise ValueError("the update has no fields: pass at least one")
+        if len(self.model_fields_set & {"memory", "data", "text"}) > 1:
+            raise ValueError("memory, data and text mean the same: pass one of them")
         return self
 
 
-class _ScopeQuery(_AgentRequest):
-    session_id: OptionalSession = None
-
-
-class MemoryListQuery(_ScopeQuery):
-    """The query parameters of a list of memories."""
+class MemoryListQuery(SessionRequest):
+    """The query parameters of a list of memories, of one session if it is named."""
 
     filters: FiltersText | None = None
     limit: Annotated[int, Field(ge=1, le=LARGEST_LIST)] = 100
-    cursor: _Cursor | None = None
+    top_k: Annotated[TopK, Field(le=LARGEST_LIST)] = None
+    cursor: ListCursor | None = None
     as_of: AsOf = None
     superseded: Annotated[bool, Field(description="Include superseded memories.")] = False
     deleted: Annotated[bool, Field(description="Return only deleted memories.")] = False
+    show_expired: ShowExpired = False
 
 
-class DeleteAllQuery(_ScopeQuery):
+class DeleteAllQuery(SessionRequest):
     """The query parameters of a deletion; at least one of user, agent and session is required."""
 
     filters: FiltersText | None = None
@@ -152,39 +190,9 @@ class DeleteAllQuery(_ScopeQuery):
 
     @model_validator(mode="after")
     def _check_scope(self) -> "DeleteAllQuery":
-        if self.user_id is None and self.agent_id is None and self.session_id is None:
+        if {self.user_id, self.agent_id, self.session_id, self.run_id} == {None}:
             raise ValueError("at least one of user_id, agent_id and session_id is required")
         return self
-
-
-class GraphQuery(_AgentRequest):
-    """The query parameters of a graph read."""
-
-    entity: Annotated[
-        EntityName | None, Field(description="Return its relations; without it, the entities.")
-    ] = None
-    to: Annotated[
-        EntityName | None, Field(description="Return the shortest paths from `entity` to it.")
-    ] = None
-    depth: Annotated[int | None, Field(ge=1, le=DEEPEST)] = None
-    as_of: AsOf = None
-    limit: Annotated[int, Field(ge=1, le=LARGEST_GRAPH)] = 100
-    cursor: Annotated[
-        _Cursor | None, Field(description="`next_cursor` of the previous page of entities.")
-    ] = None
-
-    @model_validator(mode="after")
-    def _check_entity(self) -> "GraphQuery":
-        if self.to is not None and self.entity is None:
-            raise ValueError("to: a path needs an entity to start from")
-        return self
-
-
-class StateQuery(_AgentRequest):
-    """The query parameters of a session's state."""
-
-    session_id: SessionId | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=MAX_STATE_TOKENS)] = STATE_TOKENS
 
 
 class _Item(BaseModel):
@@ -234,6 +242,7 @@ class FoundMemory(_Item):
     agent_id: str | None = None
     score: float
     probability: float | None
+    score_details: dict[str, float] | None = None
 
 
 class MemoryPage(BaseModel):
@@ -305,6 +314,13 @@ class Changed(BaseModel):
     message: str
 
 
+class PurgedMemory(BaseModel):
+    """A memory that was erased permanently."""
+
+    id: str
+    purged: int
+
+
 class UpdatedMemory(MemoryItem):
     """The memory after the update."""
 
@@ -356,39 +372,11 @@ class MemoryHistory(BaseModel):
     results: list[HistoryStep]
 
 
-class GraphEntity(BaseModel):
-    """An entity and its names."""
-
-    name: str
-    type: str
-    aliases: list[str]
-
-
-class GraphRelation(BaseModel):
-    """A relation between two entities, and its source messages."""
-
-    id: str
-    source: str
-    relationship: str
-    destination: str
-    valid_from: datetime | None
-    valid_to: datetime | None
-    source_message_ids: list[str]
-
-
-class GraphAnswer(BaseModel):
-    """The requested entities, relations of an entity, or paths between two entities."""
-
-    entities: list[GraphEntity] | None = None
-    relations: list[GraphRelation] | None = None
-    paths: list[list[GraphRelation]] | None = None
-    next_cursor: str | None = None
-
-
-class SessionStateAnswer(BaseModel):
-    """A session within a token budget: its summaries, then its last messages."""
-
-    text: str
-    tokens: int
-    messages: int
-    summaries: int
+def _parse_filters(text: str) -> dict[str, Any]:
+    try:
+        filters = parse_json(text.encode())
+    except ValueError as error:
+        raise invalid_field("filters", f"not JSON: {error}") from None
+    if not isinstance(filters, dict):
+        raise invalid_field("filters", "must be a JSON object")
+    return filters

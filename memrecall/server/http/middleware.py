@@ -23,7 +23,7 @@ from memrecall.server.errors import (
     new_request_id,
     report_error,
 )
-from memrecall.server.http.payloads import MEDIA_TYPE, problem_response
+from memrecall.server.http.payloads import LINES_TYPE, MEDIA_TYPE, problem_response
 from memrecall.server.metrics import Metrics
 from memrecall.telemetry import ActiveSpan, trace_request, tracing
 
@@ -38,7 +38,8 @@ _HEADERS = (
     (b"x-content-type-options", b"nosniff"),
 )
 _ENCODED_SLASH = re.compile(rb"%2f", re.IGNORECASE)
-_BULK_PATHS = re.compile(r"/v1/users/[^/]+/messages|/v1/memories")
+_BULK_PATHS = re.compile(r"/v1/users/[^/]+/(?:messages|import)|/v1/memories")
+_LINES_PATHS = re.compile(r"/v1/users/[^/]+/import")
 _CLOSE = {"Connection": "close"}
 _TOO_MANY_REQUESTS = Problem("UNAVAILABLE", "too many requests at once", headers=RETRY_AFTER)
 
@@ -201,6 +202,7 @@ class AdmissionMiddleware:
     ) -> Receive:
         """Read and check the body; return a `receive` that replays it."""
         is_bulk = _BULK_PATHS.fullmatch(scope["path"])
+        is_lines = _LINES_PATHS.fullmatch(scope["path"])
         max_bytes = self._limits.bulk_bytes if is_bulk else self._limits.bytes
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > max_bytes:
@@ -219,7 +221,7 @@ class AdmissionMiddleware:
         if has_more or len(body) > max_bytes:
             raise _too_large(max_bytes)
         if body:
-            _require_json(headers)
+            _require_type(headers, LINES_TYPE if is_lines else MEDIA_TYPE)
         return _replay(body, receive)
 
     async def _drain(self, receive: Receive) -> None:
@@ -263,10 +265,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-def _require_json(headers: Mapping[bytes, bytes]) -> None:
+def _require_type(headers: Mapping[bytes, bytes], media_type: str) -> None:
     kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-    if kind != MEDIA_TYPE:
-        message = f"the Content-Type must be {MEDIA_TYPE}"
+    if kind != media_type:
+        message = f"the Content-Type must be {media_type}"
         raise RequestError(Problem("INVALID_ARGUMENT", message, status=415))
     if headers.get(b"content-encoding", b"identity").lower() != b"identity":
         message = "compressed bodies are not supported: send it without Content-Encoding"

@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
 from memrecall.server.http.message_models import ErrorBody
-from memrecall.server.http.payloads import MEDIA_TYPE, JsonResponse
+from memrecall.server.http.payloads import LINES_TYPE, MEDIA_TYPE, JsonResponse
 
 _COMMON_ERRORS = (401, 403, 500, 503)
 _ERROR_DESCRIPTIONS = {
@@ -49,7 +49,7 @@ _PAGE_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A recorded request to an endpoint and its response."""
+    """A recorded request to an endpoint and its response; a list is one of JSON lines."""
 
     parameters: dict[str, Any] = field(default_factory=dict)
     body: Any = None
@@ -104,11 +104,21 @@ def complete_document(document: dict[str, Any], description: str) -> dict[str, A
     return document
 
 
+def join_lines(values: Sequence[Any]) -> str:
+    """Return values as JSON, one per line."""
+    return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
+
+
 def _add_example(operation: dict[str, Any], example: Example) -> None:
-    if example.answer is not None:
-        operation["responses"]["200"]["content"][MEDIA_TYPE]["example"] = example.answer
-    if example.body is not None:
-        operation["requestBody"]["content"][MEDIA_TYPE]["example"] = example.body
+    parts = (
+        (operation["responses"]["200"], example.answer),
+        (operation.get("requestBody"), example.body),
+    )
+    for part, value in parts:
+        if value is not None and part is not None:
+            media_type = LINES_TYPE if isinstance(value, list) else MEDIA_TYPE
+            text = join_lines(value) if isinstance(value, list) else value
+            part["content"][media_type]["example"] = text
     for parameter in operation.get("parameters", []):
         if parameter["name"] in example.parameters:
             parameter["example"] = example.parameters[parameter["name"]]

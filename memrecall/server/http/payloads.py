@@ -14,6 +14,7 @@ from memrecall.server.rpc.codec import MAX_DEPTH, is_deeper
 from memrecall.types import Message
 
 MEDIA_TYPE = "application/json"
+LINES_TYPE = "application/x-ndjson"  # one JSON object per line
 
 
 class JsonResponse(JSONResponse):

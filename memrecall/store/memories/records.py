@@ -130,6 +130,11 @@ class Memories:
             raise memory_not_found(memory_key)
         return _to_record(rows[0])
 
+    async def has_sensitive(self) -> bool:
+        """Return True if any memory of the scope is sensitive, deleted ones included."""
+        statement = filter_scope(select(memories.c.memory_key), memories, self._scope)
+        return bool(await self._database.fetch(statement.where(memories.c.sensitive).limit(1)))
+
     async def get_states(self, keys: Sequence[str]) -> list[MemoryRecord]:
         """Return memories in any state, sensitive ones too: for what is derived from them."""
         return await self._fetch_states(memories.c.memory_key.in_, keys)

@@ -1,0 +1,193 @@
+"""The graph and the profile of a user: read, extract, merge and split."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field, model_validator
+
+from memrecall.extraction.protocol import USER
+from memrecall.memory.graph import DEEPEST
+from memrecall.memory.graph import LARGEST_LIMIT as LARGEST_GRAPH
+from memrecall.server.http.context import Context
+from memrecall.server.http.input_messages import InputMessages, accept_messages
+from memrecall.server.http.memories import describe_problems
+from memrecall.server.http.memory_models import (
+    AgentRequest,
+    AsOf,
+    EntityName,
+    ListCursor,
+    SessionRequest,
+    ToldRelation,
+)
+from memrecall.server.http.message_models import MAX_BATCH
+from memrecall.server.http.openapi import route_options
+from memrecall.server.http.payloads import JsonResponse, StrictRoute
+
+router = APIRouter(prefix="/v1", tags=["graph"], route_class=StrictRoute)
+
+
+class GraphQuery(AgentRequest):
+    """The query parameters of a graph read."""
+
+    entity: Annotated[
+        EntityName | None, Field(description="Return its relations; without it, the entities.")
+    ] = None
+    to: Annotated[
+        EntityName | None, Field(description="Return the shortest paths from `entity` to it.")
+    ] = None
+    depth: Annotated[int | None, Field(ge=1, le=DEEPEST)] = None
+    as_of: AsOf = None
+    limit: Annotated[int, Field(ge=1, le=LARGEST_GRAPH)] = 100
+    cursor: Annotated[
+        ListCursor | None, Field(description="`next_cursor` of the previous page of entities.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_entity(self) -> "GraphQuery":
+        if self.to is not None and self.entity is None:
+            raise ValueError("to: a path needs an entity to start from")
+        return self
+
+
+class ExtractRequest(SessionRequest):
+    """Messages to read for entities and relations; without any, the last ones of the session."""
+
+    messages: Annotated[
+        InputMessages | None, Field(max_length=MAX_BATCH), accept_messages(MAX_BATCH)
+    ] = None
+
+
+class MergeRequest(AgentRequest):
+    """Two names of the same entity."""
+
+    name: EntityName
+    alias: EntityName
+
+
+class SplitRequest(AgentRequest):
+    """A name that was merged into an entity by mistake."""
+
+    alias: EntityName
+
+
+class ProfileQuery(AgentRequest):
+    """The query parameters of a profile."""
+
+    subject: Annotated[EntityName, Field(description="The person; by default the user.")] = USER
+
+
+class GraphEntity(BaseModel):
+    """An entity and its names."""
+
+    name: str
+    type: str
+    aliases: list[str]
+
+
+class GraphRelation(BaseModel):
+    """A relation between two entities, and its source messages."""
+
+    id: str
+    source: str
+    relationship: str
+    destination: str
+    valid_from: datetime | None
+    valid_to: datetime | None
+    source_message_ids: list[str]
+
+
+class GraphAnswer(BaseModel):
+    """The requested entities, relations of an entity, or paths between two entities."""
+
+    entities: list[GraphEntity] | None = None
+    relations: list[GraphRelation] | None = None
+    paths: list[list[GraphRelation]] | None = None
+    next_cursor: str | None = None
+
+
+class ExtractedEntity(BaseModel):
+    """An entity found in messages."""
+
+    name: str
+    type: str
+
+
+class ExtractedGraph(BaseModel):
+    """The entities and relations found in messages."""
+
+    entities: list[ExtractedEntity]
+    relations: list[ToldRelation]
+    problems: list[str]
+
+
+class EntityChange(BaseModel):
+    """A change of the names of entities."""
+
+    alias: str
+    name: str | None
+    message: str
+
+
+class ProfileValue(BaseModel):
+    """A value of a profile field, and the messages it comes from."""
+
+    value: str
+    memory_id: str
+    since: datetime
+    evidence: list[str]
+
+
+class Profile(BaseModel):
+    """What is known about a person: the values of each field, the latest first."""
+
+    fields: dict[str, list[ProfileValue]]
+
+
+@router.get("/graph", **route_options("read_graph", GraphAnswer, 400, 404))
+async def read_graph(query: Annotated[GraphQuery, Query()], context: Context) -> Response:
+    """Read an entity's relations, the shortest paths between two entities, or all entities."""
+    memory = await context.active_memory(query.user_id, query.agent_id)
+    return JsonResponse(await memory.graph(**query.arguments()))
+
+
+@router.post(
+    "/graph/extract",
+    **route_options("extract_relations", ExtractedGraph, 400, 404, 413, 415, 429, 507),
+)
+async def extract_relations(body: ExtractRequest, context: Context) -> Response:
+    """Extract entities and relations from messages, which are not stored, or from the last ones of
+    a session, and add them to the graph.
+    """
+    memory = await context.writable_memory(body.user_id, body.agent_id)
+    async with context.service.limiter.slot(context.principal.key_id):
+        report = await memory.extract(**body.arguments())
+    return JsonResponse({**report, "problems": describe_problems(report["problems"])})
+
+
+@router.post(
+    "/graph/merge", **route_options("merge_entities", EntityChange, 400, 404, 413, 415, 507)
+)
+async def merge_entities(body: MergeRequest, context: Context) -> Response:
+    """Record that two names mean the same entity."""
+    await (await context.writable_memory(body.user_id, body.agent_id)).merge_entities(
+        **body.arguments()
+    )
+    return JsonResponse({"alias": body.alias, "name": body.name, "message": "merged"})
+
+
+@router.post("/graph/split", **route_options("split_entity", EntityChange, 400, 404, 413, 415))
+async def split_entity(body: SplitRequest, context: Context) -> Response:
+    """Take back a merge: give a name an entity of its own, with what was stated of it."""
+    await (await context.writable_memory(body.user_id, body.agent_id)).split_entity(
+        **body.arguments()
+    )
+    return JsonResponse({"alias": body.alias, "name": None, "message": "split"})
+
+
+@router.get("/profile", **route_options("read_profile", Profile, 400, 404))
+async def read_profile(query: Annotated[ProfileQuery, Query()], context: Context) -> Response:
+    """Read what is known about the user, or another person, by field, with its evidence."""
+    memory = await context.active_memory(query.user_id, query.agent_id)
+    long_term = await memory.long_term()
+    return JsonResponse({"fields": await long_term.user_info.profile(query.subject)})

@@ -1,0 +1,283 @@
+"""The sessions of a user, and their data as a whole: sweeps, export, import and erasure."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import fields
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from memrecall.memory import AsyncMemory, Policy
+from memrecall.scope import Permission, Scope
+from memrecall.server.errors import Problem, RequestError
+from memrecall.server.http.context import Context, RequestContext
+from memrecall.server.http.memory_models import (
+    AgentRequest,
+    Flag,
+    SessionRequest,
+)
+from memrecall.server.http.message_models import PathId
+from memrecall.server.http.openapi import route_options
+from memrecall.server.http.payloads import LINES_TYPE, JsonResponse, StrictRoute
+from memrecall.server.http.streaming import run_while_connected
+
+router = APIRouter(prefix="/v1", tags=["users"], route_class=StrictRoute)
+
+MAX_STATE_TOKENS = 100_000
+STATE_TOKENS = 1_000
+EXPORT_SECONDS = 600.0  # a slow client must not keep a database connection for longer
+_CHUNK_BYTES = 64 * 1024
+Days = Annotated[float | None, Field(strict=True, ge=0)]
+_BODY_OF_LINES = {
+    "requestBody": {"required": True, "content": {LINES_TYPE: {"schema": {"type": "string"}}}}
+}
+
+
+class StateQuery(SessionRequest):
+    """The query parameters of a session's state."""
+
+    max_tokens: Annotated[int, Field(ge=1, le=MAX_STATE_TOKENS)] = STATE_TOKENS
+
+
+class SummarizeRequest(AgentRequest):
+    """How to summarise a session."""
+
+    whole: Annotated[Flag, Field(description="False: only groups of turns that are complete.")] = (
+        True
+    )
+
+
+class EndSessionRequest(AgentRequest):
+    """How a session ended."""
+
+    success: Annotated[Flag | None, Field(description="Whether it reached its goal.")] = None
+
+
+class SweepRequest(AgentRequest):
+    """A retention policy; null and false disable a rule. Days count back from now."""
+
+    older_than_days: Days = None
+    not_recalled_days: Days = None
+    superseded_days: Days = None
+    expired: Flag = True
+    duplicates: Flag = True
+    most_memories: Annotated[int | None, Field(strict=True, ge=0)] = None
+    dry_run: Annotated[Flag, Field(description="False: remove what was found.")] = True
+    purge: Annotated[Flag, Field(description="Erase permanently instead of hiding.")] = False
+
+    def policy(self) -> Policy:
+        """Return the policy."""
+        return Policy(**{item.name: getattr(self, item.name) for item in fields(Policy)})
+
+
+class SessionStateAnswer(BaseModel):
+    """A session within a token budget: its summaries, then its last messages."""
+
+    text: str
+    tokens: int
+    messages: int
+    summaries: int
+
+
+class SessionSummary(BaseModel):
+    """A summary of a part of a session, or of the whole session."""
+
+    level: Literal["turns", "chunk", "session"]
+    number: int
+    first_sequence_no: int
+    last_sequence_no: int
+    text: str
+    by: str
+
+
+class SummarizedSession(BaseModel):
+    """All summaries of a session, and how many of them are new."""
+
+    new: int
+    results: list[SessionSummary]
+
+
+class EndedSession(BaseModel):
+    """An ended session; `experience` is the id of the memory of what it taught."""
+
+    experience: str | None
+    summaries: int
+    success: bool | None
+
+
+class SweptMemory(BaseModel):
+    """A memory that a policy removes, and why."""
+
+    id: str
+    reason: str
+
+
+class SweepReport(BaseModel):
+    """What a policy removes: `found` memories, of which `removed` were removed now."""
+
+    dry_run: bool
+    found: int
+    removed: int
+    reasons: dict[str, int]
+    results: list[SweptMemory]
+
+
+class ImportedRows(BaseModel):
+    """The number of imported rows of each table; rows that existed already are counted too."""
+
+    rows: dict[str, int]
+
+
+class ErasedUser(BaseModel):
+    """The number of erased rows of each kind."""
+
+    sessions: int
+    messages: int
+    memories: int
+    vectors: int
+    traces: int
+    derived: int
+    keys: int
+
+
+class ExportStream(Response):
+    """A response of lines, which counts as one of the key's concurrent recalls.
+
+    An error before the first line is an ordinary error response; a later one cuts the response off.
+    """
+
+    media_type = LINES_TYPE
+
+    def __init__(self, lines: AsyncGenerator[str, None], context: RequestContext) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._lines = lines
+        self._context = context
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Stream to one client."""
+        service = self._context.service
+        async with (
+            asyncio.timeout(EXPORT_SECONDS),
+            service.limiter.slot(self._context.principal.key_id),
+        ):
+            await run_while_connected(self._stream(send), receive, service.closing)
+
+    async def _stream(self, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+        async with aclosing(self._lines) as lines:
+            async for chunk in _join_lines(lines):
+                if start:
+                    await send(start)
+                    start = {}
+                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+@router.get("/state", **route_options("read_state", SessionStateAnswer, 400, 404))
+async def read_state(query: Annotated[StateQuery, Query()], context: Context) -> Response:
+    """Read a session within a token budget, for a prompt: summaries, then its last messages."""
+    memory = await context.active_memory(query.user_id, query.agent_id)
+    return JsonResponse(await memory.state(**query.arguments()))
+
+
+@router.post(
+    "/sessions/{session_id}/summarize",
+    **route_options("summarize_session", SummarizedSession, 400, 404, 413, 415, 429, 507),
+)
+async def summarize_session(
+    session_id: PathId, body: SummarizeRequest, context: Context
+) -> Response:
+    """Summarise a session's messages since the last summary, and return all its summaries."""
+    memory = await context.writable_memory(body.user_id, body.agent_id)
+    async with context.service.limiter.slot(context.principal.key_id):
+        report = await memory.summarize(session_id=session_id, **body.arguments())
+    return JsonResponse(report)
+
+
+@router.post(
+    "/sessions/{session_id}/end",
+    **route_options("end_session", EndedSession, 400, 404, 413, 415, 429, 507),
+)
+async def end_session(session_id: PathId, body: EndSessionRequest, context: Context) -> Response:
+    """End a session: its summary becomes a memory, and new messages in it are refused."""
+    memory = await context.writable_memory(body.user_id, body.agent_id)
+    async with context.service.limiter.slot(context.principal.key_id):
+        report = await memory.end_session(session_id=session_id, **body.arguments())
+    return JsonResponse(report)
+
+
+@router.post("/sweep", **route_options("sweep_memories", SweepReport, 400, 404, 413, 415))
+async def sweep_memories(body: SweepRequest, context: Context) -> Response:
+    """Find the memories that a retention policy removes; without `dry_run`, remove them."""
+    memory = await context.writable_memory(body.user_id, body.agent_id)
+    report = await memory.sweep(body.policy(), dry_run=body.dry_run, purge=body.purge)
+    context.log_fields["deleted"] = report["removed"]
+    return JsonResponse(report)
+
+
+@router.get(
+    "/users/{user_id}/export",
+    **route_options("export_user", None, 400, 404, 429, also=(LINES_TYPE,)),
+)
+async def export_user(user_id: PathId, context: Context) -> Response:
+    """Export all data of a user, one JSON object per line, without vectors and traces."""
+    memory = await _whole_user(user_id, context)
+    await _require_sensitive(user_id, context)
+    return ExportStream(memory.export(), context)
+
+
+@router.post(
+    "/users/{user_id}/import",
+    **route_options("import_user", ImportedRows, 400, 404, 409, 413, 415, 507),
+    openapi_extra=_BODY_OF_LINES,
+)
+async def import_user(user_id: PathId, request: Request, context: Context) -> Response:
+    """Import lines of an export, all or none; rows that exist already stay as they are. A large
+    export can be sent in several requests, in its order.
+    """
+    context.principal.require_write()
+    memory = await _whole_user(user_id, context)
+    lines = (await request.body()).split(b"\n")
+    context.log_fields["lines"] = len(lines)
+    return JsonResponse({"rows": await memory.import_(line for line in lines if line.strip())})
+
+
+@router.delete("/users/{user_id}", **route_options("erase_user", ErasedUser, 400, 404))
+async def erase_user(user_id: PathId, context: Context) -> Response:
+    """Erase a user for good: all rows, vectors and traces. A key of this user alone is revoked."""
+    context.principal.require_write()
+    return JsonResponse(await (await _whole_user(user_id, context)).erase())
+
+
+async def _whole_user(user_id: str, context: RequestContext) -> AsyncMemory:
+    """Return the memory of a user of the key; refuse a key that sees one agent's data only."""
+    memory = await context.active_memory(user_id)
+    if context.principal.agent_id is not None:
+        message = "this key is bound to an agent, but the request covers all agents of the user"
+        raise RequestError(Problem("PERMISSION_DENIED", message))
+    return memory
+
+
+async def _require_sensitive(user_id: str, context: RequestContext) -> None:
+    """Refuse a key that may not read all memories: an export without some would look complete."""
+    if Permission.SENSITIVE in context.principal.permissions:
+        return
+    if await context.library.store.memories(Scope(user_id)).has_sensitive():
+        message = "the user has sensitive memories: this requires a key with --allow-sensitive"
+        raise RequestError(Problem("PERMISSION_DENIED", message))
+
+
+async def _join_lines(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:
+    """Yield lines in chunks: a response of many small parts takes several times as long."""
+    chunk = bytearray()
+    async for line in lines:
+        chunk += line.encode() + b"\n"
+        if len(chunk) >= _CHUNK_BYTES:
+            yield bytes(chunk)
+            chunk.clear()
+    yield bytes(chunk)
