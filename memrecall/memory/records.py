@@ -210,13 +210,14 @@ async def list_of_users(
     last_user, inner = ("", None) if cursor is None else _parse_user_cursor(cursor)
     items: list[dict[str, Any]] = []
     async for scope in scopes:
-        if scope.user_id < last_user or (scope.user_id == last_user and inner is None):
+        is_last_user = scope.user_id == last_user  # may have been erased since the last page
+        if scope.user_id < last_user or (is_last_user and inner is None):
             continue
-        page = await list_page(scope, limit - len(items), inner)
+        page = await list_page(scope, limit - len(items), inner if is_last_user else None)
         items += page["results"]
-        inner = page["next_cursor"]
         if len(items) == limit:
-            return SearchResults(results=items, next_cursor=json.dumps([scope.user_id, inner]))
+            position = [scope.user_id, page["next_cursor"]]
+            return SearchResults(results=items, next_cursor=json.dumps(position))
     return SearchResults(results=items, next_cursor=None)
 
 
