@@ -13,6 +13,18 @@ def truncate_text(text: str, limit: int, ellipsis: str = ELLIPSIS) -> str:
     return text if len(text) <= limit else text[:limit] + ellipsis
 
 
+def center_start(length: int, limit: int, center: int) -> int:
+    """Return where `limit` of `length` characters begin, so that a position is in their middle."""
+    return max(min(center - limit // 2, length - limit), 0)
+
+
+def truncate_around(text: str, limit: int, center: int) -> str:
+    """Return the text, or `limit` characters around a position, with an ellipsis at each cut."""
+    start = center_start(len(text), limit, center)
+    before, after = ELLIPSIS if start else "", ELLIPSIS if start + limit < len(text) else ""
+    return before + text[start : start + limit] + after
+
+
 def single_line(text: str, limit: int | None = None) -> str:
     """Return the text on one line, truncated if a limit is given."""
     line = " ".join(text.split())

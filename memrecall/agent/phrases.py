@@ -202,10 +202,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Nothing was searched; this says nothing about what is stored.",
         "没有进行搜索，因此不能判断是否存有相关内容。",
     ),
-    "handoff_withheld": (
-        "Withheld as sensitive, without permission: {count}.",
-        "有 {count} 条敏感记忆因没有权限未显示。",
-    ),
     # Ends that the code writes
     "end_best": (
         "Stopped ({reason}) before the results were judged; these are the best ones found.",
@@ -246,7 +242,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "block_before": ("the message below", "下面的消息"),
     "block_after": ("the message above", "上面的消息"),
     "block_apart": ("the request", "该请求"),
-    "block_withheld": (
+    "matches_withheld": (
         "Withheld for lack of permission: sensitive memories that match ({count}). They exist; do "
         "not say that nothing is stored.",
         "另有 {count} 条敏感记忆相符，因没有权限未显示。请不要回答“没有相关记录”。",

@@ -7,6 +7,7 @@ message of JSON lines; the offline rules parse it with `read_briefing`.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -20,7 +21,8 @@ from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOu
 from memrecall.budget import Budget, Limit
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
-from memrecall.text_length import single_line, truncate_text
+from memrecall.text.snippets import find_center
+from memrecall.text_length import single_line, truncate_around, truncate_text
 from memrecall.types import Language, format_time
 
 SOURCE = "memrecall"
@@ -152,7 +154,7 @@ def write_block(
     handoff = result.handoff
     ending: list[str] = []
     if result.withheld:
-        ending.append(say(language, "block_withheld", count=result.withheld))
+        ending.append(say(language, "matches_withheld", count=result.withheld))
     if handoff.needs_more_info and handoff.follow_up_question:
         question = _flatten(handoff.follow_up_question, characters // 4)
         ending.append(say(language, "block_question", question=question))
@@ -160,13 +162,24 @@ def write_block(
         nothing = [] if result.withheld else [say(language, "block_nothing")]
         failure = _flatten(handoff.search_summary, characters // 2)
         return wrap_block([*(nothing if handoff.success else [failure]), *ending])
+    summary = _json_line({"summary": handoff.search_summary}, "summary", characters // 4)
+    return write_evidence(result, characters, place=place, before=[summary], after=ending)
+
+
+def write_evidence(
+    result: RecallResult,
+    characters: int,
+    *,
+    place: BlockPlace,
+    before: Sequence[str] = (),
+    after: Sequence[str] = (),
+) -> str:
+    """Return a block of the recalled memories, with lines before and after them."""
+    language: Language = "zh" if result.language == "zh" else "en"
     request = say(language, f"block_{place}")
-    opening = [
-        say(language, "block_open", request=request, confidence=result.confidence),
-        _json_line({"summary": handoff.search_summary}, "summary", characters // 4),
-    ]
-    free = characters - len(wrap_block([*opening, *ending]))
-    return wrap_block([*opening, *_memory_lines(result.memories, free, language), *ending])
+    opening = say(language, "block_open", request=request, confidence=result.confidence)
+    free = characters - len(wrap_block([opening, *before, *after]))
+    return wrap_block([opening, *before, *_memory_lines(result, free, language), *after])
 
 
 def write_relevant_block(result: RecallResult, characters: int, min_confidence: float) -> str:
@@ -198,14 +211,15 @@ def is_block_message(message: object) -> bool:
     return isinstance(message, protocol.UserMessage) and message.source == SOURCE
 
 
-def _memory_lines(memories: list[RecalledMemory], free: int, language: Language) -> list[str]:
+def _memory_lines(result: RecallResult, free: int, language: Language) -> list[str]:
     """Return a line for each memory that fits; long contents share the free characters."""
     lines: list[str] = []
-    count = len(memories)
+    count = len(result.memories)
     free -= len(say(language, "block_cut", count=count)) + 1
-    for number, memory in enumerate(memories):
+    for number, memory in enumerate(result.memories):
         share = min(max(free // (count - number), _MIN_MEMORY_LINE), free) - 1
-        line = _json_line(_memory_fields(memory), "content", share)
+        words = result.words_about(memory.memory_key)
+        line = _json_line(_memory_fields(memory), "content", share, words)
         if len(line) > share:
             return [*lines, say(language, "block_cut", count=count - number)]
         lines.append(line)
@@ -213,14 +227,17 @@ def _memory_lines(memories: list[RecalledMemory], free: int, language: Language)
     return lines
 
 
-def _json_line(fields: dict[str, object], name: str, size: int) -> str:
-    """Return one line of JSON, with one field truncated to fit if necessary."""
+def _json_line(fields: dict[str, object], name: str, size: int, words: Sequence[str] = ()) -> str:
+    """Return one line of JSON; if it is too long, one field is cut to the part about the words."""
     text = str(fields[name])
     line = to_json(fields).translate(_ESCAPES)
-    while len(line) > size and text:
+    length, center = len(text), None
+    while len(line) > size and length:
         # Escapes lengthen the text: truncate in proportion, and measure again.
-        text = text[: len(text) * max(size, 0) // len(line)]
-        line = to_json({**fields, name: f"{text}…"}).translate(_ESCAPES)
+        length = length * max(size, 0) // len(line)
+        center = find_center(text, words) if center is None else center
+        part = truncate_around(text, length, center)
+        line = to_json({**fields, name: part}).translate(_ESCAPES)
     return line
 
 

@@ -1,13 +1,19 @@
 """The result of a recall."""
 
+from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, field_serializer
+from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from memrecall.agent.trace import Trace
 from memrecall.search.request import Kind
+
+if TYPE_CHECKING:  # a search of a running recall; this module knows finished ones
+    from memrecall.agent.state import SearchRecord
+
+_MAX_QUERY = 1_000  # characters
 
 
 class StopReason(StrEnum):
@@ -105,6 +111,17 @@ class QueryTried(_FrozenModel):
     keys: list[str]
 
 
+def words_about(
+    key: str, searches: "Iterable[QueryTried | SearchRecord]", request: str
+) -> list[str]:
+    """Return what a key was recalled for: the last query that found it, else the request.
+
+    The part that is shown of a long content is centred on it.
+    """
+    queries = [each.arguments["query"] for each in searches if key in each.keys]
+    return [str((queries or [request])[-1])[:_MAX_QUERY]]
+
+
 class RecallResult(_FrozenModel):
     """One recall: the handoff, its evidence, and the trace."""
 
@@ -127,11 +144,16 @@ class RecallResult(_FrozenModel):
     queries: list[QueryTried] = []
     missing: list[str] = []  # words of the request that no evidence contains
     keys_seen: list[str] = []
-    keys_dropped: list[str] = []
+    keys_dropped: list[str] = []  # the first ones
+    keys_dropped_unlisted: int = Field(default=0, exclude=True)  # how many more were dropped
     withheld: int = 0
     degraded: list[str] = []
     fallback: str | None = None
     trace: Trace
+
+    def words_about(self, key: str) -> list[str]:
+        """Return what a memory was recalled for, to centre on if only a part of it is shown."""
+        return words_about(key, self.queries, self.trace.start.asked)
 
     @field_serializer("trace")
     def _serialize_trace(self, trace: Trace) -> dict[str, Any]:

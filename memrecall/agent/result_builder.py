@@ -120,6 +120,7 @@ async def build_result(
         missing=_missing_words(request, memories),
         keys_seen=list(state.seen_keys),
         keys_dropped=list(state.dropped_keys),
+        keys_dropped_unlisted=state.dropped_unlisted,
         withheld=state.withheld,
         degraded=list(state.degraded),
         fallback=outcome.fallback and outcome.fallback.reason.value,

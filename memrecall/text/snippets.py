@@ -12,6 +12,8 @@ from memrecall.errors import InvalidArgument
 from memrecall.text.highlights import HighlightSpan, Span, best_cut, find_highlights, is_glued
 from memrecall.text_length import ELLIPSIS
 
+_PASSAGE = 400  # characters that a longer excerpt is centred on
+
 
 def snippets(
     content: str,
@@ -35,6 +37,15 @@ def snippets(
     spans = _merge(highlights)
     passages = _choose_passages(content, highlights, length, limit)
     return [_render(content, passage, spans, before, after) for passage in passages]
+
+
+def find_center(content: str, words: Sequence[str]) -> int:
+    """Return the middle of the passage with the most different terms; 0 if none occurs."""
+    highlights = find_highlights(content, words)
+    if not highlights:
+        return 0
+    ((start, end),) = _choose_passages(content, highlights, _PASSAGE, 1)
+    return (start + end) // 2
 
 
 def truncate_at_word(content: str, length: int = 200) -> str:

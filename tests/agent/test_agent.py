@@ -28,6 +28,7 @@ from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swar
 from autogen_core import CancellationToken
 
 from memrecall.agent import MemRecallAgent, Recaller, RecallHandoff, StopReason
+from memrecall.agent.autogen.agent import RecallHandoffMessage
 from memrecall.agent.driver import stream_recall
 from memrecall.errors import Disabled
 from memrecall.memory import Library
@@ -117,7 +118,8 @@ async def test_response_contains_its_events(library: Library) -> None:
 async def test_handoff_round_trips_through_json(library: Library) -> None:
     result = await make_agent(library, search(), hand_off("a1")).run(task=REQUEST)
     payload = json.loads(json.dumps(result.messages[-1].dump()))
-    assert StructuredMessage[RecallHandoff].model_validate(payload) == result.messages[-1]
+    assert RecallHandoffMessage.model_validate(payload) == result.messages[-1]
+    assert StructuredMessage[RecallHandoff].model_validate(payload).content == get_handoff(result)
 
 
 async def test_disabled_user_raises(library: Library) -> None:
@@ -292,12 +294,12 @@ async def test_round_robin(library: Library) -> None:
     assert [type(message).__name__ for message in result.messages] == [
         "TextMessage",
         *("ToolCallRequestEvent", "ToolCallExecutionEvent") * 2,
-        "StructuredMessage[RecallHandoff]",
+        "RecallHandoffMessage",
         "TextMessage",
     ]
     client = parent._model_client
     assert isinstance(client, ScriptedClient)
-    assert '"relevant_memory_keys":["a1"]' in str(client.requests[0].messages[-1].content)
+    assert "1 found:\n- a1" in str(client.requests[0].messages[-1].content)
 
 
 async def test_round_robin_with_a_failing_model(library: Library) -> None:

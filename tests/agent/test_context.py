@@ -32,6 +32,7 @@ from memrecall.agent import (
 )
 from memrecall.agent.blocks import NeedJudge
 from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
+from memrecall.agent.tools.memories import RecallAnswer
 from memrecall.agent.trace import Recorder
 from memrecall.errors import CallerError, CassetteMismatch, InvalidArgument, StorageUnreachable
 from memrecall.memory import Library
@@ -43,7 +44,17 @@ from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each_async
 from .clients import BlockingClient, fail_if_blocked, recalled_blocks, user_message
-from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, detail, hand_off, on_both_engines, search
+from .recall_helpers import (
+    ANN,
+    LIN,
+    REQUEST,
+    REQUEST_ZH,
+    detail,
+    hand_off,
+    on_both_engines,
+    run_recall,
+    search,
+)
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 LONG = 8_000
@@ -363,6 +374,32 @@ def test_any_content_stays_inside_the_block(
     ]
     result = make_result(memories, summary, question)
     check_block(write_block(result, characters), characters)
+
+
+LONG_CONTENTS = {
+    ANN: (REQUEST, "database config", "Notes on the weather. ", "The database config: port 5433."),
+    LIN: (REQUEST_ZH, "数据库配置", "今天天气不错，出门走走。", "数据库配置：端口 5433。"),
+}
+
+
+@pytest.mark.parametrize("scope", LONG_CONTENTS)
+async def test_block_shows_the_part_of_a_long_message_that_is_meant(
+    library: Library, scope: Scope
+) -> None:
+    request, query, filler, evidence = LONG_CONTENTS[scope]
+    content = filler * 400 + evidence + filler * 400
+    memory = NewMemory(memory_key="long", content=content)
+    await library.add_memories(scope, [memory], origin=Origin.USER, actor="test")
+    steps = [search(query), hand_off("long")]
+    recall = await run_recall(library, *steps, messages=request, scope=scope)
+    lines = write_block(recall).split("\n")
+    shown = [json.loads(line)["content"] for line in lines if "memory_key" in line]
+    shown += [memory["content"] for memory in RecallAnswer.from_result(recall).memories]
+    assert len(shown) == 2
+    for text in shown:
+        assert evidence in text
+        assert (text[0], text[-1]) == ("…", "…")
+        assert text[1:-1] in content
 
 
 def make_result(memories: list[RecalledMemory], summary: str, question: str) -> RecallResult:

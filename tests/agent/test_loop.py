@@ -628,7 +628,7 @@ async def test_disabled_user_raises(library: Library) -> None:
 async def test_claims_without_a_key_are_not_passed_on(library: Library) -> None:
     claim = {"search_summary": "Your database is on port 9999", "reasoning": "9999 it is"}
     asks = {"needs_more_info": True, "follow_up_question": "Which one?"}
-    nothing, unsearched = "Withheld as sensitive, without permission: 1", "Nothing was searched"
+    nothing, unsearched = "sensitive memories that match (1)", "Nothing was searched"
     cases: list[tuple[list[Step], dict[str, Any], str, bool]] = [
         ([search()], {"confidence": 0.4}, nothing, True),
         ([search()], {"confidence": 0.95, **asks}, nothing, True),

@@ -24,6 +24,7 @@ from memrecall.messages import ConversationMessage
 from memrecall.testing import ScriptedClient, call, open_library, say
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
+from ..cases import check_each_async
 from .clients import recalled_blocks, user_message
 from .recall_helpers import ANN, REQUEST, hand_off, search
 
@@ -306,20 +307,49 @@ async def test_parent_of_an_agent_tool_gets_the_evidence(
     check_evidence(message.content[0].content)
 
 
-async def test_evidence_stays_within_its_budget(library: Library) -> None:
+async def test_message_to_the_parent_stays_within_its_size(library: Library) -> None:
     memories = [NewMemory(memory_key=f"k{n}", content="tea " * 2_000) for n in range(3)]
     await library.add_memories(ANN, memories, origin=Origin.USER, actor="test")
-    sizes = {}
-    for characters in (700, 2_000):
-        client = ScriptedClient([search("tea", limit=10), hand_off("k0", "k1", "k2")])
+    long: dict[str, Any] = {
+        "search_summary": "summary " * 2_000,
+        "reasoning": "because " * 2_000,
+        "needs_more_info": True,
+        "follow_up_question": "green or black? " * 500,
+    }
+
+    async def check(characters: int) -> None:
+        steps = [search("tea", limit=10), hand_off("k0", "k1", "k2", *map(str, range(50)), **long)]
         recall = MemRecallAgent(
-            "recall", library, ANN, model_client=client, block_characters=characters
+            "recall",
+            library,
+            ANN,
+            model_client=ScriptedClient(steps),
+            block_characters=characters,
         )
-        answer = (await recall.run(task="Which tea did I say I like?")).messages[-1]
-        assert isinstance(answer, StructuredMessage)
-        block = answer.content.message.partition("<recalled_memories>")[2]
-        sizes[characters] = len(block)
-    assert 300 < sizes[700] <= 700 < sizes[2_000] <= 2_000
+        parent = make_assistant("parent", say("Green tea."))
+        team = RoundRobinGroupChat([recall, parent], max_turns=2)
+        await team.run(task="Which tea did I say I like?")
+        text = last_text(parent)
+        assert characters * 0.8 < len(text) <= characters
+        assert text.startswith("## Memory search finished")
+        if characters >= 2_000:
+            assert text.count('"memory_key"') == 3
+            assert "and 40 more" in text
+            assert "green or black?" in text
+            assert text.endswith("</recalled_memories>")
+
+    await check_each_async([300, 700, 2_000, 4_000], check)
+
+
+@pytest.mark.parametrize("keys", [["a1"], []])
+async def test_parent_reads_the_summary_once(library: Library, keys: list[str]) -> None:
+    summary = "The port is 5433" if keys else "sensitive memories that match (1)"
+    done = hand_off(*keys, search_summary="The port is 5433", confidence=0.4)
+    client = ScriptedClient([search(limit=1), done])
+    recall = MemRecallAgent("recall", library, ANN, model_client=client)
+    parent = make_assistant("parent", say("Port 5433."))
+    await RoundRobinGroupChat([recall, parent], max_turns=2).run(task=REQUEST)
+    assert last_text(parent).count(summary) == 1
 
 
 async def test_token_usage_ends_a_team(library: Library) -> None:

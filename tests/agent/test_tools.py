@@ -177,7 +177,7 @@ class TestSearch:
         assert plain.withheld == 1
         assert plain.keys_dropped == ["secret"]
         assert tool_results(plain)[0]["text"].count("sensitive") == 1
-        assert "Withheld as sensitive" in plain.handoff.message
+        assert "Withheld for lack of permission" in plain.handoff.message
         assert "hunter2" not in plain.model_dump_json()
 
         trusted = await run_recall(

@@ -16,7 +16,7 @@ from autogen_agentchat.messages import (
 )
 from autogen_agentchat.state import BaseState
 from autogen_core import CancellationToken, Component
-from autogen_core.models import ChatCompletionClient, RequestUsage
+from autogen_core.models import ChatCompletionClient, RequestUsage, UserMessage
 from pydantic import Field
 
 from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
@@ -24,8 +24,9 @@ from memrecall.agent.autogen.events import to_agent_event
 from memrecall.agent.conversation import LARGEST_WINDOW
 from memrecall.agent.driver import Clock, Recaller, RecallOptions, stream_recall, utc_now
 from memrecall.agent.phrases import say
-from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_block
+from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.agent.result import RecallHandoff, RecallResult, StopReason
+from memrecall.agent.tools.control import write_parent_message
 from memrecall.agent.trace import Observer
 from memrecall.library.library import Library
 from memrecall.messages import USER_SOURCES, ConversationMessage, name_sources, parse_messages
@@ -37,6 +38,16 @@ DESCRIPTION = (
     "Recalls what the user refers to from earlier conversations: hands over memories, evidence and "
     "how sure it is, or a question."
 )
+
+
+class RecallHandoffMessage(StructuredMessage[RecallHandoff]):
+    """A handoff as data. Other agents and their models read its text, which is bounded."""
+
+    format_string: str | None = "{message}"
+
+    def to_model_message(self) -> UserMessage:
+        """Return the text; AutoGen would return all fields, each part of the text again."""
+        return UserMessage(content=self.content.message, source=self.source)
 
 
 class MemRecallAgentState(BaseState):
@@ -99,7 +110,8 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
     @property
     def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
         """The handoff, as data or as the message of a Swarm."""
-        return (StructuredMessage[RecallHandoff], HandoffMessage)
+        # Saved teams of earlier versions have the message of the second type.
+        return (RecallHandoffMessage, StructuredMessage[RecallHandoff], HandoffMessage)
 
     async def on_messages(
         self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
@@ -160,7 +172,7 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
         """Replace the conversation by that of a saved state."""
         self._conversation = MemRecallAgentState.model_validate(state).conversation
 
-    def _decline(self) -> StructuredMessage[RecallHandoff]:
+    def _decline(self) -> RecallHandoffMessage:
         """Return the answer to a turn in which nothing was said."""
         last = self._conversation[-1].text if self._conversation else ""
         note = say(self._recaller.options.language or language_of(last), "no_request")
@@ -178,16 +190,13 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
             message=note,
         )
         metadata = {"stop_reason": StopReason.NO_REQUEST.value}
-        return StructuredMessage[RecallHandoff](
-            content=handoff, source=self.name, metadata=metadata
-        )
+        return RecallHandoffMessage(content=handoff, source=self.name, metadata=metadata)
 
     def _answer(
         self, messages: Sequence[BaseChatMessage], result: RecallResult
-    ) -> StructuredMessage[RecallHandoff] | HandoffMessage:
+    ) -> RecallHandoffMessage | HandoffMessage:
         # The model of the next agent sees only this message: it contains the evidence itself.
-        block = write_block(result, self._block_characters, place="apart")
-        message = f"{result.handoff.message}\n\n{block}"
+        message = write_parent_message(result, self._block_characters)
         handoff = result.handoff.model_copy(update={"message": message})
         usage = RequestUsage(
             prompt_tokens=int(result.usage["prompt_tokens"]),
@@ -207,6 +216,6 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
                 models_usage=usage,
                 metadata={**metadata, "handoff": handoff.model_dump_json()},
             )
-        return StructuredMessage[RecallHandoff](
+        return RecallHandoffMessage(
             content=handoff, source=self.name, models_usage=usage, metadata=metadata
         )

@@ -367,7 +367,7 @@ def _query_result(result: RecallResult) -> MemoryQueryResult:
         language: Language = "zh" if result.language == "zh" else "en"
         contents = [
             MemoryContent(
-                content=say(language, "block_withheld", count=result.withheld),
+                content=say(language, "matches_withheld", count=result.withheld),
                 mime_type=MemoryMimeType.TEXT,
                 metadata={"kind": "withheld", "withheld": result.withheld},
             )

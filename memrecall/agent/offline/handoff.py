@@ -140,7 +140,7 @@ def _failure_codes(findings: Findings) -> str:
 
 def _summarize(lines: list[str], request: ParsedRequest, findings: Findings) -> str:
     language, count, codes = request.language, findings.withheld, _failure_codes(findings)
-    lines = [*lines, phrases.say(language, "handoff_withheld", count=count)] if count else lines
+    lines = [*lines, phrases.say(language, "matches_withheld", count=count)] if count else lines
     return "\n".join([*lines, say(language, "partly_failed", codes=codes)] if codes else lines)
 
 

@@ -1,6 +1,12 @@
 """The tools that end an iteration: `expand_context_window` and `handoff`."""
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 from memrecall.agent.conversation import LARGEST_WINDOW
+from memrecall.agent.phrases import say
+from memrecall.agent.prompt_view import write_evidence
+from memrecall.agent.result import RecallHandoff, RecallResult
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import (
     ExpandContextWindowInput,
@@ -10,6 +16,7 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.errors import InvalidArgument
 from memrecall.text_length import truncate_text
+from memrecall.types import Language
 
 _MAX_DROPPED_KEYS = 10  # that are listed
 _MAX_KEY = 100  # characters of a dropped key
@@ -75,7 +82,7 @@ def _describe_absence(state: RecallState) -> str:
     if state.failures and not state.has_results:
         return state.say("end_failed", reason=", ".join(dict.fromkeys(state.failures)))
     if state.withheld:
-        return state.say("handoff_withheld", count=state.withheld)
+        return state.say("matches_withheld", count=state.withheld)
     return state.say("handoff_nothing" if state.searches else "handoff_unsearched")
 
 
@@ -87,26 +94,75 @@ def _can_hand_off(state: RecallState, key: str) -> bool:
 
 def write_handoff_message(state: RecallState, handoff: HandoffInput) -> str:
     """Return the handoff as text with the sections that a parent expects."""
-    parts = [
-        state.say("handoff_title", confidence=handoff.confidence),
-        "",
-        state.say("handoff_summary"),
-        handoff.search_summary,
-        "",
-        state.say("handoff_relevance"),
-        handoff.reasoning or handoff.reason,
-    ]
-    if handoff.relevant_memory_keys:
-        count = len(handoff.relevant_memory_keys)
-        parts += ["", state.say("handoff_keys"), state.say("handoff_count", count=count)]
-        parts += [f"- {key}" for key in handoff.relevant_memory_keys]
-    if state.dropped_keys:
-        keys = ", ".join(state.dropped_keys)
-        if state.dropped_unlisted:
-            keys = state.say("and_more", items=keys, count=state.dropped_unlisted)
-        parts += ["", state.say("handoff_dropped", keys=keys)]
-    if state.withheld:
-        parts += ["", state.say("handoff_withheld", count=state.withheld)]
+    notes = _notes(state.language, state.dropped_keys, state.dropped_unlisted, state.withheld)
+    return _write_sections(state.language, handoff, handoff.relevant_memory_keys, notes)
+
+
+def write_parent_message(result: RecallResult, characters: int) -> str:
+    """Return the handoff and its evidence in one size, for an agent that sees nothing else.
+
+    Each section has a share of the size; the evidence gets what the sections leave.
+    """
+    language: Language = "zh" if result.language == "zh" else "en"
+    share = characters // 16
+    handoff = result.handoff
+    short = handoff.model_copy(
+        update={
+            "search_summary": truncate_text(handoff.search_summary, 4 * share),
+            "reasoning": truncate_text(handoff.reasoning or handoff.reason, share),
+            "follow_up_question": truncate_text(handoff.follow_up_question or "", share),
+        }
+    )
+    keys = _fit_keys(language, handoff.relevant_memory_keys, share)
+    dropped = [truncate_text(", ".join(result.keys_dropped), share)] if result.keys_dropped else []
+    notes = _notes(language, dropped, result.keys_dropped_unlisted, result.withheld)
+    text = _write_sections(language, short, keys, notes)
+    block = ""
+    if result.memories:
+        block = "\n\n" + write_evidence(result, characters - len(text) - 2, place="apart")
+    has_room = len(text) + len(block) <= characters
+    return text + block if has_room else truncate_text(text, characters - 1)
+
+
+def _write_sections(
+    language: Language,
+    handoff: HandoffInput | RecallHandoff,
+    keys: Sequence[str],
+    notes: Sequence[str],
+) -> str:
+    summary, reasoning = handoff.search_summary, handoff.reasoning or handoff.reason
+    title = say(language, "handoff_title", confidence=handoff.confidence)
+    sections = [[title], [say(language, "handoff_summary"), summary]]
+    if reasoning != summary:
+        sections.append([say(language, "handoff_relevance"), reasoning])
+    if keys:
+        count = say(language, "handoff_count", count=len(handoff.relevant_memory_keys))
+        sections.append([say(language, "handoff_keys"), count, *(f"- {key}" for key in keys)])
+    sections += [[note] for note in notes if note not in summary]
     if handoff.needs_more_info and handoff.follow_up_question:
-        parts += ["", state.say("handoff_question"), handoff.follow_up_question]
-    return "\n".join(parts)
+        sections.append([say(language, "handoff_question"), handoff.follow_up_question])
+    return "\n\n".join("\n".join(section) for section in sections)
+
+
+def _notes(language: Language, dropped: Sequence[str], unlisted: int, withheld: int) -> list[str]:
+    """Return what a parent must know beside the evidence: dropped keys, withheld memories."""
+    notes = []
+    if dropped:
+        keys = ", ".join(dropped)
+        if unlisted:
+            keys = say(language, "and_more", items=keys, count=unlisted)
+        notes.append(say(language, "handoff_dropped", keys=keys))
+    if withheld:
+        notes.append(say(language, "matches_withheld", count=withheld))
+    return notes
+
+
+def _fit_keys(language: Language, keys: Sequence[str], characters: int) -> list[str]:
+    """Return the first keys that fit, the last of them with the number of the others."""
+    sizes = accumulate(len(key) + 3 for key in keys)
+    count = max(sum(size <= characters for size in sizes), 1)
+    left = len(keys) - count
+    if left <= 0:
+        return list(keys)
+    last = say(language, "and_more", items=keys[count - 1], count=left)
+    return [*keys[: count - 1], last]

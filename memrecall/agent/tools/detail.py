@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from memrecall.agent.prompt_view import DETAIL_CHARACTERS
+from memrecall.agent.result import words_about
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import (
     GetMemoryDetailInput,
@@ -11,13 +12,11 @@ from memrecall.agent.tools.models import (
     ToolErrorCode,
 )
 from memrecall.agent.tools.search import preview_content
-from memrecall.text.snippets import snippets
-from memrecall.text_length import ELLIPSIS
+from memrecall.text.snippets import find_center
+from memrecall.text_length import center_start
 from memrecall.types import MemoryRecord, Message
 
 _NEIGHBORS = 2
-_PASSAGE = 400  # characters that the shown part of a long content is centred on
-_MAX_QUERY = 1_000
 
 
 async def get_memory_detail(
@@ -48,14 +47,10 @@ def _center(state: RecallState, detail: GetMemoryDetailOutput) -> GetMemoryDetai
     content = detail.content or ""
     if len(content) <= DETAIL_CHARACTERS:
         return detail
-    queries = [s.arguments["query"] for s in state.searches if detail.memory_key in s.keys]
-    if not queries and state.conversation.messages:
-        queries = [state.conversation.request.text]
-    words = [query[:_MAX_QUERY] for query in queries[-1:]]
-    passages = snippets(content, words, length=_PASSAGE, limit=1, before="", after="")
-    position = content.find(passages[0].strip(ELLIPSIS)) if passages else 0
-    latest = len(content) - DETAIL_CHARACTERS
-    start = min(max(position - (DETAIL_CHARACTERS - _PASSAGE) // 2, 0), latest)
+    request = state.conversation.request.text if state.conversation.messages else ""
+    words = words_about(detail.memory_key or "", state.searches, request)
+    center = find_center(content, words)
+    start = center_start(len(content), DETAIL_CHARACTERS, center)
     return detail.model_copy(update={"start": start})
 
 

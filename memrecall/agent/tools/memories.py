@@ -9,13 +9,15 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, PrivateAttr, ValidationError
 
 from memrecall.agent.prompt_view import write_block
-from memrecall.agent.result import RecallResult
+from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.messages import ConversationMessage
 from memrecall.search import SearchRequest
 from memrecall.store import PlanStep
+from memrecall.text.snippets import find_center
+from memrecall.text_length import truncate_around
 from memrecall.types import LABEL_LENGTH, NewMemory, Origin, Role, format_time
 
 MAX_TEXT = 4_000
@@ -206,7 +208,7 @@ class RecallAnswer(ToolOutput):
                     "memory_key": memory.memory_key,
                     "said_at": format_time(memory.ts),
                     "by": memory.speaker or memory.role or memory.memory_type,
-                    "content": memory.content[:_CONTENT_LENGTH],
+                    "content": _excerpt(result, memory),
                 }
                 for memory in result.memories
             ],
@@ -230,6 +232,14 @@ class RecallAnswer(ToolOutput):
             stop_reason=error.code.lower(),
             problem=error.message,
         )
+
+
+def _excerpt(result: RecallResult, memory: RecalledMemory) -> str:
+    """Return a content, or the part of a long one that is about the request."""
+    if len(memory.content) <= _CONTENT_LENGTH:
+        return memory.content
+    center = find_center(memory.content, result.words_about(memory.memory_key))
+    return truncate_around(memory.content, _CONTENT_LENGTH, center)
 
 
 class McpEvidence(ToolOutput):

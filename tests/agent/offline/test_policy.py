@@ -362,7 +362,7 @@ def test_handoff_counts_withheld_memories() -> None:
     answer = search_answer(bicycle, message="The query was shortened.", withheld=2)
     recall = simulate(briefing([user("where is my bicycle?")]), scripted_tools(answer))
     assert recall.handoff is not None
-    assert "without permission: 2." in recall.handoff["search_summary"]
+    assert "sensitive memories that match (2)" in recall.handoff["search_summary"]
     assert "The query was shortened." not in recall.handoff["search_summary"]
 
 

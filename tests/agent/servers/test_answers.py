@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from memrecall.agent import RecallResult, StopReason
+from memrecall.agent.phrases import say as phrase
 from memrecall.agent.tools.memories import RecallAnswer
 from memrecall.budget import Limits
 from memrecall.memory import Library
@@ -32,7 +33,7 @@ LONG = "y" * 200_000
 HUNDREDS = [call("search_memories", {**SEARCH, "query": f"pool {n}"}) for n in range(200)]
 HALF = "half \ud83d and \0 end"
 
-NOTHING = "Withheld as sensitive, without permission: 1."
+NOTHING = phrase("en", "matches_withheld", count=1)
 
 
 def expects(**expected: object) -> Any:
