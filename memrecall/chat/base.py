@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, TypedDict
 from zoneinfo import ZoneInfo
 
 from pydantic import ValidationError
 
 from memrecall.agent import Recaller
+from memrecall.agent.driver import utc_now
 from memrecall.agent.tools.search import ANSWERED_BY, RECALLED, RULES
+from memrecall.agent.trace import Observer
 from memrecall.chat.events import ChatEvent, Failed, Final
 from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
@@ -39,6 +41,8 @@ class ChatArguments(TypedDict, total=False):
     options: ChatOptions
     caches: Caches | None
     clock: Callable[[], datetime]
+    as_of: datetime | None
+    observer: Observer | None
     on_leak: Callable[[str], None] | None
 
 
@@ -46,8 +50,9 @@ class Chat:
     """A chat in one scope.
 
     Without a `model_client` rules answer. Without a `recall_client` rules recall, which takes
-    milliseconds and no model call. `on_leak` is called with the family of every tool call that a
-    model writes as text, in a turn or in its recalls.
+    milliseconds and no model call. `as_of` is the time of the turns: their recalls see nothing
+    later. `observer` gets each trace event of the recalls. `on_leak` is called with the family of
+    every tool call that a model writes as text, in a turn or in its recalls.
     """
 
     def __init__(
@@ -59,7 +64,9 @@ class Chat:
         recall_client: protocol.ChatCompletionClient | None = None,
         options: ChatOptions = ChatOptions(),  # noqa: B008 -- frozen
         caches: Caches | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = utc_now,
+        as_of: datetime | None = None,
+        observer: Observer | None = None,
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
         self._library = library
@@ -69,7 +76,9 @@ class Chat:
         self._recall_client = recall_client
         self._options = options
         self._caches = caches
-        self._clock = clock
+        self._clock = clock if as_of is None else lambda: as_of
+        self._as_of = as_of
+        self._observer = observer
         self._on_leak = on_leak
 
     def _recalls(
@@ -88,6 +97,8 @@ class Chat:
             self._options.recall_options(language),
             caches=self._caches,
             clock=self._clock,
+            as_of=self._as_of,
+            observer=self._observer,
         )
         return TurnRecalls(recaller, [*messages, request], self._options, language, self._on_leak)
 

@@ -4,14 +4,17 @@ agent = Agent(client, context_providers=[RecallProvider(AsyncMemory(user_id="ann
 agent = Agent(client, tools=memory_tools(AsyncMemory(user_id="ann")))
 """
 
-from typing import Any
+from typing import Any, Unpack
 
-from memrecall.agent.driver import RecallOptions
-from memrecall.agent.prompt_view import BLOCK_CHARACTERS
-from memrecall.integrations.agent_memory import SOURCE, AgentMemory, BoundTool, framework_of
-from memrecall.memory.memory import AsyncMemory
-from memrecall.memory.sync import Memory
-from memrecall.types import Language
+from memrecall.integrations.agent_memory import (
+    SOURCE,
+    AgentArguments,
+    AgentMemory,
+    AnyMemory,
+    BlockArguments,
+    BoundTool,
+    framework_of,
+)
 
 with framework_of("agent-framework"):
     from agent_framework import (
@@ -33,18 +36,14 @@ class RecallProvider(ContextProvider):
 
     def __init__(
         self,
-        memory: Memory | AsyncMemory,
+        memory: AnyMemory,
         *,
         remember: bool = True,
-        options: RecallOptions | None = None,
-        language: Language = "en",
-        block_characters: int = BLOCK_CHARACTERS,
         source_id: str = SOURCE,
+        **arguments: Unpack[BlockArguments],
     ) -> None:
         super().__init__(source_id)
-        self._memory = AgentMemory(
-            memory, options=options, language=language, block_characters=block_characters
-        )
+        self._memory = AgentMemory(memory, **arguments)
         self._remember = remember
 
     async def before_run(
@@ -76,15 +75,9 @@ class RecallProvider(ContextProvider):
             await self._memory.remember(messages, context.session_id)
 
 
-def memory_tools(
-    memory: Memory | AsyncMemory,
-    *,
-    options: RecallOptions | None = None,
-    language: Language = "en",
-) -> list[FunctionTool]:
+def memory_tools(memory: AnyMemory, **arguments: Unpack[AgentArguments]) -> list[FunctionTool]:
     """Return tools to remember, recall, correct and forget for the user of the memory."""
-    agent_memory = AgentMemory(memory, options=options, language=language)
-    return [_function_tool(tool) for tool in agent_memory.tools()]
+    return [_function_tool(tool) for tool in AgentMemory(memory, **arguments).tools()]
 
 
 def _function_tool(tool: BoundTool) -> FunctionTool:

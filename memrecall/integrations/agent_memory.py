@@ -1,46 +1,45 @@
 """One user's memory as an agent framework needs it: before a turn, as tools, and after it."""
 
 import logging
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
 from memrecall.agent.blocks import BlockRecaller, NeedJudge
 from memrecall.agent.dispatch import error_code
-from memrecall.agent.driver import RecallOptions
+from memrecall.agent.driver import Clock, RecallOptions
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import (
     BLOCK_CHARACTERS,
     BLOCK_START,
-    SOURCE,
     BlockPlace,
     to_json,
     write_failure,
 )
-from memrecall.agent.result import RecalledMemory, RecallResult
+from memrecall.agent.prompt_view import SOURCE as SOURCE  # of the messages that hosts add
+from memrecall.agent.result import RecalledMemory
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
 from memrecall.agent.tools.table import tools_for
 from memrecall.agent.trace import Observer
-from memrecall.errors import (
-    CassetteMismatch,
-    InvalidArgument,
-    MemrecallError,
-    ScriptExhausted,
-)
+from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.messages import USER_SOURCES, ConversationMessage, parse_items
 from memrecall.model import protocol
 from memrecall.types import Language, Role
 
-__all__ = ["SOURCE", "AgentMemory", "BoundTool", "framework_of", "is_block"]
-
 _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
+Work: TypeAlias = Callable[[], Coroutine[Any, Any, Result]]
+Failure: TypeAlias = Callable[[Exception], Result]
+Evidence: TypeAlias = tuple[list[RecalledMemory], str]  # and a failure in words, or ""
+AnyMemory: TypeAlias = Memory | AsyncMemory
 
 
 @contextmanager
@@ -58,6 +57,27 @@ def is_block(message: ConversationMessage) -> bool:
     return message.speaker == SOURCE and message.text.startswith(BLOCK_START)
 
 
+class RecallArguments(TypedDict, total=False):
+    """Keyword arguments of a recall: options, times, and an observer of its trace events."""
+
+    options: RecallOptions | None
+    as_of: datetime | None
+    clock: Clock | None
+    observer: Observer | None
+
+
+class AgentArguments(RecallArguments, total=False):
+    """Keyword arguments of the tools: `language` is that of their texts."""
+
+    language: Language
+
+
+class BlockArguments(AgentArguments, total=False):
+    """Keyword arguments of what adds a recalled block of at most `block_characters`."""
+
+    block_characters: int
+
+
 class AgentMemory:
     """A memory bound to a user, for the code of one agent.
 
@@ -67,12 +87,12 @@ class AgentMemory:
 
     def __init__(
         self,
-        memory: Memory | AsyncMemory,
+        memory: AnyMemory,
         *,
-        options: RecallOptions | None = None,
         language: Language = "en",
         block_characters: int = BLOCK_CHARACTERS,
         place: BlockPlace = "before",
+        **recall: Unpack[RecallArguments],
     ) -> None:
         if memory.user_id is None:
             raise InvalidArgument(
@@ -81,7 +101,7 @@ class AgentMemory:
             )
         self._blocking = memory if isinstance(memory, Memory) else None
         self.memory = memory.async_memory if isinstance(memory, Memory) else memory
-        self.options = options
+        self.recall_arguments = recall
         self.language = language
         self._block_characters = block_characters
         self._place = place
@@ -97,6 +117,21 @@ class AgentMemory:
         finally:
             work.close()
 
+    async def attempt(self, work: Work[Result], fail: Failure[Result]) -> Result:
+        """Like `wait`, but a failure becomes a result: whatever fails, the host's turn goes on."""
+        try:
+            return await self.wait(_attempt(work, fail))
+        except InvalidArgument as error:  # the memory is closed
+            return fail(error)
+
+    def attempt_sync(self, work: Work[Result], fail: Failure[Result]) -> Result:
+        """Like `attempt`, from sync code."""
+        self.require_sync()
+        try:
+            return self.run(_attempt(work, fail))
+        except InvalidArgument as error:
+            return fail(error)
+
     def require_sync(self) -> Memory:
         """Return the `Memory`; InvalidArgument if it is an `AsyncMemory`, which cannot block."""
         if self._blocking is None:
@@ -106,20 +141,13 @@ class AgentMemory:
             )
         return self._blocking
 
-    async def recall(self, messages: object) -> tuple[list[RecalledMemory], str]:
+    async def recall(self, messages: object) -> Evidence:
         """Return what the last user message refers to, and a failure in words or ""."""
-        try:
-            return _unpack(await self.wait(self.memory.recall(messages, options=self.options)))
-        except Exception as error:  # whatever fails, the host's turn goes on
-            return [], _report("recall", error)
+        return await self.attempt(partial(self._recall, messages), _no_evidence)
 
-    def recall_sync(self, messages: object) -> tuple[list[RecalledMemory], str]:
+    def recall_sync(self, messages: object) -> Evidence:
         """Like `recall`, from sync code."""
-        self.require_sync()
-        try:
-            return _unpack(self.run(self.memory.recall(messages, options=self.options)))
-        except Exception as error:
-            return [], _report("recall", error)
+        return self.attempt_sync(partial(self._recall, messages), _no_evidence)
 
     async def recall_block(
         self,
@@ -132,10 +160,8 @@ class AgentMemory:
         A failure is logged and becomes a block that says so. `session_id` is the host's session,
         unless one is bound.
         """
-        try:
-            return await self.wait(self._recall_block(messages, session_id, observer))
-        except Exception as error:
-            return write_failure(_report("recall", error), self.language)
+        work = partial(self._recall_block, messages, session_id, observer)
+        return await self.attempt(work, self._failed_block)
 
     def recall_block_sync(
         self,
@@ -144,11 +170,8 @@ class AgentMemory:
         observer: Observer | None = None,
     ) -> str:
         """Like `recall_block`, from sync code."""
-        self.require_sync()
-        try:
-            return self.run(self._recall_block(messages, session_id, observer))
-        except Exception as error:
-            return write_failure(_report("recall", error), self.language)
+        work = partial(self._recall_block, messages, session_id, observer)
+        return self.attempt_sync(work, self._failed_block)
 
     async def read_version(self) -> object:
         """Return a value that every write for the user changes; None if it cannot be read."""
@@ -159,18 +182,11 @@ class AgentMemory:
 
     async def remember(self, messages: object, session_id: str | None = None) -> None:
         """Store the messages of a turn and the facts in them; a failure is only logged."""
-        try:
-            await self.wait(self.memory.add(messages, session_id=self._session(session_id)))
-        except Exception as error:  # the turn is over: its answer must reach the user
-            _report("storing a turn", error)
+        await self.attempt(partial(self._remember, messages, session_id), _log_lost_turn)
 
     def remember_sync(self, messages: object, session_id: str | None = None) -> None:
         """Like `remember`, from sync code."""
-        self.require_sync()
-        try:
-            self.run(self.memory.add(messages, session_id=self._session(session_id)))
-        except Exception as error:
-            _report("storing a turn", error)
+        self.attempt_sync(partial(self._remember, messages, session_id), _log_lost_turn)
 
     def tools(self) -> list["BoundTool"]:
         """Return the tools to remember, recall, correct and forget, in the order of the table."""
@@ -181,6 +197,12 @@ class AgentMemory:
     async def _read_version(self) -> object:
         recaller = await self.memory.recaller()
         return await recaller.library.store.feed(recaller.scope.user_id).version()
+
+    async def _recall(self, messages: object) -> Evidence:
+        result = await self.memory.recall(messages, **self.recall_arguments)
+        handoff = result.handoff
+        problem = "" if handoff.success or result.memories else handoff.search_summary
+        return result.memories, problem
 
     async def _recall_block(
         self, messages: Sequence[object], session_id: str | None, observer: Observer | None
@@ -193,21 +215,36 @@ class AgentMemory:
         if not conversation or conversation[-1].role is not Role.USER:
             return ""
         recaller = await self.memory.recaller(
-            session_id=self._session(session_id), options=self.options
+            session_id=self._session(session_id), **self.recall_arguments
         )
         blocks = BlockRecaller(
             recaller, NeedJudge(), USER_SOURCES, self._block_characters, self._place
         )
         return (await blocks.recall_block(conversation, observer=observer))[0]
 
+    async def _remember(self, messages: object, session_id: str | None) -> None:
+        await self.memory.add(messages, session_id=self._session(session_id))
+
+    def _failed_block(self, error: Exception) -> str:
+        return write_failure(_report("recall", error), self.language)
+
     def _session(self, session_id: str | None) -> str | None:
         return session_id if self.memory.session_id is None else None
 
 
-def _unpack(result: RecallResult) -> tuple[list[RecalledMemory], str]:
-    handoff = result.handoff
-    problem = "" if handoff.success or result.memories else handoff.search_summary
-    return result.memories, problem
+async def _attempt(work: Work[Result], fail: Failure[Result]) -> Result:
+    try:
+        return await work()
+    except Exception as error:  # the edge to the host: a bug is logged, and told as a failure
+        return fail(error)
+
+
+def _no_evidence(error: Exception) -> Evidence:
+    return [], _report("recall", error)
+
+
+def _log_lost_turn(error: Exception) -> None:
+    _report("storing a turn", error)
 
 
 def _report(task: str, error: Exception) -> str:
@@ -235,7 +272,7 @@ class _ToolRunner:
         owner = self.owner
         values = parse_arguments(tool, arguments, lenient=True, language=owner.language)
         if not self.tools:
-            tools = await owner.memory.tools(options=owner.options, language=owner.language)
+            tools = await owner.memory.tools(language=owner.language, **owner.recall_arguments)
             self.tools.update({each.name: each for each in tools})
         runnable = self.tools[tool.name]
         answer: str = runnable.return_value_as_string(
@@ -275,18 +312,13 @@ class BoundTool:
 
         `arguments` is an object, or the JSON text that the model wrote.
         """
-        try:
-            return await self.runner.owner.wait(self.runner.run(self.tool, arguments))
-        except Exception as error:  # the host's turn goes on whatever happens
-            return self._failure(error)
+        work = partial(self.runner.run, self.tool, arguments)
+        return await self.runner.owner.attempt(work, self._failure)
 
     def call_sync(self, arguments: object) -> str:
         """Like `call`, from sync code."""
-        self.runner.owner.require_sync()
-        try:
-            return self.runner.owner.run(self.runner.run(self.tool, arguments))
-        except Exception as error:
-            return self._failure(error)
+        work = partial(self.runner.run, self.tool, arguments)
+        return self.runner.owner.attempt_sync(work, self._failure)
 
     def _failure(self, error: Exception) -> str:
         problem = _report(self.name, error)

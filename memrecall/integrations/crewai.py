@@ -6,17 +6,23 @@
 CrewAI is sync: pass a `Memory`.
 """
 
-from typing import Any, NoReturn
+from datetime import datetime
+from typing import Any, NoReturn, Unpack
 
 from pydantic import PrivateAttr
 
-from memrecall.agent.driver import RecallOptions
+from memrecall.agent.driver import Clock, RecallOptions
 from memrecall.agent.result import RecalledMemory
+from memrecall.agent.trace import Observer
 from memrecall.errors import InvalidArgument
-from memrecall.integrations.agent_memory import AgentMemory, BoundTool, framework_of
-from memrecall.memory.memory import AsyncMemory
-from memrecall.memory.sync import Memory
-from memrecall.types import Language, format_time
+from memrecall.integrations.agent_memory import (
+    AgentArguments,
+    AgentMemory,
+    AnyMemory,
+    BoundTool,
+    framework_of,
+)
+from memrecall.types import format_time
 
 with framework_of("crewai"):
     import crewai
@@ -45,10 +51,19 @@ class CrewMemory(crewai.Memory):
     _owner: AgentMemory = PrivateAttr()
 
     def __init__(
-        self, memory: Memory | AsyncMemory, *, options: RecallOptions | None = None, **fields: Any
+        self,
+        memory: AnyMemory,
+        *,
+        options: RecallOptions | None = None,
+        as_of: datetime | None = None,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
+        **fields: Any,
     ) -> None:
         super().__init__(storage=_NoStorage(), **fields)
-        self._owner = AgentMemory(memory, options=options)
+        self._owner = AgentMemory(
+            memory, options=options, as_of=as_of, clock=clock, observer=observer
+        )
         self._owner.require_sync()
 
     def recall(self, query: str, *_: Any, limit: int = 10, **__: Any) -> list[MemoryMatch]:
@@ -110,15 +125,9 @@ class CrewTool(BaseTool):
         return await self._tool.call(arguments)
 
 
-def memory_tools(
-    memory: Memory | AsyncMemory,
-    *,
-    options: RecallOptions | None = None,
-    language: Language = "en",
-) -> list[CrewTool]:
+def memory_tools(memory: AnyMemory, **arguments: Unpack[AgentArguments]) -> list[CrewTool]:
     """Return tools to remember, recall, correct and forget for the user of the memory."""
-    owner = AgentMemory(memory, options=options, language=language)
-    return [CrewTool(tool) for tool in owner.tools()]
+    return [CrewTool(tool) for tool in AgentMemory(memory, **arguments).tools()]
 
 
 def _matches(memories: list[RecalledMemory], problem: str) -> list[MemoryMatch]:

@@ -8,25 +8,26 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Unpack
 
 from pydantic import PrivateAttr
 
-from memrecall.agent.driver import RecallOptions
-from memrecall.agent.prompt_view import BLOCK_CHARACTERS
+from memrecall.agent.driver import Clock, RecallOptions
 from memrecall.agent.result import RecalledMemory
 from memrecall.agent.trace import Observer
 from memrecall.integrations.agent_memory import (
     SOURCE,
+    AgentArguments,
     AgentMemory,
+    AnyMemory,
+    BlockArguments,
     BoundTool,
     framework_of,
     is_block,
 )
-from memrecall.memory.memory import AsyncMemory
-from memrecall.memory.sync import Memory
 from memrecall.messages import parse_message
-from memrecall.types import Language, format_time
+from memrecall.types import format_time
 
 with framework_of("langgraph"):
     from langchain_core.documents import Document
@@ -38,25 +39,14 @@ with framework_of("langgraph"):
 
 
 def recall_node(
-    memory: Memory | AsyncMemory,
-    *,
-    options: RecallOptions | None = None,
-    language: Language = "en",
-    block_characters: int = BLOCK_CHARACTERS,
-    messages_key: str = "messages",
+    memory: AnyMemory, *, messages_key: str = "messages", **arguments: Unpack[BlockArguments]
 ) -> RunnableLambda[Any, Any]:
     """Return a node that adds what the last user message refers to, as one message of data.
 
     It replaces the block of an earlier turn. Each step of the recall is written to the graph's
     stream (`stream_mode="custom"`). The thread of the graph is the session, unless one is bound.
     """
-    owner = AgentMemory(
-        memory,
-        options=options,
-        language=language,
-        block_characters=block_characters,
-        place="after",  # the reducer of a graph appends
-    )
+    owner = AgentMemory(memory, place="after", **arguments)  # the reducer of a graph appends
 
     async def recall(state: Any, config: RunnableConfig) -> dict[str, Any]:
         messages = _messages_of(state, messages_key)
@@ -71,9 +61,7 @@ def recall_node(
     return RunnableLambda(recall_sync, recall, name="recall")
 
 
-def remember_node(
-    memory: Memory | AsyncMemory, *, messages_key: str = "messages"
-) -> RunnableLambda[Any, Any]:
+def remember_node(memory: AnyMemory, *, messages_key: str = "messages") -> RunnableLambda[Any, Any]:
     """Return a node that stores the last turn: the last user message and what followed it.
 
     A message that is already stored is not stored again.
@@ -91,15 +79,9 @@ def remember_node(
     return RunnableLambda(remember_sync, remember, name="remember")
 
 
-def memory_tools(
-    memory: Memory | AsyncMemory,
-    *,
-    options: RecallOptions | None = None,
-    language: Language = "en",
-) -> list[StructuredTool]:
+def memory_tools(memory: AnyMemory, **arguments: Unpack[AgentArguments]) -> list[StructuredTool]:
     """Return tools to remember, recall, correct and forget for the user of the memory."""
-    owner = AgentMemory(memory, options=options, language=language)
-    return [_structured_tool(tool) for tool in owner.tools()]
+    return [_structured_tool(tool) for tool in AgentMemory(memory, **arguments).tools()]
 
 
 class RecallRetriever(BaseRetriever):
@@ -111,10 +93,19 @@ class RecallRetriever(BaseRetriever):
     _memory: AgentMemory = PrivateAttr()
 
     def __init__(
-        self, memory: Memory | AsyncMemory, *, options: RecallOptions | None = None, **fields: Any
+        self,
+        memory: AnyMemory,
+        *,
+        options: RecallOptions | None = None,
+        as_of: datetime | None = None,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
+        **fields: Any,
     ) -> None:
         super().__init__(**fields)
-        self._memory = AgentMemory(memory, options=options)
+        self._memory = AgentMemory(
+            memory, options=options, as_of=as_of, clock=clock, observer=observer
+        )
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
         return _documents(*self._memory.recall_sync(query))

@@ -5,16 +5,23 @@ await agent.run("…", memory=memory)
 """
 
 from collections.abc import Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, Unpack
 
 from pydantic import PrivateAttr
 
-from memrecall.agent.driver import RecallOptions
+from memrecall.agent.driver import Clock, RecallOptions
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.agent.result import RecalledMemory
-from memrecall.integrations.agent_memory import SOURCE, AgentMemory, BoundTool, framework_of
-from memrecall.memory.memory import AsyncMemory
-from memrecall.memory.sync import Memory
+from memrecall.agent.trace import Observer
+from memrecall.integrations.agent_memory import (
+    SOURCE,
+    AgentArguments,
+    AgentMemory,
+    AnyMemory,
+    BoundTool,
+    framework_of,
+)
 from memrecall.types import Language, format_time
 
 with framework_of("llama-index"):
@@ -38,9 +45,12 @@ class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):
 
     def __init__(
         self,
-        memory: Memory | AsyncMemory,
+        memory: AnyMemory,
         *,
         options: RecallOptions | None = None,
+        as_of: datetime | None = None,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
         language: Language = "en",
         block_characters: int = BLOCK_CHARACTERS,
         name: str = SOURCE,
@@ -48,7 +58,13 @@ class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):
     ) -> None:
         super().__init__(name=name, **fields)
         self._memory = AgentMemory(
-            memory, options=options, language=language, block_characters=block_characters
+            memory,
+            options=options,
+            as_of=as_of,
+            clock=clock,
+            observer=observer,
+            language=language,
+            block_characters=block_characters,
         )
 
     async def _aget(
@@ -76,10 +92,19 @@ class RecallNodeRetriever(BaseRetriever):
     """
 
     def __init__(
-        self, memory: Memory | AsyncMemory, *, options: RecallOptions | None = None, **fields: Any
+        self,
+        memory: AnyMemory,
+        *,
+        options: RecallOptions | None = None,
+        as_of: datetime | None = None,
+        clock: Clock | None = None,
+        observer: Observer | None = None,
+        **fields: Any,
     ) -> None:
         super().__init__(**fields)
-        self._memory = AgentMemory(memory, options=options)
+        self._memory = AgentMemory(
+            memory, options=options, as_of=as_of, clock=clock, observer=observer
+        )
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return _nodes(*self._memory.recall_sync(query_bundle.query_str))
@@ -127,15 +152,9 @@ class _TableMetadata(ToolMetadata):
         return self._parameters
 
 
-def memory_tools(
-    memory: Memory | AsyncMemory,
-    *,
-    options: RecallOptions | None = None,
-    language: Language = "en",
-) -> list[TableTool]:
+def memory_tools(memory: AnyMemory, **arguments: Unpack[AgentArguments]) -> list[TableTool]:
     """Return tools to remember, recall, correct and forget for the user of the memory."""
-    owner = AgentMemory(memory, options=options, language=language)
-    return [TableTool(tool) for tool in owner.tools()]
+    return [TableTool(tool) for tool in AgentMemory(memory, **arguments).tools()]
 
 
 def _without_repeat(messages: list[ChatMessage]) -> list[ChatMessage]:

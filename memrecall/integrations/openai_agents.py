@@ -11,18 +11,21 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
-from memrecall.agent.driver import RecallOptions
-from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.integrations.agent_memory import AgentMemory, BoundTool, framework_of
+from memrecall.integrations.agent_memory import (
+    AgentArguments,
+    AgentMemory,
+    AnyMemory,
+    BlockArguments,
+    BoundTool,
+    framework_of,
+)
 from memrecall.json_objects import make_storable
-from memrecall.memory.memory import AsyncMemory
-from memrecall.memory.sync import Memory
 from memrecall.messages import ConversationMessage, parse_message
 from memrecall.text_length import ELLIPSIS, truncate_text
-from memrecall.types import MESSAGE_LENGTH, Language, Message, Role
+from memrecall.types import MESSAGE_LENGTH, Message, Role
 
 with framework_of("openai-agents"):
     from agents import FunctionTool
@@ -42,17 +45,8 @@ class RecallFilter:
     A run calls its model several times; the recall for one user message runs once.
     """
 
-    def __init__(
-        self,
-        memory: Memory | AsyncMemory,
-        *,
-        options: RecallOptions | None = None,
-        language: Language = "en",
-        block_characters: int = BLOCK_CHARACTERS,
-    ) -> None:
-        self._memory = AgentMemory(
-            memory, options=options, language=language, block_characters=block_characters
-        )
+    def __init__(self, memory: AnyMemory, **arguments: Unpack[BlockArguments]) -> None:
+        self._memory = AgentMemory(memory, **arguments)
         self._blocks: OrderedDict[str, str] = OrderedDict()
 
     async def __call__(self, data: CallModelData[Any]) -> ModelInputData:
@@ -87,7 +81,7 @@ class MemorySession(SessionABC):
 
     session_settings = None
 
-    def __init__(self, memory: Memory | AsyncMemory, *, remember: bool = True) -> None:
+    def __init__(self, memory: AnyMemory, *, remember: bool = True) -> None:
         if memory.session_id is None:
             raise InvalidArgument(
                 "the memory of a session must be bound to a session",
@@ -156,15 +150,9 @@ class MemorySession(SessionABC):
             await recaller.library.erase_session(recaller.scope.user_id, self.session_id)
 
 
-def memory_tools(
-    memory: Memory | AsyncMemory,
-    *,
-    options: RecallOptions | None = None,
-    language: Language = "en",
-) -> list[FunctionTool]:
+def memory_tools(memory: AnyMemory, **arguments: Unpack[AgentArguments]) -> list[FunctionTool]:
     """Return tools to remember, recall, correct and forget for the user of the memory."""
-    owner = AgentMemory(memory, options=options, language=language)
-    return [_function_tool(tool) for tool in owner.tools()]
+    return [_function_tool(tool) for tool in AgentMemory(memory, **arguments).tools()]
 
 
 def _function_tool(tool: BoundTool) -> FunctionTool:

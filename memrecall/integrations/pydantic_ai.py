@@ -3,15 +3,17 @@
 agent = Agent(model, toolsets=[MemoryToolset(AsyncMemory(user_id="ann"))])
 """
 
-from typing import Any
+from typing import Any, Unpack
 
 from pydantic import TypeAdapter
 
-from memrecall.agent.driver import RecallOptions
-from memrecall.integrations.agent_memory import SOURCE, AgentMemory, framework_of
-from memrecall.memory.memory import AsyncMemory
-from memrecall.memory.sync import Memory
-from memrecall.types import Language
+from memrecall.integrations.agent_memory import (
+    SOURCE,
+    AgentArguments,
+    AgentMemory,
+    AnyMemory,
+    framework_of,
+)
 
 with framework_of("pydantic-ai"):
     from pydantic_ai import RunContext, ToolDefinition
@@ -26,14 +28,12 @@ class MemoryToolset(AbstractToolset[Any]):
 
     def __init__(
         self,
-        memory: Memory | AsyncMemory,
+        memory: AnyMemory,
         *,
-        options: RecallOptions | None = None,
-        language: Language = "en",
         id: str | None = SOURCE,  # noqa: A002 -- the framework's name
+        **arguments: Unpack[AgentArguments],
     ) -> None:
-        owner = AgentMemory(memory, options=options, language=language)
-        self._tools = {tool.name: tool for tool in owner.tools()}
+        self._tools = {tool.name: tool for tool in AgentMemory(memory, **arguments).tools()}
         self._id = id
 
     @property

@@ -10,9 +10,11 @@ from memrecall.errors import InvalidArgument
 from memrecall.library.library import Library
 from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings, load_settings
+from memrecall.types import parse_time
 
 if TYPE_CHECKING:
     from memrecall.agent import Recaller, RecallOptions, RecallResult
+    from memrecall.agent.trace import Observer
 
 
 async def recall(
@@ -27,16 +29,17 @@ async def recall(
     settings: Settings | None = None,
     model_client: Any = None,
     options: "RecallOptions | None" = None,
-    as_of: datetime | None = None,
+    as_of: datetime | str | None = None,
     clock: Callable[[], datetime] | None = None,
-    observer: Any = None,
+    observer: "Observer | None" = None,
 ) -> "RecallResult":
     """Find what the last user message of a conversation refers to.
 
     `messages` is a text, a dict with role and content, a message object of a supported framework,
     or a list of them. Without a `library`, the database of `db` or of the settings is opened for
     this recall. Without a `model_client`, the model of the settings is used, or else rules. `as_of`
-    hides what was said later; `clock` returns the current time.
+    hides what was said later; `clock` returns the current time; `observer` is called with each
+    trace event.
     """
     require_one_database(library, db, settings)
     if settings is None:
@@ -47,8 +50,8 @@ async def recall(
     async with (
         nullcontext(library) if library else await Library.open(settings, create=False) as opened
     ):
-        recaller = make_recaller(opened, scope, model_client, options, clock)
-        return await recaller.recall(messages, as_of=as_of, observer=observer)
+        recaller = make_recaller(opened, scope, model_client, options, clock, as_of, observer)
+        return await recaller.recall(messages)
 
 
 def make_recaller(
@@ -57,6 +60,8 @@ def make_recaller(
     model_client: Any = None,
     options: "RecallOptions | None" = None,
     clock: Callable[[], datetime] | None = None,
+    as_of: datetime | str | None = None,
+    observer: "Observer | None" = None,
 ) -> "Recaller":
     """Return a recaller with the model and the options of the library's settings as defaults."""
     # Imported here because a program that only searches needs neither rules nor models.
@@ -65,7 +70,15 @@ def make_recaller(
     settings = library.settings
     options = options or RecallOptions(keep_traces_days=settings.trace_days)
     client = model_client or client_of(settings)
-    return Recaller(library, scope, client, options, clock=clock or utc_now)
+    return Recaller(
+        library,
+        scope,
+        client,
+        options,
+        clock=clock or utc_now,
+        as_of=None if as_of is None else parse_time(as_of, "as_of"),
+        observer=observer,
+    )
 
 
 def require_one_database(

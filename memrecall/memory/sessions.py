@@ -1,6 +1,6 @@
 """The methods of `AsyncMemory` for sessions, recall and the graph."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from memrecall.types import Language, NewMessage, format_time, parse_time
 
 if TYPE_CHECKING:
     from memrecall.agent import Recaller, RecallOptions, RecallResult
+    from memrecall.agent.trace import Observer
 
 _MOST_EXTRACTED = 50  # messages that `extract` reads if none are passed
 _MOST_SOURCES = 100  # messages that an experience names
@@ -197,12 +198,24 @@ class SessionsMixin(MemoryBase):
         *,
         options: "RecallOptions | None" = None,
         as_of: datetime | str | None = None,
-        observer: Any = None,
+        clock: Callable[[], datetime] | None = None,
+        observer: "Observer | None" = None,
     ) -> "RecallResult":
-        """Find what the last user message of a conversation refers to, with the evidence."""
-        recaller = await self.recaller(user_id, agent_id, session_id, options=options)
-        moment = None if as_of is None else parse_time(as_of, "as_of")
-        return await recaller.recall(messages, as_of=moment, observer=observer)
+        """Find what the last user message of a conversation refers to, with the evidence.
+
+        `as_of` hides what was said later; `clock` returns the current time; `observer` is called
+        with each trace event, in the thread of the memory's event loop.
+        """
+        recaller = await self.recaller(
+            user_id,
+            agent_id,
+            session_id,
+            options=options,
+            as_of=as_of,
+            clock=clock,
+            observer=observer,
+        )
+        return await recaller.recall(messages)
 
     async def recaller(
         self,
@@ -211,19 +224,30 @@ class SessionsMixin(MemoryBase):
         session_id: str | None = None,
         *,
         options: "RecallOptions | None" = None,
+        as_of: datetime | str | None = None,
+        clock: Callable[[], datetime] | None = None,
+        observer: "Observer | None" = None,
     ) -> "Recaller":
         """Return the recaller of a scope, which has the open library and the model client."""
         scope = self._scope(user_id, agent_id, session_id)
         library = (await self._open()).library
-        return make_recaller(library, scope, self._shared.components.model_client, options)
+        client = self._shared.components.model_client
+        return make_recaller(library, scope, client, options, clock, as_of, observer)
 
     async def tools(
-        self, *, options: "RecallOptions | None" = None, language: Language = "en"
+        self,
+        *,
+        options: "RecallOptions | None" = None,
+        language: Language = "en",
+        as_of: datetime | str | None = None,
+        clock: Callable[[], datetime] | None = None,
+        observer: "Observer | None" = None,
     ) -> list[Any]:
         """Return AutoGen tools for a parent agent to manage the bound user's memories."""
         from memrecall.agent import memory_tools
+        from memrecall.agent.driver import utc_now
 
-        recaller = await self.recaller(options=options)
+        recaller = await self.recaller(options=options, as_of=as_of)
         return memory_tools(
             recaller.library,
             recaller.scope,
@@ -231,6 +255,8 @@ class SessionsMixin(MemoryBase):
             options=recaller.options,
             redact=self._shared.redact,
             language=language,
+            clock=clock or utc_now,
+            observer=observer,
         )
 
     async def merge_entities(

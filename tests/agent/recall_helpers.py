@@ -1,16 +1,20 @@
 """Sample data and helpers for the tests of the recall agent."""
 
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from memrecall.agent import Recaller, RecallOptions, RecallResult
+from memrecall.agent import Recaller, RecallOptions, RecallResult, TraceEvent
+from memrecall.agent.trace_events import EventKind
 from memrecall.budget import Limits
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient, Step, call
 from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+Start = Callable[..., Awaitable[object]]  # runs a recall: model_client, clock, as_of, observer
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 ANN = Scope("ann")
@@ -117,6 +121,25 @@ async def run_recall(
         library, scope, client or ScriptedClient(steps), recall_options, clock=lambda: NOW
     )
     return await recaller.recall(messages)
+
+
+async def check_clock_and_observer(start: Start) -> None:
+    """Check that a recall takes its time from a clock and reports its events."""
+    events: list[TraceEvent] = []
+    client = ScriptedClient([search(), hand_off("a1")])
+    await start(model_client=client, clock=lambda: NOW, observer=events.append)
+    assert '"now":"2026-03-10T12:00:00+00:00"' in str(client.requests[0].messages[1].content)
+    kinds = [event.kind for event in events]
+    assert (kinds[0], kinds[-1]) == (EventKind.START, EventKind.HANDOFF)
+    assert kinds.count(EventKind.CALL) == 2
+
+
+async def check_date(start: Start) -> None:
+    """Check that a recall sees nothing that was said after a date."""
+    client = ScriptedClient([search(), hand_off()])
+    before = NOW.replace(month=1, day=1)  # when nothing had been said
+    await start(model_client=client, as_of=before)
+    assert '"total_found":0' in str(client.requests[1].messages)
 
 
 def tool_results(recall: RecallResult, tool: str | None = None) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
-"""What every AutoGen class accepts: a time, an observer, a cancellation token, a cassette."""
+"""What everything that recalls accepts: times, an observer, a cancellation token, a cassette."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,25 +9,32 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_core import CancellationToken
 from autogen_core.model_context import UnboundedChatCompletionContext
 
+from memrecall import AsyncMemory, Memory
 from memrecall.agent import (
     MemoryContext,
     MemRecallAgent,
     RecallMemory,
     RecallTool,
-    TraceEvent,
     memory_tools,
 )
-from memrecall.agent.trace_events import EventKind
+from memrecall.chat import GroupChat, Member, SingleChat
 from memrecall.errors import CassetteMismatch
+from memrecall.integrations.agent_memory import AgentMemory
 from memrecall.memory import Library, recall
 from memrecall.model.client import BaseClient, Request
 from memrecall.testing import ScriptedClient, say
 
 from ..cases import check_each_async
 from .clients import BlockingClient, fail_if_blocked, recalled_blocks, user_message
-from .recall_helpers import ANN, NOW, REQUEST, hand_off, search
-
-Start = Callable[..., Awaitable[object]]
+from .recall_helpers import (
+    ANN,
+    REQUEST,
+    Start,
+    check_clock_and_observer,
+    check_date,
+    hand_off,
+    search,
+)
 
 
 async def run_agent(library: Library, **arguments: Any) -> None:
@@ -72,6 +79,60 @@ async def run_function(library: Library, **arguments: Any) -> None:
     await recall(REQUEST, user_id="ann", library=library, **arguments)
 
 
+def bind_memory(library: Library, model_client: Any) -> AsyncMemory:
+    return AsyncMemory(library=library, user_id="ann", model_client=model_client)
+
+
+async def run_async_memory(library: Library, model_client: Any, **arguments: Any) -> None:
+    await bind_memory(library, model_client).recall(REQUEST, **arguments)
+
+
+async def run_async_memory_tools(library: Library, model_client: Any, **arguments: Any) -> None:
+    tools = await bind_memory(library, model_client).tools(**arguments)
+    (tool,) = [tool for tool in tools if tool.name == "recall"]
+    await tool.run_json({"query": REQUEST}, CancellationToken())
+
+
+async def run_sync_memory(library: Library, model_client: Any, **arguments: Any) -> None:
+    settings = library.settings
+
+    def recall_sync() -> None:
+        with Memory(settings=settings, user_id="ann", model_client=model_client) as memory:
+            memory.recall(REQUEST, **arguments)
+
+    await asyncio.to_thread(recall_sync)
+
+
+async def run_agent_memory(library: Library, model_client: Any, **arguments: Any) -> None:
+    owner = AgentMemory(bind_memory(library, model_client), **arguments)
+    await owner.recall(REQUEST)
+
+
+async def run_agent_memory_block(library: Library, model_client: Any, **arguments: Any) -> None:
+    owner = AgentMemory(bind_memory(library, model_client), **arguments)
+    await owner.recall_block([user_message()])
+
+
+async def run_agent_memory_tool(library: Library, model_client: Any, **arguments: Any) -> None:
+    tools = AgentMemory(bind_memory(library, model_client), **arguments).tools()
+    (tool,) = [tool for tool in tools if tool.name == "recall"]
+    await tool.call({"query": REQUEST})
+
+
+async def run_single_chat(library: Library, model_client: Any, **arguments: Any) -> None:
+    chat = SingleChat(library, ANN.with_session("chat"), recall_client=model_client, **arguments)
+    await chat.answer(REQUEST)
+
+
+async def run_group_chat(library: Library, model_client: Any, **arguments: Any) -> None:
+    members = [Member(member_id="ann", name="Ann"), Member(member_id="bot", name="Bot", ai=True)]
+    chat = GroupChat(
+        library, ANN.with_session("group"), members, recall_client=model_client, **arguments
+    )
+    await chat.post("ann", f"@Bot {REQUEST}")
+    await chat.answer("bot")
+
+
 ENTRY_POINTS: dict[str, Start] = {
     start.__name__: start
     for start in (
@@ -84,35 +145,29 @@ ENTRY_POINTS: dict[str, Start] = {
         run_tool_stream,
         run_memory_tools,
         run_function,
+        run_async_memory,
+        run_async_memory_tools,
+        run_sync_memory,
+        run_agent_memory,
+        run_agent_memory_block,
+        run_agent_memory_tool,
+        run_single_chat,
+        run_group_chat,
     )
 }
 
 
 async def test_every_entry_point_takes_clock_and_observer(library: Library) -> None:
-    async def check(name: str) -> None:
-        events: list[TraceEvent] = []
-        client = ScriptedClient([search(), hand_off("a1")])
-        await ENTRY_POINTS[name](
-            library, model_client=client, clock=lambda: NOW, observer=events.append
-        )
-        assert '"now":"2026-03-10T12:00:00+00:00"' in str(client.requests[0].messages[1].content)
-        kinds = [event.kind for event in events]
-        assert (kinds[0], kinds[-1]) == (EventKind.START, EventKind.HANDOFF)
-        assert kinds.count(EventKind.CALL) == 2
-
-    await check_each_async(ENTRY_POINTS, check)
+    await check_each_async(
+        ENTRY_POINTS,
+        lambda name: check_clock_and_observer(partial(ENTRY_POINTS[name], library)),
+    )
 
 
 async def test_every_entry_point_takes_a_date(library: Library) -> None:
-    before = NOW.replace(month=1, day=1)  # when nothing had been said
-
-    async def check(name: str) -> None:
-        events: list[TraceEvent] = []
-        client = ScriptedClient([search(), hand_off()])
-        await ENTRY_POINTS[name](library, model_client=client, as_of=before, observer=events.append)
-        assert '"total_found":0' in str(client.requests[1].messages)
-
-    await check_each_async(ENTRY_POINTS, check)
+    await check_each_async(
+        ENTRY_POINTS, lambda name: check_date(partial(ENTRY_POINTS[name], library))
+    )
 
 
 class MismatchedClient(BaseClient):

@@ -2,7 +2,7 @@
 
 import json
 import runpy
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,14 @@ from memrecall.memory import Library
 from memrecall.model import RecordingClient, ReplayClient
 from memrecall.testing import ScriptedClient
 
-from ..agent.recall_helpers import NOW, hand_off, search
+from ..agent.recall_helpers import (
+    NOW,
+    check_clock_and_observer,
+    check_date,
+    hand_off,
+    search,
+)
+from ..cases import check_each_async
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LEFT_OUT = (
@@ -55,6 +62,22 @@ def recorded_and_replayed(library: Library, cassette: Path) -> Iterator[AsyncMem
     """Yield the memory of ann twice: its model calls are recorded, then replayed."""
     for client in record_and_replay(cassette):
         yield AsyncMemory(library=library, user_id="ann", model_client=client)
+
+
+async def check_recall_arguments(
+    library: Library, *starts: Callable[..., Awaitable[object]]
+) -> None:
+    """Check that recalls of a bound memory take `clock`, `as_of` and `observer`."""
+
+    async def check(start: Callable[..., Awaitable[object]]) -> None:
+        def run(model_client: ScriptedClient, **arguments: Any) -> Awaitable[object]:
+            memory = AsyncMemory(library=library, user_id="ann", model_client=model_client)
+            return start(memory, **arguments)
+
+        await check_clock_and_observer(run)
+        await check_date(run)
+
+    await check_each_async(starts, check)
 
 
 def record_and_replay(cassette: Path) -> Iterator[Any]:

@@ -23,6 +23,7 @@ from .frameworks import (
     SEAT,
     answer_keys,
     block_keys,
+    check_recall_arguments,
     recorded_and_replayed,
     require,
     run_example,
@@ -189,6 +190,17 @@ class TestProvider:
             blocks.append(chat.request_texts()[0])
         assert blocks[0] == blocks[1]
         assert block_keys(blocks[0]) == ["a1"]
+
+
+async def test_times_and_observer(library: Library) -> None:
+    async def provider(memory: AsyncMemory, **arguments: Any) -> None:
+        chat = ScriptedChat(Content.from_text("Port 5433."))
+        await make_agent(chat, RecallProvider(memory, remember=False, **arguments)).run(REQUEST)
+
+    async def tool(memory: AsyncMemory, **arguments: Any) -> None:
+        await memory_tools(memory, **arguments)[1].invoke(arguments={"query": REQUEST})
+
+    await check_recall_arguments(library, provider, tool)
 
 
 class TestTools:

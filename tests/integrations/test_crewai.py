@@ -9,6 +9,7 @@ import pytest
 from memrecall import AsyncMemory, Memory
 from memrecall.errors import InvalidArgument
 
+from ..agent.recall_helpers import check_clock_and_observer, check_date
 from ..memory.conftest import make_settings
 from .frameworks import (
     AT_NOON,
@@ -105,6 +106,23 @@ class TestMemory:
                 found.append([match.format() for match in matches])
         assert found[0] == found[1]
         assert "5433" in found[0][0]
+
+    async def test_times_and_observer(self, tmp_path: Path) -> None:
+        settings = make_settings(str(tmp_path / "m.db"))
+        with Memory(settings=settings, user_id="ann") as memory:
+            memory.add([{**message, "ts": LONG_AGO} for message in HISTORY], infer=False)
+
+        async def recall(model_client: Any, **arguments: Any) -> None:
+            with Memory(settings=settings, user_id="ann", model_client=model_client) as memory:
+                await CrewMemory(memory, **arguments).arecall(REQUEST)
+
+        async def tool(model_client: Any, **arguments: Any) -> None:
+            with Memory(settings=settings, user_id="ann", model_client=model_client) as memory:
+                await memory_tools(memory, **arguments)[1].arun(query=REQUEST)
+
+        for start in (recall, tool):
+            await check_clock_and_observer(start)
+            await check_date(start)
 
     def test_read_only_stores_nothing(self, sync_memory: Memory) -> None:
         before = len(sync_memory.get_all(messages=True)["results"])

@@ -22,6 +22,7 @@ from .frameworks import (
     SEAT,
     answer_keys,
     block_keys,
+    check_recall_arguments,
     recorded_and_replayed,
     require,
     run_example,
@@ -142,6 +143,19 @@ class TestNodes:
     def test_sync_code_needs_a_sync_memory(self, memory: AsyncMemory) -> None:
         with pytest.raises(InvalidArgument, match="sync code cannot wait"):
             recall_node(memory).invoke(ask(REQUEST))
+
+
+async def test_times_and_observer(library: Library) -> None:
+    async def node(memory: AsyncMemory, **arguments: Any) -> None:
+        await recall_node(memory, **arguments).ainvoke(ask(REQUEST))
+
+    async def retriever(memory: AsyncMemory, **arguments: Any) -> None:
+        await RecallRetriever(memory, **arguments).ainvoke(REQUEST)
+
+    async def tool(memory: AsyncMemory, **arguments: Any) -> None:
+        await memory_tools(memory, **arguments)[1].ainvoke({"query": REQUEST})
+
+    await check_recall_arguments(library, node, retriever, tool)
 
 
 class TestStore:

@@ -25,6 +25,7 @@ from .frameworks import (
     SEAT,
     answer_keys,
     block_keys,
+    check_recall_arguments,
     recorded_and_replayed,
     require,
     run_example,
@@ -224,6 +225,19 @@ class TestTools:
     @pytest.mark.concurrent
     def test_sync(self, sync_memory: Memory) -> None:
         assert answer_keys(memory_tools(sync_memory)[1].call(query=REQUEST).content)
+
+
+async def test_times_and_observer(library: Library) -> None:
+    async def block(memory: AsyncMemory, **arguments: Any) -> None:
+        await RecallBlock(memory, **arguments).aget([ChatMessage(REQUEST)])
+
+    async def retriever(memory: AsyncMemory, **arguments: Any) -> None:
+        await RecallNodeRetriever(memory, **arguments).aretrieve(REQUEST)
+
+    async def tool(memory: AsyncMemory, **arguments: Any) -> None:
+        await memory_tools(memory, **arguments)[1].acall(query=REQUEST)
+
+    await check_recall_arguments(library, block, retriever, tool)
 
 
 async def run_tool(memory: AsyncMemory, name: str, **arguments: Any) -> str:

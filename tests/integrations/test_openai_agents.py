@@ -24,6 +24,7 @@ from .frameworks import (
     SEAT,
     answer_keys,
     block_keys,
+    check_recall_arguments,
     recorded_and_replayed,
     require,
     run_example,
@@ -291,6 +292,21 @@ class TestSession:
     async def test_unbound_session_is_refused(self, memory: AsyncMemory) -> None:
         with pytest.raises(InvalidArgument, match="must be bound to a session"):
             MemorySession(memory)
+
+
+async def test_times_and_observer(library: Library) -> None:
+    async def run_filter(memory: AsyncMemory, **arguments: Any) -> None:
+        recall = RunConfig(call_model_input_filter=RecallFilter(memory, **arguments))
+        agent = Agent("assistant", model=ScriptedModel(speak("Port 5433.")))
+        await Runner.run(agent, REQUEST, run_config=recall)
+
+    async def tool(memory: AsyncMemory, **arguments: Any) -> None:
+        model = ScriptedModel(call("recall", query=REQUEST), speak("Port 5433."))
+        await Runner.run(
+            Agent("assistant", model=model, tools=list(memory_tools(memory, **arguments))), "Go."
+        )
+
+    await check_recall_arguments(library, run_filter, tool)
 
 
 class TestTools:

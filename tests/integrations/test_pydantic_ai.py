@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from memrecall import AsyncMemory, Memory, RecallOptions
+from memrecall import AsyncMemory, Memory
 from memrecall.memory import Library
 from memrecall.messages import parse_messages
 from memrecall.testing import ScriptedClient, say, wait
@@ -20,6 +22,7 @@ from .frameworks import (
     SEAT,
     answer_keys,
     block_keys,
+    check_recall_arguments,
     recorded_and_replayed,
     require,
     run_example,
@@ -43,7 +46,7 @@ from memrecall.integrations.pydantic_ai import MemoryToolset  # noqa: E402
 
 
 def make_agent(
-    memory: Any, name: str, *, options: RecallOptions | None = None, **arguments: Any
+    memory: Any, name: str, *, settings: Mapping[str, Any] = MappingProxyType({}), **arguments: Any
 ) -> tuple[Agent[None, str], list[str]]:
     """Return an agent whose model calls one tool, and the list that gets the tool's answer."""
     answers: list[str] = []
@@ -67,7 +70,7 @@ def make_agent(
                 yield part.content
 
     model = FunctionModel(answer, stream_function=stream)
-    return Agent(model, toolsets=[MemoryToolset(memory, options=options)]), answers
+    return Agent(model, toolsets=[MemoryToolset(memory, **settings)]), answers
 
 
 async def test_recall(memory: AsyncMemory) -> None:
@@ -127,11 +130,19 @@ async def test_sync_memory(sync_memory: Memory) -> None:
 async def test_recall_can_be_replayed(library: Library, tmp_path: Path) -> None:
     found = []
     for memory in recorded_and_replayed(library, tmp_path / "cassette.jsonl"):
-        agent, answers = make_agent(memory, "recall", options=AT_NOON, query=REQUEST)
+        agent, answers = make_agent(memory, "recall", settings={"options": AT_NOON}, query=REQUEST)
         await agent.run("Set it up.")
         found += answers
     assert found[0] == found[1]
     assert answer_keys(found[0]) == ["a1"]
+
+
+async def test_times_and_observer(library: Library) -> None:
+    async def toolset(memory: AsyncMemory, **arguments: Any) -> None:
+        agent, _ = make_agent(memory, "recall", settings=arguments, query=REQUEST)
+        await agent.run("Set it up.")
+
+    await check_recall_arguments(library, toolset)
 
 
 async def test_messages_are_read(memory: AsyncMemory) -> None:
