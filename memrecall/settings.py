@@ -63,6 +63,7 @@ class Settings:
     workspaces_dir: str = ""  # for the memory tools; empty: beside a SQLite file
     backups_dir: str = ""  # the same
     backup_mb: int = 256  # maximum size
+    knowledge_characters: int = 100_000  # of one entry of the knowledge base
     host: str = "127.0.0.1"
     port: int = 8765
     cors_origins: str = ""  # web pages that may call the service, separated by commas

@@ -6,22 +6,28 @@ unrelated texts are.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from memrecall.embedding import Embedder
-from memrecall.errors import EmbedderFailed, StorageError
+from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
 from memrecall.library.library import Library
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.search import SearchRequest
+from memrecall.search import Hit, SearchPage, SearchRequest
 from memrecall.store import KnowledgeEntry, NewKnowledge, Store, knowledge_text
 from memrecall.store.knowledge import Knowledge, StoredVector
+from memrecall.text.language import STOP_CHARS, STOP_TERMS
+from memrecall.text.tokens import BREAK, analyze
 
 log = logging.getLogger(__name__)
 
 _BATCH = 256
 _TOP_UP = 128  # pending entries that one search embeds first
-_MIN_COVERAGE = 0.15  # of the weight of the query's words; less is a common word or two
+_MIN_COVERAGE = 0.5  # of the weight of the query's words; less is a common word or two
+_MIN_COVERAGE_ALONE = 0.15  # the same without an embedder
+_MIN_COSINE = 0.14  # also where unrelated texts are all equally far from the query
+_MIN_SHARE = 0.3  # of the best entry's probability
+_STOPS = STOP_TERMS | STOP_CHARS | {BREAK}
 _CANDIDATES = 50  # the best of the ranking, which are checked for relevance
 
 
@@ -32,9 +38,13 @@ class KnowledgeBase(Knowledge):
         super().__init__(library.store.database, scope)
         self._library = library
 
-    async def add(self, entry: NewKnowledge, vector: StoredVector | None = None) -> str:
+    async def add(
+        self, entry: NewKnowledge, vector: StoredVector | None = None, *, must_exist: bool = False
+    ) -> str:
         """Store an entry with its vector, or replace the one of its key; return its key."""
         row = entry.row()  # Validates it before it is embedded.
+        self._check_length("content", entry.content)
+        self._check_length("summary", entry.summary)
         await self._library.vectors.prepare()
         embedder = self._library.embedder
         if embedder is not None and vector is None:
@@ -45,25 +55,67 @@ class KnowledgeBase(Knowledge):
                 log.warning("an entry is stored but not embedded yet: %s", error)
             else:
                 vector = self._library.store.knowledge_vectors(embedder.model).pack(embedding)
-        return await super().add(entry, vector)
+        return await super().add(entry, vector, must_exist=must_exist)
 
-    async def search(self, query: str, limit: int = 3) -> list[tuple[KnowledgeEntry, float]]:
-        """Return the best entries that are relevant to a query, with their scores."""
-        request = SearchRequest(query, limit=limit, kind="knowledge")  # Checks the limit.
+    async def update(
+        self,
+        key: str,
+        *,
+        content: str | None = None,
+        summary: str | None = None,
+        tags: Sequence[str] | None = None,
+        actor: str = "memrecall",
+    ) -> KnowledgeEntry:
+        """Change what is given of an entry and return it; NotFound if there is none."""
+        old = await self.get(key)
+        new = NewKnowledge(
+            old.content if content is None else content,
+            old.summary if summary is None else summary,
+            old.tags if tags is None else tags,
+            old.metadata,
+            key=key,
+            actor=actor,
+        )
+        await self.add(new, must_exist=True)
+        return await self.get(key)
+
+    def _check_length(self, name: str, text: str) -> None:
+        limit = self._library.settings.knowledge_characters
+        if len(text) > limit:
+            raise InvalidArgument(
+                f"the {name} has {len(text)} characters, and the limit is {limit}",
+                hint="Split it into several entries, or raise MEMRECALL_KNOWLEDGE_CHARACTERS",
+            )
+
+    async def search(
+        self, query: str, limit: int = 3, tags: Sequence[str] = ()
+    ) -> list[tuple[KnowledgeEntry, float]]:
+        """Return the best entries that are relevant to a query and have all tags, with scores."""
+        only = frozenset(await self.keys_with_tags(tags)) if tags else None
+        request = SearchRequest(query, limit=limit, kind="knowledge", only=only)  # Checks them.
+        if _STOPS.issuperset(analyze(query).atoms):
+            return []
         request = replace(request, limit=max(limit, _CANDIDATES))
         page = await self._library.engine.search(self._scope, request)
         if page.unembedded and await self.embed_pending(_TOP_UP):
             page = await self._library.engine.search(self._scope, request)
+        hits = (await self._keep_relevant(query, page))[:limit]
+        entries = {e.knowledge_key: e for e in await self.get_many([hit.key for hit in hits])}
+        return [(entries[hit.key], hit.score) for hit in hits if hit.key in entries]
+
+    async def _keep_relevant(self, query: str, page: SearchPage) -> list[Hit]:
         if not page.results:
             return []
         floor = await self._library.engine.noise_floor(query, page.searched)
+        floor = max(floor, _MIN_COSINE)
+        min_coverage = _MIN_COVERAGE if floor < 1 else _MIN_COVERAGE_ALONE
         hits = [
             hit
             for hit in page.results
-            if hit.why.coverage >= _MIN_COVERAGE or hit.why.cosine >= floor
-        ][:limit]
-        entries = {e.knowledge_key: e for e in await self.get_many([hit.key for hit in hits])}
-        return [(entries[hit.key], hit.score) for hit in hits if hit.key in entries]
+            if hit.why.coverage >= min_coverage or hit.why.cosine >= floor
+        ]
+        best = max((hit.probability or 0.0 for hit in hits), default=0.0)
+        return [hit for hit in hits if (hit.probability or 0.0) >= _MIN_SHARE * best]
 
     async def embed_pending(self, limit: int = _BATCH) -> int:
         """Embed entries that a restore or a failing embedder left without; return how many."""

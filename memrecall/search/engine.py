@@ -180,6 +180,8 @@ class SearchEngine:
         if request.mode == "keyword":
             return None, ""
         try:
+            if request.kind == "knowledge":  # written as articles are, not as chat
+                return await self._embed_text(request.query), ""
             if request.mode == "semantic":
                 return await self.embed_query(request.query), ""
             return self._map(await self._embed_conversation(search)), ""
@@ -240,9 +242,9 @@ class SearchEngine:
                 await self._embedder.load()
 
     async def noise_floor(self, text: str, rows: int) -> float:
-        """Return the cosine below which similarity to one of the rows is noise; 1: no embedder."""
+        """Return the cosine below which similarity to knowledge is noise; 1: no embedder."""
         try:
-            noise = await self._noise(await self.embed_query(text))
+            noise = await self._noise(await self._embed_text(text))
         except EmbedderFailed:
             return 1.0
         return 1.0 if noise is None else noise.floor(rows)

@@ -43,7 +43,7 @@ class SearchRequest:
     keywords: tuple[str, ...] = ()  # at least one must match
     expansions: tuple[str, ...] = ()  # raise the score, but need not match
     exclude: frozenset[str] = frozenset()  # keys to be treated as if they were not stored
-    only: frozenset[str] | None = None  # memories that passed the caller's own filters
+    only: frozenset[str] | None = None  # memories or entries that passed the caller's filters
     now: datetime | None = None  # the reference for "yesterday"; None: the clock
     valid_at: datetime | None = None  # when memories must be valid; None: `now`
     with_expired: bool = False  # `only` has been checked, and includes expired memories

@@ -18,7 +18,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_knowledge
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases, restores
 from memrecall.store.database.statements import new_epoch, new_id, split
-from memrecall.store.texts import knowledge_text, make_search_text, truncate
+from memrecall.store.texts import knowledge_text, make_search_text
 from memrecall.types import NAME_LENGTH, check_id, check_json, check_text
 
 KEY_PREFIX = "kb-"
@@ -58,8 +58,8 @@ class NewKnowledge:
         """Return the entry's columns; InvalidArgument says what cannot be stored."""
         if not self.content.strip():
             raise InvalidArgument("the content is empty", hint="Write what the agent should know")
-        content = truncate(check_text("content", self.content))[0]
-        summary = truncate(check_text("summary", self.summary))[0]
+        content = check_text("content", self.content)
+        summary = check_text("summary", self.summary)
         tags = [_check_tag(tag) for tag in self.tags]
         if len(tags) > MAX_TAGS:
             raise InvalidArgument(f"{len(tags)} tags are too many", hint=f"Use up to {MAX_TAGS}")
@@ -102,7 +102,9 @@ class Knowledge:
         self._scope = scope
         self._agent_id = agent_of(scope)
 
-    async def add(self, entry: NewKnowledge, vector: StoredVector | None = None) -> str:
+    async def add(
+        self, entry: NewKnowledge, vector: StoredVector | None = None, *, must_exist: bool = False
+    ) -> str:
         """Store an entry, or rewrite that of its key; needs the permission `knowledge`."""
         self._require_permission()
         row = {
@@ -110,7 +112,7 @@ class Knowledge:
             "model": None if vector is None else vector.model,
             "vector": None if vector is None else vector.packed,
         }
-        await self._database.transact(lambda c: self._write(c, row))
+        await self._database.transact(lambda c: self._write(c, row, must_exist))
         return str(row["knowledge_key"])
 
     async def get(self, key: str) -> KnowledgeEntry:
@@ -128,6 +130,13 @@ class Knowledge:
             rows = await self._database.fetch(statement)
             entries += [KnowledgeEntry(**row._mapping) for row in rows]
         return entries
+
+    async def keys_with_tags(self, tags: Sequence[str]) -> list[str]:
+        """Return the keys of the entries that have all of some tags."""
+        wanted = {_check_tag(tag) for tag in tags}
+        statement = self._select().with_only_columns(knowledge.c.knowledge_key, knowledge.c.tags)
+        rows = await self._database.fetch(statement)
+        return [row.knowledge_key for row in rows if wanted.issubset(row.tags)]
 
     async def page(self, after: str = "", limit: int = _PAGE) -> list[KnowledgeEntry]:
         """Return the entries whose keys follow `after`, sorted by key."""
@@ -227,12 +236,18 @@ class Knowledge:
     def _match(self, key: str) -> list[Any]:
         return [knowledge.c.agent_id == self._agent_id, knowledge.c.knowledge_key == key]
 
-    async def _write(self, connection: AsyncConnection, row: dict[str, Any]) -> None:
+    async def _write(
+        self, connection: AsyncConnection, row: dict[str, Any], must_exist: bool
+    ) -> None:
         (number,) = await take_change_numbers(connection, self._agent_id, 1)
         now = datetime.now(UTC)
         values = {**row, "updated_at": now, "deleted_at": None, "change_no": number}
         statement = update(knowledge).where(*self._match(row["knowledge_key"]))
+        if must_exist:
+            statement = statement.where(knowledge.c.deleted_at.is_(None))
         if not (await connection.execute(statement.values(**values))).rowcount:
+            if must_exist:
+                raise self._not_found(row["knowledge_key"])
             new = {**values, "agent_id": self._agent_id, "created_at": now}
             await connection.execute(insert(knowledge), new)
 

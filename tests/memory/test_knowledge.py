@@ -1,6 +1,8 @@
 """The knowledge base of an agent: entries, search, replacement and vectors."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.cases import check_each_async
 
 from .conftest import make_settings
 
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "knowledge"
 KNOWLEDGE_PERMISSIONS = frozenset({Permission.KNOWLEDGE})
 DOCTOR, COOK = (
     Scope("ann", "doctor", permissions=KNOWLEDGE_PERMISSIONS),
@@ -288,3 +291,37 @@ async def test_semantic_search_returns_only_relevant_entries(tmp_path: Path) -> 
             assert next(iter(await search_titles(base, query)), None) == best
 
         await check_each_async(SEMANTIC_QUERIES, check)
+
+
+# The default embedder does not bring these near to their entries.
+MISSED = {"how do I feed the starter", "怎么回滚发布", "postmortem deadline"}
+
+
+def read_lines(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (FIXTURES / name).read_text("utf-8").splitlines()]
+
+
+async def test_relevance_holds_on_ten_entries(tmp_path: Path) -> None:
+    settings = Settings(db=str(tmp_path / "k.db"), embedder="local", cache_dir=str(tmp_path))
+    entries, queries = read_lines("entries.jsonl"), read_lines("queries.jsonl")
+    async with await Library.open(settings) as library:
+        bases: dict[str, KnowledgeBase] = {}
+        for entry in entries:
+            scope = Scope("ann", entry["base"], permissions=KNOWLEDGE_PERMISSIONS)
+            base = bases.setdefault(entry["base"], KnowledgeBase(library, scope))
+            text = (entry["content"], entry["summary"], entry["tags"])
+            await base.add(NewKnowledge(*text, key=entry["key"]))
+        missed, others = set(), 0
+
+        async def check(query: dict[str, Any]) -> None:
+            nonlocal others
+            found = [e.knowledge_key for e, _ in await bases[query["base"]].search(query["query"])]
+            if not query["expected"]:
+                assert found == []
+            if not {*query["expected"]}.issubset(found):
+                missed.add(query["query"])
+            others += len({*found} - {*query["expected"]})
+
+        await check_each_async(queries, check)
+    assert missed == MISSED
+    assert others <= len(queries) / 4

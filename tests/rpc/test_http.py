@@ -22,6 +22,8 @@ CALLS: dict[str, list[Any]] = {
     "memory_init_workspace": ["t"],
     "memory_add": ["content of knowledge", "summary"],
     "memory_query": ["knowledge"],
+    "memory_update": ["kb-none", "content"],
+    "memory_read": ["kb-none"],
     "memory_delete": ["kb-none"],
     "memory_cleanup": ["t"],
     "memory_get_status": [],
@@ -30,7 +32,7 @@ CALLS: dict[str, list[Any]] = {
     "memory_backup": [],
     "memory_restore": ["memory_backup_19990101_000000.json"],
 }
-PUBLIC_METHODS = {"memory_query", "memory_get_status", "memory_search"}
+PUBLIC_METHODS = {"memory_query", "memory_read", "memory_get_status", "memory_search"}
 FORBIDDEN = 1003
 
 
@@ -55,7 +57,7 @@ async def forbidden_methods(client: httpx.AsyncClient) -> set[str]:
 async def test_methods_require_permissions_of_the_key(library: Library) -> None:
     tools = tools_for(Interface.RPC).items()
     assert set(CALLS) == {name for name, tool in tools if not tool.needs_user}
-    writing = {"memory_add", "memory_delete"}
+    writing = {"memory_add", "memory_update", "memory_delete"}
     async with serve_in_process(library) as service:
         ann = await service.client_with_key("ann")
         assert await forbidden_methods(ann) == set(CALLS) - PUBLIC_METHODS
@@ -71,7 +73,8 @@ async def test_methods_require_permissions_of_the_key(library: Library) -> None:
             assert (await call_method(ann, "memory_search", ["x", level]))["error"][
                 "code"
             ] == FORBIDDEN
-        assert (await call_method(ann, "memory_search", ["x"]))["error"]["code"] == FORBIDDEN
+        default = await call_method(ann, "memory_search", ["knowledge"])
+        assert {hit["source"] for hit in default["result"]["results"]} == {"kb"}
 
 
 async def test_tool_of_a_user_has_the_user_of_the_key(

@@ -25,7 +25,7 @@ USER_TOOLS = ["remember", "recall", "forget", "search_messages"]
 READING_TOOLS = ["recall", "search_messages"]  # those of USER_TOOLS that write nothing
 TOOLS = tools_for(Interface.MCP)
 KNOWLEDGE_TOOLS = [name for name in TOOLS if name not in USER_TOOLS]
-PUBLIC_TOOLS = ["memory_query", "memory_get_status", "memory_search"]
+PUBLIC_TOOLS = ["memory_query", "memory_read", "memory_get_status", "memory_search"]
 ALL_PERMISSIONS = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
 UNKNOWN_URIS = [
     "memrecall://memories/none",
@@ -67,6 +67,9 @@ async def call_every_tool(client: Client) -> None:
     entry = await run("memory_add", content="FastAPI 是一个 Web 框架", summary="框架", tags=["web"])
     matches = await run("memory_query", query="fastapi")
     assert [match["id"] for match in matches["results"]] == [entry["id"]]
+    assert matches["results"][0]["snippet"] == "FastAPI 是一个 Web 框架"
+    assert (await run("memory_update", kb_id=entry["id"], summary="Web 框架"))["id"] == entry["id"]
+    assert (await run("memory_read", kb_id=entry["id"]))["summary"] == "Web 框架"
     path = (await run("memory_init_workspace", task_id="t"))["path"]
     _write_file(path, "a.txt", "fastapi notes")
     hits = await run("memory_search", query="fastapi")
@@ -210,10 +213,12 @@ class TestScope:
             for tool in set(KNOWLEDGE_TOOLS) - set(PUBLIC_TOOLS):
                 with pytest.raises(MCPError, match="Unknown tool"):
                     await client.call_tool(tool, {})
-            assert "operator" in await call_failing_tool(client, "memory_search", query="x")
-            assert (await call_tool(client, "memory_search", query="x", level="kb"))[
-                "results"
-            ] == []
+            assert "operator" in await call_failing_tool(
+                client, "memory_search", query="x", level="all"
+            )
+            for arguments in ({}, {"level": "kb"}):
+                hits = await call_tool(client, "memory_search", query="x", **arguments)
+                assert hits["results"] == []
 
     async def test_invalid_arguments_are_explained(self, service: HttpService) -> None:
         async with over_http(service.url, await service.create_key("ann")) as client:

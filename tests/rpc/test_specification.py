@@ -116,11 +116,72 @@ async def test_add(context: ToolContext) -> None:
 
 
 async def test_query(filled_context: ToolContext) -> None:
-    assert await call_tool(
-        filled_context, "memory_query", {"query": "python http", "top_k": 1}, 3
-    ) == {"results": [{"id": "kb-001", "summary": PYTHON.summary, "content": PYTHON.content}]}
+    params = {"query": "python http", "top_k": 1}
+    (match,) = (await call_tool(filled_context, "memory_query", params, 3))["results"]
+    assert 0 < match.pop("score") <= 1
+    assert match.pop("tags") == list(PYTHON.tags)
+    assert match == {"id": "kb-001", "summary": PYTHON.summary, "content": PYTHON.content}
     assert await call_tool(filled_context, "memory_query", {"query": "zzz qqq"}) == {"results": []}
     assert len((await call_tool(filled_context, "memory_query", ["python"]))["results"]) == 2
+
+
+async def test_query_filters_by_tags(filled_context: ToolContext) -> None:
+    for tags, keys in (
+        (["web"], ["kb-003"]),
+        (["python", "http"], ["kb-001"]),
+        (["python"], ["kb-001", "kb-003"]),
+        (["python", "none"], []),
+    ):
+        params = {"query": "python", "tags": tags}
+        results = (await call_tool(filled_context, "memory_query", params))["results"]
+        assert sorted(match["id"] for match in results) == keys
+    assert await call_error_code(filled_context, "memory_query", ["python", 3, [" "]]) == -32602
+
+
+async def test_update(filled_context: ToolContext) -> None:
+    changed = await call_tool(
+        filled_context, "memory_update", {"kb_id": "kb-002", "content": "清蒸鲈鱼要大火蒸八分钟。"}
+    )
+    assert changed == {"id": "kb-002", "summary": COOKING.summary}
+    assert (await call_tool(filled_context, "memory_query", ["红烧肉"]))["results"] == []
+    (match,) = (await call_tool(filled_context, "memory_query", ["鲈鱼"]))["results"]
+    assert match["id"] == "kb-002"
+    await call_tool(filled_context, "memory_update", {"kb_id": "kb-002", "tags": ["fish"]})
+    entry = await call_tool(filled_context, "memory_read", ["kb-002"])
+    assert (entry["content"], entry["tags"]) == ("清蒸鲈鱼要大火蒸八分钟。", ["fish"])
+    assert await call_error_code(filled_context, "memory_update", ["kb-none", "x"]) == 1001
+    assert await call_error_code(filled_context, "memory_update", ["kb-002"]) == -32602
+    await call_tool(filled_context, "memory_delete", ["kb-002"])
+    assert await call_error_code(filled_context, "memory_update", ["kb-002", "x"]) == 1001
+
+
+async def test_long_entry_is_read_in_parts(context: ToolContext) -> None:
+    content = "".join(f"第 {number} 行\n" for number in range(3_000))
+    added = await call_tool(context, "memory_add", {"content": content, "summary": "行"})
+    parts: list[str] = []
+    offset: int | None = 0
+    while offset is not None:
+        part = await call_tool(context, "memory_read", [added["id"], offset])
+        assert part["characters"] == len(content)
+        parts.append(part["content"])
+        offset = part["next_offset"]
+    assert len(parts) > 2
+    assert "".join(parts) == content
+
+
+async def test_content_above_the_limit_is_refused(context: ToolContext) -> None:
+    limit = context.library.settings.knowledge_characters
+    for content, summary, name in (
+        ("知" * (limit + 1), "s", "content"),
+        ("c", "s" * 200_000, "summary"),
+    ):
+        reply = await call_method(context, "memory_add", [content, summary])
+        assert reply["error"]["code"] == -32602
+        reason = reply["error"]["data"]["reason"]
+        assert name in reason
+        assert str(limit) in reason
+    added = await call_tool(context, "memory_add", ["知" * limit, "s"])
+    assert (await call_tool(context, "memory_read", [added["id"]]))["characters"] == limit
 
 
 async def test_delete(filled_context: ToolContext) -> None:

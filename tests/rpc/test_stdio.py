@@ -80,13 +80,13 @@ def test_server_survives_garbage_and_stops_at_end_of_input(
         assert server.read_reply()["id"] is None
     server.send(b"\n  \r\n\t\n")  # empty lines have no reply
     server.send(
-        b'{"jsonrpc":"2.0","method":"memory_add","params":["a","b"]}\n'
+        b'{"jsonrpc":"2.0","method":"memory_add","params":["parasol","b"]}\n'
     )  # nor has a notification
     status = server.call("memory_get_status")
     assert status["result"]["status"] == "ok"
     path = server.call("memory_init_workspace", "t")["result"]["path"]
     assert path == str(tmp_path / "ws" / "t")
-    batch = b'[{"jsonrpc":"2.0","method":"memory_query","params":["a"],"id":"q"},1]\r\n'
+    batch = b'[{"jsonrpc":"2.0","method":"memory_query","params":["parasol"],"id":"q"},1]\r\n'
     server.send(batch)
     first, second = server.read_reply()
     assert (first["result"]["results"][0]["summary"], second["error"]["code"]) == ("b", -32600)

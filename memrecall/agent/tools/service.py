@@ -1,23 +1,20 @@
-"""The service tools: workspaces, the knowledge base, status, dump, search, backup and restore.
+"""The service tools: workspaces, status, dump, search, backup and restore.
 
 Docstrings of the models are part of the JSON schemas that clients read.
 """
 
 import asyncio
 from collections import Counter
-from typing import Annotated, Any, Literal
-
-from pydantic import Field
+from typing import Any, Literal
 
 from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.knowledge import MAX_RESULTS
 from memrecall.agent.tools.models import StrictInput, ToolOutput
 from memrecall.errors import Disabled, MemrecallError, RunError
 from memrecall.scope import Permission
-from memrecall.store import KnowledgeEntry, NewKnowledge
+from memrecall.store import KnowledgeEntry
 from memrecall.store.workspaces import ReadLimits, search_files, show_files
 
-ACTOR = "memory tools"
-MAX_RESULTS = 100
 DUMP_ENTRIES = 2_000
 _DUMP_BYTES = 4 * 1024 * 1024
 _PAGE = 200
@@ -58,78 +55,6 @@ async def cleanup(context: ToolContext, params: TaskParams) -> Cleaned:
     """Remove a workspace."""
     path = await context.in_workspaces(lambda workspaces: workspaces.remove(params.task_id))
     return Cleaned(path=str(path))
-
-
-class AddParams(StrictInput):
-    """An entry of the knowledge base."""
-
-    content: str
-    summary: str
-    tags: list[str] = Field(default_factory=list)
-
-
-class StoredEntry(ToolOutput):
-    """An entry that was stored."""
-
-    id: str
-    summary: str
-
-
-class QueryParams(StrictInput):
-    """A question to the knowledge base."""
-
-    query: str
-    top_k: Annotated[int, Field(ge=1, le=MAX_RESULTS)] = 3
-
-
-class EntryMatch(ToolOutput):
-    """An entry that was found."""
-
-    id: str
-    summary: str
-    content: str
-
-
-class EntryMatches(ToolOutput):
-    """The best entries, the best first; none if nothing has to do with the question."""
-
-    results: list[EntryMatch]
-
-
-class DeleteParams(StrictInput):
-    """An entry by its id."""
-
-    kb_id: str
-
-
-class Deleted(ToolOutput):
-    """An entry that is gone."""
-
-    status: Literal["success"] = "success"
-    id: str
-
-
-async def add_knowledge(context: ToolContext, params: AddParams) -> StoredEntry:
-    """Store an entry in the knowledge base."""
-    entry = NewKnowledge(params.content, params.summary, tuple(params.tags), actor=ACTOR)
-    return StoredEntry(id=await context.knowledge.add(entry), summary=params.summary)
-
-
-async def query_knowledge(context: ToolContext, params: QueryParams) -> EntryMatches:
-    """Return the entries that best match a question."""
-    matches = await context.knowledge.search(params.query, params.top_k)
-    return EntryMatches(
-        results=[
-            EntryMatch(id=entry.knowledge_key, summary=entry.summary, content=entry.content)
-            for entry, _ in matches
-        ]
-    )
-
-
-async def delete_knowledge(context: ToolContext, params: DeleteParams) -> Deleted:
-    """Delete an entry of the knowledge base."""
-    await context.knowledge.delete(params.kb_id)
-    return Deleted(id=params.kb_id)
 
 
 class Status(ToolOutput):
@@ -230,7 +155,7 @@ class SearchParams(StrictInput):
     """What to look for, and where."""
 
     query: str
-    level: Level = "all"
+    level: Level | None = None
 
 
 class ToolHit(ToolOutput):
@@ -250,19 +175,21 @@ class ToolHits(_PartialOutput):
 
 async def search(context: ToolContext, params: SearchParams) -> ToolHits:
     """Search the knowledge base and the files of the workspaces."""
-    if params.level != "kb" and not context.allows(Permission.OPERATOR):
+    is_operator = context.allows(Permission.OPERATOR)
+    level = params.level or ("all" if is_operator else "kb")
+    if level != "kb" and not is_operator:
         raise Disabled(
             "searching workspaces needs the permission `operator`", hint='Use level "kb"'
         )
     hits: list[ToolHit] = []
     left_out: dict[str, int] = {}
-    if params.level != "workspace":
+    if level != "workspace":
         matches = await context.knowledge.search(params.query, MAX_RESULTS)
         hits += [
             ToolHit(source="kb", key=entry.knowledge_key, value=_entry_fields(entry))
             for entry, _ in matches
         ]
-    if params.level != "kb":
+    if level != "kb":
         reading = await context.in_workspaces(
             lambda workspaces: search_files(workspaces, params.query, ReadLimits())
         )

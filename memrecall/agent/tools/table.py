@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from memrecall import model
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.state import RecallState, Window, read_version
-from memrecall.agent.tools import chat, memories, service
+from memrecall.agent.tools import chat, knowledge, memories, service
 from memrecall.agent.tools.control import expand_context_window, handoff
 from memrecall.agent.tools.definition import Interface, Tool, Variant
 from memrecall.agent.tools.detail import get_memory_detail
@@ -112,17 +112,29 @@ _SERVICE_TOOLS = (
         service.init_workspace, "memory_init_workspace", title="Make a workspace", writes=True
     ),
     _service_tool(
-        service.add_knowledge,
+        knowledge.add_knowledge,
         "memory_add",
         title="Add knowledge",
         permission=Permission.KNOWLEDGE,
         writes=True,
     ),
     _service_tool(
-        service.query_knowledge, "memory_query", title="Query knowledge", permission=None
+        knowledge.update_knowledge,
+        "memory_update",
+        title="Change knowledge",
+        permission=Permission.KNOWLEDGE,
+        writes=True,
     ),
     _service_tool(
-        service.delete_knowledge,
+        knowledge.query_knowledge,
+        "memory_query",
+        title="Query knowledge",
+        permission=None,
+        variants=_for_mcp(knowledge.QueryParams, knowledge.EntrySnippets),
+    ),
+    _service_tool(knowledge.read_knowledge, "memory_read", title="Read knowledge", permission=None),
+    _service_tool(
+        knowledge.delete_knowledge,
         "memory_delete",
         title="Delete knowledge",
         permission=Permission.KNOWLEDGE,

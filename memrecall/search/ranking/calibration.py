@@ -195,7 +195,7 @@ class Noise(NamedTuple):
 
         The closest of many unrelated rows is closer than that of few, so it rises with `rows`.
         """
-        return self.median + (1 + math.sqrt(2 * math.log(max(rows, _MIN_ROWS)))) * self.spread
+        return self.median + math.sqrt(2 * math.log(max(rows, _MIN_ROWS))) * self.spread
 
 
 def significance_of(cosine: float, noise: Noise | None) -> float:

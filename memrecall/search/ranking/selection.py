@@ -113,7 +113,8 @@ def _conditions(columns: Columns, request: SearchRequest) -> Iterator[Mask]:
         includes_messages = "message" in request.memory_types
         yield np.isin(table.memory_type, types) | (includes_messages & (table.kind == MESSAGE))
     if request.only is not None:
-        rows = [columns.row_of("memory", key) for key in request.only]
+        kind = "knowledge" if request.kind == "knowledge" else "memory"
+        rows = [columns.row_of(kind, key) for key in request.only]
         mask = np.zeros(columns.rows, dtype=np.bool_)
         mask[[row for row in rows if row is not None]] = True
         yield mask

@@ -1,0 +1,186 @@
+"""Tools on the knowledge base of an agent: add, update, query, read and delete entries.
+
+Docstrings of the models are part of the JSON schemas that clients read.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field
+
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.models import StrictInput, ToolOutput
+from memrecall.errors import InvalidArgument
+from memrecall.store import KnowledgeEntry, NewKnowledge
+from memrecall.text.snippets import snippets
+
+ACTOR = "memory tools"
+MAX_RESULTS = 100
+PART_LENGTH = 8_000
+_SNIPPETS_LENGTH = 6_000  # of all results together
+_SNIPPET_LENGTH = 600
+
+
+class AddParams(StrictInput):
+    """An entry of the knowledge base."""
+
+    content: str
+    summary: str
+    tags: list[str] = Field(default_factory=list)
+
+
+class UpdateParams(StrictInput):
+    """What to change in an entry."""
+
+    kb_id: str
+    content: str | None = None
+    summary: str | None = None
+    tags: list[str] | None = None
+
+
+class StoredEntry(ToolOutput):
+    """An entry that was stored."""
+
+    id: str
+    summary: str
+
+
+class QueryParams(StrictInput):
+    """A question to the knowledge base."""
+
+    query: str
+    top_k: Annotated[int, Field(ge=1, le=MAX_RESULTS)] = 3
+    tags: list[str] = Field(default_factory=list)
+
+
+class EntryMatch(ToolOutput):
+    """An entry that was found."""
+
+    id: str
+    summary: str
+    content: str
+    tags: list[str]
+    score: float
+
+
+class EntryMatches(ToolOutput):
+    """The best entries, the best first; none if nothing has to do with the question."""
+
+    results: list[EntryMatch]
+    query: str = Field(default="", exclude=True)
+
+
+class EntrySnippet(ToolOutput):
+    """An entry that was found, and the passage that matches; `memory_read` returns the rest."""
+
+    id: str
+    summary: str
+    snippet: str
+    truncated: bool
+    tags: list[str]
+    score: float
+
+
+class EntrySnippets(ToolOutput):
+    """The best entries, the best first; none if nothing has to do with the question."""
+
+    results: list[EntrySnippet]
+
+    @classmethod
+    def from_result(cls, result: EntryMatches) -> Self:
+        """Return the entries with passages instead of contents."""
+        length = min(_SNIPPET_LENGTH, _SNIPPETS_LENGTH // max(len(result.results), 1))
+        return cls(results=[_shorten(match, result.query, length) for match in result.results])
+
+
+def _shorten(match: EntryMatch, query: str, length: int) -> EntrySnippet:
+    is_long = len(match.content) > length
+    passages = snippets(match.content, [query], length=length, limit=1, before="", after="")
+    return EntrySnippet(
+        snippet=passages[0] if is_long and passages else match.content,
+        truncated=is_long,
+        **match.model_dump(include={"id", "summary", "tags", "score"}),
+    )
+
+
+class ReadParams(StrictInput):
+    """An entry by its id, and where to begin."""
+
+    kb_id: str
+    offset: Annotated[int, Field(ge=0)] = 0
+
+
+class EntryPart(ToolOutput):
+    """An entry from an offset on; `next_offset` is null at its end."""
+
+    id: str
+    summary: str
+    tags: list[str]
+    content: str
+    characters: int
+    next_offset: int | None
+
+
+class DeleteParams(StrictInput):
+    """An entry by its id."""
+
+    kb_id: str
+
+
+class Deleted(ToolOutput):
+    """An entry that is gone."""
+
+    status: Literal["success"] = "success"
+    id: str
+
+
+async def add_knowledge(context: ToolContext, params: AddParams) -> StoredEntry:
+    """Store an entry in the knowledge base."""
+    entry = NewKnowledge(params.content, params.summary, tuple(params.tags), actor=ACTOR)
+    return StoredEntry(id=await context.knowledge.add(entry), summary=params.summary)
+
+
+async def update_knowledge(context: ToolContext, params: UpdateParams) -> StoredEntry:
+    """Change an entry of the knowledge base."""
+    changes = params.model_dump(exclude={"kb_id"}, exclude_none=True)
+    if not changes:
+        raise InvalidArgument("nothing to change", hint="Name content, summary or tags")
+    entry = await context.knowledge.update(params.kb_id, actor=ACTOR, **changes)
+    return StoredEntry(id=entry.knowledge_key, summary=entry.summary)
+
+
+async def query_knowledge(context: ToolContext, params: QueryParams) -> EntryMatches:
+    """Return the entries that best match a question."""
+    matches = await context.knowledge.search(params.query, params.top_k, params.tags)
+    return EntryMatches(
+        results=[_match(entry, score) for entry, score in matches], query=params.query
+    )
+
+
+def _match(entry: KnowledgeEntry, score: float) -> EntryMatch:
+    return EntryMatch(
+        id=entry.knowledge_key,
+        summary=entry.summary,
+        content=entry.content,
+        tags=entry.tags,
+        score=score,
+    )
+
+
+async def read_knowledge(context: ToolContext, params: ReadParams) -> EntryPart:
+    """Return a part of an entry."""
+    entry = await context.knowledge.get(params.kb_id)
+    end = params.offset + PART_LENGTH
+    return EntryPart(
+        id=entry.knowledge_key,
+        summary=entry.summary,
+        tags=entry.tags,
+        content=entry.content[params.offset : end],
+        characters=len(entry.content),
+        next_offset=end if end < len(entry.content) else None,
+    )
+
+
+async def delete_knowledge(context: ToolContext, params: DeleteParams) -> Deleted:
+    """Delete an entry of the knowledge base."""
+    await context.knowledge.delete(params.kb_id)
+    return Deleted(id=params.kb_id)
