@@ -54,7 +54,7 @@ Fields = dict[str, Any]
 _QUOTATION_LENGTH = 24  # characters that make a line of a summary a quotation
 _HANDOFF_ARGUMENTS = ("confidence", "relevant_memory_keys")
 _LABELS = {
-    "confidence": ("confidence", "置信度"),
+    "confidence": ("confidence", "信心度"),
     "nothing": ("nothing relevant was found", "没有找到相关内容"),
     "question": ("Perhaps ask", "可以询问"),
     "unjudged": ("not judged: the recall ended first", "未经判断：在此之前已停止"),

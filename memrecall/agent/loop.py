@@ -308,7 +308,9 @@ class RecallLoop:
     def _skip_call(
         self, call: protocol.FunctionCall, limit: Limit | None
     ) -> protocol.FunctionExecutionResult:
-        text = self._state.say("not_run" if limit is None else "not_run_limit", limit=limit)
+        text = self._state.say("not_run")
+        if limit is not None:
+            text = self._state.say("not_run_limit", limit=self._state.say_codes(limit))
         self._context.recorder.add(
             ResultEvent(
                 id=call.id, tool=call.name, output={}, text=text, error=ToolErrorCode.NOT_RUN

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from memrecall.agent.phrases import say
+from memrecall.agent.phrases import say, say_codes
 from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
@@ -322,7 +322,7 @@ def write_hint(language: Language, budget: Budget, tools: list[str], *, last: Li
     It contains no time, because a replayed run must send the same text.
     """
     if last is not None:
-        return say(language, "last_call", limit=last)
+        return say(language, "last_call", limit=say_codes(language, last))
     return say(
         language,
         "turn_hint",
@@ -334,8 +334,10 @@ def write_hint(language: Language, budget: Budget, tools: list[str], *, last: Li
 
 def read_last_call(hint: str) -> Limit | None:
     """Return the limit that a hint names as the reason to hand off now."""
+    languages: tuple[Language, ...] = ("en", "zh")
     for limit in Limit:
-        if hint in (say("en", "last_call", limit=limit), say("zh", "last_call", limit=limit)):
+        texts = (say(each, "last_call", limit=say_codes(each, limit)) for each in languages)
+        if hint in texts:
             return limit
     return None
 

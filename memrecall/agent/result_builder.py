@@ -154,9 +154,10 @@ def _missing_words(request: str, memories: list[RecalledMemory]) -> list[str]:
 def _write_forced_handoff(state: RecallState, stop: Stop) -> HandoffInput:
     """Return a handoff of the best hits, else a question; a failure is reported as such."""
     hits = state.best_hits()
-    reason = f"{stop.reason.value}: {stop.problem}" if stop.problem else stop.reason.value
+    cause = state.say_codes(stop.reason.value)
+    reason = f"{cause}: {stop.problem}" if stop.problem else cause
     if hits:
-        lines = [state.say("end_best", reason=stop.reason.value)]
+        lines = [state.say("end_best", reason=cause)]
         for hit in hits:
             quote = single_line(hit.summary or hit.content, _QUOTE_CHARACTERS)
             lines.append(f"- {state.format_local(hit.ts)} {quote}")
@@ -187,10 +188,11 @@ def _has_failed(state: RecallState, stop: Stop) -> bool:
 def _explain_stop(state: RecallState, stop: Stop) -> str:
     if stop.reason is StopReason.NOTHING_STORED:
         return state.say("end_empty")
+    cause = state.say_codes(stop.reason.value)
     if not state.searches and not _has_failed(state, stop):
-        return state.say("end_unsearched", reason=stop.reason.value)
+        return state.say("end_unsearched", reason=cause)
     phrase = "end_failed" if _has_failed(state, stop) else "end_nothing"
-    return state.say(phrase, reason=stop.problem or stop.reason.value)
+    return state.say(phrase, reason=stop.problem or cause)
 
 
 def _query_tried(search: SearchRecord) -> QueryTried:

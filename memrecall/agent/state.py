@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, BaseModel
 
 from memrecall.agent.conversation import LARGEST_WINDOW, Conversation
-from memrecall.agent.phrases import say
+from memrecall.agent.phrases import say, say_codes
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import (
     MAX_KEYWORDS,
@@ -140,6 +140,10 @@ class RecallState(ToolContext):
     def say(self, phrase: str, **values: object) -> str:
         """Return a phrase in the language of the recall."""
         return say(self.language, phrase, **values)
+
+    def say_codes(self, *codes: str) -> str:
+        """Return codes in the language of the recall."""
+        return say_codes(self.language, *codes)
 
     def is_visible(self, moment: datetime) -> bool:
         """Return True if a moment is not after `as_of`."""

@@ -95,9 +95,13 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "没有找到相符的内容。不要猜测：请说不知道，或者询问。",
     ),
     "withheld": (
-        "{count} sensitive memories match but are withheld for lack of permission. Say that you "
-        "may not show them, not that there are none.",
+        "{count} sensitive memories match, but may not be shown. Say so; do not say that there are "
+        "none.",
         "有 {count} 条敏感记忆相符，因没有权限未显示。请说无权显示，不要说没有。",
+    ),
+    "withheld_1": (
+        "A sensitive memory matches, but may not be shown. Say so; do not say that there is none.",
+        "有 1 条敏感记忆相符，因没有权限未显示。请说无权显示，不要说没有。",
     ),
     "recall_failed": (
         "The recall failed, which is not the same as finding nothing. Answer without it and do not "

@@ -90,7 +90,9 @@ class TurnRecalls:
     def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
         if not result.handoff.success:
             return self._failure(result.stop_reason.value)
-        withheld = say(self.language, "withheld", count=result.withheld) if result.withheld else ""
+        count, withheld = result.withheld, ""
+        if count:
+            withheld = say_count(self.language, "withheld", count, count=count)
         if not result.memories:
             nothing = say(self.language, "nothing_recalled")
             return TextAnswer(content=_empty(withheld or nothing))

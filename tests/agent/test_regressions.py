@@ -1,6 +1,7 @@
 """Regression tests for known mistakes of recall loops."""
 
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -11,8 +12,10 @@ import pytest
 from memrecall.agent import MemoryContext, Recaller, StopReason
 from memrecall.agent.blocks import NeedJudge
 from memrecall.agent.offline.needs import needs_recall
+from memrecall.agent.phrases import say_codes
 from memrecall.agent.prompt_view import write_block
-from memrecall.budget import Limits
+from memrecall.agent.tools.models import ToolErrorCode
+from memrecall.budget import Limit, Limits
 from memrecall.errors import StorageError
 from memrecall.memory import Library
 from memrecall.model.failures import classify_failure
@@ -397,3 +400,23 @@ class TestParents:
     async def test_unknown_tool_returns_an_error(self, library: Library) -> None:
         recall = await run_recall(library, call("lookup"), search(), hand_off("a1"))
         assert recall.stop_reason is StopReason.HANDOFF
+
+
+async def test_chinese_sentences_have_no_english_codes(library: Library) -> None:
+    scope: dict[str, Any] = {"messages": REQUEST_ZH, "scope": LIN}
+    steps = [search("数据库配置"), search("端口"), search("连接池")]
+    limited = await run_recall(library, *steps, limits=Limits(tool_calls=2), **scope)
+    unsearched = await run_recall(library, limits=Limits(model_calls=0), **scope)
+    for recall, words in ((limited, "工具调用次数上限"), (unsearched, "模型调用次数上限")):
+        assert words in recall.handoff.message
+        assert not re.search("[a-z]+_[a-z]+", recall.handoff.message)
+
+
+def test_every_code_has_chinese_words() -> None:
+    silent = {StopReason.HANDOFF, StopReason.NO_REQUEST}  # no sentence contains them
+
+    def check(code: str) -> None:
+        assert say_codes("en", code) == code
+        assert say_codes("zh", code) != code
+
+    check_each(({*StopReason} - silent) | {*Limit} | {*ToolErrorCode}, check)

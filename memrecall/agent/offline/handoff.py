@@ -11,6 +11,7 @@ from memrecall.agent.offline.transcript import Candidate, Findings, Transcript
 from memrecall.budget import Limit
 from memrecall.text.tokens import word_coverage
 from memrecall.text_length import single_line
+from memrecall.types import Language
 
 _MAX_QUOTE_LENGTH = 160
 _MAX_QUERY_LENGTH = 80
@@ -124,22 +125,23 @@ def _failure_handoff(
 ) -> dict[str, Any]:
     """Return the handoff after no search succeeded, which is not "nothing found"."""
     language = request.language
-    codes = _failure_codes(findings)
+    codes = _say_failures(language, findings)
     if codes:
         summary = phrases.say(language, "end_failed", reason=codes)
     elif limit is not None:
-        summary = say(language, "summary_limited", limit=limit)
+        summary = say(language, "summary_limited", limit=phrases.say_codes(language, limit))
     else:
         summary = say(language, "summary_unsearched")
     return _fields(say(language, "failed" if codes else "unsearched"), summary)
 
 
-def _failure_codes(findings: Findings) -> str:
-    return ", ".join(dict.fromkeys(findings.failures))
+def _say_failures(language: Language, findings: Findings) -> str:
+    return phrases.say_codes(language, *dict.fromkeys(findings.failures))
 
 
 def _summarize(lines: list[str], request: ParsedRequest, findings: Findings) -> str:
-    language, count, codes = request.language, findings.withheld, _failure_codes(findings)
+    language, count = request.language, findings.withheld
+    codes = _say_failures(language, findings)
     lines = [*lines, phrases.say(language, "matches_withheld", count=count)] if count else lines
     return "\n".join([*lines, say(language, "partly_failed", codes=codes)] if codes else lines)
 

@@ -86,7 +86,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
     ),
     "summary_limited": (
         "The limit on {limit} allowed no search. This does not mean that nothing is stored.",
-        "受 {limit} 上限所限，未能搜索。这不表示没有相关内容。",
+        "受{limit}所限，未能搜索。这不表示没有相关内容。",
     ),
     "partly_failed": (
         "Some searches failed ({codes}): there may be more.",

@@ -80,7 +80,7 @@ def _describe_absence(state: RecallState) -> str:
     if state.is_unsupported:
         return state.say("handoff_unsupported")
     if state.failures and not state.has_results:
-        return state.say("end_failed", reason=", ".join(dict.fromkeys(state.failures)))
+        return state.say("end_failed", reason=state.say_codes(*dict.fromkeys(state.failures)))
     if state.withheld:
         return state.say("matches_withheld", count=state.withheld)
     return state.say("handoff_nothing" if state.searches else "handoff_unsearched")
