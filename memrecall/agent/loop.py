@@ -168,7 +168,9 @@ class RecallLoop:
             context.recorder.add(ThoughtEvent(text=thought))
         is_truncated = reply.finish_reason == "length"
         if not isinstance(content, str):
-            return await self._run_calls(content, thought, last, is_truncated=is_truncated)
+            outcome = await self._run_calls(content, thought, last, is_truncated=is_truncated)
+            self._refuse_rest(len(reply.content), len(content))
+            return outcome
         if reply.finish_reason == "content_filter":
             return self._judge_refusal(content)
         return self._stop_at(last) if last else self._judge_text(content, is_truncated)
@@ -317,6 +319,17 @@ class RecallLoop:
             )
         )
         return _make_result(call, text, is_error=True)
+
+    def _refuse_rest(self, total: int, kept: int) -> None:
+        """Tell the model, the trace and the result of calls that are too many even to answer."""
+        if total <= kept:
+            return
+        dropped = total - kept
+        text = self._state.say("calls_dropped", total=total, count=dropped)
+        self._prompt.append(protocol.UserMessage(content=text, source=SOURCE))
+        self._context.recorder.add(SteerEvent(reason=ToolErrorCode.NOT_RUN.value, text=text))
+        name = self._context.model.name
+        self._state.problem = f"{name} made {total} calls in one answer; {dropped} were dropped"
 
     def _judge_call(self, run: ToolRun, last: Limit | None, is_truncated: bool) -> TurnOutcome:
         state, window = self._state, self._state.window

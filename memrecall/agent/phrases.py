@@ -166,6 +166,11 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "was found.",
         "这是最后一次回答（{limit}）：现在调用 handoff，交接已找到的最佳结果。",
     ),
+    "calls_dropped": (
+        "That answer had {total} calls; the last {count} were neither run nor kept. Make a few "
+        "calls at a time.",
+        "该回答有 {total} 个调用，最后 {count} 个没有执行，也未保留。请每次只发出少量调用。",
+    ),
     "not_run": ("Not run: the turn had ended.", "未执行：本轮已结束。"),
     "not_run_limit": ("Not run: the limit on {limit}.", "未执行：已达{limit}。"),
     # Briefing

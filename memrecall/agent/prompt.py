@@ -11,7 +11,7 @@ from memrecall.model.messages import message_texts
 from memrecall.text_length import estimate_tokens, truncate_text
 
 LARGEST_TEXT = 4_000  # characters of a text, a thought or arguments that a model wrote
-LARGEST_ANSWER = 256  # calls of one answer; more are dropped, as if they had not been made
+LARGEST_ANSWER = 256  # calls of one answer that are kept; the model is told of the others
 _SHORTENED = 200  # characters
 _NO_ARGUMENTS = "{}"
 # Servers refuse a request in which an earlier call has another name.

@@ -108,7 +108,7 @@ async def build_result(
         abstained=not handoff.relevant_memory_keys and handoff.needs_more_info,
         judged=isinstance(end, Finish),
         stop_reason=outcome.reason,
-        problem=outcome.problem,
+        problem=outcome.problem or state.problem or None,
         iterations=state.window.iteration,
         windows=windows or [state.window.size],
         usage=usage,

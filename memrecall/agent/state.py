@@ -114,6 +114,7 @@ class RecallState(ToolContext):
     failures: list[str] = field(default_factory=list)  # error codes of failed tool calls
     dropped_keys: list[str] = field(default_factory=list)  # the first ones, shortened
     dropped_unlisted: int = 0  # how many more were dropped
+    problem: str = ""  # of the model's answers, although the recall went on
     is_unsupported: bool = False  # the handoff claimed something without a key that was found
     handoff: HandoffInput | None = None
 

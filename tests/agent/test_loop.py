@@ -6,11 +6,17 @@ from functools import partial
 from typing import Any
 
 import pytest
-from autogen_core import CancellationToken
+from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 
 from memrecall.agent import Recaller, RecallOptions, StopReason, driver
-from memrecall.agent.trace_events import IterationEvent, ModelEvent, ResultEvent, TraceEvent
+from memrecall.agent.trace_events import (
+    IterationEvent,
+    ModelEvent,
+    ResultEvent,
+    SteerEvent,
+    TraceEvent,
+)
 from memrecall.budget import Budget, Limits
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library
@@ -657,6 +663,29 @@ async def test_withheld_memory_is_not_reported_as_absent(library: Library) -> No
     assert recall.handoff.follow_up_question == (
         "What matches may not be shown here. Is there something else to look for?"
     )
+
+
+@pytest.mark.parametrize(("request_text", "scope"), [(REQUEST, ANN), (REQUEST_ZH, LIN)])
+async def test_calls_beyond_the_largest_answer_are_refused_in_words(
+    library: Library, request_text: str, scope: Scope
+) -> None:
+    key = "a1" if scope is ANN else "l1"
+    query = "database config" if scope is ANN else "数据库配置"
+    many = calls(
+        search(query), *(call("get_memory_detail", memory_key=f"k{n}") for n in range(299))
+    )
+    client = ScriptedClient([many, hand_off(key)])
+    recall = await run_recall(library, client=client, messages=request_text, scope=scope)
+    *_, answer, results, note, _ = client.requests[1].messages
+    assert isinstance(results, FunctionExecutionResultMessage)
+    called = [each.id for each in answer.content if isinstance(each, FunctionCall)]
+    assert [result.call_id for result in results.content] == called
+    assert len(called) == 256
+    assert ("300 calls; the last 44" if scope is ANN else "最后 44 个") in str(note.content)
+    assert recall.problem == "scripted made 300 calls in one answer; 44 were dropped"
+    (steer,) = [event for event in recall.trace.events if isinstance(event, SteerEvent)]
+    assert steer.text == note.content
+    assert recall.handoff.relevant_memory_keys == [key]
 
 
 async def test_many_dropped_keys_are_counted_not_listed(library: Library) -> None:
