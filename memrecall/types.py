@@ -35,6 +35,14 @@ JSON_INTEGER_BITS = 1024  # the range of a float
 
 Language = Literal["en", "zh"]
 
+EXPERIENCE, PROCEDURAL = "experience", "procedural_memory"
+DIGESTS = (EXPERIENCE, PROCEDURAL)
+"""The types of memories that summarise conversations."""
+
+EXTRACTION, SESSION_END = "extraction", "session end"
+DERIVED_BY = (EXTRACTION, SESSION_END)
+"""The actors whose memories are derived from messages, not written by anyone."""
+
 USER = "user"
 """The subject of what is known about a user who has no name, and their entity in a graph."""
 

@@ -47,3 +47,7 @@ class Caches:
         self.keywords: TimedCache[tuple[str, ...]] = TimedCache(KEYWORD_SECONDS)
         self.searches: TimedCache[object] = TimedCache(SEARCH_SECONDS)
         self.contents: TimedCache[object] = TimedCache(CONTENT_SECONDS)
+
+    def clear(self) -> None:
+        """Drop everything: something was erased, and entries do not say what they quote."""
+        self.__init__()  # type: ignore[misc]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memrecall.scope import Scope
-from memrecall.store import MemoryQuery, ScopedGraph, Store, StoredRelation
+from memrecall.store import Removal, ScopedGraph, Store, StoredRelation
 from memrecall.store.memories.writer import Contradicts
 from memrecall.text.normalize import entity_key, fold_spaces
 from memrecall.text.tokens import CJK, is_cjk
@@ -71,18 +71,31 @@ class TrackedChanges:
         await self._changes.update(memory_key, values, actor=actor, reason=reason)
         await self.follow([*before, *await self._memories.get_states([memory_key])])
 
-    async def delete(self, keys: Sequence[str], *, actor: str, reason: str = "") -> int:
-        """Hide memories and return how many; unknown and hidden ones are skipped."""
-        count = await self._changes.delete(keys, actor=actor, reason=reason)
-        await self.follow(await self._memories.get_states(keys))
-        return count
+    async def delete(
+        self,
+        keys: Sequence[str],
+        *,
+        actor: str,
+        reason: str = "",
+        sources: bool = False,
+        digests: bool = True,
+    ) -> Removal:
+        """Hide memories and return what was hidden; unknown and hidden ones are skipped.
 
-    async def delete_all(self, *, actor: str = "memrecall") -> int:
-        """Hide every memory of the scope and return how many; the messages stay."""
-        keys = await self._memories.keys(MemoryQuery(superseded=True))
-        count = await self._changes.delete_all(actor=actor)
-        await self.follow(await self._memories.get_states(keys))
-        return count
+        With `sources` the messages that they come from are hidden too, with `digests` the memories
+        that summarise these messages.
+        """
+        removal = await self._changes.delete(
+            keys, actor=actor, reason=reason, sources=sources, digests=digests
+        )
+        await self.follow(await self._memories.get_states(removal.memories))
+        return removal
+
+    async def delete_all(self, *, actor: str = "memrecall") -> Removal:
+        """Hide every memory of the scope and return what was hidden; the messages stay."""
+        removal = await self._changes.delete_all(actor=actor)
+        await self.follow(await self._memories.get_states(removal.memories))
+        return removal
 
     async def undo(
         self, memory_key: str, *, actor: str, contradicts: Contradicts | None = None
@@ -91,19 +104,42 @@ class TrackedChanges:
         keys = await self._changes.undo(memory_key, actor=actor, contradicts=contradicts)
         await self.follow(await self._memories.get_states(keys))
 
-    async def purge(self, keys: Sequence[str]) -> int:
-        """Erase memories and the relations that only they state; return how many memories."""
-        before = await self._memories.get_states(keys)
-        count = await self._changes.purge(keys)
-        await self.follow(before, erase=True)
-        return count
+    async def purge(self, keys: Sequence[str], *, sources: bool = False) -> Removal:
+        """Erase memories and the relations that only they state; return what was erased.
+
+        With `sources` the messages that they come from are erased too.
+        """
+        purged = await self._memories.get_states(keys)
+        message_ids = [name for memory in purged for name in memory.source_message_ids]
+        before = [*purged, *(await self._memories.citing(message_ids) if sources else ())]
+        removal = await self._changes.purge(keys, sources=sources)
+        await self._follow_erasure(before, removal)
+        return removal
+
+    async def delete_message(self, message_id: str) -> Removal:
+        """Erase a message, and the memories and relations that were derived from it alone."""
+        before = await self._memories.citing([message_id])
+        removal = await self._changes.delete_message(message_id)
+        await self._follow_erasure(before, removal)
+        return removal
+
+    async def _follow_erasure(self, before: Sequence[MemoryRecord], removal: Removal) -> None:
+        """Erase the relations that only erased memories or messages state."""
+        erased = [memory for memory in before if memory.memory_key in removal.memories]
+        if removal.messages and hasattr(self._graph, "erase_sources"):
+            kept = [memory for memory in before if memory.memory_key not in removal.memories]
+            edges = await self._relations_near(kept)
+            names = await self._names_of(edges)
+            stated = [e[2].relation_id for e in edges if any(_states(m, e, names) for m in kept)]
+            await self._graph.erase_sources(removal.messages, stated)
+        await self.follow(erased, erase=True)
 
     async def follow(self, changed: Sequence[MemoryRecord], *, erase: bool = False) -> None:
         """Let the relations that changed memories state, or stated, hold as long as these do.
 
         With `erase`, relations that no memory states any more are removed instead of hidden.
         """
-        stating = [memory for memory in changed if memory.subject and memory.source_message_ids]
+        stating = [memory for memory in changed if memory.subject]
         if not stating or not hasattr(self._graph, "revise"):  # a plugin may not support it
             return
         edges = await self._relations_near(stating)
@@ -111,6 +147,8 @@ class TrackedChanges:
         affected = [edge for edge in edges if any(_states(m, edge, names) for m in stating)]
         sources = {source for _, _, edge in affected for source in edge.source_message_ids}
         memories = await self._memories.citing(sorted(sources)) if sources else []
+        if any(not edge.source_message_ids for _, _, edge in affected):
+            memories += await self._memories.without_sources()
         ends: dict[str, datetime | None] = {}
         erased: list[str] = []
         for edge in affected:
@@ -144,9 +182,13 @@ class TrackedChanges:
 
 
 def _states(memory: MemoryRecord, edge: _Edge, names: _Names) -> bool:
-    """Return True if a memory comes from a message of the relation and names both ends."""
+    """Return True if a memory comes from a message of the relation and names both ends.
+
+    If their messages were erased, both have none.
+    """
     source, destination, relation = edge
-    if not memory.subject or not set(memory.source_message_ids) & set(relation.source_message_ids):
+    own, common = set(memory.source_message_ids), set(relation.source_message_ids)
+    if not memory.subject or not (own & common or own == common):
         return False
     text = entity_key(memory.content)
     # Texts call the user by another word in each language.

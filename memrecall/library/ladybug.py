@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -243,6 +243,12 @@ class LadybugScopedGraph:
     async def erase(self, relation_ids: Sequence[str]) -> None:
         """Remove relations, and the entities that nothing else connects."""
         await self._graphs.write(self._user, lambda file: cypher.erase(file, relation_ids))
+
+    async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
+        """Remove messages from all evidence, and relations and names without any other."""
+        await self._graphs.write(
+            self._user, lambda file: cypher.erase_sources(file, message_ids, stated)
+        )
 
     async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
         """Return entities by any of their names."""

@@ -1,6 +1,6 @@
 """Cypher queries on a graph file. Values are always parameters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -116,6 +116,36 @@ def erase(file: GraphFile, relation_ids: Sequence[str]) -> None:
             file.ask("MATCH (e:Entity {id: $id}) DETACH DELETE e", id=end)
             for (key,) in names:
                 file.ask("MATCH (a:Alias {id: $key}) DETACH DELETE a", key=key)
+
+
+def erase_sources(file: GraphFile, message_ids: Collection[str], stated: Collection[str]) -> None:
+    """Remove messages from all evidence, and relations and names without any other."""
+    orphans = []
+    for _, _, fields in relations_of(file, None):
+        kept = [name for name in fields["sources"] or () if name not in message_ids]
+        if len(kept) < len(fields["sources"] or ()):
+            query = "MATCH (:Entity)-[r:Relates {id: $id}]->(:Entity) SET r.sources = $sources"
+            file.ask(query, id=fields["id"], sources=kept)
+            orphans += [] if kept or fields["id"] in stated else [fields["id"]]
+    query = "MATCH (a:Alias)-[:Named]->(e:Entity) RETURN a.id, a.name, a.sources, e.id, e.name"
+    for key, name, sources, entity, entity_name in file.ask(query):
+        kept = [source for source in sources or () if source not in message_ids]
+        if len(kept) < len(sources or ()):
+            file.ask("MATCH (a:Alias {id: $key}) SET a.sources = $sources", key=key, sources=kept)
+            if not kept:
+                _erase_name(file, key, name, entity, entity_name)
+    erase(file, orphans)
+
+
+def _erase_name(file: GraphFile, key: str, name: str, entity: str, entity_name: str) -> None:
+    """Remove a name of an entity that has others; its relations stay with the entity."""
+    query = "MATCH (a:Alias)-[:Named]->(:Entity {id: $id}) RETURN a.id, a.name ORDER BY a.alias"
+    others = [other for alias, other in file.ask(query, id=entity) if alias != key]
+    if others:
+        file.ask("MATCH (a:Alias {id: $key}) DETACH DELETE a", key=key)
+        if name == entity_name:
+            query = "MATCH (e:Entity {id: $id}) SET e.name = $name"
+            file.ask(query, id=entity, name=others[0])
 
 
 def _delete_relation(file: GraphFile, key: str) -> None:

@@ -4,7 +4,7 @@ Layers above take a `Library` and need not know how it is assembled.
 """
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ from memrecall.store import (
     PendingText,
     PlanOutcome,
     PlanStep,
+    Removal,
     RowKey,
     ScopedGraph,
     ScopedMessage,
@@ -352,8 +353,28 @@ class Library(ForkAware):
         await self.forget_derived(user_id)
         return report
 
+    async def purge(self, scope: Scope, keys: Sequence[str], *, sources: bool = False) -> Removal:
+        """Erase memories, and with `sources` their messages, with everything derived from them."""
+        return await self._erase(scope, self.changes(scope).purge(keys, sources=sources))
+
+    async def delete_message(self, scope: Scope, message_id: str) -> Removal:
+        """Erase a message, and the memories and relations that were derived from it alone."""
+        return await self._erase(scope, self.changes(scope).delete_message(message_id))
+
+    async def _erase(self, scope: Scope, work: Awaitable[Removal]) -> Removal:
+        """Erase rows, also from files and caches; an index in memory learns of it by itself."""
+        await self.vectors.settle(scope.user_id)
+        removal = await work
+        self.caches.clear()
+        self.cache.forget_snapshot(scope.user_id)
+        if self._external is not None:
+            keys = {"memory": removal.memories, "message": removal.messages}
+            await self._external.forget_rows(scope.user_id, keys)
+        return removal
+
     async def forget_derived(self, user_id: str) -> None:
         """Drop what was derived for a user, in memory, on disk and in a vector database."""
+        self.caches.clear()
         self.cache.forget(user_id)
         if self._external is not None:
             await self._external.forget(user_id)

@@ -37,7 +37,9 @@ from memrecall.store import (
     read_filter,
 )
 from memrecall.types import (
+    EXTRACTION,
     NAME_LENGTH,
+    PROCEDURAL,
     Keyword,
     MemoryRecord,
     NewMemory,
@@ -46,12 +48,10 @@ from memrecall.types import (
     Role,
 )
 
-ACTOR = "extraction"
 CONTEXT = 6  # messages before the new ones, for what "it" and "yes" refer to
 _RELATED_PER_FACT = 6
 _MOST_RELATED = 60
 _MOST_KEYWORDS = 12
-PROCEDURAL = "procedural_memory"
 _PROCEDURE_LENGTH = 4_000  # characters
 _LONGEST_QUERY = 2_000
 _RELATION_FIELDS = ("source", "relationship", "destination", "ended")
@@ -103,7 +103,7 @@ class Ingestor:
         await self._library.vectors.prepare()
         memories = [_message_memory(message, addition) for message in addition.messages]
         changes = self._library.store.changes(scope)
-        result, keys = await changes.write_turn(addition.messages, memories, actor=ACTOR)
+        result, keys = await changes.write_turn(addition.messages, memories, actor=EXTRACTION)
         added: list[tuple[PlanOutcome, NewMessage]] = []
         rows: list[PendingText] = []
         for message, name, key in zip(addition.messages, result.ids, keys, strict=True):
@@ -227,7 +227,7 @@ class Ingestor:
                 )
                 for decision in decided.decisions
             ]
-            return await self._library.apply_plan(scope, steps, actor=ACTOR)
+            return await self._library.apply_plan(scope, steps, actor=EXTRACTION)
 
     async def _summarise_procedure(
         self, addition: Addition, utterances: Sequence[Utterance], problems: list[str]
@@ -241,7 +241,7 @@ class Ingestor:
         fact = Fact(summary.text, source_ids=tuple(u.message_id for u in utterances))
         sources = {utterance.message_id: utterance for utterance in utterances}
         step = _plan_step(Decision("ADD", fact, text=fact.text), set(), sources, addition)
-        return await self._library.apply_plan(addition.scope, [step], actor=ACTOR)
+        return await self._library.apply_plan(addition.scope, [step], actor=EXTRACTION)
 
     async def _context(self, scope: Scope, utterances: Sequence[Utterance]) -> list[Utterance]:
         """Return the messages before new ones in their session."""

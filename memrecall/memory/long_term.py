@@ -11,9 +11,8 @@ from memrecall.library.library import Library
 from memrecall.memory.records import memory_item
 from memrecall.scope import Scope
 from memrecall.store import KnowledgeEntry, MemoryQuery, NewKnowledge, read_filter
-from memrecall.types import NewMemory, Origin, format_time
+from memrecall.types import EXPERIENCE, SESSION_END, NewMemory, Origin, format_time
 
-EXPERIENCE = "experience"
 _LIMIT = 500
 
 
@@ -95,7 +94,7 @@ class Experience:
         )
         # It is derived from a conversation and trusted no more than its least trusted part.
         result = await self._library.add_memories(
-            self._scope, [memory], origin=Origin.ASSISTANT, actor="session end"
+            self._scope, [memory], origin=Origin.ASSISTANT, actor=SESSION_END
         )
         return result.ids[0]
 

@@ -249,13 +249,22 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         messages = {message.message_id: message for message in sources}
         return HistoryResult(revision_item(revision, messages) for revision in revisions)
 
-    async def delete(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
-        """Hide a memory at once; `undo` restores it until it is purged."""
+    async def delete(
+        self, memory_id: str, *, user_id: str | None = None, sources: bool = False
+    ) -> dict[str, Any]:
+        """Hide a memory at once, and what rests on it alone; `undo` restores it until it is purged.
+
+        With `sources`, also the messages that it comes from.
+        """
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
         await library.store.memories(scope).get(memory_id)
-        await library.changes(scope).delete([memory_id], actor=self._actor)
-        return {"id": memory_id, "event": "DELETE", "message": "deleted"}
+        removal = await library.changes(scope).delete(
+            [memory_id], actor=self._actor, sources=sources
+        )
+        await self._update_short_term(scope.user_id)
+        fields = {"event": "DELETE", "message": "deleted", "messages": list(removal.messages)}
+        return {"id": memory_id, **fields}
 
     async def undo(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
         """Revert the last change of a memory: an update, a supersession or a deletion.
@@ -268,16 +277,38 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         changes = library.changes(scope)
         await changes.undo(memory_id, actor=self._actor, contradicts=rows_contradict)
         await library.vectors.top_up(scope.user_id)
+        await self._update_short_term(scope.user_id)
         return {"id": memory_id, "event": "UNDO", "message": "undone"}
 
-    async def purge(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
-        """Erase a memory permanently, with its history and vector."""
+    async def purge(
+        self, memory_id: str, *, user_id: str | None = None, sources: bool = False
+    ) -> dict[str, Any]:
+        """Erase a memory permanently, with its history, vector and all that quotes it.
+
+        With `sources`, also the messages that it comes from.
+        """
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
-        await library.vectors.settle()
-        count = await library.changes(scope).purge([memory_id])
-        await library.forget_derived(scope.user_id)
-        return {"id": memory_id, "purged": count}
+        removal = await library.purge(scope, [memory_id], sources=sources)
+        await self._update_short_term(scope.user_id, removal.messages)
+        count, messages = len(removal.memories), list(removal.messages)
+        return {"id": memory_id, "purged": count, "messages": messages}
+
+    async def delete_message(
+        self, message_id: str, *, user_id: str | None = None
+    ) -> dict[str, Any]:
+        """Erase a message permanently, and the memories that were derived from it alone.
+
+        Nothing happens if it was erased before; NotFound if the user never had it.
+        """
+        library = (await self._open()).library
+        if not self._binding.has_user and user_id is None:
+            raise InvalidArgument("a message needs a user_id", hint="Users may have equal ids")
+        scope = self._scope(user_id)
+        removal = await library.delete_message(scope, message_id)
+        await self._update_short_term(scope.user_id, removal.messages)
+        fields = {"deleted": len(removal.messages), "memories": list(removal.memories)}
+        return {"id": message_id, "event": "DELETE", **fields}
 
     async def delete_all(
         self,
@@ -308,7 +339,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             matches += len(keys)
             if keys and not dry_run:
                 changes = library.changes(owner)
-                deleted += await changes.delete(keys, actor=self._actor, reason="all")
+                removal = await changes.delete(keys, actor=self._actor, reason="all")
+                deleted += len(removal.memories)
         message = f"{matches} would be deleted" if dry_run else f"{deleted} deleted"
         counts = {"found": matches, "deleted": deleted, "users": users}
         return {**counts, "dry_run": dry_run, "message": message}

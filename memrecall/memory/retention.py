@@ -84,11 +84,11 @@ async def sweep(library: Library, scope: Scope, options: SweepOptions) -> dict[s
         changes = library.changes(scope)
         for reason in sorted(set(reasons.values())):
             keys = [key for key, key_reason in reasons.items() if key_reason == reason]
-            removed += (
-                await changes.purge(keys)
-                if options.purge
-                else await changes.delete(keys, actor=ACTOR, reason=reason)
-            )
+            if options.purge:
+                removed += len((await library.purge(scope, keys)).memories)
+            else:
+                hidden = await changes.delete(keys, actor=ACTOR, reason=reason, digests=False)
+                removed += len(hidden.memories)
     results = [{"id": key, "reason": reason} for key, reason in reasons.items()]
     counts = {"found": len(reasons), "removed": removed, "reasons": Counter(reasons.values())}
     return {"dry_run": options.dry_run, **counts, "results": results}
@@ -225,10 +225,7 @@ class RetentionMixin(MemoryBase):
     async def _sweep_user(self, scope: Scope, options: SweepOptions) -> dict[str, Any]:
         resources = await self._open()
         await resources.recall_times.flush()
-        report = await sweep(resources.library, scope, options)
-        if options.purge and report["removed"]:
-            await resources.library.forget_derived(scope.user_id)
-        return report
+        return await sweep(resources.library, scope, options)
 
     async def schedule_sweeps(
         self,

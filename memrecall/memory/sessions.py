@@ -1,6 +1,6 @@
 """The methods of `AsyncMemory` for sessions, recall and the graph."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,6 @@ from memrecall.memory.records import to_utterance
 from memrecall.memory.short_term import (
     EVERY_MESSAGES,
     EVERY_SECONDS,
-    SESSION,
     Item,
     SessionSummaries,
     ShortTermMemory,
@@ -22,6 +21,7 @@ from memrecall.memory.short_term import (
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import StoredSummary
+from memrecall.store.sessions import SESSION
 from memrecall.types import Language, NewMessage, format_time, parse_time
 
 if TYPE_CHECKING:
@@ -277,6 +277,12 @@ class SessionsMixin(MemoryBase):
     async def _summaries(self, scope: Scope) -> SessionSummaries:
         resources = await self._open()
         return SessionSummaries(resources.library.store, scope, resources.extractor)
+
+    async def _update_short_term(self, user_id: str, erased: Collection[str] = ()) -> None:
+        """Let a user's short-term memories follow what was hidden, shown or erased."""
+        for key, short_term in self._shared.sessions.items():
+            if key[0] == user_id:
+                await short_term.update(erased)
 
     async def _add_to_short_term(
         self, scope: Scope, messages: Sequence[NewMessage], ids: Sequence[str]

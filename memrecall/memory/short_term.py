@@ -6,7 +6,7 @@ chunks of turns, the whole session; each level's next summary starts where its l
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from memrecall.memory.records import to_utterance
 from memrecall.scope import Scope
 from memrecall.search.ranking.lexical import rank_texts
 from memrecall.store import Checkpoint, Store, StoredSummary
+from memrecall.store.sessions import CHUNKS, SESSION, TURNS
 from memrecall.text_length import estimate_tokens
 from memrecall.types import Message, check_json, check_text
 
@@ -24,11 +25,13 @@ MOST_ITEMS = 2_000
 EVERY_MESSAGES = 20
 EVERY_SECONDS = 60.0
 
-TURNS, CHUNKS, SESSION = 0, 1, 2
 MESSAGES_PER_SUMMARY = 6
 SUMMARIES_PER_CHUNK = 5
 _LENGTHS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
 _MOST_MESSAGES = 200  # that `context` reads
+_MOST_REMADE = 10  # withdrawn summaries of each level that one update makes again
+
+_NOTHING = "nothing"  # makes the summaries of messages that are all hidden or forgotten
 
 Part = TypeVar("Part")
 
@@ -66,6 +69,7 @@ class ShortTermMemory:
         self._every_seconds = every_seconds
         self._clock = clock
         self._items: list[Item] = []
+        self._hidden: frozenset[str] = frozenset()  # messages that were deleted with a memory
         self._unsaved = 0
         self._saved_at = clock()
         self._ended = False
@@ -73,8 +77,14 @@ class ShortTermMemory:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """All items, oldest first."""
-        return tuple(self._items)
+        """All items, oldest first, without hidden messages."""
+        return tuple(item for item in self._items if item.message_id not in self._hidden)
+
+    async def update(self, erased: Collection[str] = ()) -> None:
+        """Drop erased messages, and follow which of the others are hidden."""
+        self._items = [item for item in self._items if item.message_id not in erased]
+        ids = [item.message_id for item in self._items if item.message_id is not None]
+        self._hidden = await self._state.hidden_among(ids)
 
     async def add(self, items: Sequence[Item | str]) -> Checkpoint | None:
         """Add items; return the checkpoint if one was due."""
@@ -90,8 +100,9 @@ class ShortTermMemory:
 
     def search(self, query: str, limit: int = 10) -> list[Item]:
         """Return the items that share words with a query, best first."""
-        ranked = rank_texts([item.text for item in self._items], query, limit)
-        return [self._items[match.position] for match in ranked]
+        items = self.items
+        ranked = rank_texts([item.text for item in items], query, limit)
+        return [items[match.position] for match in ranked]
 
     async def checkpoint(self) -> Checkpoint:
         """Save all items and the scratch data now."""
@@ -109,6 +120,7 @@ class ShortTermMemory:
             return False
         self._items = [Item(**item) for item in checkpoint.state["items"]]
         self.scratch = dict(checkpoint.state["scratch"])
+        await self.update()
         self._unsaved, self._saved_at = 0, self._clock()
         return True
 
@@ -134,18 +146,44 @@ class SessionSummaries:
 
     async def update(self, *, whole: bool = False) -> list[StoredSummary]:
         """Summarise the messages since the last update; `whole` includes an incomplete batch."""
-        stored = await self._state.summaries()
+        stored = await self._state.summaries(withdrawn=True)
+        remade = await self._remake(stored)
+        stored = [remade.get((s.level, s.number), s) for s in stored]
         turns = await self._summarise_turns(_of_level(stored, TURNS), whole)
         all_turns = [*_of_level(stored, TURNS), *turns]
         chunks = await self._summarise_chunks(all_turns, _of_level(stored, CHUNKS))
         session: list[StoredSummary] = []
-        if chunks or (whole and all_turns):
-            all_chunks = [*_of_level(stored, CHUNKS), *chunks]
+        all_chunks = [*_of_level(stored, CHUNKS), *chunks]
+        if chunks or (remade and all_chunks) or (whole and all_turns):
             earlier = _of_level(stored, SESSION)
             session = await self._summarise_session(earlier, all_chunks, all_turns)
         new = [*turns, *chunks, *session]
         await self._state.add_summaries(new)
         return new
+
+    async def _remake(
+        self, stored: Sequence[StoredSummary]
+    ) -> dict[tuple[int, int], StoredSummary]:
+        """Make withdrawn summaries again from what is left; return them by level and number."""
+        remade: dict[tuple[int, int], StoredSummary] = {}
+        for level in (TURNS, CHUNKS):
+            withdrawn = [s for s in _of_level(stored, level) if not s.made_by][-_MOST_REMADE:]
+            turns = [remade.get((TURNS, s.number), s) for s in _of_level(stored, TURNS)]
+            for old in withdrawn:
+                remade[level, old.number] = await self._make_again(old, turns)
+        await self._state.add_summaries(list(remade.values()))
+        return remade
+
+    async def _make_again(
+        self, old: StoredSummary, turns: Sequence[StoredSummary]
+    ) -> StoredSummary:
+        span = (old.first_sequence_no, old.last_sequence_no)
+        lines: list[Utterance | str]
+        if old.level == TURNS:
+            lines = [to_utterance(m) for m in await self._state.remembered_messages(*span)]
+        else:
+            lines = [s.text for s in turns if span[0] <= s.first_sequence_no <= span[1] and s.text]
+        return await self._summarise(old.level, old.number, lines, span)
 
     async def context(
         self, max_tokens: int, profile: Sequence[tuple[str, Sequence[str]]] = ()
@@ -207,7 +245,7 @@ class SessionSummaries:
         while len(pending) >= SUMMARIES_PER_CHUNK:
             batch, pending = pending[:SUMMARIES_PER_CHUNK], pending[SUMMARIES_PER_CHUNK:]
             span = (batch[0].first_sequence_no, batch[-1].last_sequence_no)
-            texts = [summary.text for summary in batch]
+            texts = [summary.text for summary in batch if summary.text]
             number = len(stored) + len(new) + 1
             new.append(await self._summarise(CHUNKS, number, texts, span))
         return new
@@ -227,12 +265,14 @@ class SessionSummaries:
             return []
         parts = [*earlier[-1:], *new]
         span = (parts[0].first_sequence_no, parts[-1].last_sequence_no)
-        texts = [summary.text for summary in parts]
+        texts = [summary.text for summary in parts if summary.text]
         return [await self._summarise(SESSION, len(earlier) + 1, texts, span)]
 
     async def _summarise(
         self, level: int, number: int, lines: Sequence[Utterance | str], span: tuple[int, int]
     ) -> StoredSummary:
+        if not lines:
+            return StoredSummary(level, number, *span, "", _NOTHING, datetime.now(UTC))
         summary = await self._extractor.summarise(lines, _LENGTHS[level])
         return StoredSummary(level, number, *span, summary.text, summary.by, datetime.now(UTC))
 

@@ -306,6 +306,7 @@ class Memory:
     history = _blocking(AsyncMemory.history)
     undo = _blocking(AsyncMemory.undo)
     purge = _blocking(AsyncMemory.purge)
+    delete_message = _blocking(AsyncMemory.delete_message)
     delete_all = _blocking(AsyncMemory.delete_all)
     process = _blocking(AsyncMemory.process)
     job = _blocking(AsyncMemory.job)

@@ -18,6 +18,7 @@ from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
 from memrecall.store.memories.changes import PlanOutcome, PlanStep
 from memrecall.store.memories.filters import read_filter
 from memrecall.store.memories.records import MemoryQuery
+from memrecall.store.memories.removal import Removal
 from memrecall.store.memories.revisions import EDITABLE_FIELDS, Revision
 from memrecall.store.messages.records import ScopedMessage, WriteResult
 from memrecall.store.messages.timeline import MessageFilter, Timeline
@@ -60,6 +61,7 @@ __all__ = [
     "PendingText",
     "PlanOutcome",
     "PlanStep",
+    "Removal",
     "Revision",
     "RowChanges",
     "RowKey",

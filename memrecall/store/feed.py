@@ -1,7 +1,8 @@
 """Change feeds: the rows and vectors of a user, or of an agent's knowledge, since a change.
 
-The search index keeps itself current from here. Erasure leaves no row that could show it, so it
-changes the owner's `epoch`, and readers rebuild what they derived.
+The search index keeps itself current from here. A row that is erased leaves a tombstone. Erasing a
+session or a user leaves nothing that could show it, so it changes the owner's `epoch`, and readers
+rebuild what they derived.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +16,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
-from memrecall.store.database.tables import agents, memories, messages, users, vectors
+from memrecall.store.database.tables import (
+    agents,
+    memories,
+    messages,
+    tombstones,
+    users,
+    vectors,
+)
 
 # Every change has its own number, so a range of numbers bounds the rows that are read at once.
 CHANGES_PER_READ = 4_000
@@ -41,6 +49,7 @@ class RowChanges:
     memories: list[Any] = field(default_factory=list)
     vectors: list[Any] = field(default_factory=list)
     knowledge: list[Any] = field(default_factory=list)  # of an agent; a user has none
+    tombstones: list[Any] = field(default_factory=list)  # of erased messages and memories
 
 
 # Every search reads the version: built once, because building costs as much as running.
@@ -66,6 +75,7 @@ _MESSAGE = (
     messages.c.agent_id,
     messages.c.session_id,
     messages.c.sequence_no,
+    messages.c.deleted_at,
     messages.c.search_text,
     or_(messages.c.content.endswith("?"), messages.c.content.endswith("？")).label("asks"),
 )
@@ -85,6 +95,7 @@ _MEMORY = (
     memories.c.deleted_at,
     memories.c.search_text,
 )
+_TOMBSTONE = (tombstones.c.kind, tombstones.c.key, tombstones.c.change_no)
 _VECTOR = (vectors.c.kind, vectors.c.key, vectors.c.change_no, vectors.c.vector)
 _ENTRY = (
     knowledge.c.knowledge_key.label("key"),
@@ -185,6 +196,7 @@ class ChangeFeed(_Feed):
             messages=await part.fetch(select(*_MESSAGE), messages),
             memories=await part.fetch(select(*_MEMORY), memories),
             vectors=[] if model is None else await part.fetch(of_model, vectors),
+            tombstones=await part.fetch(select(*_TOMBSTONE), tombstones),
         )
 
     async def vectors(

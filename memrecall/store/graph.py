@@ -1,6 +1,14 @@
 """Knowledge graphs in the tables of the store."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -67,6 +75,11 @@ class Graph:
     async def erase(self, relation_ids: Sequence[str]) -> None:
         """Remove relations, and the entities that nothing else connects."""
         await self._write(lambda writer: writer.erase(relation_ids))
+        await self._database.truncate_log()
+
+    async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
+        """Remove messages from all evidence, and relations and names without any other."""
+        await self._write(lambda writer: writer.erase_sources(message_ids, stated))
         await self._database.truncate_log()
 
     async def entities(self, names: Iterable[str]) -> list[StoredEntity]:

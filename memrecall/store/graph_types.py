@@ -3,7 +3,7 @@
 Names are compared by their `entity_key`, and each belongs to one entity.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
@@ -98,6 +98,12 @@ class ScopedGraph(Protocol):
 
     async def erase(self, relation_ids: Sequence[str]) -> None:
         """Remove relations, and the entities that nothing else connects."""
+
+    async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
+        """Remove messages from all evidence, and relations and names without any other.
+
+        The relations that are `stated` elsewhere stay.
+        """
 
 
 class GraphDB(Protocol):

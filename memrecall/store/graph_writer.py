@@ -1,6 +1,6 @@
 """Writes to the knowledge graph of one scope, inside a transaction that has locked its user."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -24,10 +24,12 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.scope import Scope
 from memrecall.store.database.locks import agent_of
 from memrecall.store.database.memory_tables import aliases, entities, relations
-from memrecall.store.database.statements import new_id, select_by_keys, split
+from memrecall.store.database.statements import mentions, new_id, select_by_keys, split
 from memrecall.store.graph_types import NewRelation, merge_sources, require_other_name
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, check_text
+
+_SOURCES_PER_CONDITION = 50  # of conditions that no index helps
 
 
 class GraphWriter:
@@ -194,6 +196,49 @@ class GraphWriter:
             await self._connection.execute(delete(relations).where(*erased))
         for entity_id in sorted({end for row in rows for end in row.values()}):
             await self._erase_unconnected(entity_id)
+
+    async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
+        """Remove messages from all evidence, and relations and names without any other.
+
+        The relations that are `stated` elsewhere stay.
+        """
+        orphans = []
+        for table in (relations, aliases):
+            for row in await self._citing(table, message_ids):
+                sources = [name for name in row.source_message_ids if name not in message_ids]
+                key = [column == getattr(row, column.name) for column in table.primary_key.columns]
+                changed = update(table).where(*key).values(source_message_ids=sources)
+                await self._connection.execute(changed)
+                if table is aliases and not sources:
+                    await self._erase_name(row)
+                elif not sources and row.relation_id not in stated:
+                    orphans.append(row.relation_id)
+        await self.erase(orphans)
+
+    async def _citing(self, table: Table, message_ids: Sequence[str]) -> list[Any]:
+        rows: list[Any] = []
+        for batch in split(message_ids, _SOURCES_PER_CONDITION):
+            is_source = mentions(table.c.source_message_ids, batch)
+            statement = select(table).where(table.c.user_id == self._scope.user_id, is_source)
+            rows += (await self._connection.execute(statement)).all()
+        return rows
+
+    async def _erase_name(self, row: Any) -> None:
+        """Remove a name of an entity that has others; its relations stay with the entity."""
+        of_entity = (aliases.c.user_id == row.user_id, aliases.c.entity_id == row.entity_id)
+        select_others = select(aliases.c.name).where(*of_entity, aliases.c.alias != row.alias)
+        other = await self._connection.scalar(select_others.order_by(aliases.c.alias).limit(1))
+        if other is None:
+            return
+        erased = (*of_entity, aliases.c.alias == row.alias)
+        await self._connection.execute(delete(aliases).where(*erased))
+        entity = (entities.c.user_id == row.user_id, entities.c.entity_id == row.entity_id)
+        renamed = update(entities).where(*entity, entities.c.name == row.name)
+        await self._connection.execute(renamed.values(name=other))
+        for column in (relations.c.source_alias, relations.c.destination_alias):
+            stated = (relations.c.user_id == row.user_id, column == row.alias)
+            value = {column.name: entity_key(other)}
+            await self._connection.execute(update(relations).where(*stated).values(value))
 
     async def _erase_unconnected(self, entity_id: str) -> None:
         """Remove an entity without relations, unless several names say that it is known."""

@@ -38,6 +38,7 @@ from memrecall.store.database.tables import (
     memories,
     messages,
     sessions,
+    tombstones,
     traces,
     users,
     vectors,
@@ -252,7 +253,8 @@ async def _erase(
 async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:
     """Remove what was derived from a user's or a session's rows, which must still exist."""
     if session_id is None:
-        return sum([await _erase_rows(connection, table, user_id, None) for table in USER_TABLES])
+        tables = (*USER_TABLES, tombstones)
+        return sum([await _erase_rows(connection, table, user_id, None) for table in tables])
     count = await _erase_revisions(connection, user_id, session_id)
     for table in (summaries, checkpoints, relations):
         count += await _erase_rows(connection, table, user_id, session_id)

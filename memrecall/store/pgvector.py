@@ -1,6 +1,6 @@
 """Vectors in pgvector: the PostgreSQL server multiplies them, beside the rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from sqlalchemy.types import UserDefinedType
 
 from memrecall.errors import InvalidArgument, StorageError
 from memrecall.store.database.engine import Database
-from memrecall.store.database.statements import upsert
+from memrecall.store.database.statements import split, upsert
 from memrecall.store.database.tables import id_type
 from memrecall.store.vectors import VECTOR_DTYPE
 from memrecall.types import ID_LENGTH
@@ -120,6 +120,18 @@ class PgVectors:
     async def forget(self, user_id: str) -> None:
         """Remove everything of a user."""
         await self._database.transact(lambda c: _forget(c, user_id))
+
+    async def forget_rows(self, user_id: str, keys: Mapping[str, Sequence[str]]) -> None:
+        """Remove the vectors of some rows, by kind."""
+
+        async def work(connection: AsyncConnection) -> None:
+            for kind, names in keys.items():
+                of_kind = (far_vectors.c.user_id == user_id, far_vectors.c.kind == kind)
+                for batch in split(names):
+                    rows = (*of_kind, far_vectors.c.key.in_(list(batch)))
+                    await connection.execute(delete(far_vectors).where(*rows))
+
+        await self._database.transact(work)
 
     async def close(self) -> None:
         """Do nothing: the store closes the database."""

@@ -1,11 +1,13 @@
 """The state of a session: its summaries in levels, and checkpoints of its short-term memory."""
 
 import json
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, delete, func, insert, select
+from sqlalchemy import Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
@@ -13,10 +15,12 @@ from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user, session_of
 from memrecall.store.database.memory_tables import checkpoints, summaries
-from memrecall.store.database.tables import messages
+from memrecall.store.database.statements import mentions, split
+from memrecall.store.database.tables import memories, messages
 from memrecall.store.messages.timeline import select_messages, to_message
-from memrecall.types import Message, check_json
+from memrecall.types import DIGESTS, Message, check_json
 
+TURNS, CHUNKS, SESSION = 0, 1, 2  # the levels of summaries
 STATE_BYTES = 4 * 1024 * 1024
 CHECKPOINTS_KEPT = 3
 
@@ -44,6 +48,7 @@ class Checkpoint:
 
 
 _SUMMARY = [summaries.c[name] for name in StoredSummary.__slots__]
+_SPAN = (summaries.c.first_sequence_no, summaries.c.last_sequence_no)
 _CHECKPOINT = [checkpoints.c[name] for name in Checkpoint.__slots__]
 
 
@@ -59,9 +64,11 @@ class SessionState:
             "session_id": session_of(scope),
         }
 
-    async def summaries(self) -> list[StoredSummary]:
-        """Return all summaries by level and number."""
+    async def summaries(self, *, withdrawn: bool = False) -> list[StoredSummary]:
+        """Return all summaries by level and number; `withdrawn` ones have no text."""
         statement = select(*_SUMMARY).where(*self._match(summaries))
+        if not withdrawn:
+            statement = statement.where(summaries.c.text != "")
         ordered = statement.order_by(summaries.c.level, summaries.c.number)
         return [StoredSummary(**row._mapping) for row in await self._database.fetch(ordered)]
 
@@ -78,6 +85,34 @@ class SessionState:
 
         if new:
             await self._database.transact(work)
+
+    async def remembered_messages(self, first: int, last: int) -> list[Message]:
+        """Return the messages of a span, oldest first, without sources of deleted memories."""
+        in_span = messages.c.sequence_no.between(first, last)
+        statement = self._select_messages().where(in_span).order_by(messages.c.sequence_no)
+        span = [to_message(row) for row in await self._database.fetch(statement)]
+        if not span:
+            return []
+        forgotten = select(memories.c.source_message_ids).where(
+            memories.c.user_id == self._key["user_id"],
+            memories.c.deleted_at.is_not(None),
+            memories.c.memory_type.not_in(DIGESTS),
+            mentions(memories.c.source_message_ids, [message.message_id for message in span]),
+        )
+        rows = await self._database.fetch(forgotten)
+        sources = {name for row in rows for name in row.source_message_ids}
+        return [message for message in span if message.message_id not in sources]
+
+    async def hidden_among(self, message_ids: Sequence[str]) -> frozenset[str]:
+        """Return which of some messages are hidden."""
+        of_user = select(messages.c.message_id).where(
+            messages.c.user_id == self._key["user_id"], messages.c.deleted_at.is_not(None)
+        )
+        hidden: set[str] = set()
+        for batch in split(message_ids):
+            rows = await self._database.fetch(of_user.where(messages.c.message_id.in_(batch)))
+            hidden |= {row.message_id for row in rows}
+        return frozenset(hidden)
 
     async def messages_after(self, sequence_no: int, limit: int) -> list[Message]:
         """Return the session's messages numbered above `sequence_no`, oldest first."""
@@ -130,3 +165,38 @@ class SessionState:
 
     def _match(self, table: Any) -> list[Any]:
         return [table.c[name] == value for name, value in self._key.items()]
+
+
+async def withdraw_summaries(
+    connection: AsyncConnection, user_id: str, session_id: str, numbers: Collection[int]
+) -> None:
+    """Empty the summaries of messages, by their sequence numbers, until they are made again."""
+    in_session = (summaries.c.user_id == user_id, summaries.c.session_id == session_id)
+    statement = select(*summaries.primary_key.columns, *_SPAN).where(*in_session)
+    ordered = sorted(numbers)
+    for row in (await connection.execute(statement)).all():
+        place = bisect_left(ordered, row.first_sequence_no)
+        if place == len(ordered) or ordered[place] > row.last_sequence_no:
+            continue
+        key = [column == getattr(row, column.name) for column in summaries.primary_key.columns]
+        # Summaries of the session build on each other: the next one continues the last that stays.
+        if row.level == SESSION:
+            await connection.execute(delete(summaries).where(*key))
+        else:
+            await connection.execute(update(summaries).where(*key).values(text="", made_by=""))
+
+
+async def erase_items(
+    connection: AsyncConnection, user_id: str, session_id: str, message_ids: Collection[str]
+) -> None:
+    """Remove messages from the checkpoints of a session."""
+    in_session = (checkpoints.c.user_id == user_id, checkpoints.c.session_id == session_id)
+    for row in (await connection.execute(select(checkpoints).where(*in_session))).all():
+        items = row.state.get("items")
+        if not isinstance(items, list):
+            continue
+        kept = [item for item in items if item.get("message_id") not in message_ids]
+        if len(kept) < len(items):
+            key = [c == getattr(row, c.name) for c in checkpoints.primary_key.columns]
+            state = {**row.state, "items": kept}
+            await connection.execute(update(checkpoints).where(*key).values(state=state))

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Select, Text, cast, delete, insert, select
+from sqlalchemy import Select, delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
@@ -15,7 +15,13 @@ from memrecall.scope import Scope
 from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user
-from memrecall.store.database.statements import come_after, filter_scope, new_id, require_limit
+from memrecall.store.database.statements import (
+    come_after,
+    filter_scope,
+    mentions,
+    new_id,
+    require_limit,
+)
 from memrecall.store.database.tables import traces
 from memrecall.types import Content, Id, JsonObject, Label, Moment, parse_time
 
@@ -134,7 +140,7 @@ class Traces:
     async def find_mentions(self, key: str, among: int = SEARCHED_TRACES) -> list[TraceSummary]:
         """Return those of the latest recalls that name a memory or message, latest first."""
         latest = self._filter(select(traces.c.trace_id)).order_by(_ORDER[0].desc(), _ORDER[1])
-        names_key = cast(traces.c.body, Text).contains(json.dumps(key), autoescape=True)
+        names_key = mentions(traces.c.body, [key])
         is_latest = traces.c.trace_id.in_(latest.limit(among).scalar_subquery())
         return await self._fetch_latest(
             self._filter(select(*_SUMMARY)).where(is_latest, names_key), among

@@ -133,9 +133,7 @@ class VectorStore:
     def _select_pending(self, user_id: str | None) -> Select[Any]:
         parts = [
             self._without_vector("message", messages, messages.c.message_id, messages.c.content),
-            self._without_vector("memory", memories, memories.c.memory_key, _MEMORY_TEXT).where(
-                memories.c.deleted_at.is_(None)
-            ),
+            self._without_vector("memory", memories, memories.c.memory_key, _MEMORY_TEXT),
         ]
         both = union_all(*parts).subquery()
         statement = select(both)
@@ -151,7 +149,7 @@ class VectorStore:
         columns = (table.c.user_id, literal(kind).label("kind"), key.label("key"))
         joined = table.outerjoin(vectors, same_row)
         statement = select(*columns, text.label("text")).select_from(joined)
-        return statement.where(vectors.c.key.is_(None))
+        return statement.where(vectors.c.key.is_(None), table.c.deleted_at.is_(None))
 
 
 async def _current_texts(

@@ -56,6 +56,8 @@ async def fill(store: Store) -> None:
             await store.vectors("embedder-1").write(pending(*rows), np.ones((2, 4), np.float32))
             await derive(store, scope)
         await store.keys.create(Grant(frozenset({user})), name=f"phone of {user}")
+        await add_memory(store, "purged", scope=Scope(user))
+        await store.changes(Scope(user)).purge(["purged"])
     await add_memory(store, "unlabelled")
     await store.traces(ANN).add(new_trace("unlabelled"), keep_days=30)
 
@@ -87,7 +89,7 @@ class TestUser:
 
         after = await read_tables(store.database)
         assert report == ErasureReport(
-            messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=16
+            messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=17
         )
         assert user_rows(after, "ann") == {}
         assert user_rows(after, "ben") == user_rows(before, "ben")

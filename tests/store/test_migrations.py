@@ -258,6 +258,15 @@ async def test_schema_5_knowledge_is_read_unchanged(empty_location: str) -> None
         assert await graph.was_restored("re1")
 
 
+async def test_schema_8_hidden_and_erased_messages_stay_so(empty_location: str) -> None:
+    await make_old(empty_location, 8)
+
+    async with await Store.open(empty_location) as store:
+        written = await store.timeline(ANN).add([new_message("erased")])
+        assert written.created == (False,)
+        assert await store.timeline(ANN).get_many(["hidden", "erased"]) == []
+
+
 async def memories_are_changed_and_changed_back(store: Store) -> None:
     await store.changes(ANN).update("drinks", {"content": "drinks tea"}, actor="ann")
     assert [step.event for step in await store.memories(ANN).history("drinks")] == ["ADD", "UPDATE"]

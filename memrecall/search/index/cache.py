@@ -91,6 +91,10 @@ class IndexCache:
         slot = self._slots.get(owner)
         if slot is not None and not slot.users:
             del self._slots[owner]
+        self.forget_snapshot(owner)
+
+    def forget_snapshot(self, owner: str) -> None:
+        """Delete the file of a user's index."""
         if self._snapshots is not None:
             self._snapshots.forget(owner)
 
@@ -174,8 +178,14 @@ class IndexCache:
         columns.merge_small_segments()
 
     async def _save_if_grown(self, owner: str, slot: _Slot, columns: Columns) -> None:
+        if self._snapshots is None:
+            return
+        if columns.has_erased:
+            # Its postings and words still contain what was erased: the next process builds anew.
+            await asyncio.to_thread(self._snapshots.forget, owner)
+            return
         grown = columns.rows - slot.saved_rows
-        if self._snapshots is None or grown < max(_ROWS_WORTH_SAVING, slot.saved_rows // 10):
+        if grown < max(_ROWS_WORTH_SAVING, slot.saved_rows // 10):
             return
         await asyncio.to_thread(self._snapshots.save, owner, columns, self._label(columns))
         slot.saved_rows = columns.rows

@@ -19,6 +19,7 @@ from memrecall.search.request import KINDS
 from memrecall.store import RowChanges
 
 Derived = TypeVar("Derived")
+_NO_LENGTHS = np.zeros(0, dtype=np.int32)
 
 
 class Columns:
@@ -31,6 +32,7 @@ class Columns:
         self.table = RowTable()
         self.segments: list[Segment] = []
         self.vectors: UserVectors = VectorBlocks()
+        self.has_erased = False  # some dead rows must never be saved
         self._row_of: tuple[dict[str, int], ...] = tuple({} for _ in KINDS)
         self._derived: dict[str, Any] = {}
 
@@ -48,6 +50,9 @@ class Columns:
 
     def apply(self, changes: RowChanges) -> None:
         """Append the next batch of changes."""
+        # Before the rows: one that is stored again under an erased key is newer.
+        for row in changes.tombstones:
+            self._erase(KINDS.index(row.kind), row.key, row.change_no)
         for kind, rows in (
             (MESSAGE, changes.messages),
             (MEMORY, changes.memories),
@@ -75,6 +80,12 @@ class Columns:
         if earlier is not None:
             self.table.end_row(earlier, change_no)
         self._row_of[kind][key] = at
+
+    def _erase(self, kind: int, key: str, change_no: int) -> None:
+        row = self._row_of[kind].pop(key, None)
+        if row is not None:
+            self.table.end_row(row, change_no)
+            self.has_erased = True
 
     def cached(
         self, name: str, compute: Callable[[], Derived], version: int | None = None
@@ -123,7 +134,7 @@ class Columns:
 
         def compute() -> list[str]:
             names = list(self.table.names)
-            numbers = self.table.speaker[self.table.born <= version]
+            numbers = self.table.speaker[self.alive(version)]
             return [names[number] for number in np.unique(numbers) if number >= 0]
 
         return self.cached("speakers", compute, version)
@@ -131,7 +142,9 @@ class Columns:
     def lengths(self) -> npt.NDArray[np.int32]:
         """Return how many terms each row is indexed under."""
         return self.cached(
-            "lengths", lambda: np.concatenate([segment.lengths for segment in self.segments])
+            "lengths",
+            # All rows of a user may have been erased.
+            lambda: np.concatenate([_NO_LENGTHS, *(segment.lengths for segment in self.segments)]),
         )
 
     def embedded(self, version: int) -> Mask:

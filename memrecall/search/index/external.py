@@ -5,7 +5,7 @@ are ranked alike. They are derived data, copied from the user's changes up to a 
 copied again from the start when the history was rewritten (a new epoch).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -83,6 +83,14 @@ class ExternalVectors:
     async def forget(self, user_id: str) -> None:
         """Delete everything of a user there."""
         await self._db.forget(user_id)
+
+    async def forget_rows(self, user_id: str, keys: Mapping[str, Sequence[str]]) -> None:
+        """Delete the vectors of erased rows, by kind; everything if the database cannot."""
+        forget = getattr(self._db, "forget_rows", None)
+        if forget is None:  # a plugin may not support it
+            await self._db.forget(user_id)
+        elif any(keys.values()):
+            await forget(user_id, keys)
 
     async def close(self) -> None:
         """Close the vector database."""

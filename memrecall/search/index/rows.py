@@ -81,7 +81,7 @@ class RowTable:
         return columns + 80 * len(self.keys) + 150 * len(self.names)
 
     def extend_messages(self, rows: Sequence[Any]) -> None:
-        """Append messages from the change feed."""
+        """Append messages from the change feed; a hidden one is dead at once."""
         names = self.names
         self._extend(
             [row.key for row in rows],
@@ -94,7 +94,7 @@ class RowTable:
             ts=[to_micros(row.ts) for row in rows],
             place=[row.sequence_no for row in rows],
             born=[row.change_no for row in rows],
-            died=NEVER,
+            died=[NEVER if row.deleted_at is None else row.change_no for row in rows],
             vector_born=NEVER,
             sensitive=False,
             asks=[bool(row.asks) for row in rows],
@@ -147,7 +147,8 @@ class RowTable:
         """Return the previous and next message of each row's session as of a version; -1: none."""
         before = np.full(self._size, -1, dtype=np.int32)
         after = np.full(self._size, -1, dtype=np.int32)
-        messages = np.flatnonzero((self.kind == MESSAGE) & (self.born <= version))
+        is_alive = (self.born <= version) & (self.died > version)
+        messages = np.flatnonzero((self.kind == MESSAGE) & is_alive)
         keys = (self.place[messages], self.ts[messages], self.session[messages])
         ordered = messages[np.lexsort(keys)].astype(np.int32)
         same = self.session[ordered[1:]] == self.session[ordered[:-1]]

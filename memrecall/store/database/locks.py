@@ -98,12 +98,6 @@ class Locks:
                 ],
             )
 
-    async def reset_epochs(self, connection: AsyncConnection) -> None:
-        """Make readers rebuild what they derived from the users' rows: some were erased."""
-        for user in self.versions:
-            statement = update(users).where(users.c.user_id == user)
-            await connection.execute(statement.values(epoch=new_epoch()))
-
 
 def agent_of(scope: Scope) -> str:
     """Return the scope's agent, or the one called default."""

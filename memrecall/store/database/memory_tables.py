@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    false,
 )
 
 from memrecall.store.database.tables import ZERO, id_type, json_type, metadata, time_column
@@ -72,6 +73,7 @@ aliases = Table(
     Column("entity_id", id_type(), nullable=False),
     Column("session_id", id_type()),
     Column("source_message_ids", json_type(), nullable=False, server_default="[]"),
+    Column("hidden", Boolean, nullable=False, server_default=false()),  # with its memories
     PrimaryKeyConstraint("user_id", "agent_id", "alias"),
     Index("ix_aliases_entity", "user_id", "entity_id"),
     Index("ix_aliases_alias", "user_id", "alias"),

@@ -1,12 +1,13 @@
 """Pieces of SQL that several parts of the store share."""
 
+import json
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, Table, and_, or_
+from sqlalchemy import Select, Table, Text, and_, cast, or_
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
@@ -61,6 +62,13 @@ def come_after(
     is_tie = and_(time_column == last_time, key > last_key)
     # The bound on the time alone lets the index seek; the rest decides between equal times.
     return and_(time_column <= last_time, or_(time_column < last_time, is_tie))
+
+
+def mentions(column: ColumnElement[Any], strings: Sequence[str]) -> ColumnElement[bool]:
+    """Return the condition that JSON contains any of some strings, as a whole string."""
+    # JSON contains a string exactly if its text contains the quoted one.
+    text = cast(column, Text)
+    return or_(*(text.contains(json.dumps(string), autoescape=True) for string in strings))
 
 
 async def insert_missing(

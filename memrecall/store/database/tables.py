@@ -173,6 +173,7 @@ messages = Table(
     Column("sequence_no", BigInteger, nullable=False),
     Column("search_text", Text, nullable=False),
     Column("change_no", BigInteger, nullable=False),
+    time_column("deleted_at"),  # hidden, together with a memory that came from it
     PrimaryKeyConstraint("user_id", "message_id"),
     ForeignKeyConstraint(["user_id"], ["users.user_id"]),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
@@ -249,6 +250,19 @@ vectors = Table(
     Column("change_no", BigInteger, nullable=False),
     PrimaryKeyConstraint("user_id", "kind", "key"),
     Index("ix_vectors_change", "user_id", "change_no"),
+)
+
+# Erased messages and memories, so that readers drop them without reading everything again, and that
+# a message which is sent again is not stored again.
+tombstones = Table(
+    "tombstones",
+    metadata,
+    Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("key", id_type(), nullable=False),
+    Column("change_no", BigInteger, nullable=False),
+    PrimaryKeyConstraint("user_id", "kind", "key"),
+    Index("ix_tombstones_change", "user_id", "change_no"),
 )
 
 traces = Table(

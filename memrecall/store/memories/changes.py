@@ -13,6 +13,7 @@ from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
+from memrecall.store.memories.removal import MemoryRemover, Removal
 from memrecall.store.memories.revisions import EDITABLE_FIELDS
 from memrecall.store.memories.writer import Contradicts, MemoryWriter, with_key
 from memrecall.store.messages.records import ScopedMessage, WriteResult, insert_messages
@@ -69,13 +70,31 @@ class MemoryChanges:
         check_text("actor", actor)
         await self._write(actor, lambda writer: writer.update(memory_key, values, reason))
 
-    async def delete(self, keys: Sequence[str], *, actor: str, reason: str = "") -> int:
-        """Hide memories and return how many; unknown and hidden ones are skipped."""
-        return await self._write(actor, lambda writer: writer.delete(keys, reason))
+    async def delete(
+        self,
+        keys: Sequence[str],
+        *,
+        actor: str,
+        reason: str = "",
+        sources: bool = False,
+        digests: bool = True,
+    ) -> Removal:
+        """Hide memories and return what was hidden; unknown and hidden ones are skipped.
 
-    async def delete_all(self, *, actor: str = "memrecall") -> int:
-        """Hide every memory of the scope and return how many; the messages stay."""
-        return await self._write(actor, lambda writer: writer.delete(None, "all at once"))
+        With `sources` the messages that they come from are hidden too, with `digests` the memories
+        that summarise these messages.
+        """
+        return await self._remove(
+            lambda remover: remover.hide(
+                keys, actor=actor, reason=reason, sources=sources, digests=digests
+            )
+        )
+
+    async def delete_all(self, *, actor: str = "memrecall") -> Removal:
+        """Hide every memory of the scope and return what was hidden; the messages stay."""
+        return await self._remove(
+            lambda remover: remover.hide(None, actor=actor, reason="all at once")
+        )
 
     async def undo(
         self, memory_key: str, *, actor: str, contradicts: Contradicts | None = None
@@ -142,16 +161,32 @@ class MemoryChanges:
 
         return await self._database.transact(work)
 
-    async def purge(self, keys: Sequence[str]) -> int:
-        """Erase memories with their history and vectors, and return how many."""
+    async def purge(self, keys: Sequence[str], *, sources: bool = False) -> Removal:
+        """Erase memories and everything that quotes them, and return what was erased.
 
-        async def work(connection: AsyncConnection) -> int:
-            locks = await lock_existing_user(connection, self._scope)
-            return await MemoryWriter(connection, locks, self._scope, "").purge(keys)
+        With `sources` the messages that they come from are erased too.
+        """
+        return await self._erase(lambda remover: remover.erase(keys, sources=sources))
 
-        count = await self._database.transact(work)
+    async def delete_message(self, message_id: str) -> Removal:
+        """Erase a message, what quotes it, and the memories that were derived from it alone."""
+        return await self._erase(lambda remover: remover.erase_message(message_id))
+
+    async def _erase(self, work: Callable[[MemoryRemover], Awaitable[Removal]]) -> Removal:
+        removal = await self._remove(work)
         await self._database.truncate_log()
-        return count
+        return removal
+
+    async def _remove(self, work: Callable[[MemoryRemover], Awaitable[Removal]]) -> Removal:
+        """Call `work` in a transaction that locks the user once."""
+
+        async def remove(connection: AsyncConnection) -> Removal:
+            locks = await lock_existing_user(connection, self._scope)
+            removal = await work(MemoryRemover(connection, locks, self._scope))
+            await locks.save(connection)
+            return removal
+
+        return await self._database.transact(remove)
 
     async def _write(
         self, actor: str, write: Callable[[MemoryWriter], Awaitable[Result]]

@@ -1,6 +1,5 @@
 """The memories of one scope: adding them, reading them by key, listing them with filters."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +17,13 @@ from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import revisions
-from memrecall.store.database.statements import come_after, filter_scope, require_limit, split
+from memrecall.store.database.statements import (
+    come_after,
+    filter_scope,
+    mentions,
+    require_limit,
+    split,
+)
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
 from memrecall.store.memories.revisions import (
@@ -141,12 +146,16 @@ class Memories:
 
     async def citing(self, message_ids: Sequence[str]) -> list[MemoryRecord]:
         """Return the memories that come from any of the messages, in any state."""
-        sources = cast(memories.c.source_message_ids, Text)
-        # A JSON array of strings contains a string exactly if its text contains the quoted one.
-        quoted = [json.dumps(message_id) for message_id in message_ids]
         return await self._fetch_states(
-            lambda batch: or_(*(sources.contains(text, autoescape=True) for text in batch)), quoted
+            lambda batch: mentions(memories.c.source_message_ids, batch), message_ids
         )
+
+    async def without_sources(self) -> list[MemoryRecord]:
+        """Return the memories about somebody that have no messages, in any state."""
+        has_none = cast(memories.c.source_message_ids, Text) == "[]"
+        statement = filter_scope(select(memories), memories, self._scope)
+        statement = statement.where(has_none, memories.c.subject.is_not(None))
+        return [_to_record(row) for row in await self._database.fetch(statement)]
 
     async def _fetch_states(
         self, condition: Callable[[list[str]], ColumnElement[bool]], values: Sequence[str]

@@ -5,7 +5,7 @@ before, for the history and for undo.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -47,6 +47,7 @@ _STATE = (
     "superseded_by",
     "superseded_reason",
 )
+HIDDEN = "hidden"  # in the old values of a deletion: the memories and messages hidden with it
 _TIMES = frozenset({"valid_from", "valid_to", "expires_at", "deleted_at"})
 _VECTOR_KEY = (
     vectors.c.user_id == bindparam("of_user"),
@@ -64,6 +65,7 @@ class PendingChange:
     event: Event
     reason: str = ""
     other_key: str | None = None
+    hidden: Mapping[str, Sequence[str]] = field(default_factory=dict)  # with the row, by a deletion
 
     @property
     def key(self) -> dict[str, Any]:
@@ -86,6 +88,8 @@ class PendingChange:
     def revision(self, number: int, now: datetime, actor: str) -> dict[str, Any]:
         """Return the history entry, with the old values as JSON."""
         before = {name: self.row[name] for name in self.values if name != "search_text"}
+        if any(self.hidden.values()):
+            before[HIDDEN] = self.hidden
         new_text = self.values.get("content", self.row["content"])
         return {
             "user_id": self.row["user_id"],

@@ -1,19 +1,20 @@
 """Every way to write a memory, inside a transaction that has locked its user."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, delete, insert, or_, select, update
+from sqlalchemy import Select, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.locks import Locks, agent_of
 from memrecall.store.database.memory_tables import revisions
-from memrecall.store.database.statements import new_id, select_by_keys, split
-from memrecall.store.database.tables import memories, messages, vectors
+from memrecall.store.database.statements import mentions, new_id, select_by_keys
+from memrecall.store.database.tables import memories, messages
 from memrecall.store.memories.revisions import (
+    HIDDEN,
     PendingChange,
     filter_visible,
     last_revision,
@@ -23,6 +24,7 @@ from memrecall.store.memories.revisions import (
     write_changes,
 )
 from memrecall.store.messages.records import WriteResult
+from memrecall.store.messages.removal import MessageRemover
 from memrecall.store.texts import memory_search_text, truncate
 from memrecall.types import NewMemory, Origin, Provenance
 
@@ -86,20 +88,6 @@ class MemoryWriter:
         values = {"valid_to": self._locks.now, "superseded_reason": reason}
         await self._write(PendingChange(row, values, "DELETE", reason, successor))
 
-    async def delete(self, memory_keys: Sequence[str] | None, reason: str) -> int:
-        """Hide memories, or all of the scope; return how many were not hidden already."""
-        statement = filter_visible(select(memories), self._scope)
-        statement = statement.where(memories.c.deleted_at.is_(None))
-        rows: Sequence[Row]
-        if memory_keys is None:
-            ordered = statement.order_by(memories.c.memory_key)
-            rows = (await self._connection.execute(ordered)).mappings().all()
-        else:
-            rows = await self._select_by_keys(statement, memories.c.memory_key, memory_keys)
-        values = {"deleted_at": self._locks.now}
-        await self._write(*(PendingChange(dict(row), values, "DELETE", reason) for row in rows))
-        return len(rows)
-
     async def undo(self, memory_key: str, contradicts: Contradicts | None = None) -> list[str]:
         """Take back the last change that was not taken back yet; return the changed keys.
 
@@ -122,7 +110,33 @@ class MemoryWriter:
         if contradicts is not None:
             await self._require_no_contradiction(changes, contradicts)
         await self._write(*changes)
+        await self._show_sources(changes, last)
         return [change.row["memory_key"] for change in changes]
+
+    async def _show_sources(
+        self, changes: Sequence[PendingChange], last: Mapping[str, Any]
+    ) -> None:
+        """Show the messages that a deletion hid; let summaries be made with them again."""
+        remover = MessageRemover(self._connection, self._locks, self._scope.user_id)
+        shown = set(last["before"].get(HIDDEN, {}).get("messages", ()))
+        await remover.show(shown - await self._hidden_with_others(shown))
+        is_restored = (c.row["deleted_at"] is not None and not c.hides for c in changes)
+        restored = [c.row for c, is_back in zip(changes, is_restored, strict=True) if is_back]
+        sources = {name for row in restored for name in row["source_message_ids"]}
+        await remover.withdraw_summaries(sources)
+
+    async def _hidden_with_others(self, message_ids: Collection[str]) -> set[str]:
+        """Return the messages that deletions of other memories hide too."""
+        if not message_ids:
+            return set()
+        statement = select(revisions.c.before).where(
+            revisions.c.user_id == self._scope.user_id,
+            revisions.c.event == "DELETE",
+            revisions.c.undone.is_(False),
+            mentions(revisions.c.before, sorted(message_ids)),
+        )
+        values = (await self._connection.scalars(statement)).all()
+        return {key for before in values for key in before.get(HIDDEN, {}).get("messages", ())}
 
     async def _changes_back(self, last: Mapping[str, Any]) -> list[PendingChange]:
         """Return what takes back a change, with the others of the fact that made it."""
@@ -137,9 +151,13 @@ class MemoryWriter:
             user_id = self._scope.user_id
             taken_back = await revisions_by(self._connection, user_id, last["other_key"])
         changes = []
+        for key in last["before"].get(HIDDEN, {}).get("memories", ()):
+            digest = await last_revision(self._connection, self._scope.user_id, key)
+            taken_back += [digest] if digest is not None and digest["event"] == "DELETE" else []
         for revision in taken_back:
             row = await self._find(revision["memory_key"])
-            values = _with_search_text(row, revision["before"])
+            before = {n: value for n, value in revision["before"].items() if n != HIDDEN}
+            values = _with_search_text(row, before)
             changes.append(PendingChange(row, values, "UNDO", revision["event"]))
             await mark_undone(self._connection, revision)
         if successor is not None and successor["deleted_at"] is None:
@@ -168,16 +186,6 @@ class MemoryWriter:
                         hint="Delete it first, or keep it",
                         memory_key=row["memory_key"],
                     )
-
-    async def purge(self, memory_keys: Sequence[str]) -> int:
-        """Erase memories with their history and vectors; return how many there were."""
-        statement = filter_visible(select(memories.c.memory_key), self._scope)
-        rows = await self._select_by_keys(statement, memories.c.memory_key, memory_keys)
-        for batch in split([row["memory_key"] for row in rows]):
-            await _erase(self._connection, self._scope.user_id, list(batch))
-        if rows:
-            await self._locks.reset_epochs(self._connection)
-        return len(rows)
 
     async def find_content(self, memory_key: str) -> str | None:
         """Return the content of a memory of the user; None if there is none."""
@@ -316,18 +324,6 @@ def with_key(memory: NewMemory) -> NewMemory:
     if memory.memory_key is not None:
         return memory
     return memory.model_copy(update={"memory_key": new_id("mem")})
-
-
-async def _erase(connection: AsyncConnection, user_id: str, keys: list[str]) -> None:
-    of_keys = or_(revisions.c.memory_key.in_(keys), revisions.c.other_key.in_(keys))
-    await connection.execute(delete(revisions).where(revisions.c.user_id == user_id, of_keys))
-    of_memories = (vectors.c.user_id == user_id, vectors.c.kind == "memory")
-    await connection.execute(delete(vectors).where(*of_memories, vectors.c.key.in_(keys)))
-    of_user = memories.c.user_id == user_id
-    # The reason why a memory was superseded may quote the memory that is erased.
-    predecessors = update(memories).where(of_user, memories.c.superseded_by.in_(keys))
-    await connection.execute(predecessors.values(superseded_reason=None, superseded_by=None))
-    await connection.execute(delete(memories).where(of_user, memories.c.memory_key.in_(keys)))
 
 
 def _holds(row: Row) -> bool:

@@ -13,7 +13,7 @@ from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes, session_of
 from memrecall.store.database.statements import new_id, select_by_keys
-from memrecall.store.database.tables import memories, messages
+from memrecall.store.database.tables import memories, messages, tombstones
 from memrecall.store.texts import make_search_text
 from memrecall.types import NewMessage
 
@@ -63,12 +63,15 @@ async def insert_messages(
     keys = [(entry.scope.user_id, entry.message.message_id or new_id("m")) for entry in entries]
     own_keys = {key for key, e in zip(keys, entries, strict=True) if e.message.message_id}
     stored_rows = await _find_stored(connection, sorted(own_keys)) if own_keys else {}
+    erased = await _find_erased(connection, sorted(own_keys - set(stored_rows)))
     new_rows: dict[_Key, dict[str, Any]] = {}
     created: list[bool] = []
     errors: dict[int, CallerError] = {}
     for position, (key, entry) in enumerate(zip(keys, entries, strict=True)):
         stored = stored_rows.get(key, new_rows.get(key))
-        created.append(stored is None)
+        created.append(stored is None and key not in erased)
+        if key in erased:
+            continue
         try:
             if stored is None:
                 new_rows[key] = _to_row(key, entry, locks)
@@ -101,6 +104,14 @@ async def _find_stored(connection: AsyncConnection, keys: Sequence[_Key]) -> dic
     values = (messages.c.content, messages.c.ts, messages.c.role, messages.c.speaker)
     rows = await select_by_keys(connection, select(*columns, *values), columns, keys)
     return {(row["user_id"], row["message_id"]): row for row in rows}
+
+
+async def _find_erased(connection: AsyncConnection, keys: Sequence[_Key]) -> set[_Key]:
+    """Return the ids of messages that were erased: sent or imported again, they stay so."""
+    columns = [tombstones.c.user_id, tombstones.c.key]
+    statement = select(*columns).where(tombstones.c.kind == "message")
+    rows = await select_by_keys(connection, statement, columns, keys)
+    return {(row["user_id"], row["key"]) for row in rows}
 
 
 def _require_equal(

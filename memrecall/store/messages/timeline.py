@@ -38,12 +38,14 @@ LONGEST_THREAD = 1_000
 NODES_PER_READ = 200
 
 _Direction = Callable[[str], UnaryExpression[Any]]  # `asc` or `desc`
-_COLUMNS = [column for column in messages.c if column.name not in ("search_text", "change_no")]
+_INTERNAL = ("search_text", "change_no", "deleted_at")
+_COLUMNS = [column for column in messages.c if column.name not in _INTERNAL]
 _SESSION_ORDER = (messages.c.ts, messages.c.sequence_no)
 # Every search ends with it: built once, because building costs as much as running.
 _SELECT_BY_ID = select(*_COLUMNS).where(
     messages.c.user_id == bindparam("of_user"),
     messages.c.message_id.in_(bindparam("ids", expanding=True)),
+    messages.c.deleted_at.is_(None),
 )
 
 
@@ -277,8 +279,8 @@ class Timeline:
 
 
 def select_messages(scope: Scope) -> Select[Any]:
-    """Return the query for a scope's messages, without what only the search index needs."""
-    return filter_scope(select(*_COLUMNS), messages, scope)
+    """Return the query for a scope's messages that are not hidden, without internal columns."""
+    return filter_scope(select(*_COLUMNS), messages, scope).where(messages.c.deleted_at.is_(None))
 
 
 def to_message(row: Any) -> Message:

@@ -18,7 +18,7 @@ from memrecall.store.database.statements import new_epoch
 from memrecall.store.database.tables import meta, metadata
 from memrecall.text import TEXT_VERSION, analyze
 
-LATEST = 7
+LATEST = 8
 _LOCK_KEY = 0x6D656D72  # "memr": the same for every process that upgrades
 
 
