@@ -64,12 +64,23 @@ LONG_EN = "The retry budget of the billing worker was raised after the incident.
 LONG_ZH = "上周三我们决定把结算服务的重试次数调高，并且把告警阈值改成五分钟。" * 60
 
 
+class StubFeed:
+    """The feed of an agent that has no entries."""
+
+    async def version(self) -> None:
+        """Return no version."""
+
+
 class StubStore:
     """A store that answers at once: every key is a memory."""
 
     def feed(self, user_id: str) -> "StubStore":
         """Return the feed of a user."""
         return self
+
+    def knowledge_feed(self, agent_id: str) -> "StubFeed":
+        """Return the feed of an agent without knowledge."""
+        return StubFeed()
 
     def memories(self, scope: Scope) -> "StubStore":
         """Return the memories of a scope."""

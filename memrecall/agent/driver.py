@@ -24,6 +24,7 @@ from memrecall.agent.state import (
     KeywordReply,
     RecallState,
     Window,
+    has_knowledge,
     read_version,
 )
 from memrecall.agent.tools.models import ExtractKeywordsInput
@@ -133,7 +134,7 @@ class Recaller:
         version, stop = UNKNOWN_USER, None
         try:
             version = await read_version(self.library, self.scope)
-            if version.version == 0:
+            if version.version == 0 and not await has_knowledge(self.library, self.scope):
                 stop = Stop(StopReason.NOTHING_STORED)
         except StorageError as error:
             stop = Stop(StopReason.STORAGE_FAILED, error.message)

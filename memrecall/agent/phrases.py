@@ -98,6 +98,11 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Withheld as sensitive, without permission: {count}. Tell the parent.",
         "因敏感且没有权限而未显示：{count} 条。请告知父智能体。",
     ),
+    "from_knowledge": (
+        "Results of the kind `knowledge` are entries of the shared knowledge base; the user did not"
+        " say them.",
+        "kind 为 knowledge 的结果是共享知识库的条目，不是用户说的话。",
+    ),
     "already_given": (
         "{count} results left out: the caller has these messages already.",
         "略去 {count} 条：调用方已有这些消息。",

@@ -2,35 +2,28 @@
 
 import logging
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from memrecall.agent.evidence import gather_evidence, resolve_times
 from memrecall.agent.loop import Finish, LoopContext, Stop
 from memrecall.agent.result import (
-    Nearby,
     QueryTried,
     RecalledMemory,
     RecallHandoff,
     RecallResult,
-    ResolvedTime,
     StopReason,
 )
-from memrecall.agent.state import RecallState, SearchRecord
+from memrecall.agent.state import UNKNOWN_USER, RecallState, SearchRecord
 from memrecall.agent.tools.control import write_handoff_message
-from memrecall.agent.tools.detail import find_neighbors
 from memrecall.agent.tools.models import HandoffInput
-from memrecall.agent.tools.search import source_keys
 from memrecall.agent.trace_events import EventKind, HandoffEvent, StopEvent
 from memrecall.errors import MemrecallError
 from memrecall.json_objects import make_storable
 from memrecall.scope import Permission
-from memrecall.search import Hit
 from memrecall.store import BODY_BYTES, NewTrace, measure_body
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
-from memrecall.text.times import find_times
 from memrecall.text_length import single_line
-from memrecall.types import MemoryRecord, Message
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +88,9 @@ async def build_result(
     if isinstance(end, Stop):
         context.recorder.add(StopEvent(reason=end.reason.value, problem=end.problem))
     arguments = end.handoff if isinstance(end, Finish) else _write_forced_handoff(state, end)
-    memories = await _gather_evidence(state, arguments, outcome.reason)
+    memories = await gather_evidence(
+        state, arguments, has_store=outcome.reason not in _WITHOUT_STORE
+    )
     handoff = _make_handoff(context, arguments, outcome)
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
@@ -115,7 +110,7 @@ async def build_result(
         model=context.model.name,
         language=state.language,
         now=state.now,
-        times=_resolve_times(state, request, state.now, past=True),
+        times=resolve_times(state, request, state.now, past=True),
         queries=queries,
         missing=_missing_words(request, memories),
         keys_seen=list(state.seen_keys),
@@ -228,117 +223,11 @@ def _is_true_absence(context: LoopContext, handoff: HandoffInput, end: Finish | 
     return bool(state.searches) or (context.model.is_offline and end.forced_by is None)
 
 
-async def _gather_evidence(
-    state: RecallState, handoff: HandoffInput, reason: StopReason
-) -> list[RecalledMemory]:
-    """Return the memories that were handed off, in order; without the store, from the hits."""
-    keys = handoff.relevant_memory_keys
-    from_hits = [_from_hit(state, state.hits[key]) for key in keys if key in state.hits]
-    if reason in _WITHOUT_STORE or not keys:
-        return from_hits
-    try:
-        return await _read_evidence(state, keys)
-    except MemrecallError as error:
-        state.degraded[f"evidence without its surroundings: {error.message}"] = None
-        return from_hits
-
-
-async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMemory]:
-    store = state.library.store
-    memories = {m.memory_key: m for m in await store.memories(state.scope).get_many(keys)}
-    others = [key for key in keys if key not in memories]
-    messages = {m.message_id: m for m in await store.timeline(state.scope).get_many(others)}
-    evidence: list[RecalledMemory] = []
-    for key in keys:  # one that was erased in the meantime is left out
-        if key in memories:
-            evidence.append(await _from_memory(state, memories[key]))
-        elif key in messages:
-            evidence.append(await _from_message(state, messages[key]))
-    return evidence
-
-
-def _resolve_times(
-    state: RecallState, text: str, said_at: datetime, *, past: bool = False
-) -> list[ResolvedTime]:
-    """Return the times of a text as dates; `past` prefers past dates, as questions mean them."""
-    spans = find_times(text[:2_000], said_at, state.zone, past=past)
-    return [ResolvedTime(words=span.text, start=span.start, end=span.end) for span in spans]
-
-
-def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
-    return RecalledMemory(
-        memory_key=hit.key,
-        kind=hit.kind,
-        memory_type=hit.memory_type,
-        summary=hit.summary,
-        content=hit.content,
-        speaker=hit.speaker,
-        role=hit.role,
-        ts=hit.ts,
-        session_id=hit.session_id,
-        relevance_score=hit.score,
-        why=hit.why.as_dict(),
-        times=_resolve_times(state, hit.content, hit.ts),
-        made_from=source_keys(hit.role, hit.metadata),
-    )
-
-
-async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemory:
-    sources = await state.library.store.timeline(state.scope).get_many(memory.source_message_ids)
-    hit = state.hits.get(memory.memory_key)
-    return RecalledMemory(
-        memory_key=memory.memory_key,
-        kind="memory",
-        memory_type=memory.memory_type,
-        summary=memory.summary,
-        content=memory.content,
-        speaker=None,
-        role=None,
-        ts=memory.since,
-        session_id=memory.session_id,
-        relevance_score=hit and hit.score,
-        why=hit and hit.why.as_dict(),
-        valid_to=memory.valid_to,
-        times=_resolve_times(state, memory.content, memory.since),
-        sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
-    )
-
-
-async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
-    before, after = await find_neighbors(state, message, _NEIGHBORS)
-    hit = state.hits.get(message.message_id)
-    return RecalledMemory(
-        memory_key=message.message_id,
-        kind="message",
-        memory_type="message",
-        summary="",
-        content=message.content,
-        speaker=message.speaker,
-        role=message.role.value,
-        ts=message.ts,
-        session_id=message.session_id,
-        relevance_score=hit and hit.score,
-        why=hit and hit.why.as_dict(),
-        times=_resolve_times(state, message.content, message.ts),
-        before=[_nearby(neighbor) for neighbor in before],
-        after=[_nearby(neighbor) for neighbor in after],
-        made_from=source_keys(message.role.value, message.metadata),
-    )
-
-
-def _nearby(message: Message) -> Nearby:
-    return Nearby(
-        memory_key=message.message_id,
-        speaker=message.speaker or message.role.value,
-        ts=message.ts,
-        content=message.content,
-    )
-
-
 async def _store_trace(state: RecallState, result: RecallResult, keep_days: int) -> None:
     """Store the trace with its user; a recall does not fail because that failed."""
     reason = result.stop_reason
-    if not keep_days or reason in (StopReason.STORAGE_FAILED, StopReason.NOTHING_STORED):
+    is_unknown = state.version is UNKNOWN_USER  # and has no traces either
+    if not keep_days or is_unknown or reason is StopReason.STORAGE_FAILED:
         return
     try:
         await state.library.store.traces(state.scope).add(_new_trace(state, result), keep_days)

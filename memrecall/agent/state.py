@@ -21,7 +21,7 @@ from memrecall.agent.tools.models import (
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.model.structured import Structured
-from memrecall.scope import Scope
+from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import Hit
 from memrecall.store import UserVersion
 
@@ -67,6 +67,12 @@ async def read_version(library: Library, scope: Scope) -> UserVersion:
         return UNKNOWN_USER
     await library.store.require_active(version, scope)
     return version
+
+
+async def has_knowledge(library: Library, scope: Scope) -> bool:
+    """Return True if the scope's agent has ever had an entry in its knowledge base."""
+    feed = library.store.knowledge_feed(scope.agent_id or DEFAULT_NAME)
+    return await feed.version() is not None
 
 
 @dataclass(slots=True)
@@ -117,6 +123,7 @@ class RecallState(ToolContext):
     problem: str = ""  # of the model's answers, although the recall went on
     is_unsupported: bool = False  # the handoff claimed something without a key that was found
     handoff: HandoffInput | None = None
+    _has_knowledge: bool | None = None  # None: not read yet
 
     @property
     def zone(self) -> ZoneInfo:
@@ -145,6 +152,12 @@ class RecallState(ToolContext):
     def say_codes(self, *codes: str) -> str:
         """Return codes in the language of the recall."""
         return say_codes(self.language, *codes)
+
+    async def has_knowledge(self) -> bool:
+        """Return True if there is a knowledge base to search; it is read once per recall."""
+        if self._has_knowledge is None:
+            self._has_knowledge = await has_knowledge(self.library, self.scope)
+        return self._has_knowledge
 
     def is_visible(self, moment: datetime) -> bool:
         """Return True if a moment is not after `as_of`."""

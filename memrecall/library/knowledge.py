@@ -91,6 +91,12 @@ class KnowledgeBase(Knowledge):
         self, query: str, limit: int = 3, tags: Sequence[str] = ()
     ) -> list[tuple[KnowledgeEntry, float]]:
         """Return the best entries that are relevant to a query and have all tags, with scores."""
+        hits = await self.find(query, limit, tags)
+        entries = {e.knowledge_key: e for e in await self.get_many([hit.key for hit in hits])}
+        return [(entries[hit.key], hit.score) for hit in hits if hit.key in entries]
+
+    async def find(self, query: str, limit: int = 3, tags: Sequence[str] = ()) -> list[Hit]:
+        """Return the best entries that are relevant to a query and have all tags, as hits."""
         only = frozenset(await self.keys_with_tags(tags)) if tags else None
         request = SearchRequest(query, limit=limit, kind="knowledge", only=only)  # Checks them.
         if _STOPS.issuperset(analyze(query).atoms):
@@ -99,9 +105,7 @@ class KnowledgeBase(Knowledge):
         page = await self._library.engine.search(self._scope, request)
         if page.unembedded and await self.embed_pending(_TOP_UP):
             page = await self._library.engine.search(self._scope, request)
-        hits = (await self._keep_relevant(query, page))[:limit]
-        entries = {e.knowledge_key: e for e in await self.get_many([hit.key for hit in hits])}
-        return [(entries[hit.key], hit.score) for hit in hits if hit.key in entries]
+        return (await self._keep_relevant(query, page))[:limit]
 
     async def _keep_relevant(self, query: str, page: SearchPage) -> list[Hit]:
         if not page.results:

@@ -158,7 +158,8 @@ def _speaker_name(request: ParsedRequest, hit: Candidate) -> str:
     role = hit.role if hit.role in _ROLES else hit.speaker
     if role in _ROLES:
         return say(request.language, role)
-    return say(request.language, "memory" if hit.kind == "memory" else "somebody")
+    is_stored = hit.kind in ("memory", "knowledge")
+    return say(request.language, hit.kind if is_stored else "somebody")
 
 
 def _explain_selection(

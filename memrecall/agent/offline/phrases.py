@@ -146,6 +146,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "assistant": ("the assistant", "助手"),
     "somebody": ("somebody", "某人"),
     "memory": ("remembered", "记忆"),
+    "knowledge": ("knowledge base", "知识库"),
     "and": (", ", "、"),
     "this": ("this", "这件事"),
 }

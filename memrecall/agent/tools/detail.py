@@ -28,6 +28,7 @@ async def get_memory_detail(
     detail = await state.caches.contents.get(
         (state.scope, version, state.end_time, state.language, key), lambda: _read(state, key)
     )
+    detail = detail or await _read_knowledge(state, key)
     if not isinstance(detail, GetMemoryDetailOutput):
         return GetMemoryDetailOutput(
             success=False,
@@ -87,6 +88,26 @@ async def _read(state: RecallState, key: str) -> GetMemoryDetailOutput | None:
     messages = await store.timeline(state.scope).get_many([key])
     if messages and state.is_visible(messages[0].ts):
         return await _message_detail(state, messages[0])
+    return None
+
+
+async def _read_knowledge(state: RecallState, key: str) -> GetMemoryDetailOutput | None:
+    """Read an entry of the knowledge base, which changes without a new version of the user."""
+    if not await state.has_knowledge():
+        return None
+    for entry in await state.knowledge.get_many([key]):
+        if state.is_visible(entry.updated_at):
+            return GetMemoryDetailOutput(
+                success=True,
+                kind="knowledge",
+                memory_key=entry.knowledge_key,
+                summary=entry.summary,
+                content=entry.content,
+                memory_type="knowledge",
+                created_at=state.format_local(entry.updated_at),
+                metadata=entry.metadata,
+                message=state.say("from_knowledge"),
+            )
     return None
 
 

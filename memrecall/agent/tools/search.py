@@ -30,6 +30,7 @@ _PREVIEW = 200
 _MAX_ROUNDS = 5
 _MAX_LIMIT = 200
 _MAX_SOURCES = 10
+_MAX_ENTRIES = 3  # of the knowledge base, beside the memories and messages
 
 
 async def search_memories(
@@ -49,7 +50,20 @@ async def search_memories(
     if not page.results and (request.keywords or request.memory_types):
         request, relaxed = _relax(request)
         page, repetitions = await _search(state, request)
-    return _answer(state, arguments, request, page, relaxed, repetitions)
+    knowledge = await _find_knowledge(state, arguments)
+    return _answer(state, arguments, request, page, relaxed, repetitions, knowledge)
+
+
+async def _find_knowledge(state: RecallState, arguments: SearchMemoriesInput) -> list[Hit]:
+    """Return relevant entries of the agent's knowledge base, which nobody said at any time."""
+    types, times = arguments.memory_types, (arguments.since, arguments.until)
+    is_excluded = bool(types) and "knowledge" not in (types or ())
+    if is_excluded or any(times) or arguments.time_range_days or arguments.role:
+        return []
+    if not await state.has_knowledge():
+        return []
+    hits = await state.knowledge.find(arguments.query[:MAX_QUERY], _MAX_ENTRIES)
+    return [hit for hit in hits if state.is_visible(hit.ts)]
 
 
 def _refuse(state: RecallState, arguments: SearchMemoriesInput) -> SearchMemoriesOutput | None:
@@ -243,8 +257,9 @@ def _answer(
     page: SearchPage,
     relaxed: list[str],
     repetitions: int,
+    knowledge: list[Hit],
 ) -> SearchMemoriesOutput:
-    hits = page.results[: arguments.limit]
+    hits = [*page.results[: arguments.limit], *knowledge]
     new_keys = state.add_hits(hits)
     state.consecutive_searches += 1  # only now: a failed search that is retried counts once
     state.withheld = max(state.withheld, page.withheld)
@@ -252,18 +267,20 @@ def _answer(
         state.degraded[page.message] = None
     fields = arguments.model_dump(exclude_none=True)
     keys = tuple(hit.key for hit in hits)
-    state.searches.append(SearchRecord(state.calls, fields, page.total_found, keys, new_keys))
+    total_found = page.total_found + len(knowledge)
+    state.searches.append(SearchRecord(state.calls, fields, total_found, keys, new_keys))
     notes = [page.describe(withheld=False) if not hits else ""]
     if relaxed:
         notes.append(state.say("relaxed", filters=", ".join(relaxed)))
     notes += [state.say("nothing_new")] if hits and not new_keys else []
     notes += [state.say("already_given", count=repetitions)] if repetitions else []
     notes += [state.say("withheld", count=page.withheld)] if page.withheld else []
+    notes += [state.say("from_knowledge")] if knowledge else []
     if len(arguments.query) > MAX_QUERY:
         notes.append(state.say("query_cut", size=MAX_QUERY))
     return SearchMemoriesOutput(
         success=True,
-        total_found=page.total_found,
+        total_found=total_found,
         results=[_result_item(state, hit, arguments.query) for hit in hits],
         search_query_expanded=", ".join(request.expansions) or None,
         message=" ".join(filter(None, notes)) or None,

@@ -1,0 +1,145 @@
+"""The evidence of a recall: the memories, messages and entries that were handed off."""
+
+from datetime import datetime
+
+from memrecall.agent.result import Nearby, RecalledMemory, ResolvedTime
+from memrecall.agent.state import RecallState
+from memrecall.agent.tools.detail import find_neighbors
+from memrecall.agent.tools.models import HandoffInput
+from memrecall.agent.tools.search import source_keys
+from memrecall.errors import MemrecallError
+from memrecall.search import Hit
+from memrecall.store import KnowledgeEntry
+from memrecall.text.times import find_times
+from memrecall.types import MemoryRecord, Message
+
+_NEIGHBORS = 1
+
+
+async def gather_evidence(
+    state: RecallState, handoff: HandoffInput, *, has_store: bool
+) -> list[RecalledMemory]:
+    """Return what was handed off, in order; without the store, from the hits."""
+    keys = handoff.relevant_memory_keys
+    from_hits = [_from_hit(state, state.hits[key]) for key in keys if key in state.hits]
+    if not (has_store and keys):
+        return from_hits
+    try:
+        return await _read_evidence(state, keys)
+    except MemrecallError as error:
+        state.degraded[f"evidence without its surroundings: {error.message}"] = None
+        return from_hits
+
+
+async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMemory]:
+    store = state.library.store
+    memories = {m.memory_key: m for m in await store.memories(state.scope).get_many(keys)}
+    others = [key for key in keys if key not in memories]
+    messages = {m.message_id: m for m in await store.timeline(state.scope).get_many(others)}
+    others = [key for key in others if key not in messages]
+    found = await state.knowledge.get_many(others) if others else []
+    entries = {entry.knowledge_key: entry for entry in found}
+    evidence: list[RecalledMemory] = []
+    for key in keys:  # one that was erased in the meantime is left out
+        if key in memories:
+            evidence.append(await _from_memory(state, memories[key]))
+        elif key in messages:
+            evidence.append(await _from_message(state, messages[key]))
+        elif key in entries:
+            evidence.append(_from_knowledge(state, entries[key]))
+    return evidence
+
+
+def resolve_times(
+    state: RecallState, text: str, said_at: datetime, *, past: bool = False
+) -> list[ResolvedTime]:
+    """Return the times of a text as dates; `past` prefers past dates, as questions mean them."""
+    spans = find_times(text[:2_000], said_at, state.zone, past=past)
+    return [ResolvedTime(words=span.text, start=span.start, end=span.end) for span in spans]
+
+
+def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
+    return RecalledMemory(
+        memory_key=hit.key,
+        kind=hit.kind,
+        memory_type=hit.memory_type,
+        summary=hit.summary,
+        content=hit.content,
+        speaker=hit.speaker,
+        role=hit.role,
+        ts=hit.ts,
+        session_id=hit.session_id,
+        relevance_score=hit.score,
+        why=hit.why.as_dict(),
+        times=resolve_times(state, hit.content, hit.ts),
+        made_from=source_keys(hit.role, hit.metadata),
+    )
+
+
+async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemory:
+    sources = await state.library.store.timeline(state.scope).get_many(memory.source_message_ids)
+    hit = state.hits.get(memory.memory_key)
+    return RecalledMemory(
+        memory_key=memory.memory_key,
+        kind="memory",
+        memory_type=memory.memory_type,
+        summary=memory.summary,
+        content=memory.content,
+        speaker=None,
+        role=None,
+        ts=memory.since,
+        session_id=memory.session_id,
+        relevance_score=hit and hit.score,
+        why=hit and hit.why.as_dict(),
+        valid_to=memory.valid_to,
+        times=resolve_times(state, memory.content, memory.since),
+        sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
+    )
+
+
+async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
+    before, after = await find_neighbors(state, message, _NEIGHBORS)
+    hit = state.hits.get(message.message_id)
+    return RecalledMemory(
+        memory_key=message.message_id,
+        kind="message",
+        memory_type="message",
+        summary="",
+        content=message.content,
+        speaker=message.speaker,
+        role=message.role.value,
+        ts=message.ts,
+        session_id=message.session_id,
+        relevance_score=hit and hit.score,
+        why=hit and hit.why.as_dict(),
+        times=resolve_times(state, message.content, message.ts),
+        before=[_nearby(neighbor) for neighbor in before],
+        after=[_nearby(neighbor) for neighbor in after],
+        made_from=source_keys(message.role.value, message.metadata),
+    )
+
+
+def _from_knowledge(state: RecallState, entry: KnowledgeEntry) -> RecalledMemory:
+    hit = state.hits.get(entry.knowledge_key)
+    return RecalledMemory(
+        memory_key=entry.knowledge_key,
+        kind="knowledge",
+        memory_type="knowledge",
+        summary=entry.summary,
+        content=entry.content,
+        speaker=None,
+        role=None,
+        ts=entry.updated_at,
+        session_id=None,
+        relevance_score=hit and hit.score,
+        why=hit and hit.why.as_dict(),
+    )
+
+
+def _nearby(message: Message) -> Nearby:
+    return Nearby(
+        memory_key=message.message_id,
+        speaker=message.speaker or message.role.value,
+        ts=message.ts,
+        content=message.content,
+    )
