@@ -31,7 +31,7 @@ from memrecall.integrations.hooks.binding import Binding, write_binding  # noqa:
 MOST = 3.0
 _MAIN = [sys.executable, "-c", "from memrecall.cli import main; main()"]
 _USER = "ann"
-_PROMPT = "Which port does our production database use?"
+_PROMPT = "What was the port of our production database again?"
 
 
 def main() -> None:

@@ -114,16 +114,23 @@ def _write_request(binding: Binding) -> str:
     host = "127.0.0.1" if host == "localhost" else host
     fields = binding._asdict()
     options = {name: fields[name] for name in REQUEST_OPTIONS}
-    head = [
-        f"POST /v1/users/{quote(binding.user)}/hooks/{quote(binding.client)}/{{event}} HTTP/1.1",
+    path = f"/v1/users/{quote(binding.user)}/hooks/{quote(binding.client)}/{{event}}"
+    head = write_head(path, host, binding.key, f"{OPTIONS_HEADER}: {json.dumps(options)}")
+    return "\n".join([host, str(port), str(binding.deadline), head])
+
+
+def write_head(path: str, host: str, key: str, header: str) -> str:
+    """Return the head of a request with one more header; `{length}` stands for its length."""
+    lines = [
+        f"POST {path} HTTP/1.1",
         f"Host: {f'[{host}]' if ':' in host else host}",
-        f"{OPTIONS_HEADER}: {json.dumps(options)}",
-        *([f"Authorization: Bearer {binding.key}"] if binding.key else []),
+        header,
+        *([f"Authorization: Bearer {key}"] if key else []),
         "Content-Type: application/json",
         "Content-Length: {length}",
         "Connection: close",
     ]
-    return "\n".join([host, str(port), str(binding.deadline), *head, "", ""])
+    return "\n".join([*lines, "", ""])
 
 
 def is_private(path: str) -> bool:

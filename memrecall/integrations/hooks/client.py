@@ -20,6 +20,11 @@ OFF_VARIABLE = "MEMRECALL_HOOKS"  # off: hooks do nothing
 PROBLEM_VARIABLE = "MEMRECALL_HOOK_PROBLEM"  # why the service has not handled the event
 _SHARE = 0.75  # of the deadline, for the service; the rest is for keeping what it did not handle
 _UNKNOWN_DEADLINE = 60.0
+_MAX_RESPONSE = 4_000_000  # bytes
+
+TYPE_CHECKING = False  # importing typing would take longer
+if TYPE_CHECKING:
+    from typing import Any
 
 Request = tuple[str, int, float, str]  # host, port, deadline in seconds, head of the request
 
@@ -78,14 +83,21 @@ def forward(request: Request, event: str, data: bytes) -> tuple[int, bytes]:
     stream = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     stream.settimeout(seconds * _SHARE)
     stream.connect((host, port))
-    lines = head.replace("{event}", event).replace("{length}", str(len(data)))
-    stream.sendall(lines.replace("\n", "\r\n").encode() + data)
+    return exchange(stream, head.replace("{event}", event), data, deadline)
+
+
+def exchange(stream: "Any", head: str, data: bytes, deadline: float) -> tuple[int, bytes]:
+    """Send a request, whose head ends the connection; return the status and the body."""
+    lines = head.replace("{length}", str(len(data))).replace("\n", "\r\n")
+    stream.sendall(lines.encode() + data)
     answer = b""
-    while chunk := stream.recv(65_536):
+    while len(answer) <= _MAX_RESPONSE and (chunk := stream.recv(65_536)):
         answer += chunk
         stream.settimeout(max(deadline - time.monotonic(), 0.001))
     stream.close()
     top, _, body = answer.partition(b"\r\n\r\n")
+    if not top.startswith(b"HTTP/1.") or len(answer) > _MAX_RESPONSE:
+        raise ValueError("what answers at the address of the service is no memrecall service")
     return int(top.split(b" ", 2)[1]), body
 
 

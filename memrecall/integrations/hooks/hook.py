@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from memrecall.integrations.hooks.binding import (
@@ -26,8 +27,8 @@ from memrecall.integrations.hooks.client import (
 )
 from memrecall.integrations.hooks.events import CapturedEvent, find_event, read_event
 from memrecall.integrations.hooks.outbox import Outbox
-from memrecall.integrations.hooks.payload import MAX_QUERY, BadPayload
-from memrecall.integrations.hooks.service import ServiceConnection
+from memrecall.integrations.hooks.payload import MAX_QUERY
+from memrecall.integrations.hooks.service import NoService, Service
 
 DELIVER = "deliver"  # the event of the background process that stores pending messages
 _USAGE = "usage: memrecall hook EVENT --config FILE; `memrecall hooks install` writes this command"
@@ -45,7 +46,7 @@ def run_hook(arguments: Sequence[str]) -> None:
     event, _, path, *rest = arguments
     try:
         _handle(path, event, rest)
-    except (HookError, BadPayload, OSError) as error:
+    except (HookError, OSError, ValueError) as error:
         write_log(path, event, str(error))
     except Exception as error:  # a bug must not fail the prompt either
         write_log(path, event, f"{type(error).__name__}: {error}")
@@ -109,17 +110,16 @@ class HookRun:
                 self._outbox.add(message, self._event.workspace)
         if problem:
             raise HookError(problem)
-        service = ServiceConnection.open(binding, self._deadline) if binding.url else None
         recalls = binding.recall and self._event.recalls
-        if service is None:
-            self._use_database(earlier, recalls=recalls)
-            return
-        try:
-            if recalls:
-                self._print(_recall(service, binding, self._event, self._deadline))
-            _deliver(service, binding, self._outbox)
-        finally:
-            service.close()
+        if binding.url:
+            service = Service(binding, self._deadline)
+            with suppress(NoService):
+                if recalls:
+                    self._print(_recall(service, self._event))
+                    recalls = False
+                _deliver(service, self._outbox)
+                return
+        self._use_database(earlier, recalls=recalls)
 
     def _use_database(self, earlier: list[str], *, recalls: bool) -> None:
         """Recall from the database; without a recall, another process stores what is pending."""
@@ -140,9 +140,8 @@ class HookRun:
         sys.stdout.flush()
 
 
-def _recall(
-    service: ServiceConnection, binding: Binding, event: CapturedEvent, deadline: float
-) -> str:
+def _recall(service: Service, event: CapturedEvent) -> str:
+    binding = service.binding
     body = {
         "query": event.messages[0].content[:MAX_QUERY],
         "session_id": event.session_id,
@@ -151,7 +150,7 @@ def _recall(
             "min_confidence": binding.min_confidence,
             "if_needed": True,
         },
-        "limits": {"seconds": max(deadline - time.monotonic(), 0.05)},
+        "limits": {"seconds": max(service.deadline - time.monotonic(), 0.05)},
     }
     status, content = service.post(f"/v1/users/{quote(binding.user)}/recall", body, "text/plain")
     if status != 200:
@@ -159,10 +158,10 @@ def _recall(
     return content.decode()
 
 
-def _deliver(service: ServiceConnection, binding: Binding, outbox: Outbox) -> None:
+def _deliver(service: Service, outbox: Outbox) -> None:
     """Store the pending messages through the service."""
+    path = f"/v1/users/{quote(service.binding.user)}/messages"
     for message in outbox.read(outbox.pending_ids()):
-        path = f"/v1/users/{quote(binding.user)}/messages"
         status, _ = service.post(path, {"messages": [message]}, "application/json")
         if status not in _STORED:
             raise HookError(f"the service answered {status} to a message, which stays pending")
@@ -172,17 +171,13 @@ def _deliver(service: ServiceConnection, binding: Binding, outbox: Outbox) -> No
 def _deliver_all(path: str, binding: Binding) -> None:
     """Store the pending messages, through the service or in the database."""
     outbox = Outbox(path, binding)
-    deadline = time.monotonic() + _DELIVERY_SECONDS
-    service = ServiceConnection.open(binding, deadline) if binding.url else None
-    if service is None:
-        from memrecall.integrations.hooks import database
+    if binding.url:
+        with suppress(NoService):
+            _deliver(Service(binding, time.monotonic() + _DELIVERY_SECONDS), outbox)
+            return
+    from memrecall.integrations.hooks import database
 
-        database.deliver(binding, outbox, outbox.read(outbox.pending_ids()))
-        return
-    try:
-        _deliver(service, binding, outbox)
-    finally:
-        service.close()
+    database.deliver(binding, outbox, outbox.read(outbox.pending_ids()))
 
 
 def _start_delivery(path: str) -> None:
