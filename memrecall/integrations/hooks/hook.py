@@ -28,7 +28,7 @@ from memrecall.integrations.hooks.client import (
 from memrecall.integrations.hooks.events import CapturedEvent, find_event, read_event
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.payload import MAX_QUERY
-from memrecall.integrations.hooks.service import NoService, Service
+from memrecall.integrations.hooks.service import NoService, ServiceAccess
 
 DELIVER = "deliver"  # the event of the background process that stores pending messages
 _USAGE = "usage: memrecall hook EVENT --config FILE; `memrecall hooks install` writes this command"
@@ -112,7 +112,7 @@ class HookRun:
             raise HookError(problem)
         recalls = binding.recall and self._event.recalls
         if binding.url:
-            service = Service(binding, self._deadline)
+            service = ServiceAccess(binding, self._deadline)
             with suppress(NoService):
                 if recalls:
                     self._print(_recall(service, self._event))
@@ -140,7 +140,7 @@ class HookRun:
         sys.stdout.flush()
 
 
-def _recall(service: Service, event: CapturedEvent) -> str:
+def _recall(service: ServiceAccess, event: CapturedEvent) -> str:
     binding = service.binding
     body = {
         "query": event.messages[0].content[:MAX_QUERY],
@@ -158,7 +158,7 @@ def _recall(service: Service, event: CapturedEvent) -> str:
     return content.decode()
 
 
-def _deliver(service: Service, outbox: Outbox) -> None:
+def _deliver(service: ServiceAccess, outbox: Outbox) -> None:
     """Store the pending messages through the service."""
     path = f"/v1/users/{quote(service.binding.user)}/messages"
     for message in outbox.read(outbox.pending_ids()):
@@ -173,7 +173,7 @@ def _deliver_all(path: str, binding: Binding) -> None:
     outbox = Outbox(path, binding)
     if binding.url:
         with suppress(NoService):
-            _deliver(Service(binding, time.monotonic() + _DELIVERY_SECONDS), outbox)
+            _deliver(ServiceAccess(binding, time.monotonic() + _DELIVERY_SECONDS), outbox)
             return
     from memrecall.integrations.hooks import database
 

@@ -13,7 +13,7 @@ class NoService(HookError):
     """Nothing listens at the address of the service."""
 
 
-class Service(NamedTuple):
+class ServiceAccess(NamedTuple):
     """The service of a binding, used until a deadline."""
 
     binding: Binding
