@@ -20,20 +20,31 @@ from autogen_core import CancellationToken
 from autogen_core.tools import StaticStreamWorkbench, StaticWorkbench
 from pydantic import ValidationError
 
-from memrecall.agent import RecallResult, RecallTool
+from memrecall.agent import RecallOptions, RecallResult, RecallTool
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.memories import RecallToolArguments, recall
 from memrecall.agent.tools.table import TOOLS
+from memrecall.budget import Limits
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
 from memrecall.model.client import Request
 from memrecall.scope import Permission
 from memrecall.store.feed import ChangeFeed
 from memrecall.testing import ScriptedClient, call, call_raw, calls, say, wait
+from memrecall.types import NewMemory, Origin
 
 from ..cases import check_each_async
 from .clients import BlockingClient, fail_if_blocked
-from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, hand_off, on_both_engines, search
+from .recall_helpers import (
+    ANN,
+    LIN,
+    REQUEST,
+    REQUEST_ZH,
+    detail,
+    hand_off,
+    on_both_engines,
+    search,
+)
 
 
 def make_tool(library: Library, *steps: Any) -> RecallTool:
@@ -82,6 +93,19 @@ async def test_recall_tool_returns_evidence(library: Library) -> None:
         "stop_reason": "handoff",
         "judged": True,
     }
+
+
+async def test_answer_with_many_memories_is_bounded(library: Library) -> None:
+    memories = [NewMemory(memory_key=f"k{n}", content=f"tea {n} " * 500) for n in range(60)]
+    await library.add_memories(ANN, memories, origin=Origin.USER, actor="test")
+    keys = [memory.memory_key or "" for memory in memories]
+    read = [calls(*map(detail, keys[start : start + 20])) for start in (0, 20, 40)]
+    client = ScriptedClient([*read, hand_off(*keys)])
+    options = RecallOptions(limits=Limits(tool_calls=100, tokens=10_000_000))
+    tool = RecallTool(library, ANN, model_client=client, options=options)
+    answer = await tool.run_json({"query": "Which tea did I say I like?"}, CancellationToken())
+    assert len(answer.memories) == 60
+    assert len(tool.return_value_as_string(answer)) < 15_000
 
 
 async def test_no_result_returns_a_question(library: Library) -> None:

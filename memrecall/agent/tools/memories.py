@@ -23,7 +23,9 @@ from memrecall.types import LABEL_LENGTH, NewMemory, Origin, Role, format_time
 MAX_TEXT = 4_000
 _SIMILAR_MEMORIES = 3
 _SIMILAR_SCORE = 0.5
-_CONTENT_LENGTH = 600
+_CONTENT_LENGTH = 600  # of one memory in an answer
+_CONTENTS_LENGTH = 6_000  # of all of them, unless there are very many
+_LEAST_LENGTH = 100
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -199,6 +201,8 @@ class RecallAnswer(ToolOutput):
     @classmethod
     def from_result(cls, result: RecallResult) -> Self:
         """Return the answer for the parent's model."""
+        share = _CONTENTS_LENGTH // max(len(result.memories), 1)
+        length = min(max(share, _LEAST_LENGTH), _CONTENT_LENGTH)
         return cls(
             found=bool(result.memories),
             confidence=result.confidence,
@@ -208,7 +212,7 @@ class RecallAnswer(ToolOutput):
                     "memory_key": memory.memory_key,
                     "said_at": format_time(memory.ts),
                     "by": memory.speaker or memory.role or memory.memory_type,
-                    "content": _excerpt(result, memory),
+                    "content": _excerpt(result, memory, length),
                 }
                 for memory in result.memories
             ],
@@ -234,12 +238,12 @@ class RecallAnswer(ToolOutput):
         )
 
 
-def _excerpt(result: RecallResult, memory: RecalledMemory) -> str:
+def _excerpt(result: RecallResult, memory: RecalledMemory, length: int) -> str:
     """Return a content, or the part of a long one that is about the request."""
-    if len(memory.content) <= _CONTENT_LENGTH:
+    if len(memory.content) <= length:
         return memory.content
     center = find_center(memory.content, result.words_about(memory.memory_key))
-    return truncate_around(memory.content, _CONTENT_LENGTH, center)
+    return truncate_around(memory.content, length, center)
 
 
 class McpEvidence(ToolOutput):
