@@ -16,11 +16,11 @@ from memrecall.agent.result import (
 from memrecall.agent.state import UNKNOWN_USER, RecallState, SearchRecord
 from memrecall.agent.tools.control import write_handoff_message
 from memrecall.agent.tools.models import HandoffInput
-from memrecall.agent.trace_events import EventKind, HandoffEvent, StopEvent
+from memrecall.agent.trace_events import HandoffEvent, StopEvent
 from memrecall.errors import MemrecallError
 from memrecall.json_objects import make_storable
 from memrecall.scope import Permission
-from memrecall.store import BODY_BYTES, NewTrace, measure_body
+from memrecall.store import BODY_BYTES, NewTrace, measure_body, withhold_contents
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
 from memrecall.text_length import single_line
@@ -257,16 +257,10 @@ def _make_body(state: RecallState, result: RecallResult) -> dict[str, Any]:
     Others of the same user may read the trace without that permission.
     """
     body = result.model_dump(mode="json")
-    if state.scope.allows(Permission.SENSITIVE):
-        for event in body["trace"]["events"]:
-            for name in ("output", "text", "summary"):
-                event.pop(name, None)
-            if event["kind"] == EventKind.RESULT:
-                event["text"] = ""
-        for memory in body["memories"]:
-            memory |= {"content": "", "summary": "", "before": [], "after": [], "sources": []}
-        body["handoff"] |= {"search_summary": "", "message": "", "reasoning": None}
-    return body
+    if not state.scope.allows(Permission.SENSITIVE):
+        return body
+    withheld: dict[str, Any] = withhold_contents(body)
+    return withheld
 
 
 def _truncate_body(body: dict[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,13 @@ A memory states a relation if both come from the same message and it names both 
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from memrecall.scope import Scope
-from memrecall.store import Removal, ScopedGraph, Store, StoredRelation
+from memrecall.store import Removal, ScopedGraph, Store, StoredEntity, StoredRelation
+from memrecall.store.graph_types import MAX_RELATIONS
 from memrecall.store.memories.writer import Contradicts
 from memrecall.text.normalize import entity_key, fold_spaces
 from memrecall.text.tokens import CJK, is_cjk
@@ -128,7 +130,7 @@ class TrackedChanges:
         erased = [memory for memory in before if memory.memory_key in removal.memories]
         if removal.messages and hasattr(self._graph, "erase_sources"):
             kept = [memory for memory in before if memory.memory_key not in removal.memories]
-            edges = await self._relations_near(kept)
+            edges = await self._relations_of(await self._entities_near(kept))
             names = await self._names_of(edges)
             stated = [e[2].relation_id for e in edges if any(_states(m, e, names) for m in kept)]
             await self._graph.erase_sources(removal.messages, stated)
@@ -142,13 +144,11 @@ class TrackedChanges:
         stating = [memory for memory in changed if memory.subject]
         if not stating or not hasattr(self._graph, "revise"):  # a plugin may not support it
             return
-        edges = await self._relations_near(stating)
+        near = await self._entities_near(stating)
+        edges = await self._relations_of(near)
         names = await self._names_of(edges)
         affected = [edge for edge in edges if any(_states(m, edge, names) for m in stating)]
-        sources = {source for _, _, edge in affected for source in edge.source_message_ids}
-        memories = await self._memories.citing(sorted(sources)) if sources else []
-        if any(not edge.source_message_ids for _, _, edge in affected):
-            memories += await self._memories.without_sources()
+        memories = await self._memories_behind(affected)
         ends: dict[str, datetime | None] = {}
         erased: list[str] = []
         for edge in affected:
@@ -161,17 +161,76 @@ class TrackedChanges:
             await self._graph.revise(ends)
         if erased:
             await self._graph.erase(erased)
+        revised = [
+            (source, destination, _revise(relation, ends))
+            for source, destination, relation in edges
+            if relation.relation_id not in erased
+        ]
+        await self._follow_names(near, revised, stating, erase)
 
-    async def _relations_near(self, memories: Sequence[MemoryRecord]) -> list[_Edge]:
-        """Return the relations of the entities that memories name, ended ones included."""
+    async def _memories_behind(self, edges: Sequence[_Edge]) -> list[MemoryRecord]:
+        """Return the memories that come from the same messages as relations."""
+        sources = {source for _, _, edge in edges for source in edge.source_message_ids}
+        memories = await self._memories.citing(sorted(sources)) if sources else []
+        if any(not edge.source_message_ids for _, _, edge in edges):
+            memories += await self._memories.without_sources()
+        return memories
+
+    async def _follow_names(
+        self,
+        entities: Sequence[StoredEntity],
+        edges: Sequence[_Edge],
+        changed: Sequence[MemoryRecord],
+        erase: bool,
+    ) -> None:
+        """Hide the names of entities that rest on deleted memories alone; show the others."""
+        if not hasattr(self._graph, "hide_names"):  # a plugin may not support it
+            return
+        hidden: dict[str, list[str]] = {}
+        unconnected: list[str] = []
+        for entity in entities:
+            own = [edge for edge in edges if entity.entity_id in edge[:2]]
+            if not own and erase:
+                unconnected.append(entity.entity_id)
+            elif _rests_on_deleted(entity, own, changed):
+                hidden[entity.entity_id] = list(entity.aliases)
+            else:
+                hidden[entity.entity_id] = await self._deleted_names(entity, changed)
+        if unconnected:
+            await self._graph.erase_unconnected(unconnected)
+        if hidden:
+            await self._graph.hide_names(hidden)
+
+    async def _deleted_names(
+        self, entity: StoredEntity, changed: Sequence[MemoryRecord]
+    ) -> list[str]:
+        """Return the names that only deleted memories say belong to an entity."""
+        sources = {name for memory in changed for name in memory.source_message_ids}
+        hidden = []
+        for name, ids in entity.alias_sources.items():
+            if sources.isdisjoint(ids):
+                continue
+            memories = await self._memories.citing(ids)
+            naming = [m for m in memories if _is_named(entity_key(name), entity_key(m.content))]
+            if naming and all(memory.deleted_at for memory in naming):
+                hidden.append(name)
+        return hidden
+
+    async def _entities_near(self, memories: Sequence[MemoryRecord]) -> list[StoredEntity]:
+        """Return the entities that memories name, hidden ones included; of many memories, all."""
         if len(memories) > _MOST_READ:
-            page = await self._graph.page(limit=_ALL_RELATIONS)
-            return await self._graph.all_around([e.entity_id for e in page], _ALL_RELATIONS)
+            if not hasattr(self._graph, "hide_names"):
+                return await self._graph.page(limit=_ALL_RELATIONS)
+            return await self._graph.page(limit=_ALL_RELATIONS, hidden=True)
         texts = [memory.content for memory in memories]
-        entities = await self._graph.entities(
+        return await self._graph.entities(
             {name for text in texts for name in possible_names(text, shortest=1)}
         )
-        return await self._graph.all_around([entity.entity_id for entity in entities])
+
+    async def _relations_of(self, entities: Sequence[StoredEntity]) -> list[_Edge]:
+        """Return the relations of entities, ended ones included."""
+        limit = _ALL_RELATIONS if len(entities) > MAX_RELATIONS else MAX_RELATIONS
+        return await self._graph.all_around([entity.entity_id for entity in entities], limit)
 
     async def _names_of(self, edges: Iterable[_Edge]) -> _Names:
         ends = {name for _, _, edge in edges for name in (edge.source, edge.destination)}
@@ -197,6 +256,25 @@ def _states(memory: MemoryRecord, edge: _Edge, names: _Names) -> bool:
         names.get(end, frozenset()) & known or any(_is_named(n, text) for n in names.get(end, ()))
         for end in (source, destination)
     )
+
+
+def _rests_on_deleted(
+    entity: StoredEntity, edges: Sequence[_Edge], changed: Sequence[MemoryRecord]
+) -> bool:
+    """Return True if all relations of an entity are hidden, or the memories that name it."""
+    if edges:
+        return all(_is_hidden(relation) for _, _, relation in edges)
+    names = [entity_key(name) for name in (entity.name, *entity.aliases)]
+    naming = [m for m in changed if any(_is_named(n, entity_key(m.content)) for n in names)]
+    return bool(naming) and all(memory.deleted_at for memory in naming)
+
+
+def _revise(relation: StoredRelation, ends: Mapping[str, datetime | None]) -> StoredRelation:
+    return replace(relation, valid_to=ends.get(relation.relation_id, relation.valid_to))
+
+
+def _is_hidden(relation: StoredRelation) -> bool:
+    return relation.valid_to is not None and relation.valid_to <= (relation.valid_from or _NEVER)
 
 
 def _is_named(name: str, text: str) -> bool:

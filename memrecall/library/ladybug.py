@@ -33,6 +33,7 @@ _ALIAS = {
     "name": "name",
     "session_id": "session",
     "source_message_ids": "sources",
+    "hidden": "hidden",
 }
 _RELATION = {
     "relation_id": "id",
@@ -244,6 +245,16 @@ class LadybugScopedGraph:
         """Remove relations, and the entities that nothing else connects."""
         await self._graphs.write(self._user, lambda file: cypher.erase(file, relation_ids))
 
+    async def erase_unconnected(self, entity_ids: Sequence[str]) -> None:
+        """Remove the entities that have one name and no relations."""
+        await self._graphs.write(
+            self._user, lambda file: cypher.erase_unconnected(file, entity_ids)
+        )
+
+    async def hide_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Hide names of entities from pages, by the entity's id, and show its other names."""
+        await self._graphs.write(self._user, lambda file: cypher.hide_names(file, names))
+
     async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
         """Remove messages from all evidence, and relations and names without any other."""
         await self._graphs.write(
@@ -255,9 +266,11 @@ class LadybugScopedGraph:
         folded = sorted({entity_key(name) for name in names} - {""})
         return await self._read(lambda file: cypher.entities(file, self._only, folded))
 
-    async def page(self, *, limit: int, after: str | None = None) -> list[StoredEntity]:
+    async def page(
+        self, *, limit: int, after: str | None = None, hidden: bool = False
+    ) -> list[StoredEntity]:
         """Return a page of entities, oldest first, after the one with that id."""
-        return await self._read(lambda file: cypher.page(file, self._only, limit, after))
+        return await self._read(lambda file: cypher.page(file, self._only, limit, after, hidden))
 
     async def around(
         self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MAX_RELATIONS

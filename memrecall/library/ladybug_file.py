@@ -22,6 +22,7 @@ _SCHEMA = (
     "CREATE REL TABLE IF NOT EXISTS Relates(FROM Entity TO Entity, id STRING, agent STRING,"
     " session STRING, kind STRING, since INT64, until INT64, sources STRING[], created INT64)",
     "ALTER TABLE Alias ADD IF NOT EXISTS sources STRING[]",
+    "ALTER TABLE Alias ADD IF NOT EXISTS hidden BOOLEAN",
     "ALTER TABLE Relates ADD IF NOT EXISTS source_alias STRING",
     "ALTER TABLE Relates ADD IF NOT EXISTS destination_alias STRING",
 )

@@ -19,6 +19,7 @@ _FIELDS = (
     *("id", "kind", "since", "until", "sources", "session", "created", "agent"),
     *("source_alias", "destination_alias"),
 )
+_IS_VISIBLE = "coalesce(a.hidden, false) = false"
 _VALID = (
     "MATCH (:Entity {id: $source})-[r:Relates]->(d:Entity)"
     " WHERE r.agent = $agent AND r.until IS NULL"
@@ -110,7 +111,19 @@ def erase(file: GraphFile, relation_ids: Sequence[str]) -> None:
     ends = {end for row in file.ask(query, ids=list(relation_ids)) for end in row}
     for key in relation_ids:
         _delete_relation(file, key)
-    for end in sorted(ends):
+    erase_unconnected(file, sorted(ends))
+
+
+def hide_names(file: GraphFile, names: Mapping[str, Sequence[str]]) -> None:
+    """Hide names of entities, and show their other names."""
+    for entity, hidden in names.items():
+        query = "MATCH (a:Alias)-[:Named]->(:Entity {id: $id}) SET a.hidden = a.alias IN $hidden"
+        file.ask(query, id=entity, hidden=[entity_key(name) for name in hidden])
+
+
+def erase_unconnected(file: GraphFile, entity_ids: Sequence[str]) -> None:
+    """Delete the entities that have one name and no relations."""
+    for end in entity_ids:
         names = file.ask("MATCH (a:Alias)-[:Named]->(:Entity {id: $id}) RETURN a.id", id=end)
         if len(names) <= 1 and not relations_of(file, [end]):
             file.ask("MATCH (e:Entity {id: $id}) DETACH DELETE e", id=end)
@@ -164,16 +177,19 @@ def entities(file: GraphFile, only: str | None, folded: Sequence[str]) -> list[S
     return _with_names(file, rows)
 
 
-def page(file: GraphFile, only: str | None, limit: int, after: str | None) -> list[StoredEntity]:
+def page(
+    file: GraphFile, only: str | None, limit: int, after: str | None, hidden: bool
+) -> list[StoredEntity]:
     """Return some entities in the order of their ids."""
-    of_agent = "" if only is None else " AND e.agent = $agent"
+    condition = "" if only is None else " AND e.agent = $agent"
+    condition += "" if hidden else f" AND {_IS_VISIBLE}"
     agent = {} if only is None else {"agent": only}
     rows = file.ask(
-        f"MATCH (e:Entity) WHERE e.id > $after{of_agent}"
-        " RETURN e.id, e.name, e.type ORDER BY e.id LIMIT $size",
+        f"MATCH (a:Alias)-[:Named]->(e:Entity) WHERE e.id > $after{condition}"
+        " RETURN DISTINCT e.id, e.name, e.type ORDER BY e.id LIMIT $size",
         **{"after": after or "", "size": limit, **agent},
     )
-    return _with_names(file, rows)
+    return _with_names(file, rows, hidden=hidden)
 
 
 def around(
@@ -215,6 +231,10 @@ def _entity_ids(file: GraphFile, owner: Owner, names: dict[str, str], now: int) 
     keys = {alias_key(owner.agent, alias): alias for alias in folded}
     query = "UNWIND $keys AS key MATCH (a:Alias {id: key})-[:Named]->(e:Entity) RETURN a.id, e.id"
     ids = {keys[key]: entity for key, entity in file.ask(query, keys=sorted(keys))}
+    # Those that were hidden are named again.
+    file.ask(
+        "UNWIND $keys AS key MATCH (a:Alias {id: key}) SET a.hidden = false", keys=sorted(keys)
+    )
     for alias, name in folded.items():
         if alias not in ids:
             ids[alias] = new_id("en")
@@ -280,9 +300,9 @@ def write_alias(file: GraphFile, entity: str, fields: dict[str, Any]) -> None:
     key = alias_key(fields["agent"], fields["alias"])
     file.ask(
         "CREATE (a:Alias {id: $key, agent: $agent, alias: $alias, name: $name})"
-        " SET a.session = $session, a.sources = $sources",
+        " SET a.session = $session, a.sources = $sources, a.hidden = $hidden",
         key=key,
-        **{"sources": [], **fields},
+        **{"sources": [], "hidden": False, **fields},
     )
     _name(file, key, entity)
 
@@ -326,14 +346,17 @@ def relations_of(
     return [relations[key] for key in sorted(relations)]
 
 
-def _with_names(file: GraphFile, rows: Sequence[Sequence[Any]]) -> list[StoredEntity]:
+def _with_names(
+    file: GraphFile, rows: Sequence[Sequence[Any]], *, hidden: bool = True
+) -> list[StoredEntity]:
     names: dict[str, dict[str, tuple[str, ...]]] = {}
-    for entity, name, sources in file.ask(
+    for entity, name, sources, is_visible in file.ask(
         "UNWIND $ids AS id MATCH (a:Alias)-[:Named]->(e:Entity {id: id})"
-        " RETURN e.id, a.name, a.sources ORDER BY a.alias",
+        f" RETURN e.id, a.name, a.sources, {_IS_VISIBLE} ORDER BY a.alias",
         ids=[row[0] for row in rows],
     ):
-        names.setdefault(entity, {})[name] = tuple(sources or ())
+        if is_visible or hidden:
+            names.setdefault(entity, {})[name] = tuple(sources or ())
     return [named_entity(key, name, kind, names.get(key, {})) for key, name, kind in rows]
 
 

@@ -180,7 +180,8 @@ class SessionSummaries:
         span = (old.first_sequence_no, old.last_sequence_no)
         lines: list[Utterance | str]
         if old.level == TURNS:
-            lines = [to_utterance(m) for m in await self._state.remembered_messages(*span)]
+            messages = await self._state.messages_between(*span)
+            lines = [to_utterance(m) for m in await self._state.without_forgotten(messages)]
         else:
             lines = [s.text for s in turns if span[0] <= s.first_sequence_no <= span[1] and s.text]
         return await self._summarise(old.level, old.number, lines, span)
@@ -230,7 +231,7 @@ class SessionSummaries:
             if len(batch) < MESSAGES_PER_SUMMARY and not whole:
                 break
             span = (batch[0].sequence_no, batch[-1].sequence_no)
-            utterances = [to_utterance(message) for message in batch]
+            utterances = [to_utterance(m) for m in await self._state.without_forgotten(batch)]
             number = len(stored) + len(new) + 1
             new.append(await self._summarise(TURNS, number, utterances, span))
             after = batch[-1].sequence_no

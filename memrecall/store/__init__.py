@@ -32,6 +32,7 @@ from memrecall.store.traces import (
     StoredTrace,
     TraceSummary,
     measure_body,
+    withhold_contents,
 )
 from memrecall.store.transfer import FORMAT, table_of
 from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
@@ -85,4 +86,5 @@ __all__ = [
     "require_enabled",
     "seal_cursor",
     "table_of",
+    "withhold_contents",
 ]

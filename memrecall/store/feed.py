@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
 from memrecall.store.database.tables import (
+    PASSAGE,
     agents,
     memories,
     messages,
@@ -95,7 +96,9 @@ _MEMORY = (
     memories.c.deleted_at,
     memories.c.search_text,
 )
-_TOMBSTONE = (tombstones.c.kind, tombstones.c.key, tombstones.c.change_no)
+_TOMBSTONES = select(tombstones.c.kind, tombstones.c.key, tombstones.c.change_no).where(
+    tombstones.c.kind != PASSAGE
+)
 _VECTOR = (vectors.c.kind, vectors.c.key, vectors.c.change_no, vectors.c.vector)
 _ENTRY = (
     knowledge.c.knowledge_key.label("key"),
@@ -196,7 +199,7 @@ class ChangeFeed(_Feed):
             messages=await part.fetch(select(*_MESSAGE), messages),
             memories=await part.fetch(select(*_MEMORY), memories),
             vectors=[] if model is None else await part.fetch(of_model, vectors),
-            tombstones=await part.fetch(select(*_TOMBSTONE), tombstones),
+            tombstones=await part.fetch(_TOMBSTONES, tombstones),
         )
 
     async def vectors(

@@ -12,7 +12,7 @@ from collections.abc import (
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.scope import Scope
@@ -77,6 +77,14 @@ class Graph:
         await self._write(lambda writer: writer.erase(relation_ids))
         await self._database.truncate_log()
 
+    async def erase_unconnected(self, entity_ids: Sequence[str]) -> None:
+        """Remove the entities that have one name and no relations."""
+        await self._write(lambda writer: writer.erase_unconnected(entity_ids))
+
+    async def hide_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Hide names of entities from pages, by the entity's id, and show its other names."""
+        await self._write(lambda writer: writer.hide_names(names))
+
     async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
         """Remove messages from all evidence, and relations and names without any other."""
         await self._write(lambda writer: writer.erase_sources(message_ids, stated))
@@ -95,22 +103,34 @@ class Graph:
             self._select_entities().where(entities.c.entity_id.in_(sorted(ids)))
         )
 
-    async def page(self, *, limit: int, after: str | None = None) -> list[StoredEntity]:
-        """Return the entities that follow the id `after`, oldest first."""
+    async def page(
+        self, *, limit: int, after: str | None = None, hidden: bool = False
+    ) -> list[StoredEntity]:
+        """Return the entities that follow the id `after`, oldest first; `hidden` ones too."""
         statement = self._select_entities()
         if after is not None:
             statement = statement.where(entities.c.entity_id > after)
-        return await self._fetch_entities(statement.limit(limit))
+        if hidden:
+            return await self._fetch_entities(statement.limit(limit))
+        has_name = exists().where(
+            aliases.c.user_id == self._scope.user_id,
+            aliases.c.entity_id == entities.c.entity_id,
+            aliases.c.hidden.is_(False),
+        )
+        return await self._fetch_entities(statement.where(has_name).limit(limit), visible=True)
 
     def _select_entities(self) -> Select[Any]:
         statement = filter_scope(select(entities), entities, self._scope)
         return statement.order_by(entities.c.entity_id)
 
-    async def _fetch_entities(self, statement: Select[Any]) -> list[StoredEntity]:
+    async def _fetch_entities(
+        self, statement: Select[Any], *, visible: bool = False
+    ) -> list[StoredEntity]:
         rows = await self._database.fetch(statement)
         of_rows = aliases.c.entity_id.in_([row.entity_id for row in rows])
         select_names = select(aliases.c.entity_id, aliases.c.name, aliases.c.source_message_ids)
-        select_names = filter_scope(select_names.where(of_rows), aliases, self._scope)
+        conditions = [of_rows, *([aliases.c.hidden.is_(False)] if visible else [])]
+        select_names = filter_scope(select_names.where(*conditions), aliases, self._scope)
         names: dict[str, dict[str, tuple[str, ...]]] = {}
         for row in await self._database.fetch(select_names.order_by(aliases.c.alias)):
             names.setdefault(row.entity_id, {})[row.name] = tuple(row.source_message_ids)

@@ -80,8 +80,10 @@ class ScopedGraph(Protocol):
     async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
         """Return the entities that have any of the names."""
 
-    async def page(self, *, limit: int, after: str | None = None) -> list[StoredEntity]:
-        """Return the entities that follow the id `after`, oldest first."""
+    async def page(
+        self, *, limit: int, after: str | None = None, hidden: bool = False
+    ) -> list[StoredEntity]:
+        """Return the entities that follow the id `after`, oldest first; `hidden` ones too."""
 
     async def around(
         self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MAX_RELATIONS
@@ -98,6 +100,12 @@ class ScopedGraph(Protocol):
 
     async def erase(self, relation_ids: Sequence[str]) -> None:
         """Remove relations, and the entities that nothing else connects."""
+
+    async def erase_unconnected(self, entity_ids: Sequence[str]) -> None:
+        """Remove the entities that have one name and no relations."""
+
+    async def hide_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Hide names of entities from pages, by the entity's id, and show its other names."""
 
     async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
         """Remove messages from all evidence, and relations and names without any other.
@@ -159,9 +167,13 @@ def merge_sources(stored: Sequence[str], new: Sequence[str]) -> list[str]:
 def named_entity(
     entity_id: str, name: str, kind: str, names: Mapping[str, Sequence[str]]
 ) -> StoredEntity:
-    """Return an entity with its names, and the messages that merged them."""
+    """Return an entity with its names, and the messages that merged them.
+
+    If its own name is hidden, it appears under the first of the others.
+    """
     sources = {alias: tuple(ids) for alias, ids in names.items() if ids}
-    return StoredEntity(entity_id, name, kind, tuple(names), sources)
+    shown = name if name in names else next(iter(names), name)
+    return StoredEntity(entity_id, shown, kind, tuple(names), sources)
 
 
 def require_other_name(alias: str, others: Sequence[str]) -> None:

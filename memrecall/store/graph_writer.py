@@ -55,10 +55,15 @@ class GraphWriter:
     async def _ensure_entities(self, names: dict[str, str]) -> dict[str, str]:
         """Return the entity ids of names (name to type) by folded name; create missing ones."""
         folded = {entity_key(name): name for name in reversed(list(names))}
-        statement = select(aliases.c.alias, aliases.c.entity_id).where(
-            aliases.c.user_id == self._scope.user_id, aliases.c.agent_id == self._agent_id
+        of_agent = (
+            aliases.c.user_id == self._scope.user_id,
+            aliases.c.agent_id == self._agent_id,
         )
+        statement = select(aliases.c.alias, aliases.c.entity_id, aliases.c.hidden).where(*of_agent)
         rows = await select_by_keys(self._connection, statement, [aliases.c.alias], sorted(folded))
+        if hidden := [row["alias"] for row in rows if row["hidden"]]:  # now it is named again
+            shown = update(aliases).where(*of_agent, aliases.c.alias.in_(hidden))
+            await self._connection.execute(shown.values(hidden=False))
         ids = {row["alias"]: row["entity_id"] for row in rows}
         for alias, name in folded.items():
             if alias not in ids:
@@ -194,8 +199,20 @@ class GraphWriter:
         for batch in split(keys):
             erased = (of_user, relations.c.relation_id.in_(list(batch)))
             await self._connection.execute(delete(relations).where(*erased))
-        for entity_id in sorted({end for row in rows for end in row.values()}):
+        await self.erase_unconnected(sorted({end for row in rows for end in row.values()}))
+
+    async def erase_unconnected(self, entity_ids: Sequence[str]) -> None:
+        """Remove the entities that have one name and no relations."""
+        for entity_id in entity_ids:
             await self._erase_unconnected(entity_id)
+
+    async def hide_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Hide names of entities, by the entity's id, and show its other names."""
+        for entity_id, hidden in names.items():
+            of_entity = (aliases.c.user_id == self._scope.user_id, aliases.c.entity_id == entity_id)
+            is_hidden = aliases.c.alias.in_([entity_key(name) for name in hidden])
+            statement = update(aliases).where(*of_entity, aliases.c.hidden != is_hidden)
+            await self._connection.execute(statement.values(hidden=is_hidden))
 
     async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
         """Remove messages from all evidence, and relations and names without any other.

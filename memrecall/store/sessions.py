@@ -16,7 +16,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user, session_of
 from memrecall.store.database.memory_tables import checkpoints, summaries
 from memrecall.store.database.statements import mentions, split
-from memrecall.store.database.tables import memories, messages
+from memrecall.store.database.tables import PASSAGE, memories, messages, tombstones
 from memrecall.store.messages.timeline import select_messages, to_message
 from memrecall.types import DIGESTS, Message, check_json
 
@@ -86,22 +86,32 @@ class SessionState:
         if new:
             await self._database.transact(work)
 
-    async def remembered_messages(self, first: int, last: int) -> list[Message]:
-        """Return the messages of a span, oldest first, without sources of deleted memories."""
+    async def messages_between(self, first: int, last: int) -> list[Message]:
+        """Return the session's messages of a span, oldest first."""
         in_span = messages.c.sequence_no.between(first, last)
         statement = self._select_messages().where(in_span).order_by(messages.c.sequence_no)
-        span = [to_message(row) for row in await self._database.fetch(statement)]
-        if not span:
+        return [to_message(row) for row in await self._database.fetch(statement)]
+
+    async def without_forgotten(self, items: Sequence[Message]) -> list[Message]:
+        """Return messages without those that a deleted or purged memory came from."""
+        ids = [message.message_id for message in items]
+        if not ids:
             return []
-        forgotten = select(memories.c.source_message_ids).where(
+        of_deleted = select(memories.c.source_message_ids).where(
             memories.c.user_id == self._key["user_id"],
             memories.c.deleted_at.is_not(None),
             memories.c.memory_type.not_in(DIGESTS),
-            mentions(memories.c.source_message_ids, [message.message_id for message in span]),
+            mentions(memories.c.source_message_ids, ids),
         )
-        rows = await self._database.fetch(forgotten)
-        sources = {name for row in rows for name in row.source_message_ids}
-        return [message for message in span if message.message_id not in sources]
+        rows = await self._database.fetch(of_deleted)
+        forgotten = {name for row in rows for name in row.source_message_ids}
+        of_purged = select(tombstones.c.key).where(
+            tombstones.c.user_id == self._key["user_id"],
+            tombstones.c.kind == PASSAGE,
+            tombstones.c.key.in_(ids),
+        )
+        forgotten |= {row.key for row in await self._database.fetch(of_purged)}
+        return [message for message in items if message.message_id not in forgotten]
 
     async def hidden_among(self, message_ids: Sequence[str]) -> frozenset[str]:
         """Return which of some messages are hidden."""

@@ -179,6 +179,10 @@ class Store:
         """Rewrite the search text of all rows; yield the number of rows of each batch."""
         return rebuild_search_text(self.database)
 
+    async def compact(self) -> None:
+        """Rewrite the database without the space of erased rows; writers wait for it on SQLite."""
+        await self.database.compact()
+
     async def schema_version(self) -> int:
         """Return the version of the schema."""
         async with self.database.read() as connection:

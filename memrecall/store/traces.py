@@ -1,7 +1,8 @@
 """Traces: the events of each recall of a user, stored for some days."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Annotated, Any
@@ -21,9 +22,10 @@ from memrecall.store.database.statements import (
     mentions,
     new_id,
     require_limit,
+    split,
 )
-from memrecall.store.database.tables import traces
-from memrecall.types import Content, Id, JsonObject, Label, Moment, parse_time
+from memrecall.store.database.tables import memories, messages, traces
+from memrecall.types import ID_LENGTH, Content, Id, JsonObject, Label, Moment, parse_time
 
 PAGE_SIZE = 50
 LARGEST_PAGE = 200
@@ -33,6 +35,14 @@ MAX_DAYS = 36_500  # a hundred years
 
 _Count = Annotated[int, Field(ge=0, lt=2**31)]
 _ORDER = (traces.c.created_at, traces.c.trace_id)
+# The fields of a body that quote what was recalled, or that a model wrote with it in view.
+_QUOTING = frozenset(
+    {
+        *("content", "summary", "search_summary", "message", "reasoning", "question", "text"),
+        *("output", "arguments", "before", "after", "sources", "times", "missing"),
+        *("problem", "error"),
+    }
+)
 _SUMMARY = [column for column in traces.c if column.name not in ("user_id", "body")]
 
 
@@ -116,7 +126,36 @@ class Traces:
         rows = await self._database.fetch(statement.where(traces.c.trace_id == trace_id))
         if not rows:
             raise NotFound(f"there is no trace {trace_id!r}", hint="Check the id and the user")
-        return StoredTrace(**rows[0]._mapping)
+        return await self._withhold(StoredTrace(**rows[0]._mapping))
+
+    async def _withhold(self, trace: StoredTrace) -> StoredTrace:
+        """Return a trace without the contents of what is deleted, until that is undone."""
+        names = {text for text in _strings(trace.body) if len(text) <= ID_LENGTH}
+        if await self._has_deleted(sorted(names)):
+            trace = replace(trace, body=withhold_contents(trace.body))
+        if await self._deleted_questions([trace.query]):
+            body = withhold_contents(trace.body, frozenset({"asked"}))
+            trace = replace(trace, query="", body=body)
+        return trace
+
+    async def _has_deleted(self, keys: Sequence[str]) -> bool:
+        """Return True if any of the keys is that of a deleted memory or a hidden message."""
+        for table, column in ((memories, memories.c.memory_key), (messages, messages.c.message_id)):
+            of_user = (table.c.user_id == self._scope.user_id, table.c.deleted_at.is_not(None))
+            for batch in split(keys):
+                statement = select(column).where(*of_user, column.in_(list(batch))).limit(1)
+                if await self._database.fetch(statement):
+                    return True
+        return False
+
+    async def _deleted_questions(self, queries: Sequence[str]) -> set[str]:
+        """Return the questions that are hidden messages."""
+        statement = select(messages.c.content).where(
+            messages.c.user_id == self._scope.user_id,
+            messages.c.deleted_at.is_not(None),
+            messages.c.content.in_(sorted(set(queries))),
+        )
+        return {row.content for row in await self._database.fetch(statement)}
 
     async def page(
         self, limit: int = PAGE_SIZE, cursor: str | None = None
@@ -152,7 +191,9 @@ class Traces:
     async def _fetch_latest(self, statement: Select[Any], limit: int) -> list[TraceSummary]:
         latest_first = statement.order_by(_ORDER[0].desc(), _ORDER[1]).limit(limit)
         rows = await self._database.fetch(latest_first)
-        return [TraceSummary(**row._mapping) for row in rows]
+        hidden = await self._deleted_questions([row.query for row in rows])
+        summaries = [TraceSummary(**row._mapping) for row in rows]
+        return [replace(s, query="") if s.query in hidden else s for s in summaries]
 
     async def _add(
         self, connection: AsyncConnection, row: dict[str, Any], oldest: datetime
@@ -169,6 +210,28 @@ class Traces:
         else:
             _require_equal(row, stored)
         await locks.save(connection)  # the version stays: a search finds nothing new
+
+
+def withhold_contents(value: Any, names: frozenset[str] = _QUOTING) -> Any:
+    """Return a body with empty texts in the fields that quote memories and messages."""
+    if isinstance(value, list):
+        return [withhold_contents(item, names) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: type(item)() if name in names and item is not None else withhold_contents(item, names)
+        for name, item in value.items()
+        if name not in names or name != "output"
+    }
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield every text of a body."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
 
 
 def measure_body(body: dict[str, Any]) -> int:

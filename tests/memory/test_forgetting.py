@@ -1,13 +1,19 @@
 """Forgetting: what hides, what is erased, and what comes back."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory
+from memrecall.scope import Scope
+from memrecall.types import NewMemory, Origin
+from tests.cases import check_each_async
 from tests.counting import recorded_statements
 
+from ..store.samples import read_tables
 from .conftest import make_settings
 
 SAID = "I live in Lisbon and I am allergic to peanuts."
@@ -73,6 +79,16 @@ class TestSources:
         assert (await memory.graph("peanuts", "ann"))["relations"] == []
 
 
+async def test_summary_made_after_a_deletion_leaves_the_message_out(memory: AsyncMemory) -> None:
+    _, home, _ = await add_facts(memory)
+    await memory.add("The weather is fine today.", "ann", session_id="s")
+    for verb in (memory.forget, memory.purge):
+        await verb(home)
+        summary = str(await memory.summarize("ann", session_id="s"))
+        assert "Lisbon" not in summary
+        assert "weather" in summary
+
+
 class TestDeleteMessage:
     async def test_memories_derived_from_it_alone_are_erased(self, memory: AsyncMemory) -> None:
         message, home, allergy = await add_facts(memory)
@@ -84,9 +100,6 @@ class TestDeleteMessage:
     async def test_written_memories_lose_the_source_only(self, memory: AsyncMemory) -> None:
         message, *_ = await add_facts(memory)
         library = (await memory._open()).library
-        from memrecall.scope import Scope
-        from memrecall.types import NewMemory, Origin
-
         written = NewMemory(memory_key="own", content="my note", source_message_ids=(message,))
         await library.add_memories(Scope("ann"), [written], origin=Origin.USER, actor="ann")
         await memory.delete_message(message, user_id="ann")
@@ -136,3 +149,184 @@ class TestDeleteMessage:
             assert slot.columns is columns, "the index was built again"
             assert slot.columns.rows - rows <= 2
         assert counts[0] == counts[1]
+
+
+WORD = "Zanzibarq"
+PLACES = Path(__file__).parents[2] / "docs" / "forgetting.md"
+COLUMNS = (
+    *("forget", "forget with sources", "purge", "purge with sources"),
+    *("delete message", "erase user"),
+)
+
+
+def read_table() -> dict[str, dict[str, str]]:
+    """Return the cells of the documentation's table by place and column."""
+    lines = [line for line in PLACES.read_text("utf-8").splitlines() if line.startswith("|")]
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert tuple(head[1:]) == COLUMNS
+    return {row[0]: dict(zip(COLUMNS, row[1:], strict=True)) for row in rows}
+
+
+@dataclass
+class Story:
+    """A user's message with two facts, and everything that is derived from it."""
+
+    memory: AsyncMemory
+    message: str
+    home: str
+    pet: str
+    lesson: str
+    trace: str
+    folder: Path
+
+    @classmethod
+    async def write(cls, memory: AsyncMemory, folder: Path) -> "Story":
+        memory = memory.bind(user_id="ann", session_id="s")
+        short_term = await memory.short_term()
+        said = f"I live in {WORD} and I am allergic to peanuts."
+        added = await memory.add(said)
+        home, pet = (item["id"] for item in added["results"])
+        message = added["messages"][0]
+        await memory.update(home, f"User lives in {WORD}, by the sea.")
+        for number in range(5):
+            await memory.add(f"The weather was fine on day {number}.")
+        await memory.summarize()
+        await short_term.checkpoint()
+        experience = (await memory.long_term()).experience
+        lesson = await experience.add(f"{WORD}!", success=True, source_message_ids=(message,))
+        result = await memory.recall("Where do I live?")
+        await memory.search(WORD)
+        return cls(memory, message, home, pet, lesson, result.trace.trace_id, folder)
+
+    async def apply(self, column: str) -> None:
+        """Do what a column of the table says."""
+        memory, sources = self.memory, column.endswith("sources")
+        if column.startswith("forget"):
+            await memory.forget(self.home, sources=sources)
+        elif column.startswith("purge"):
+            await memory.purge(self.home, sources=sources)
+        elif column == "delete message":
+            await memory.delete_message(self.message)
+        else:
+            await memory.bind().erase()
+
+    async def state(self, place: str) -> str:
+        """Return what became of a place: kept, hidden or erased."""
+        is_visible, is_stored = await self._probes()[place](self)
+        assert is_stored or not is_visible
+        return "kept" if is_visible else "hidden" if is_stored else "erased"
+
+    @classmethod
+    def _probes(cls) -> dict[str, Callable[["Story"], Awaitable[tuple[bool, bool]]]]:
+        probes = (
+            *(cls._in_lists, cls._as_vector, cls._in_history, cls._in_profile, cls._in_graph),
+            *(cls._in_summaries, cls._in_experience, cls._in_traces, cls._as_message),
+            *(cls._in_short_term, cls._as_other_memory, cls._in_files),
+        )
+        return dict(zip(read_table(), probes, strict=True))
+
+    async def _rows(self, table: str, text: str) -> bool:
+        """Return True if a row of a table contains a text."""
+        store = (await self.memory._open()).library.store
+        tables = await read_tables(store.database)
+        return any(text in str(row) for row in tables[table])
+
+    async def _in_lists(self) -> tuple[bool, bool]:
+        listed = [item["id"] for item in (await self.memory.get_all("ann"))["results"]]
+        found = [item["id"] for item in (await self.memory.search(WORD))["results"]]
+        assert (self.home in listed) == (self.home in found)
+        return self.home in listed, await self._rows("memories", self.home)
+
+    async def _as_vector(self) -> tuple[bool, bool]:
+        hits = (await self.memory.search(f"User lives in {WORD}, by the sea."))["results"]
+        return self.home in [h["id"] for h in hits], await self._rows("vectors", self.home)
+
+    async def _in_history(self) -> tuple[bool, bool]:
+        try:
+            entries = await self.memory.history(self.home)
+        except NotFound:
+            entries = []
+        return WORD in str(entries), await self._rows("revisions", WORD)
+
+    async def _in_profile(self) -> tuple[bool, bool]:
+        profile = await (await self.memory.long_term()).user_info.profile()
+        return WORD in str(profile), await self._rows("memories", self.home)
+
+    async def _in_graph(self) -> tuple[bool, bool]:
+        entities, near = await self.memory.graph(), await self.memory.graph(WORD)
+        assert (WORD in str(entities)) == bool(near["relations"])
+        return WORD in str(entities), await self._rows("entities", WORD)
+
+    async def _in_summaries(self) -> tuple[bool, bool]:
+        if await self._rows("users", "ann"):
+            summaries = await self.memory.summarize()
+            assert "day 1" in str(summaries)
+            return WORD in str(summaries), await self._rows("summaries", WORD)
+        return False, await self._rows("summaries", WORD)
+
+    async def _in_experience(self) -> tuple[bool, bool]:
+        is_visible = await self.memory.get(self.lesson) is not None
+        return is_visible, await self._rows("memories", f"{WORD}!")
+
+    async def _in_traces(self) -> tuple[bool, bool]:
+        traces = (await self.memory._open()).library.store.traces(Scope("ann"))
+        try:
+            shown = await traces.get(self.trace)
+        except NotFound:
+            return False, await self._rows("traces", WORD)
+        return WORD in str(shown.body), await self._rows("traces", WORD)
+
+    async def _as_message(self) -> tuple[bool, bool]:
+        found = [h["id"] for h in (await self.memory.search(WORD, kinds="message"))["results"]]
+        is_visible = await self.memory.get(self.message) is not None
+        assert is_visible == (self.message in found)
+        return is_visible, await self._rows("messages", WORD)
+
+    async def _in_short_term(self) -> tuple[bool, bool]:
+        short_term = await self.memory.short_term()
+        is_visible = WORD in str(short_term.items)
+        await short_term.restore()
+        assert is_visible == (WORD in str(short_term.items))
+        return is_visible, await self._rows("checkpoints", WORD)
+
+    async def _as_other_memory(self) -> tuple[bool, bool]:
+        is_visible = await self.memory.get(self.pet) is not None
+        return is_visible, await self._rows("memories", self.pet)
+
+    async def _in_files(self) -> tuple[bool, bool]:
+        store = (await self.memory._open()).library.store
+        await store.compact()
+        words = [WORD.encode(), WORD.lower().encode()]
+        files = [file for file in self.folder.rglob("*") if file.is_file()]
+        is_stored = any(word in file.read_bytes() for file in files for word in words)
+        if store.file is None:
+            is_stored |= WORD.lower() in str(await read_tables(store.database)).lower()
+        return is_stored, is_stored
+
+
+@pytest.fixture
+async def story(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Story]:
+    monkeypatch.setattr("memrecall.search.index.cache._ROWS_WORTH_SAVING", 1)
+    settings = replace(make_settings(location), snapshots=True, cache_dir=str(tmp_path / "cache"))
+    async with AsyncMemory(settings=settings) as created:
+        yield await Story.write(created, tmp_path)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+async def test_each_place_is_in_the_documented_state(story: Story, column: str) -> None:
+    table = read_table()
+
+    async def check_kept(place: str) -> None:
+        assert await story.state(place) == "kept"
+
+    async def check(place: str) -> None:
+        assert await story.state(place) == table[place][column]
+
+    await check_each_async(list(table), check_kept)
+    await story.apply(column)
+    await check_each_async(list(table), check)
+    if column.startswith("forget"):
+        await story.memory.undo(story.home)
+        await check_each_async(list(table), check_kept)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Dialect, Engine, Executable, Row
+from sqlalchemy import DDL, Connection, Dialect, Engine, Executable, Row
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 _FORK_SECONDS = 10.0  # that a fork waits for statements and streams to end
 _RETRY_SECONDS = 0.01
 _ID_HINT = "Check the ids: 1 to 64 printable characters"
+_COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
 
 class InlineConnection:
@@ -219,6 +220,12 @@ class Database(ForkAware):
         if self.dialect.truncate_log_command is not None:
             async with self.autocommit() as connection:
                 await connection.exec_driver_sql(self.dialect.truncate_log_command)
+
+    async def compact(self) -> None:
+        """Free the space of erased rows, in the files too."""
+        async with self.autocommit() as connection:
+            await connection.execute(_COMPACT)
+        await self.truncate_log()
 
     @contextmanager
     def _typed_errors(self) -> Iterator[None]:

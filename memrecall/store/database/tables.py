@@ -187,6 +187,14 @@ messages = Table(
     Index("ix_messages_change", "user_id", "change_no"),
 )
 Index("ix_messages_ts", messages.c.user_id, messages.c.ts.desc(), messages.c.message_id)
+_IS_DELETED = messages.c.deleted_at.is_not(None)
+Index(
+    "ix_messages_deleted",
+    messages.c.user_id,
+    messages.c.message_id,
+    sqlite_where=_IS_DELETED,
+    postgresql_where=_IS_DELETED,
+)
 Index(
     "ix_messages_session_ts",
     messages.c.user_id,
@@ -253,7 +261,8 @@ vectors = Table(
 )
 
 # Erased messages and memories, so that readers drop them without reading everything again, and that
-# a message which is sent again is not stored again.
+# a message which is sent again is not stored again. Summaries leave out the messages of a passage.
+PASSAGE = "passage"
 tombstones = Table(
     "tombstones",
     metadata,

@@ -12,7 +12,13 @@ from memrecall.scope import Scope
 from memrecall.store.database.locks import Locks
 from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import filter_scope, mentions, select_by_keys, split
-from memrecall.store.database.tables import memories, messages, tombstones, vectors
+from memrecall.store.database.tables import (
+    PASSAGE,
+    memories,
+    messages,
+    tombstones,
+    vectors,
+)
 from memrecall.store.memories.revisions import PendingChange, filter_visible, write_changes
 from memrecall.store.messages.removal import MessageRemover
 from memrecall.types import DERIVED_BY, DIGESTS, EXPERIENCE
@@ -120,6 +126,7 @@ class MemoryRemover:
         for batch in split(keys):
             await self._erase_rows(list(batch))
         await self._messages.bury("memory", keys)
+        await self._messages.bury(PASSAGE, sorted(set(quoted) - set(erased)))
         message_ids = [row["message_id"] for row in message_rows]
         texts = [row["content"] for row in (*rows, *message_rows)]
         await self._messages.erase_traces([*keys, *message_ids], texts)

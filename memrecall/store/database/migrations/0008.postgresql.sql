@@ -1,5 +1,7 @@
 ALTER TABLE messages ADD COLUMN deleted_at TIMESTAMP WITH TIME ZONE;
 
+CREATE INDEX ix_messages_deleted ON messages (user_id, message_id) WHERE deleted_at IS NOT NULL;
+
 ALTER TABLE aliases ADD COLUMN hidden BOOLEAN DEFAULT false NOT NULL;
 
 CREATE TABLE tombstones (

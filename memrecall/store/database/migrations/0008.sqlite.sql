@@ -1,5 +1,7 @@
 ALTER TABLE messages ADD COLUMN deleted_at DATETIME;
 
+CREATE INDEX ix_messages_deleted ON messages (user_id, message_id) WHERE deleted_at IS NOT NULL;
+
 ALTER TABLE aliases ADD COLUMN hidden BOOLEAN DEFAULT 0 NOT NULL;
 
 CREATE TABLE tombstones (
