@@ -1,4 +1,4 @@
-"""`stats`, `reindex`, `sweep` and `doctor`."""
+"""`stats`, `reindex`, `sweep`, `compact` and `doctor`."""
 
 from typing import Annotated, Any
 
@@ -123,6 +123,20 @@ def reindex(db: options.Db = None, json: options.Json = False) -> None:
     if result["analysed"]:
         text += f", search text of {result['analysed']} rows updated"
     output.print_outcome(text, result, json=json)
+
+
+def compact(db: options.Db = None, json: options.Json = False) -> None:
+    """Free the space of erased rows. On SQLite writers wait until the file is rewritten."""
+
+    async def run(library: Any) -> dict[str, Any]:
+        before = await library.stats()
+        await library.store.compact()
+        sizes = {"before": before, "after": await library.stats()}
+        return {name: facts.get("bytes_on_disk") for name, facts in sizes.items()}
+
+    result = options.with_library(run, db)
+    change = f": {result['before']:,} bytes, now {result['after']:,}" if result["after"] else ""
+    output.print_outcome(f"compacted{change}", result, json=json)
 
 
 def doctor(

@@ -20,6 +20,8 @@ Sensitive = Annotated[
     bool, Option("--sensitive", help="Mark as sensitive: hidden without the permission.")
 ]
 
+Sources = Annotated[bool, Option("--sources", help="Also the messages that the memory comes from.")]
+
 _LONGEST_QUOTE = 200
 
 memories = typer.Typer(help="Add, list, search, update and delete memories.")
@@ -297,12 +299,25 @@ def update(
 
 
 @memories.command("delete")
+@memories.command("forget", hidden=True)
 def delete(
-    memory_id: MemoryId, user: options.User, db: options.Db = None, json: options.Json = False
+    memory_id: MemoryId,
+    user: options.User,
+    sources: Sources = False,
+    db: options.Db = None,
+    json: options.Json = False,
 ) -> None:
     """Delete a memory. `memrecall memories undo` restores it."""
-    result = options.with_memory(lambda memory: memory.delete(memory_id), db, user, sensitive=True)
-    output.print_outcome(f"{output.escape(memory_id)} deleted", result, json=json)
+    result = options.with_memory(
+        lambda memory: memory.delete(memory_id, sources=sources), db, user, sensitive=True
+    )
+    text = f"{output.escape(memory_id)} deleted{_count_sources(result)}"
+    output.print_outcome(text, result, json=json)
+
+
+def _count_sources(result: dict[str, Any]) -> str:
+    count = len(result["messages"])
+    return f", with {output.count_noun(count, 'message')}" if count else ""
 
 
 @memories.command("undo")
@@ -318,15 +333,19 @@ def undo(
 def purge(
     memory_id: MemoryId,
     user: options.User,
+    sources: Sources = False,
     yes: options.Yes = False,
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:
-    """Erase a memory and its history permanently."""
+    """Erase a memory, its history and all that quotes it permanently."""
     if not yes:
-        typer.confirm(f"Erase {memory_id} permanently?", abort=True, err=True)
-    result = options.with_memory(lambda memory: memory.purge(memory_id), db, user, sensitive=True)
-    text = f"{output.count_noun(result['purged'], 'memory')} purged"
+        too = " and its messages" if sources else ""
+        typer.confirm(f"Erase {memory_id}{too} permanently?", abort=True, err=True)
+    result = options.with_memory(
+        lambda memory: memory.purge(memory_id, sources=sources), db, user, sensitive=True
+    )
+    text = f"{output.count_noun(result['purged'], 'memory')} purged{_count_sources(result)}"
     output.print_outcome(text, result, json=json)
 
 

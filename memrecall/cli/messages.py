@@ -1,4 +1,4 @@
-"""`import`, `export`, `messages` and `neighbors`."""
+"""`import`, `export`, `messages`, `neighbors` and `delete-message`."""
 
 import os
 from contextlib import aclosing, nullcontext
@@ -190,6 +190,25 @@ def show_neighbors(
         return await timeline.neighbors(message_id, before=before, after=after)
 
     _print_page(options.with_library(read, db), json)
+
+
+def delete_message(
+    message_id: Annotated[str, Argument(help="Id of the message.")],
+    user: options.User,
+    yes: options.Yes = False,
+    db: options.Db = None,
+    agent: options.Agent = None,
+    json: options.Json = False,
+) -> None:
+    """Erase a message permanently, with the memories derived from it alone."""
+    if not yes:
+        typer.confirm(f"Erase message {message_id} permanently?", abort=True, err=True)
+    result = options.with_memory(
+        lambda memory: memory.delete_message(message_id), db, user, agent, sensitive=True
+    )
+    text = f"{output.count_noun(result['deleted'], 'message')} and "
+    text += f"{output.count_noun(len(result['memories']), 'memory')} erased"
+    output.print_outcome(text, result, json=json)
 
 
 def _print_page(page: Any, json: bool, note: str = "") -> None:

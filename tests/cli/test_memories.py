@@ -60,6 +60,37 @@ class TestMemories:
         assert "no memories" not in shell(*base, "--no-rerank").out
         assert shell(*base, "--min-score", "1").out.strip()
 
+    def test_forget_and_purge_with_sources(
+        self, shell: Shell, db_of_ann: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        at = ("--user", "ann", "--db", db_of_ann)
+        key = find_key(shell, db_of_ann, "User lives in Paris.")
+        forgotten = shell("memories", "forget", key, "--sources", *at)
+        assert forgotten.out == f"{key} deleted, with 1 message\n"
+        assert "Paris" not in shell("messages", *at).out
+        assert shell("memories", "undo", key, *at).code == 0
+        assert "Paris" in shell("messages", *at).out
+        monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+        refused = shell("memories", "purge", key, "--sources", *at)
+        assert "and its messages permanently?" in refused.err
+        assert refused.code == 2
+        purged = shell("memories", "purge", key, "--sources", *at, "--yes", "--json").json
+        assert (purged["purged"], len(purged["messages"])) == (1, 1)
+        assert "Paris" not in shell("messages", *at).out
+
+    def test_delete_message_and_compact(self, shell: Shell, db_of_ann: Path) -> None:
+        at = ("--user", "ann", "--db", db_of_ann)
+        items = shell("messages", *at, "--json").json["items"]
+        (message,) = [item["message_id"] for item in items if "Paris" in item["content"]]
+        deleted = shell("delete-message", message, *at, "--yes")
+        assert deleted.out == "1 message and 1 memory erased\n"
+        assert list_memories(shell, db_of_ann) == ["User likes green tea."]
+        assert shell("delete-message", message, *at, "--yes", "--json").json["deleted"] == 0
+        assert "there is no message" in shell("delete-message", "unknown", *at, "--yes").err
+        sizes = shell("compact", "--db", db_of_ann, "--json").json
+        assert 0 < sizes["after"] <= sizes["before"]
+        assert "compacted: " in shell("compact", "--db", db_of_ann).out
+
     def test_update_delete_undo_and_history(self, shell: Shell, db_of_ann: Path) -> None:
         key = find_key(shell, db_of_ann, "User likes green tea.")
         at = ("--user", "ann", "--db", db_of_ann)
