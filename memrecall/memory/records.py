@@ -35,7 +35,15 @@ from memrecall.types import (
 LARGEST_LIMIT = 1_000
 _MESSAGES_PER_PAGE = 200
 _NOT_SHOWN = {"provenance", "truncated", "deleted_at", "last_recalled_at"}
-_MESSAGE_FIELDS = {"role", "user_id", "agent_id", "session_id", "metadata", "speaker"}
+_MESSAGE_FIELDS = {
+    "role",
+    "user_id",
+    "agent_id",
+    "session_id",
+    "metadata",
+    "speaker",
+    "sequence_no",
+}
 _FIELD_ALIASES = {"memory": "content", "text": "content", "data": "content"}
 
 
@@ -122,6 +130,7 @@ def hit_item(hit: Hit, record: MemoryRecord | None, user_id: str) -> dict[str, A
             "metadata": hit.metadata,
             "memory_type": hit.memory_type,
             "speaker": hit.speaker,
+            "sequence_no": hit.sequence_no,
             "created_at": format_time(hit.ts),
         }
     return {**item, "score": hit.score, "probability": hit.probability}

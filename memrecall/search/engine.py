@@ -316,6 +316,7 @@ def _make_hit(row: Message | MemoryRecord | KnowledgeEntry, shared: dict[str, An
             session_id=row.session_id,
             memory_type="message",
             metadata=row.metadata,
+            sequence_no=row.sequence_no,
             **shared,
         )
     if isinstance(row, MemoryRecord):

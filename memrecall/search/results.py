@@ -79,6 +79,7 @@ class Hit:
     valid_to: datetime | None = None  # when a superseded memory ceased to hold
     probability: float | None = None  # calibrated; hybrid searches only
     replaces: tuple[str, ...] = ()  # keys of earlier statements that this one changes
+    sequence_no: int | None = None  # of a message in its session
 
     def _repr_html_(self) -> str:
         say = labels(_LABELS, language_of(self.content))

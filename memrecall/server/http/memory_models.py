@@ -240,6 +240,7 @@ class FoundMemory(_Item):
 
     kind: Literal["memory", "message"]
     agent_id: str | None = None
+    sequence_no: int | None = None
     score: float
     probability: float | None
     score_details: dict[str, float] | None = None

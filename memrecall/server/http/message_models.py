@@ -30,6 +30,7 @@ ReturnField = Literal[
     "content_type",
     "parent_message_id",
     "metadata",
+    "sequence_no",
 ]
 
 ID_BOUNDS = {"minLength": 1, "maxLength": ID_LENGTH}
@@ -167,6 +168,7 @@ class IncomingMessage(NewMessage):
     session_id: SessionId | None = None
     user_id: Annotated[Id | None, Field(description="Must equal the path's, if present.")] = None
     agent_id: Annotated[Id | None, Field(description="Must equal the key's, if present.")] = None
+    sequence_no: Annotated[int | None, Field(description="Ignored: the service counts.")] = None
 
     _join_parts = model_validator(mode="before")(join_content_parts)
 
@@ -191,6 +193,7 @@ class ChatMessage(BaseModel):
     content_type: str
     parent_message_id: str | None
     metadata: dict[str, Any]
+    sequence_no: Annotated[int, Field(description="1, 2, 3 … in the order of storing, by session.")]
 
 
 class FoundMessage(BaseModel):
@@ -207,6 +210,7 @@ class FoundMessage(BaseModel):
     content_type: str | None = None
     parent_message_id: str | None = None
     metadata: dict[str, Any] | None = None
+    sequence_no: int | None = None
 
 
 class NearMessage(FoundMessage):
