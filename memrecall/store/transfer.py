@@ -25,7 +25,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import ensure_agents, lock_scopes, lock_users
 from memrecall.store.database.memory_tables import USER_TABLES
 from memrecall.store.database.statements import insert_missing, select_by_keys, split
-from memrecall.store.database.tables import UtcTime, memories, messages, sessions, users
+from memrecall.store.database.tables import UtcTime, memories, messages, sessions, tombstones, users
 from memrecall.store.texts import SEARCH_TEXT
 from memrecall.types import (
     ID_LENGTH,
@@ -42,12 +42,17 @@ from memrecall.types import (
 FORMAT = 1
 _BATCH = 500
 # In an order in which rows can be inserted: referenced tables come first.
-_TABLES = (users, sessions, messages, memories, *USER_TABLES)
+_TABLES = (users, sessions, tombstones, messages, memories, *USER_TABLES)
 _BY_NAME = {table.name: table for table in _TABLES}
 # They count the writes to one database, or are derived from other columns.
 _DATABASE_COLUMNS = {"version", "epoch", "change_no", "search_text"}
 # What their rows are read as; the values of other tables are checked by the types of columns.
 _MODELS: dict[str, type[BaseModel]] = {"messages": Message, "memories": MemoryRecord}
+_ERASABLE = (
+    ("messages", "message", "message_id"),
+    ("memories", "memory", "memory_key"),
+    ("revisions", "memory", "memory_key"),
+)
 _PROFILE = {"user_name", "user_type", "profile", "time_zone"}
 _INTEGER_BITS = ((SmallInteger, 15), (BigInteger, 63), (Integer, 31))
 _PYTHON_TYPES = ((Boolean, bool), (Integer, int), (String, str))
@@ -87,11 +92,11 @@ async def import_user(
 ) -> dict[str, int]:
     """Store exported rows under a user, all or nothing; return the count of each table.
 
-    Rows whose key exists already stay as they are.
+    Rows whose key exists already stay as they are, and what was erased stays erased.
     """
     check_id("user_id", user_id)
     rows = await asyncio.to_thread(_parse_all, user_id, records)
-    await database.transact(lambda c: _import(c, user_id, rows))
+    await database.transact(lambda c: _import(c, user_id, dict(rows)))
     return {name: len(table_rows) for name, table_rows in rows.items()}
 
 
@@ -192,8 +197,9 @@ async def _import(connection: AsyncConnection, user_id: str, rows: dict[str, lis
     first_agent = (rows["users"] or [{}])[0].get("agent_id")
     locks = await lock_scopes(connection, [Scope(user_id, first_agent)], with_sessions=False)
     for table in _TABLES[1:]:
-        if table is messages:
+        if table is messages:  # sessions and tombstones are stored by now
             await _require_sessions(connection, user_id, rows)
+            await _drop_erased(connection, user_id, rows)
         for row in rows[table.name] if "change_no" in table.c else ():
             row["change_no"] = locks.next_change(user_id)
         # One statement needs the same columns in all its rows.
@@ -208,6 +214,40 @@ async def _import(connection: AsyncConnection, user_id: str, rows: dict[str, lis
         names = row.keys() if is_new else row.keys() & _PROFILE
         statement = update(users).where(users.c.user_id == user_id)
         await connection.execute(statement.values({name: row[name] for name in names}))
+
+
+async def _drop_erased(
+    connection: AsyncConnection, user_id: str, rows: dict[str, list[Row]]
+) -> None:
+    """Leave out the messages and memories that were erased, and what was derived from them."""
+    statement = select(tombstones.c.kind, tombstones.c.key)
+    erased = set(
+        map(tuple, await connection.execute(statement.where(tombstones.c.user_id == user_id)))
+    )
+    sessions_of_erased = {
+        row["session_id"] for row in rows["messages"] if ("message", row["message_id"]) in erased
+    }
+    for name, kind, key in _ERASABLE:
+        rows[name] = [row for row in rows[name] if (kind, row[key]) not in erased]
+    for name in ("summaries", "checkpoints"):
+        rows[name] = [row for row in rows[name] if row["session_id"] not in sessions_of_erased]
+    _drop_relations({key for kind, key in erased if kind == "message"}, rows)
+
+
+def _drop_relations(erased: set[str], rows: dict[str, list[Row]]) -> None:
+    """Leave out the relations that only erased messages state, and entities of no other ones."""
+
+    def is_erased(row: Row) -> bool:
+        return bool(row["source_message_ids"]) and erased.issuperset(row["source_message_ids"])
+
+    def ends_of(relations: list[Row]) -> set[str]:
+        return {row[end] for row in relations for end in ("source_id", "destination_id")}
+
+    dropped = [row for row in rows["relations"] if is_erased(row)]
+    rows["relations"] = [row for row in rows["relations"] if not is_erased(row)]
+    lonely = ends_of(dropped) - ends_of(rows["relations"])
+    for name in ("aliases", "entities"):
+        rows[name] = [row for row in rows[name] if row["entity_id"] not in lonely]
 
 
 async def _require_sessions(
