@@ -45,6 +45,9 @@ class Listings:
     async def erase_session(self, name: str) -> None:
         await self.store.owners.erase_session(self.scope.user_id, name)
 
+    async def delete_message(self, key: str) -> None:
+        await self.library.delete_message(self.scope, key)
+
     async def write_messages(self, keys: Sequence[str]) -> None:
         # One session a message; few times and scores, so that many are equal.
         entries = []
@@ -59,7 +62,7 @@ class Listings:
             found = await self.store.timeline(self.scope).page(page_size=size, cursor=cursor)
             return [message.message_id for message in found.items], found.next_cursor
 
-        return Listing(self.write_messages, page, self.erase_session)
+        return Listing(self.write_messages, page, self.delete_message)
 
     def found_messages(self) -> Listing:
         async def page(size: int, cursor: Any) -> Page:
@@ -67,7 +70,7 @@ class Listings:
             found = await self.library.find_messages(self.scope, query)
             return [hit.message.message_id for hit in found.items], found.next_cursor
 
-        return Listing(self.write_messages, page, self.erase_session)
+        return Listing(self.write_messages, page, self.delete_message)
 
     def sessions(self) -> Listing:
         async def page(size: int, cursor: Any) -> Page:

@@ -106,6 +106,7 @@ EXPORT = [
                 "ts": "2026-01-24T09:30:00Z",
                 "create_time": "2026-01-24T09:30:00Z",
                 "sequence_no": 1,
+                "deleted_at": None,
             },
         ),
     )
@@ -186,6 +187,7 @@ REQUESTS = {
     "end_session": Example({"session_id": "s_4"}, {"user_id": EXAMPLE_USER, "success": True}),
     "sweep_memories": Example(body={"user_id": EXAMPLE_USER, "most_memories": 5}),
     "purge_memory": Example({**PATH, "memory_id": "mem_0002"}),
+    "delete_message": Example({**PATH, "message_id": "m_0003"}),
     "import_user": Example({"user_id": MOVED_USER}, EXPORT),
     "export_user": Example({"user_id": MOVED_USER}),
     "erase_user": Example({"user_id": MOVED_USER}),

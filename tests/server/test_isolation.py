@@ -143,6 +143,7 @@ async def test_endpoint_walk_returns_own_data(sqlite_service: HttpService) -> No
     without_data = {" ".join(name.split()[:2]) for name, _ in answers} - operations
     assert without_data == {
         "post /v1/users/{user_id}/messages",
+        "delete /v1/users/{user_id}/messages/{message_id}",
         "post /v1/memories",
         "delete /v1/memories",
         "delete /v1/memories/{memory_id}",

@@ -21,6 +21,7 @@ OPERATIONS = {
     "undo": "undo_memory",
     "purge": "purge_memory",
     "delete_all": "delete_memories",
+    "delete_message": "delete_message",
     "job": "read_job",
     "sweep": "sweep_memories",
     "export": "export_user",
@@ -70,6 +71,7 @@ WITHOUT_PARAMETER = {
     "recall": {
         "options": "limits, language and block are fields",
         "observer": "a stream of events",
+        "clock": "a Python function; `as_of` is a field",
         "agent_id": "the key's",
     },
     "update": {"fields": "the other fields of the request"},

@@ -67,7 +67,9 @@ class RequestContext:
             await store.require_active(version, scope)
         return self._bind(scope)
 
-    async def writable_memory(self, user_id: str | None, agent_id: str | None) -> AsyncMemory:
+    async def writable_memory(
+        self, user_id: str | None, agent_id: str | None = None
+    ) -> AsyncMemory:
         """Return the memory of a user for a request that writes."""
         self.principal.require_write()
         return await self.active_memory(user_id, agent_id)

@@ -23,6 +23,7 @@ from memrecall.server.http.memory_models import (
     MemorySearchRequest,
     OwnerQuery,
     PurgedMemory,
+    RemovalQuery,
     UpdatedMemory,
     UpdateRequest,
 )
@@ -52,6 +53,7 @@ class _MemoryId(Convertor[str]):
 register_url_convertor("memory", _MemoryId())
 
 Owner = Annotated[OwnerQuery, Query()]
+Removal = Annotated[RemovalQuery, Query()]
 
 
 @router.post(
@@ -132,10 +134,10 @@ async def update_memory(
 
 
 @router.delete("/memories/{memory_id:memory}", **route_options("delete_memory", Changed, 400, 404))
-async def delete_memory(memory_id: PathId, query: Owner, context: Context) -> Response:
+async def delete_memory(memory_id: PathId, query: Removal, context: Context) -> Response:
     """Hide a memory at once; the deletion can be undone until the memory is purged."""
-    context.principal.require_write()
-    return JsonResponse(await (await context.active_memory(query.user_id)).delete(memory_id))
+    memory = await context.writable_memory(query.user_id)
+    return JsonResponse(await memory.delete(memory_id, sources=query.sources))
 
 
 @router.get(
@@ -159,10 +161,10 @@ async def undo_memory(memory_id: PathId, query: Owner, context: Context) -> Resp
 @router.post(
     "/memories/{memory_id:memory}/purge", **route_options("purge_memory", PurgedMemory, 400, 404)
 )
-async def purge_memory(memory_id: PathId, query: Owner, context: Context) -> Response:
-    """Erase a memory permanently, deleted or not, with its history and vector."""
-    context.principal.require_write()
-    report = await (await context.active_memory(query.user_id)).purge(memory_id)
+async def purge_memory(memory_id: PathId, query: Removal, context: Context) -> Response:
+    """Erase a memory permanently, deleted or not, with its history, vector and what quotes it."""
+    memory = await context.writable_memory(query.user_id)
+    report = await memory.purge(memory_id, sources=query.sources)
     if not report["purged"]:
         raise RequestError(RESOURCE_NOT_FOUND)
     context.log_fields["deleted"] = report["purged"]

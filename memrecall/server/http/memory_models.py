@@ -76,6 +76,14 @@ class OwnerQuery(RequestModel):
         return arguments
 
 
+class RemovalQuery(OwnerQuery):
+    """The owner of a memory, and whether its sources are removed too."""
+
+    sources: Annotated[
+        bool, Field(description="Remove the messages that the memory comes from too.")
+    ] = False
+
+
 class AgentRequest(OwnerQuery):
     """A request for the data of a user, or of one agent of theirs."""
 
@@ -308,18 +316,20 @@ class Job(JobState):
 
 
 class Changed(BaseModel):
-    """The change of a memory."""
+    """The change of a memory; `messages` are the ids of those that were hidden with it."""
 
     id: str
     event: Literal["DELETE", "UNDO"]
     message: str
+    messages: list[str] = []
 
 
 class PurgedMemory(BaseModel):
-    """A memory that was erased permanently."""
+    """The number of memories that were erased permanently, and the ids of erased messages."""
 
     id: str
     purged: int
+    messages: list[str]
 
 
 class UpdatedMemory(MemoryItem):

@@ -275,6 +275,15 @@ class WriteReceipt(BaseModel):
     items: list[WrittenMessage]
 
 
+class DeletedMessage(BaseModel):
+    """An erased message; `deleted` is 0 if it was erased before, `memories` lists erased ones."""
+
+    id: str
+    event: Literal["DELETE"]
+    deleted: int
+    memories: list[str]
+
+
 class Health(BaseModel):
     """The status of the service."""
 

@@ -1,4 +1,4 @@
-"""The message API: range reads, lexical and semantic search, neighbours, writes."""
+"""The message API: range reads, lexical and semantic search, neighbours, writes, deletion."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +12,7 @@ from memrecall.search import LexicalQuery, SemanticQuery
 from memrecall.server.errors import RequestError, invalid_field, problem_from_error
 from memrecall.server.http.context import Context
 from memrecall.server.http.message_models import (
+    DeletedMessage,
     IncomingMessage,
     LexicalPage,
     LexicalSearchRequest,
@@ -89,6 +90,20 @@ async def read_neighbors(
     )
     context.service.metrics.count_search("neighbors")
     return page_response(page.items, FIELDS)
+
+
+@router.delete(
+    "/users/{user_id}/messages/{message_id}",
+    **route_options("delete_message", DeletedMessage, 400, 404),
+)
+async def delete_message(user_id: PathId, message_id: PathId, context: Context) -> Response:
+    """Erase a message permanently, with all that quotes it and the memories that were derived from
+    it alone. Erasing it again is not an error.
+    """
+    memory = await context.writable_memory(user_id)
+    report = await memory.delete_message(message_id)
+    context.log_fields["deleted"] = report["deleted"]
+    return JsonResponse(report)
 
 
 @router.post(
