@@ -76,6 +76,7 @@ class Settings:
     sweep_superseded_days: float = 0.0
     sweep_most_memories: int = 0  # per user
     sweep_purge: bool = False  # erase instead of hide
+    forget_messages: bool = False  # the tool `forget` may erase messages, permanently
     dashboard: bool = True  # the web dashboard at /, if the extra `dashboard` is installed
     counter_days: int = 30  # retention of the dashboard's counters; 0: off
     log_contents: bool = False  # log messages and queries

@@ -59,7 +59,11 @@ async def call_every_tool(client: Client) -> None:
     assert remembered["memory_key"] in [memory["memory_key"] for memory in recall["memories"]]
     results = await run("search_messages", query="green tea")
     assert [message["content"] for message in results["messages"]][:1] == ["I only drink green tea"]
-    assert await run("forget", memory_key=remembered["memory_key"]) == remembered
+    refusal = await call_failing_tool(
+        client, "forget", memory_key=results["messages"][0]["message_id"]
+    )
+    assert "is a message" in refusal
+    assert await run("forget", memory_key=remembered["memory_key"], sources=True) == remembered
     assert "no memory" in await call_failing_tool(
         client, "forget", memory_key=remembered["memory_key"]
     )

@@ -135,30 +135,50 @@ class ForgetArguments(ToolInput):
 
     memory_key: str
     reason: Reason = ""
+    sources: bool = False
 
 
 class ForgetParams(StrictInput):
-    """A memory."""
+    """A memory or a message."""
 
     reason: ClassVar[str] = "asked to forget"
 
     memory_key: str
+    sources: bool = False
 
 
 class Forgotten(ToolOutput):
-    """A memory that is hidden; it can be brought back until it is purged."""
+    """A memory that is hidden, and can be brought back until it is purged; or an erased message."""
 
     memory_key: str
 
 
 async def forget(context: ToolContext, arguments: ForgetArguments | ForgetParams) -> MemoryChange:
-    """Hide a memory; its user can have it restored until it is purged."""
-    library = context.library
-    memory = await library.store.memories(context.scope).get(arguments.memory_key)
-    reason = context.redact(arguments.reason)
-    changes = library.changes(context.scope)
-    await changes.delete([memory.memory_key], actor=context.actor, reason=reason)
+    """Hide a memory; its user can have it restored until it is purged.
+
+    A message is erased permanently, if the operator allows that to models.
+    """
+    library, key = context.library, arguments.memory_key
+    if await library.store.timeline(context.scope).get_many([key]):
+        _require_erasure(context, key)
+        await library.delete_message(context.scope, key)
+        return MemoryChange(done=True, memory_key=key, note="The message was erased")
+    memory = await library.store.memories(context.scope).get(key)
+    await library.changes(context.scope).delete(
+        [memory.memory_key],
+        actor=context.actor,
+        reason=context.redact(arguments.reason),
+        sources=arguments.sources,
+    )
     return MemoryChange(done=True, memory_key=memory.memory_key)
+
+
+def _require_erasure(context: ToolContext, key: str) -> None:
+    if not context.library.settings.forget_messages:
+        raise InvalidArgument(
+            f"{key!r} is a message, which cannot be restored once it is erased",
+            hint="Forget the memory that comes from it, with sources",
+        )
 
 
 class RecallToolArguments(ToolInput):
