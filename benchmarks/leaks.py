@@ -82,10 +82,16 @@ def fill(pattern: str, size: int) -> str:
     return (pattern * (size // len(pattern) + 1))[:size]
 
 
+def is_ordinary(path: Path) -> bool:
+    """Return True if a document has no calls in its code."""
+    text = path.read_text("utf-8")
+    return filter_leaks(text, TOOLS, mode="strict").visible == text
+
+
 def read_ordinary() -> dict[str, str]:
     """Return texts of several kinds: prose, documents, code, data."""
     english = (REPOSITORY / "README.md").read_text("utf-8").split()
-    documents = sorted((REPOSITORY / "docs").glob("*.md"))
+    documents = [path for path in sorted((REPOSITORY / "docs").glob("*.md")) if is_ordinary(path)]
     return {
         "English prose": " ".join(word for word in english if word.isalpha()),
         "Chinese document": (REPOSITORY / "README.zh.md").read_text("utf-8"),

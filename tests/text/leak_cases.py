@@ -1,15 +1,19 @@
 """The cases of fixtures/leaks: texts, their visible part and their leaks."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
 from memrecall.text import LeakFilter
-from memrecall.text.leaks.matchers import Reasoning
+from memrecall.text.leaks import Leak
+from memrecall.text.leaks.matchers import LeakMode, Reasoning
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "leaks"
 TOOLS = ("search_memory", "is_mentioned")
+MODES: tuple[LeakMode, ...] = ("lenient", "strict")
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class Case:
     position: int | None
     names: tuple[str | None, ...] | None
     reasoning: Reasoning
+    mode: LeakMode
 
     @property
     def at_start(self) -> bool:
@@ -33,21 +38,26 @@ class Case:
         )
 
     def filter(self) -> LeakFilter:
-        return LeakFilter(TOOLS, reasoning=self.reasoning)
+        return LeakFilter(TOOLS, reasoning=self.reasoning, mode=self.mode)
 
 
 def read_cases(name: str) -> list[Case]:
-    """Return the cases of one file."""
+    """Return the cases of one file, each in its mode or in both."""
     lines = (FOLDER / f"{name}.jsonl").read_text("utf-8").splitlines()
-    return [_case(name, number, json.loads(line)) for number, line in enumerate(lines, start=1)]
+    numbered = [(number, json.loads(line)) for number, line in enumerate(lines, start=1)]
+    return [
+        _case(name, number, fields, mode)
+        for number, fields in numbered
+        for mode in ([fields["mode"]] if "mode" in fields else MODES)
+    ]
 
 
-def _case(name: str, number: int, fields: dict[str, object]) -> Case:
+def _case(name: str, number: int, fields: dict[str, object], mode: LeakMode) -> Case:
     names = fields.get("names")
     text, visible, leak = str(fields["text"]), str(fields["visible"]), bool(fields["leak"])
     position = fields.get("position", len(visible) if text.startswith(visible) else None)
     return Case(
-        source=f"{name}:{number}",
+        source=f"{name}:{number}:{mode}",
         family=str(fields["family"]),
         text=text,
         visible=visible,
@@ -55,7 +65,19 @@ def _case(name: str, number: int, fields: dict[str, object]) -> Case:
         position=cast("int | None", position) if leak else None,
         names=tuple(cast("list[str | None]", names)) if names is not None else None,
         reasoning=cast("Reasoning", fields.get("reasoning", "keep")),
+        mode=mode,
     )
+
+
+def stream(leaks: LeakFilter, chunks: Iterable[str]) -> tuple[str, list[Leak]]:
+    """Return what a reader sees of the chunks in the end, and the leaks."""
+    visible, had_retracted = "", False
+    for read in (*(partial(leaks.feed, chunk) for chunk in chunks), leaks.close):
+        piece = read()
+        if leaks.has_retracted and not had_retracted:
+            visible, had_retracted = "", True
+        visible += piece
+    return visible, leaks.leaks
 
 
 CASES = read_cases("collected") + read_cases("written")

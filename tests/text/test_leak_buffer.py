@@ -196,13 +196,15 @@ def test_withheld_text_examples() -> None:
 
 
 LONG_FORMS: list[tuple[str, int]] = [
-    ("<tool_call" + " " * 9_999, MAX_FORMAT_LENGTH),
-    ("{" + "\n" * 9_999, MAX_FORMAT_LENGTH),
+    ("<tool_call" + " " * 9_999, MAX_JSON_LENGTH),  # blanks do not count as characters
+    ("{" + "\n" * 9_999, MAX_JSON_LENGTH),
+    ("<tool_call " + "x" * 9_999, MAX_FORMAT_LENGTH + 1),
+    ("<tool_call" + " x" * 9_999, 2 * MAX_FORMAT_LENGTH),
     ('{"arguments": "' + "x" * 9_999, MAX_JSON_LENGTH),
     ('{"arguments": ' + "[" * 9_999, MAX_JSON_LENGTH),
     ("`" + '<tool_call>{"' * 999, MAX_SPAN_LENGTH),
     ("<" * 9_999, 1),
-    ("x " + "`" * 9_999, 0),
+    ("z " + "`" * 9_999, 0),
 ]
 
 

@@ -1,7 +1,10 @@
 """Ordinary prose, code, markup, LaTeX and JSON are unchanged and not reported."""
 
+import json
+
 from memrecall.text import LeakFilter, filter_leaks
 from tests.cases import check_each
+from tests.text.leak_cases import FOLDER
 from tests.text.leak_samples import REAL_SAMPLES, SAMPLES, TEMPLATE_SAMPLES
 
 TOOLS = (
@@ -14,6 +17,12 @@ TOOLS = (
         "handoff",
     ),
 )
+
+
+PROSE = [
+    json.loads(line)["text"] for line in (FOLDER / "prose.jsonl").read_text("utf-8").splitlines()
+]
+"""Texts about tokens, tools and tags, whose author did not know the filter."""
 
 
 def shorten(sample: str) -> str:
@@ -32,6 +41,23 @@ def test_prose_is_unchanged() -> None:
         assert filter_leaks(sample, TOOLS) == (sample, [])
 
     check_each(SAMPLES, check, shorten)
+
+
+def test_prose_about_tokens_and_tools_is_unchanged_in_lenient_mode() -> None:
+    def check(text: str) -> None:
+        for names in (TOOLS, (*TOOLS, "search", "get_weather")):
+            assert filter_leaks(text, names) == (text, [])
+            assert filter_leaks(text, names, reasoning="auto") == (text, [])
+
+    assert len(PROSE) >= 150
+    check_each(PROSE, check, shorten)
+
+
+def test_code_without_registered_tools_is_unchanged_in_strict_mode() -> None:
+    def check(sample: str) -> None:
+        assert filter_leaks(sample, ["no_such_tool"], mode="strict") == (sample, [])
+
+    check_each([text for text in PROSE if "`" in text and "DSML" not in text], check, shorten)
 
 
 def test_prose_is_unchanged_in_chunks() -> None:

@@ -9,8 +9,16 @@ from hypothesis import strategies as st
 
 from memrecall.text import filter_leaks
 from memrecall.text.leaks.automaton import OTHER, Automaton, AutomatonState, compile_search
-from memrecall.text.leaks.formats import CALLS, FormatKind, FormatRow, StartPosition
-from memrecall.text.leaks.matchers import expand_macros, get_formats
+from memrecall.text.leaks.formats import (
+    CALLS,
+    CODE_CALLS,
+    LENIENT_CALLS,
+    STRICT_CALLS,
+    FormatKind,
+    FormatRow,
+    StartPosition,
+)
+from memrecall.text.leaks.matchers import LeakMode, expand_macros, get_formats
 from memrecall.text.leaks.patterns import parse, parse_words
 from tests.cases import check_each
 from tests.text.leak_cases import TOOLS, read_cases
@@ -156,17 +164,36 @@ def shortest_example(row: FormatRow) -> str:
 
 
 def test_every_format_row_hides_its_match() -> None:
-    def check(row: FormatRow) -> None:
+    def check(case: tuple[FormatRow, LeakMode]) -> None:
+        row, mode = case
         example = shortest_example(row)
         assert example
         if row.kind is FormatKind.JSON:
             example += 'name": "search_memory", "arguments": {}}'
         before = BEFORE[row.start_position]
-        visible, leaks = filter_leaks(before + example, TOOLS)
+        visible, leaks = filter_leaks(before + example, TOOLS, mode=mode)
         assert visible == before
         assert leaks[0].position == len(before)
 
-    check_each(CALLS, check, lambda row: f"{row.family} {row.pattern}")
+    cases: list[tuple[FormatRow, LeakMode]] = [(row, "lenient") for row in LENIENT_CALLS]
+    cases += [(row, "strict") for row in CALLS if row in STRICT_CALLS]
+    check_each(cases, check, lambda case: f"{case[1]} {case[0].family} {case[0].pattern}")
+
+
+def test_every_row_for_code_hides_its_match_in_code() -> None:
+    """A fence is hidden with the call in it, except for the first backtick of a span."""
+
+    def check(row: FormatRow) -> None:
+        example = shortest_example(row)
+        if row.kind is FormatKind.JSON:
+            example += 'name": "search_memory", "arguments": {}}'
+        for before, around, hidden_from in (("前文\n", "```\n", 3), ("前文 ", "`", 4)):
+            text = f"{before}{around}{example}{around}"
+            visible, leaks = filter_leaks(text, TOOLS, mode="strict")
+            assert (visible, len(leaks) > 0) == (text[:hidden_from], True)
+            assert filter_leaks(text, TOOLS) == (text, [])
+
+    check_each(CODE_CALLS, check, lambda row: f"{row.family} {row.pattern}")
 
 
 def test_every_collected_family_has_a_format_row() -> None:

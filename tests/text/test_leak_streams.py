@@ -1,5 +1,8 @@
 """Random documents: the visible text and the leaks do not depend on the chunks."""
 
+from collections.abc import Iterable
+from typing import TypedDict, get_args
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,8 +10,8 @@ from hypothesis import strategies as st
 from memrecall.text import LeakFilter, filter_leaks
 from memrecall.text.leaks.buffer import MAX_FORMAT_LENGTH
 from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH
-from memrecall.text.leaks.matchers import Reasoning
-from tests.text.leak_cases import CASES, TOOLS
+from memrecall.text.leaks.matchers import LeakMode, Reasoning
+from tests.text.leak_cases import CASES, TOOLS, stream
 
 PROSE = [
     *(". ", "。", ": ", "1. ", "\n\n", "\n    ", "\n\n    x", "\t"),
@@ -89,6 +92,15 @@ PIECES = [
         "<|start|>assistant",
         "<|call|>",
     ),
+    *(
+        "Ġ",
+        "\\n",
+        "[TOOL_CALLS]",
+        "<|python_tag|>",
+        "｜DSML｜",
+        "<｜DSML｜invoke",
+        "```tool_code\n",
+    ),
     *("<think>", "</think>", "[THINK]", "[/THINK]", "<arg_key>k</arg_key>", "]<]minimax[>["),
     *('{"name": "', '{"arguments": {"a": [1, "}"]}, ', '"type": "function", ', '"search_memory"'),
     *(
@@ -121,7 +133,20 @@ FRAGMENTS = st.one_of(
     *(st.sampled_from(kind) for kind in (PROSE, CODE, MARKS, WORDS, PIECES)), case_parts()
 )
 DOCUMENTS = st.lists(FRAGMENTS, max_size=30).map("".join)
-MODES: st.SearchStrategy[Reasoning] = st.sampled_from(["keep", "strip", "open"])
+
+
+class Mode(TypedDict):
+    """The settings of a filter."""
+
+    reasoning: Reasoning
+    mode: LeakMode
+
+
+MODES: st.SearchStrategy[Mode] = st.builds(
+    Mode,
+    reasoning=st.sampled_from(get_args(Reasoning)),
+    mode=st.sampled_from(get_args(LeakMode)),
+)
 NAMES = st.sampled_from([TOOLS, ()])
 
 
@@ -135,23 +160,20 @@ def cut_documents(draw: st.DrawFn) -> list[str]:
 
 @settings(max_examples=150)
 @given(cut_documents(), NAMES, MODES)
-def test_chunk_borders_do_not_matter(
-    chunks: list[str], tools: tuple[str, ...], mode: Reasoning
-) -> None:
+def test_chunk_borders_do_not_matter(chunks: list[str], tools: tuple[str, ...], mode: Mode) -> None:
     check_cuts(chunks, tools, mode)
 
 
-def check_cuts(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> None:
-    leaks = LeakFilter(tools, reasoning=mode)
-    visible = "".join([leaks.feed(chunk) for chunk in chunks]) + leaks.close()
-    assert (visible, leaks.leaks) == filter_leaks("".join(chunks), tools, reasoning=mode)
+def check_cuts(chunks: Iterable[str], tools: tuple[str, ...], mode: Mode) -> None:
+    text = "".join(chunks)
+    assert stream(LeakFilter(tools, **mode), chunks) == filter_leaks(text, tools, **mode)
 
 
 @pytest.mark.long
 @settings(max_examples=30_000)
 @given(cut_documents(), NAMES, MODES)
 def test_chunk_borders_do_not_matter_in_many_documents(
-    chunks: list[str], tools: tuple[str, ...], mode: Reasoning
+    chunks: list[str], tools: tuple[str, ...], mode: Mode
 ) -> None:
     check_cuts(chunks, tools, mode)
 
@@ -159,19 +181,23 @@ def test_chunk_borders_do_not_matter_in_many_documents(
 @settings(max_examples=60)
 @given(DOCUMENTS, NAMES, MODES)
 def test_single_character_chunks_do_not_matter(
-    text: str, tools: tuple[str, ...], mode: Reasoning
+    text: str, tools: tuple[str, ...], mode: Mode
 ) -> None:
-    leaks = LeakFilter(tools, reasoning=mode)
-    visible = "".join([leaks.feed(char) for char in text]) + leaks.close()
-    assert (visible, leaks.leaks) == filter_leaks(text, tools, reasoning=mode)
+    check_cuts(text, tools, mode)
 
 
 @settings(max_examples=60)
-@given(DOCUMENTS, st.text(max_size=20))
-def test_visible_text_is_never_retracted(text: str, continuation: str) -> None:
-    visible_before = LeakFilter(TOOLS).feed(text)
-    visible, _ = filter_leaks(text + continuation, TOOLS)
-    assert visible.startswith(visible_before)
+@given(DOCUMENTS, st.text(max_size=20), MODES)
+def test_visible_text_is_retracted_only_by_a_stray_end(
+    text: str, continuation: str, mode: Mode
+) -> None:
+    leaks = LeakFilter(TOOLS, **mode)
+    visible_before, had_retracted = leaks.feed(text), leaks.has_retracted
+    leaks.feed(continuation)
+    leaks.close()
+    visible, _ = filter_leaks(text + continuation, TOOLS, **mode)
+    assert visible.startswith(visible_before) or leaks.has_retracted > had_retracted
+    assert mode["reasoning"] == "auto" or not leaks.has_retracted
 
 
 @settings(max_examples=60)
@@ -195,10 +221,8 @@ def test_reported_leaks_are_never_retracted(chunks: list[str]) -> None:
 
 @settings(max_examples=60)
 @given(cut_documents(), NAMES, MODES)
-def test_withheld_text_is_bounded(
-    chunks: list[str], tools: tuple[str, ...], mode: Reasoning
-) -> None:
-    leaks = LeakFilter(tools, reasoning=mode)
+def test_withheld_text_is_bounded(chunks: list[str], tools: tuple[str, ...], mode: Mode) -> None:
+    leaks = LeakFilter(tools, **mode)
     for chunk in chunks:
         leaks.feed(chunk)
         assert len(leaks.held) <= max(MAX_FORMAT_LENGTH, MAX_JSON_LENGTH)

@@ -11,7 +11,7 @@ from memrecall.text import LeakFilter, filter_leaks
 from memrecall.text.leaks import Leak
 from memrecall.text.leaks.matchers import Reasoning
 from tests.cases import check_each
-from tests.text.leak_cases import CASES, TOOLS, Case
+from tests.text.leak_cases import CASES, TOOLS, Case, stream
 
 CALL = '<tool_call>{"name": "search_memory", "arguments": {}}</tool_call>'
 SIZES = (2, 3, 5, 7, 11, 23)  # of chunks
@@ -37,11 +37,6 @@ OUTSIDE_CODE = [
     ("~~~ inline? no: a fence\n~~~\n", ""),
     ("text ~~~\n", "\n~~~"),
 ]
-
-
-def stream(leaks: LeakFilter, chunks: Iterable[str]) -> tuple[str, list[Leak]]:
-    visible = "".join([leaks.feed(chunk) for chunk in chunks])
-    return visible + leaks.close(), leaks.leaks
 
 
 def label(case: Case) -> str:
@@ -120,7 +115,9 @@ def test_lines_before_a_call_do_not_affect_it() -> None:
                 replace(leak, position=leak.position + len(before)) for leak in is_standalone
             ]
 
-    check_each([case for case in CASES if case.leak and not case.at_start], check, label)
+    cases = [case for case in CASES if case.leak and not case.at_start]
+    # A retraction also takes back the lines before.
+    check_each([case for case in cases if case.reasoning != "auto"], check, label)
 
 
 class TestFilter:

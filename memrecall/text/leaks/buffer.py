@@ -7,8 +7,9 @@ from memrecall.text.leaks.automaton import SENTENCE_ENDS, AutomatonState
 from memrecall.text.leaks.formats import FormatKind, StartPosition
 from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH, CallVerdict, JsonReader, NamePrefixes
 from memrecall.text.leaks.matchers import FormatEntry
+from memrecall.text.leaks.patterns import SPACES
 
-MAX_FORMAT_LENGTH = 256  # characters within which a format must be recognised
+MAX_FORMAT_LENGTH = 256  # characters, without blanks, within which a format must be recognised
 _JSON_BEGIN = re.compile(r"[\[{]")
 _FENCE_END = re.compile(r"\n[ \t]*```")
 _FENCES_OR_SPACE = re.compile(r"[`\s]*")
@@ -25,6 +26,7 @@ class LeakCandidate:
     _names: NamePrefixes | None  # of the tools; None where JSON is data
     end: int = field(init=False)  # of the text read so far, and of the match if there is one
     entry: FormatEntry | None = None  # the format that matches
+    is_truncated: bool = False  # whether it matches because the text ends
     verdict: CallVerdict = CallVerdict.OPEN
     _json: JsonReader | None = None
 
@@ -42,18 +44,29 @@ class LeakCandidate:
             self.verdict = self._read(text, is_final)
         return self.verdict
 
+    def _limit(self, text: str, end: int) -> int:
+        """Return where a format that was read up to `end` must be recognised."""
+        limit = self.start + MAX_FORMAT_LENGTH
+        while limit <= end:
+            blanks = sum(map(text[self.start : limit].count, SPACES))
+            previous, limit = limit, min(blanks + MAX_FORMAT_LENGTH, MAX_JSON_LENGTH) + self.start
+            if limit == previous:
+                break
+        return limit
+
     def _read(self, text: str, is_final: bool) -> CallVerdict:
         if self._json is not None:
             return self._read_json(self._json, text, is_final)
-        state, end, limit = self._state, self.end, self.start + MAX_FORMAT_LENGTH
-        for char in text[end:limit]:
-            state = state[char]
-            end += 1
-            if state.is_settled:
-                break
+        state, end = self._state, self.end
+        while end < (limit := min(self._limit(text, end), len(text))) and not state.is_settled:
+            for char in text[end:limit]:
+                state = state[char]
+                end += 1
+                if state.is_settled:
+                    break
         self._state, self.end = state, end
         if not state.is_settled:
-            return self._judge_incomplete(state.truncated, end >= limit, is_final)
+            return self._judge_incomplete(state.truncated, end >= self._limit(text, end), is_final)
         self.entry = state.matched
         if state.matched is None:
             return CallVerdict.NO
@@ -74,6 +87,7 @@ class LeakCandidate:
             return CallVerdict.OPEN
         if truncated is None or (too_long and not truncated.row.may_exceed_limit):
             return CallVerdict.NO
+        self.is_truncated = True
         return CallVerdict.YES
 
     def _begin_json(self, text: str, is_final: bool) -> CallVerdict:
@@ -87,13 +101,22 @@ class LeakCandidate:
     def _read_json(self, reader: JsonReader, text: str, is_final: bool) -> CallVerdict:
         limit = self.start + MAX_JSON_LENGTH
         self.end = reader.read(text, self.end, min(len(text), limit))
-        if reader.verdict is CallVerdict.YES and text[self.start] == "`":
+        if reader.verdict is CallVerdict.YES and self._must_be_whole(text):
             return self._read_fence(text, is_final)
         if reader.verdict is not CallVerdict.OPEN:
             return reader.verdict
         if is_final and reader.is_truncated_call:
             return CallVerdict.YES
         return CallVerdict.NO if is_final or self.end >= limit else CallVerdict.OPEN
+
+    def _must_be_whole(self, text: str) -> bool:
+        """Return True for a fence that is a call only if it is the whole answer."""
+        row = self.entry.row if self.entry else None
+        return (
+            text[self.start] == "`"
+            and row is not None
+            and row.start_position is StartPosition.START
+        )
 
     def _read_fence(self, text: str, is_final: bool) -> CallVerdict:
         """Return YES if only fences follow: JSON with prose after it is an example."""
@@ -169,6 +192,10 @@ class TextBuffer:
         if position > 1:
             return self.text[position - 2 : position]
         return (self.previous_piece[-1:] + self.last_piece[-2:] + self.text[:position])[-2:]
+
+    def retract(self) -> None:
+        """Drop what became visible since the last call."""
+        self._pieces.clear()
 
     def take_pieces(self) -> str:
         """Return what became visible since the last call."""

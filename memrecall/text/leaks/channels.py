@@ -20,6 +20,7 @@ class ReasoningFormat:
     family: str
     starts: tuple[tuple[str, StartPosition], ...]
     end: str
+    stray_end: str = ""  # a character that follows the end outside reasoning, if it is no mention
     is_always_hidden: bool = False
     has_channels: bool = False
     exact: bool = False
@@ -43,8 +44,21 @@ class AnswerChannel:
 _END_TOKEN = r"\L\|(end|return)\|\G"  # noqa: S105
 _LETTER = r"[^ -@[-`{-~\s，。；：！？、（）《》“”‘’…—]"
 _SENTENCE_START = r"([A-Z][A-Za-z']*,? [a-z]|[^ -~\s，。；：！？、（）《》“”‘’…—])"  # a sentence
-# A tag that is only mentioned is followed by punctuation, or a blank and a small letter.
-_REASONING_START = r"§(\s*\n|[^\s.,;:!?)\]\"'”’|，。；：！？、）》]|[ \t]+[^a-z\s|])"
+# A tag that is only mentioned is followed by punctuation, by a blank and a small letter, or by
+# Chinese words that no reasoning begins with: `<think> 标签`, `<think> 和 </think> 之间`.
+_PUNCTUATION = r".,;:!?)\]\"'”’|，。；：！？、）》"
+_MENTION_CHARACTERS = "和与或及的块等"
+# A first character, and those that may follow it.
+_MENTION_WORDS = (
+    *("标签记识", "之间后前内中外", "里的面是边", "中的间是", "内的部容", "后的面"),
+    *("表示明", "用于来", "这对种", "符号", "部分", "是推思指用"),
+)
+_FIRSTS = _MENTION_CHARACTERS + "".join(word[0] for word in _MENTION_WORDS)
+_OTHERS = "|".join(f"{word[0]}[^{word[1:]}]" for word in _MENTION_WORDS)
+_REASONING_START = (
+    rf"§(\s*\n|[^\s{_PUNCTUATION}{_FIRSTS}]|[ \t]+[^a-z\s|{_FIRSTS}]|[ \t]*({_OTHERS}))"
+)
+_AFTER_STRAY_END = rf"§[^{_PUNCTUATION}{_MENTION_CHARACTERS}标之里]"
 REASONING_FORMATS = (
     ReasoningFormat(
         "harmony",
@@ -95,10 +109,15 @@ REASONING_FORMATS = (
             (r"\L[a-z]+:\H\G", _ANY),
         ),
         r"\L/([a-z]+:)?\H\A\G",
+        _AFTER_STRAY_END,
         exact=True,
     ),
     ReasoningFormat(
-        "mistral", ((r"\[THINK\]" + _REASONING_START, _ANY),), r"\[/THINK\]", exact=True
+        "mistral",
+        ((r"\[THINK\]" + _REASONING_START, _ANY),),
+        r"\[/THINK\]",
+        _AFTER_STRAY_END,
+        exact=True,
     ),
     ReasoningFormat("gemma4", ((r"\L\|channel\Gthought", _ANY),), r"\Lchannel\|\G"),
     ReasoningFormat("cohere", ((r"\L\|START_THINKING\|\G", _ANY),), r"\L\|END_THINKING\|\G"),

@@ -1,6 +1,7 @@
 """The scanner that decides which parts of a text are visible."""
 
 import re
+import sys
 from collections.abc import Callable, Iterable
 from enum import Enum
 
@@ -19,11 +20,16 @@ from memrecall.text.leaks.markdown import (
     delimiter_length,
     may_be_indent,
 )
-from memrecall.text.leaks.matchers import FormatEntry, FormatSet, Reasoning, get_formats
+from memrecall.text.leaks.matchers import (
+    FormatEntry,
+    FormatSet,
+    LeakMode,
+    Reasoning,
+    get_formats,
+)
 from memrecall.text.leaks.reports import HiddenText
 
 _MAX_AMBIGUOUS_LENGTH = 32_768  # after so many characters without an answer it is reasoning
-_NEWLINE = re.compile(r"\n")
 
 
 def sentence_start(match: re.Match[str]) -> int:
@@ -50,13 +56,19 @@ class ScanMode(Enum):
 class LeakScanner:
     """A state machine over a text that arrives in pieces."""
 
-    def __init__(self, tool_names: Iterable[str] = (), *, reasoning: Reasoning = "keep") -> None:
+    def __init__(
+        self,
+        tool_names: Iterable[str] = (),
+        *,
+        reasoning: Reasoning = "keep",
+        mode: LeakMode = "lenient",
+    ) -> None:
         if isinstance(tool_names, str):
             raise InvalidArgument(
                 f"tool_names must be a list of names, not the string {tool_names!r}; "
                 f"pass [{tool_names!r}]"
             )
-        self._catalog = get_formats(tuple(sorted(set(tool_names) - {""})), reasoning)
+        self._catalog = get_formats(tuple(sorted(set(tool_names) - {""})), reasoning, mode)
         self._formats = self._catalog.prose()
         self._buffer = TextBuffer()
         self._fast_search: Callable[[str], re.Match[str] | None] | None = None
@@ -74,6 +86,9 @@ class LeakScanner:
         self._pending_call: HiddenText | None = None  # a call in reasoning that may still end
         self._hidden_texts: list[HiddenText] = []
         self._data_end = 0  # JSON before this position is data
+        self._code_formats = self._catalog.code  # None if Markdown code is left alone
+        self._may_retract = reasoning == "auto"
+        self.has_retracted = False
         if reasoning == "open":
             self._mode, self._reasoning = ScanMode.REASONING, self._catalog.initial_reasoning
 
@@ -96,7 +111,7 @@ class LeakScanner:
             return self._search.search
         in_line = self._fence is not None and not self._fence.at_line_start
         if in_line or self._mode is ScanMode.INDENTED:
-            return _NEWLINE.search
+            return self._catalog.code_search
         return None
 
     def _read_next(self) -> bool:
@@ -116,9 +131,18 @@ class LeakScanner:
                 return self._read_possible_reasoning(self._reasoning)
             case ScanMode.REASONING if self._reasoning is not None:
                 return self._read_reasoning(self._reasoning)
-        hidden = self._hidden_texts[-1]
+        return self._read_after_call(self._hidden_texts[-1])
+
+    def _read_after_call(self, hidden: HiddenText) -> bool:
         candidate = self._hide_up_to(self._catalog.after_call(hidden.family), hidden)
-        return candidate is not None and self._accept(candidate)
+        if candidate is None or candidate.verdict is CallVerdict.OPEN or candidate.entry is None:
+            return False
+        if not candidate.entry.is_stray_end:
+            return self._accept(candidate)
+        self._candidate = None
+        self._retract()  # what follows stays hidden: arguments may contain the end of reasoning
+        hidden.append(self._buffer.skip(candidate.end))
+        return True
 
     def _read_prose(self) -> bool:
         buffer = self._buffer
@@ -157,7 +181,7 @@ class LeakScanner:
             if start > buffer.position:
                 buffer.position = start
                 return self._start_candidate(self._formats, start, StartPosition.SENTENCE)
-            if match[0] == "`":
+            if match[0] == "`" and not (self._code_formats and self._may_be_fence("`")):
                 self._mode, self._delimiter_position = ScanMode.DELIMITER, StartPosition.WORD
                 return None
             if match[0] != "\n":
@@ -167,6 +191,11 @@ class LeakScanner:
                 return None
             buffer.position += 1
             self._at_line_start = True
+
+    def _may_be_fence(self, char: str) -> bool:
+        """Return False if the character is a backtick of a code span: no format begins with it."""
+        position = self._buffer.position
+        return char != "`" or "```".startswith(self._buffer.text[position : position + FENCE])
 
     def _begin_line(self) -> LeakCandidate | None:
         """Read the indentation; return the candidate at the first word of the line."""
@@ -181,7 +210,7 @@ class LeakScanner:
         char = buffer.text[buffer.position]
         if self._indentation.begin_line(char) and start_position is StartPosition.LINE:
             self._mode = ScanMode.INDENTED
-        elif self._formats.starts[start_position][char].can_match:
+        elif self._formats.starts[start_position][char].can_match and self._may_be_fence(char):
             return self._start_candidate(self._formats, buffer.position, start_position)
         elif char in "`~":
             self._mode, self._delimiter_position = ScanMode.DELIMITER, start_position
@@ -221,9 +250,23 @@ class LeakScanner:
             return False
         if candidate.entry is not None and candidate.entry.row.kind is FormatKind.REASONING:
             return reasoning.is_ambiguous and not self._accepts_ambiguous
-        in_sentence = candidate.start_position is StartPosition.WORD
-        last_piece = self._buffer.look_back(candidate.start)
-        return self._mentions_tags or (in_sentence and last_piece.endswith(" "))
+        return self._mentions_tags or self._is_mention_of_end(candidate)
+
+    def _is_mention_of_end(self, candidate: LeakCandidate) -> bool:
+        """Return True if an end of reasoning stands in the middle of a sentence.
+
+        `plan.</think>Hello`, `plan</think>Hello` and a line end after it end reasoning;
+        `the </think> tag` and, in lenient mode, `用</think>结束` do not.
+        """
+        if candidate.start_position > StartPosition.WORD or candidate.is_truncated:
+            return candidate.start_position is StartPosition.WORD and candidate.is_truncated
+        before = self._buffer.look_back(candidate.start)[-1:]
+        after = self._buffer.text[candidate.end - 1]
+        if after == "\n" or candidate.start_position is StartPosition.ANYWHERE:
+            return False
+        if before == " ":
+            return not after.isupper()
+        return self._code_formats is None and after.isalpha()
 
     def _accept(self, candidate: LeakCandidate) -> bool:
         """Apply the format that matches; return False if the match is incomplete."""
@@ -232,17 +275,28 @@ class LeakScanner:
             return False
         self._candidate = None
         if entry.row.kind in (FormatKind.CALL, FormatKind.JSON):
+            self._span = self._fence = None
             self._hidden_texts.append(self._new_hidden_text(candidate, entry))
             self._mode = ScanMode.AFTER_CALL
             return True
         if entry.row.kind is FormatKind.REASONING and entry.reasoning is not None:
             return self._start_reasoning(candidate, entry.reasoning)
-        buffer.skip(candidate.end)
+        has_lookahead = entry.is_stray_end and not candidate.is_truncated
+        has_lookahead = has_lookahead and bool(entry.reasoning and entry.reasoning.stray_end)
+        buffer.skip(candidate.end - has_lookahead)
+        if entry.is_stray_end:
+            self._retract()
         self._mode, self._at_line_start, self._at_answer_start = ScanMode.PROSE, True, True
         self._indentation = Indentation()
         if entry.answer is not None:
             self._formats = self._catalog.prose(entry.answer)
         return True
+
+    def _retract(self) -> None:
+        """Take back all visible text in `auto`, once: it was reasoning without a beginning."""
+        if self._may_retract:
+            self._may_retract, self.has_retracted = False, True
+            self._buffer.retract()
 
     def _start_reasoning(self, candidate: LeakCandidate, reasoning: ReasoningFormat) -> bool:
         self._reasoning = reasoning
@@ -274,44 +328,67 @@ class LeakScanner:
 
     def _read_span(self, span: CodeSpan) -> bool:
         buffer = self._buffer
-        end = span.decide(buffer.text, buffer.is_final)
-        if end is None:
-            candidate = self._find_format(self._formats, span.scanned_end)
-            span.scanned_end = candidate.start if candidate else len(buffer.text)
-            buffer.show(span.scanned_end)
-            return False
-        self._span = self._candidate = None
-        self._mode = ScanMode.PROSE
-        if isinstance(end, Fence):
-            self._mode, self._fence = ScanMode.FENCE, end
-        elif end > 0:
-            buffer.position = end
+        if span.code_end is None:
+            end = span.decide(buffer.text, buffer.is_final)
+            if end is None:
+                candidate = self._find_format(self._formats, span.scanned_end)
+                span.scanned_end = candidate.start if candidate else len(buffer.text)
+                buffer.show(span.scanned_end)
+                return False
+            self._candidate = None
+            if isinstance(end, Fence) or end < 0:
+                self._span, self._fence = None, end if isinstance(end, Fence) else None
+                self._mode = ScanMode.FENCE if self._fence else ScanMode.PROSE
+                return True
+            span.code_end = end
+        if not self._show_code(span.start, span.code_end):
+            return self._mode is ScanMode.AFTER_CALL
+        self._span, self._mode, buffer.position = None, ScanMode.PROSE, span.code_end
         return True
 
     def _read_fence(self, fence: Fence) -> bool:
-        buffer = self._buffer
-        buffer.position, closed = fence.read(buffer.text, buffer.position, buffer.is_final)
-        buffer.show(buffer.position if closed else len(buffer.text))
-        if closed:
+        buffer, start = self._buffer, self._buffer.position
+        if not fence.is_closed:
+            buffer.position = fence.read(buffer.text, start, buffer.is_final)
+        if not self._show_code(start, buffer.position if fence.is_closed else len(buffer.text)):
+            return self._mode is ScanMode.AFTER_CALL
+        if fence.is_closed:
             self._mode, self._fence = ScanMode.PROSE, None
-        return closed
+        return fence.is_closed
 
     def _read_indented(self) -> bool:
         buffer = self._buffer
-        end = buffer.text.find("\n", buffer.position) + 1
-        buffer.position = end or len(buffer.text)
-        buffer.show(buffer.position)
-        if end:
+        line_end = buffer.text.find("\n", buffer.position) + 1
+        end = line_end or len(buffer.text)
+        if not self._show_code(buffer.position, end):
+            return self._mode is ScanMode.AFTER_CALL
+        buffer.position = end
+        if line_end:
             self._mode, self._at_line_start = ScanMode.PROSE, True
-        return bool(end)
+        return bool(line_end)
 
-    def _find_format(self, formats: FormatSet, position: int) -> LeakCandidate | None:
-        """Return the next candidate that matches or may match, in any context."""
+    def _show_code(self, start: int, end: int) -> bool:
+        """Show Markdown code up to `end`, or up to a call in it; return True if there is none."""
+        buffer, formats = self._buffer, self._code_formats
+        if formats is None:
+            buffer.show(end)
+            return True
+        candidate = self._find_format(formats, max(start, buffer.visible_end), end)
+        buffer.show(candidate.start if candidate else end)
+        if candidate is not None and candidate.verdict is CallVerdict.YES:
+            buffer.position = candidate.start
+            self._accept(candidate)
+        return candidate is None
+
+    def _find_format(
+        self, formats: FormatSet, position: int, end: int = sys.maxsize
+    ) -> LeakCandidate | None:
+        """Return the next candidate that begins before `end` and matches or may match."""
         buffer = self._buffer
         candidate = self._candidate
         while True:
             if candidate is None:
-                match = formats.anywhere_pattern.search(buffer.text, position)
+                match = formats.anywhere_pattern.search(buffer.text, position, end)
                 if match is None:
                     self._candidate = None
                     return None

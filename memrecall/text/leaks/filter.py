@@ -6,25 +6,32 @@ from collections.abc import Iterable
 from memrecall.text.leaks.automaton import SENTENCE_ENDS
 from memrecall.text.leaks.engine import LeakScanner, ScanMode, sentence_start
 from memrecall.text.leaks.markdown import (
+    FENCE,
     MAX_SPAN_LENGTH,
     CodeSpan,
     LineState,
     delimiter_length,
     may_be_indent,
 )
-from memrecall.text.leaks.matchers import Reasoning
+from memrecall.text.leaks.matchers import LeakMode, Reasoning
 from memrecall.text.leaks.reports import Filtered, Leak
 
 _STOPS = frozenset("`" + SENTENCE_ENDS)  # withheld text never begins with these
 
 
 def filter_leaks(
-    text: str, tool_names: Iterable[str] = (), *, reasoning: Reasoning = "keep"
+    text: str,
+    tool_names: Iterable[str] = (),
+    *,
+    reasoning: Reasoning = "keep",
+    mode: LeakMode = "lenient",
 ) -> Filtered:
     """Return what a reader may see of a whole text, and the calls in it."""
-    leaks = LeakFilter(tool_names, reasoning=reasoning)
-    visible = leaks.feed(text) + leaks.close()
-    return Filtered(visible, leaks.leaks)
+    leaks = LeakFilter(tool_names, reasoning=reasoning, mode=mode)
+    visible, had_retracted = leaks.feed(text), leaks.has_retracted
+    rest = leaks.close()
+    is_retracted = leaks.has_retracted and not had_retracted
+    return Filtered(rest if is_retracted else visible + rest, leaks.leaks)
 
 
 class LeakFilter(LeakScanner):
@@ -32,8 +39,15 @@ class LeakFilter(LeakScanner):
 
     Use one filter per answer. Everything from the first call on is hidden, because it relies on a
     call that was never made; only a channel addressed to the reader is shown again. Calls are never
-    executed. Markdown code is left alone. `reasoning` says what happens to reasoning: "keep" or
-    "strip" it, or "open": strip it, and the text begins inside reasoning.
+    executed.
+
+    `mode` "lenient" leaves Markdown code alone, and control tokens without the rest of a call;
+    "strict" hides such tokens, and in code DeepSeek's and those that a registered tool's name
+    follows.
+
+    `reasoning` says what happens to reasoning: "keep" or "strip" it; "open": strip it, and the text
+    begins inside reasoning; "auto": strip it, and if it ends without having begun, `has_retracted`
+    becomes True, which means that all text returned by earlier calls was reasoning.
     """
 
     @property
@@ -45,6 +59,11 @@ class LeakFilter(LeakScanner):
     def held(self) -> str:
         """The text that is withheld for now, because it may turn out to be a call."""
         return "" if self._mode in (ScanMode.REASONING, ScanMode.AFTER_CALL) else self._buffer.held
+
+    @property
+    def is_in_reasoning(self) -> bool:
+        """Whether the text so far ends inside reasoning."""
+        return self._mode is ScanMode.REASONING
 
     def feed(self, chunk: str) -> str:
         """Process the next piece of the text, and return what becomes visible."""
@@ -73,8 +92,10 @@ class LeakFilter(LeakScanner):
         buffer, position = self._buffer, match.start()
         if match[0] == "`":
             end = position + delimiter_length(text, position)
+            if self._code_formats and end - position >= FENCE:
+                return None
             if end == len(text):  # the run may continue
-                return buffer.advance(text, position, end)
+                return buffer.advance(text, position, position if self._code_formats else end)
             more = self._formats.search[LineState.CODE].search(text, end)
             if more is not None and sentence_start(more) < len(text):
                 return None
@@ -94,6 +115,9 @@ class LeakFilter(LeakScanner):
         if span.scanned_end < position or len(text) >= span.start + MAX_SPAN_LENGTH:
             return None
         has_marks = span.searched_end < position or "`" in text[position:]
+        formats = self._code_formats
+        if has_marks and formats and formats.anywhere_pattern.search(text, max(position - 2, 0)):
+            return None
         if has_marks and (end := span.decide(text, is_final=False)) is not None:
             return self._show_after_span(text, end) if isinstance(end, int) else None
         match = self._formats.search[LineState.CODE].search(text, max(position - 2, 0))

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from memrecall.text.leaks.patterns import SPACES
+
 MAX_JSON_LENGTH = 4096  # characters after which an undecided object counts as data
 _MAX_DEPTH = 64
 
 NAME_KEYS = frozenset(
     {
         *("name", "tool", "tool_name", "toolname", "function", "function_name"),
-        *("action", "recipient_name", "api_name"),
+        *("action", "method", "recipient_name", "api_name"),
     }
 )
 CALL_KEYS = frozenset({"function", "tool", "function_call", "tool_call", "call", "action"})
@@ -27,12 +29,13 @@ ARGUMENT_KEYS = frozenset(
         *("tool_input", "action_input", "tool_args", "tool_arguments", "function_arguments"),
     }
 )
-OTHER_KEYS = frozenset({"id", "type", "index", "tool_call_id", "call_id", "role", "thought"})
+OTHER_KEYS = frozenset(
+    {"id", "type", "index", "tool_call_id", "call_id", "role", "thought", "jsonrpc"}
+)
 _KEYS = NAME_KEYS | CALL_KEYS | LIST_KEYS | ARGUMENT_KEYS | OTHER_KEYS
 _NAMESPACES = ("functions.", "tools.", "default_api.")
 _STRING_ENDS = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'“”"}
 _CLOSING = {"“": "”"}
-_SPACES = " \t\r\n"
 
 
 class CallVerdict(Enum):
@@ -115,7 +118,7 @@ class JsonReader:
 
     def _read_mark(self, text: str, position: int) -> int:
         char = text[position]
-        if char in _SPACES:
+        if char in SPACES:
             return position + 1
         if char in _STRING_ENDS and self._expected in (Expected.KEY, Expected.VALUE):
             self._begin_string(char)

@@ -1,4 +1,4 @@
-"""Markdown code, which the filter leaves alone: spans, fences and indented lines.
+"""Markdown code: spans, fences and indented lines.
 
 A span ends on its line; without a closing delimiter there is no span. Text arrives in pieces, so
 nothing here looks further than the start of a line or a run of delimiters.
@@ -41,6 +41,7 @@ class CodeSpan:
     fence: bool
     searched_end: int  # where the search for its end continues
     scanned_end: int = field(init=False)  # where the search for calls in it continues
+    code_end: int | None = None  # its end, once it is known to be a span
 
     def __post_init__(self) -> None:
         self.scanned_end = self.searched_end
@@ -50,6 +51,8 @@ class CodeSpan:
         self.start -= by
         self.searched_end -= by
         self.scanned_end -= by
+        if self.code_end is not None:
+            self.code_end -= by
 
     def decide(self, text: str, is_final: bool) -> "int | Fence | None":
         """Return the end of the span, -1 if it is none, a fence, or None if undecided."""
@@ -78,26 +81,28 @@ class Fence:
     mark: str
     run: int
     at_line_start: bool = False  # whether the position is at the start of a line
+    is_closed: bool = False
     _closing: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
         run = rf"({re.escape(self.mark)}{{{self.run},{_MAX_RUN}}})"
         self._closing = re.compile(rf"[ \t>]{{0,{_MAX_BLANKS}}}{run}?[ \t\r]{{0,{_MAX_BLANKS}}}")
 
-    def read(self, text: str, position: int, is_final: bool) -> tuple[int, bool]:
-        """Return where the processed text ends, and whether the fence closed there."""
+    def read(self, text: str, position: int, is_final: bool) -> int:
+        """Return where the processed text ends, or the end of the fence once it is closed."""
         while True:
             if not self.at_line_start:
                 end = text.find("\n", position)
                 if end < 0:
-                    return len(text), False
+                    return len(text)
                 position, self.at_line_start = end + 1, True
             match = self._closing.match(text, position)
             end = match.end() if match else position
             if not is_final and self._may_close(text, position):
-                return position, False
+                return position
             if match and match[1] and (end == len(text) or text[end] == "\n"):
-                return end, True
+                self.is_closed = True
+                return end
             self.at_line_start = False
 
     def _may_close(self, text: str, position: int) -> bool:

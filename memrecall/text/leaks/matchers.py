@@ -1,9 +1,9 @@
 """The formats compiled for a set of tools."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, lru_cache
 from typing import Literal, get_args
 
 from memrecall.errors import InvalidArgument
@@ -14,13 +14,23 @@ from memrecall.text.leaks.channels import (
     AnswerChannel,
     ReasoningFormat,
 )
-from memrecall.text.leaks.formats import CALLS, MACROS, FormatKind, FormatRow, StartPosition
+from memrecall.text.leaks.formats import (
+    CODE_CALLS,
+    LENIENT_CALLS,
+    MACROS,
+    STRICT_CALLS,
+    FormatKind,
+    FormatRow,
+    StartPosition,
+)
 from memrecall.text.leaks.json_calls import NamePrefixes
 from memrecall.text.leaks.markdown import STOPS, LineState
 from memrecall.text.leaks.patterns import Node, parse, parse_words
 
-Reasoning = Literal["keep", "strip", "open"]
-"""What happens to reasoning; `open` strips it, and the text begins inside it."""
+Reasoning = Literal["auto", "strip", "open", "keep"]
+"""What happens to reasoning: see `LeakFilter`."""
+LeakMode = Literal["strict", "lenient"]
+"""Whether calls count in Markdown code, and control tokens without the rest of a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +40,7 @@ class FormatEntry:
     row: FormatRow
     reasoning: ReasoningFormat | None = None
     answer: AnswerChannel | None = None
+    is_stray_end: bool = False  # the end of reasoning that did not begin in the text
 
 
 _Member = tuple[FormatEntry, int]  # an entry and its start node in the automaton
@@ -48,7 +59,7 @@ class FormatSet:
 class FormatCatalog:
     """All formats for some tools; sets of them are compiled on first use."""
 
-    def __init__(self, tools: tuple[str, ...], reasoning: Reasoning) -> None:
+    def __init__(self, tools: tuple[str, ...], reasoning: Reasoning, mode: LeakMode) -> None:
         self.tools = tools
         self.names = NamePrefixes.from_tools(tools)  # and the keys of calls in JSON
         self.reasoning_formats = [
@@ -57,10 +68,15 @@ class FormatCatalog:
         self._automaton: Automaton[FormatEntry] = Automaton()
         self._macros = expand_macros(tools)
         self._format_sets: dict[object, FormatSet] = {}
-        usable = (row for row in CALLS if tools or r"\T" not in row.pattern)
-        self._calls = [self._add(FormatEntry(row)) for row in usable]
+        is_strict = mode == "strict"
+        self._calls = self._add_calls(STRICT_CALLS if is_strict else LENIENT_CALLS)
+        self._code_calls = self._add_calls(CODE_CALLS) if is_strict else []
         self._starts = [self._add(entry) for f in self.reasoning_formats for entry in _starts(f)]
         self._ends = {f: self._add(_end(f)) for f in self.reasoning_formats}
+        self._stray_ends = [
+            self._add(_stray_end(f)) for f in self.reasoning_formats if not f.is_always_hidden
+        ]
+        self._retracts = reasoning == "auto"
         self._answers = {a: [self._add(entry) for entry in _answer_entries(a)] for a in ANSWERS}
 
     @property
@@ -73,10 +89,21 @@ class FormatCatalog:
         if answer not in self._format_sets:
             members = [*self._calls, *self._starts]
             members += [entries[0] for a, entries in self._answers.items() if a.is_standalone]
-            members += [end for f, end in self._ends.items() if not f.is_always_hidden]
+            members += self._stray_ends
             members += self._answers[answer][1:] if answer else []
             self._format_sets[answer] = self._make_format_set(members)
         return self._format_sets[answer]
+
+    @cached_property
+    def code(self) -> FormatSet | None:
+        """The formats to search for in Markdown code, None if it is left alone."""
+        return self._make_format_set(self._code_calls) if self._code_calls else None
+
+    @cached_property
+    def code_search(self) -> Callable[[str], re.Match[str] | None]:
+        """The search for a line end, or for where a format could begin in Markdown code."""
+        formats = f"|{self.code.anywhere_pattern.pattern}" if self.code else ""
+        return re.compile(rf"\n{formats}", re.DOTALL).search
 
     def in_reasoning(self, reasoning: ReasoningFormat, *, after_call: bool) -> FormatSet:
         """Return the formats to search for in reasoning, before or after a call in it."""
@@ -92,10 +119,13 @@ class FormatCatalog:
         return self._format_sets[reasoning, after_call]
 
     def after_call(self, family: str) -> FormatSet | None:
-        """Return the formats to search for after a call, None if the family has no channels."""
-        if family not in self._format_sets and (members := self._answer_starts(family)):
+        """Return the formats to search for after a call, None if there are none."""
+        if family not in self._format_sets:
+            members = self._answer_starts(family) + (self._stray_ends if self._retracts else [])
+            if not members:
+                return None
             self._format_sets[family] = self._make_format_set(members)
-        return self._format_sets.get(family)
+        return self._format_sets[family]
 
     def _calls_like(self, reasoning: ReasoningFormat) -> list[_Member]:
         # The calls of families that share channels with this reasoning.
@@ -119,19 +149,30 @@ class FormatCatalog:
         }
         return FormatSet(tuple(starts), compile_search(anywhere, word, sentence), search)
 
+    def _add_calls(self, rows: Sequence[FormatRow]) -> list[_Member]:
+        """Add the rows, without tools only those that need no tool's name."""
+        return [
+            self._add(FormatEntry(row))
+            for row in rows
+            if self.tools or r"\T" not in row.pattern.removesuffix(row.lenient_end)
+        ]
+
     def _add(self, form: FormatEntry) -> _Member:
         node = parse(form.row.pattern, self._macros, exact=form.row.exact)
         return form, self._automaton.add(node, form)
 
 
 @lru_cache(maxsize=64)
-def get_formats(tools: tuple[str, ...], reasoning: Reasoning) -> FormatCatalog:
+def get_formats(
+    tools: tuple[str, ...], reasoning: Reasoning, mode: LeakMode = "lenient"
+) -> FormatCatalog:
     """Return the formats for some tools, compiled once and shared by all filters."""
-    if reasoning not in get_args(Reasoning):
-        raise InvalidArgument(
-            f"reasoning {reasoning!r} is unknown; use one of {', '.join(get_args(Reasoning))}"
-        )
-    return FormatCatalog(tools, reasoning)
+    for name, value, known in (("reasoning", reasoning, Reasoning), ("mode", mode, LeakMode)):
+        if value not in get_args(known):
+            raise InvalidArgument(
+                f"{name} {value!r} is unknown; use one of {', '.join(get_args(known))}"
+            )
+    return FormatCatalog(tools, reasoning, mode)
 
 
 def _starts(reasoning: ReasoningFormat) -> list[FormatEntry]:
@@ -143,6 +184,12 @@ def _starts(reasoning: ReasoningFormat) -> list[FormatEntry]:
 def _end(reasoning: ReasoningFormat) -> FormatEntry:
     row = FormatRow(reasoning.family, reasoning.end, kind=FormatKind.TOKEN, exact=reasoning.exact)
     return FormatEntry(row, reasoning)
+
+
+def _stray_end(reasoning: ReasoningFormat) -> FormatEntry:
+    end = _end(reasoning)
+    row = replace(end.row, pattern=reasoning.end + reasoning.stray_end)
+    return FormatEntry(row, reasoning, is_stray_end=True)
 
 
 def _answer_entries(answer: AnswerChannel) -> list[FormatEntry]:

@@ -9,7 +9,7 @@ caller, anything else itself. From `§` on, a text that ends is a truncated matc
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-SPACES = frozenset(" \t\r\n\f\v\u00a0\u3000")
+SPACES = frozenset(" \t\r\n\f\v\u00a0\u3000ĠĊ")  # Ġ and Ċ: a blank and a line end of byte-level BPE
 _ESCAPES = {"s": SPACES, "n": frozenset("\n"), "t": frozenset("\t")}
 _COUNTS = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 

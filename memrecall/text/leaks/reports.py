@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from memrecall.text.leaks.json_calls import CALL_KEYS, LIST_KEYS, NAME_KEYS
 
-_NAME = r"([^\s<>＜＞\"'`{}()\[\]|｜,;:=&/\\]+)"
+_NAME = r"([^\sĠĊ<>＜＞\"'`{}()\[\]|｜,;:=&/\\]+)"
 _BAR = r"[|｜‖│∣∥¦￨❘ǀ]"
 # Formats of calls, with the tool's name as the only group. A text uses the one that matches first.
 _CALL_PATTERNS = tuple(
