@@ -29,6 +29,7 @@ class LeakCandidate:
     is_truncated: bool = False  # whether it matches because the text ends
     verdict: CallVerdict = CallVerdict.OPEN
     _json: JsonReader | None = None
+    _max_length: int = MAX_FORMAT_LENGTH
 
     def __post_init__(self) -> None:
         self.end = self.start
@@ -44,35 +45,35 @@ class LeakCandidate:
             self.verdict = self._read(text, is_final)
         return self.verdict
 
-    def _limit(self, text: str, end: int) -> int:
-        """Return where a format that was read up to `end` must be recognised."""
-        limit = self.start + MAX_FORMAT_LENGTH
-        while limit <= end:
-            blanks = sum(map(text[self.start : limit].count, SPACES))
-            previous, limit = limit, min(blanks + MAX_FORMAT_LENGTH, MAX_JSON_LENGTH) + self.start
-            if limit == previous:
-                break
-        return limit
-
     def _read(self, text: str, is_final: bool) -> CallVerdict:
         if self._json is not None:
             return self._read_json(self._json, text, is_final)
-        state, end = self._state, self.end
-        while end < (limit := min(self._limit(text, end), len(text))) and not state.is_settled:
-            for char in text[end:limit]:
-                state = state[char]
-                end += 1
-                if state.is_settled:
-                    break
+        state, end, limit = self._state, self.end, self.start + self._max_length
+        for char in text[end:limit]:
+            state = state[char]
+            end += 1
+            if state.is_settled:
+                break
         self._state, self.end = state, end
+        if end == limit and not state.is_settled and self._extend(text):
+            return self._read(text, is_final)
         if not state.is_settled:
-            return self._judge_incomplete(state.truncated, end >= self._limit(text, end), is_final)
+            return self._judge_incomplete(state.truncated, end == limit, is_final)
         self.entry = state.matched
         if state.matched is None:
             return CallVerdict.NO
         if state.matched.row.kind is not FormatKind.JSON:
             return CallVerdict.YES
         return self._begin_json(text, is_final)
+
+    def _extend(self, text: str) -> bool:
+        """Return True if more characters may be read, because blanks do not count."""
+        blanks = sum(map(text[self.start : self.end].count, SPACES))
+        before, self._max_length = (
+            self._max_length,
+            min(MAX_FORMAT_LENGTH + blanks, MAX_JSON_LENGTH),
+        )
+        return self._max_length > before
 
     def move(self, by: int) -> None:
         """Adjust the positions to a text that lost `by` characters at its start."""
