@@ -131,7 +131,9 @@ class AnswerCollector:
     def _add_call(self, index: int, piece: WireCall) -> None:
         call = self._calls.setdefault(index, FunctionCall(id="", name="", arguments=""))
         call.id = call.id or piece.id or ""
-        call.name += piece.function.name or ""
+        name = piece.function.name or ""
+        # Some servers repeat the name in every piece instead of sending it once or in parts.
+        call.name = name if name.startswith(call.name) else call.name + name
         arguments = piece.function.arguments or ""
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
@@ -166,11 +168,16 @@ class AnswerCollector:
 
 
 def _split_thought(text: str) -> tuple[str, str]:
-    """Return the reasoning at the start of a text, as local models write it, and the rest."""
+    """Return the reasoning at the start of a text, as local models write it, and the rest.
+
+    If the prompt has opened the reasoning, the text has only its end, on a line of its own.
+    """
     stripped = text.lstrip()
-    if not stripped.startswith(_REASONING_START):
+    is_open = stripped.startswith(_REASONING_START)
+    thought, _, rest = stripped.removeprefix(_REASONING_START).partition(_REASONING_END)
+    ends_line = thought.endswith("\n") or rest.startswith("\n")
+    if not is_open and (not ends_line or _REASONING_START in thought):
         return "", text
-    thought, _, rest = stripped[len(_REASONING_START) :].partition(_REASONING_END)
     return thought.strip(), rest.lstrip()
 
 

@@ -241,6 +241,35 @@ async def test_streamed_tool_call(client: ServerClient, server: ModelServer, too
     ]  # fmt: skip
 
 
+async def test_streamed_tool_name_may_be_repeated(
+    client: ServerClient, server: ModelServer, tools: Tools
+) -> None:
+    names = {"repeated": ["search"] * 3, "growing": ["sea", "search"], "in parts": ["sea", "rch"]}
+    for case, parts in names.items():
+        pieces = [{"index": 0, "function": {"name": name, "arguments": ""}} for name in parts]
+        server.play(stream([{"tool_calls": [piece]} for piece in pieces], "tool_calls"))
+        _, result = await collect(client, tools=tools)
+        assert [call.name for call in result.content if not isinstance(call, str)] == ["search"], (
+            case
+        )
+
+
+async def test_reasoning_in_the_text_becomes_the_thought(
+    client: ServerClient, server: ModelServer
+) -> None:
+    cases = {
+        "<think>why</think>\n\nYes": ("why", "Yes"),
+        "why\n</think>\n\nYes": ("why", "Yes"),  # opened by the prompt
+        "why.</think>\nYes": ("why.", "Yes"),
+        "Write <think> and </think>\nthen": (None, "Write <think> and </think>\nthen"),
+        "Write </think> then": (None, "Write </think> then"),
+    }
+    for text, (thought, content) in cases.items():
+        server.play(stream([{"content": text}]))
+        _, result = await collect(client)
+        assert (result.thought, result.content) == (thought, content)
+
+
 TOO_LONG = "This model's maximum context length is 4096 tokens. However, your messages have 9000."
 
 
