@@ -13,7 +13,12 @@ from urllib.parse import urlsplit
 from memrecall.errors import InvalidArgument
 
 PREFIX = "MEMRECALL_"
-CHOICES = {"durability": ("full", "normal"), "tool_calls": ("native", "json")}
+CHOICES = {
+    "durability": ("full", "normal"),
+    "tool_calls": ("native", "json"),
+    "reasoning": ("auto", "strip", "open", "keep"),
+    "chat_leak_mode": ("strict", "lenient"),
+}
 _BOOLEANS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -53,6 +58,7 @@ class Settings:
     model_timeout: float = 60.0
     model_options: str = ""  # a JSON object: fields of every request, such as temperature
     tool_calls: Literal["native", "json"] = "native"
+    reasoning: Literal["auto", "strip", "open", "keep"] = "auto"  # if the model writes it as text
     durability: Literal["full", "normal"] = "full"
     lock_timeout: float = 10.0
     index_memory_mb: int = 1024
@@ -87,6 +93,7 @@ class Settings:
     chat_recall_with_model: bool = False  # otherwise the rules recall, and the model only answers
     chat_seconds: float = 120.0  # for all model answers of one turn
     chat_history: int = 20  # messages of the session shown to the model; 0: none
+    chat_leak_mode: Literal["strict", "lenient"] = "strict"  # calls that a model writes as text
 
     def allowed_origins(self) -> frozenset[str]:
         """Return the web pages that may call the service."""

@@ -6,6 +6,7 @@ from memrecall.chat.events import (
     Final,
     LeakReport,
     TextDelta,
+    TextRetracted,
     ToolCall,
     ToolResult,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "Posted",
     "SingleChat",
     "TextDelta",
+    "TextRetracted",
     "ToolCall",
     "ToolResult",
     "offline_chat_client",

@@ -52,9 +52,18 @@ class ToolResult(_Event):
 
 @dataclass(frozen=True, slots=True)
 class TextDelta(_Event):
-    """A piece of the answer; all pieces together are the final text."""
+    """A piece of the answer; all pieces together are the final text, unless some are retracted."""
 
     kind: ClassVar[str] = "text_delta"
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextRetracted(_Event):
+    """The end of the text so far was not meant for the reader; `text` replaces all of it."""
+
+    kind: ClassVar[str] = "text_retracted"
 
     text: str
 
@@ -130,4 +139,5 @@ class Failed(_Event):
         return {"type": self.kind, "code": self.error.code, "message": str(self.error)}
 
 
-ChatEvent = ToolCall | ToolResult | TextDelta | Final | Failed
+TextEvent = TextDelta | TextRetracted
+ChatEvent = ToolCall | ToolResult | TextEvent | Final | Failed

@@ -7,6 +7,7 @@ from memrecall.budget import Limits
 from memrecall.errors import InvalidArgument
 from memrecall.settings import Settings
 from memrecall.store.database.statements import require_limit
+from memrecall.text.leaks import LeakMode, Reasoning, check_modes
 from memrecall.types import Language
 
 LONGEST_SHOWN = 500  # messages
@@ -27,6 +28,8 @@ class ChatOptions:
     language: Language | None = None  # None: the language of the message
     keep_traces_days: int = 30  # of the recalls; 0 stores none
     log_contents: bool = False  # logs the arguments of tool calls, which quote messages
+    leak_mode: LeakMode = "strict"  # "lenient" leaves Markdown code alone, for developers
+    reasoning: Reasoning = "auto"  # of the model, if it writes it into its text
 
     def __post_init__(self) -> None:
         bounds = {
@@ -37,6 +40,7 @@ class ChatOptions:
         }
         for name, (least, most) in bounds.items():
             require_limit(name, getattr(self, name), most, least)
+        check_modes(self.reasoning, self.leak_mode)
         if self.recall_seconds <= 0 or self.seconds <= 0:
             raise InvalidArgument(
                 f"recall_seconds {self.recall_seconds} and seconds {self.seconds} must be positive",
@@ -55,6 +59,8 @@ class ChatOptions:
             language=language,
             keep_traces_days=settings.trace_days,
             log_contents=settings.log_contents,
+            leak_mode=settings.chat_leak_mode,
+            reasoning=settings.reasoning,
         )
 
     @property

@@ -9,11 +9,11 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 
-from memrecall.chat.events import ChatEvent, TextDelta, ToolCall, ToolResult
+from memrecall.chat.events import ChatEvent, TextEvent, ToolCall, ToolResult
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say
 from memrecall.chat.tools import TurnTools
-from memrecall.chat.visible_text import PrefixFilter, VisibleText
+from memrecall.chat.visible_text import AnswerReasoning, PrefixFilter, VisibleText
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model import protocol
 from memrecall.model.failures import to_model_failure
@@ -50,7 +50,12 @@ class Turn:
         self.model = str(getattr(client, "model", "") or type(client).__name__)
         prefix_filter = PrefixFilter(start.names, may_pass=start.may_pass) if start.names else None
         self.visible = VisibleText(
-            start.tools.names, self.model, prefix_filter=prefix_filter, on_leak=on_leak
+            start.tools.names,
+            self.model,
+            AnswerReasoning(client, options.reasoning),
+            mode=options.leak_mode,
+            prefix_filter=prefix_filter,
+            on_leak=on_leak,
         )
         self.degraded = False
         self.silent = False
@@ -87,7 +92,8 @@ class Turn:
                 async for event in events:
                     yield event
         if self.degraded and not self.visible.text:
-            yield TextDelta(self.visible.add(say(self._start.language, "no_answer")))
+            for event in self.visible.add(say(self._start.language, "no_answer")):
+                yield event
 
     async def _play_round(self, deadline: float) -> Events:
         """Ask the model once; run its tool calls or end the turn.
@@ -118,8 +124,8 @@ class Turn:
         self.silent = visible.is_silent and self._start.may_pass and not visible.text
         return self.silent or (visible.has_text and not visible.has_leaks)
 
-    async def _ask(self, without_tools: bool, deadline: float) -> AsyncGenerator[TextDelta, None]:
-        """Yield one answer's text and set `_reply`, which stays None if tools are refused."""
+    async def _ask(self, without_tools: bool, deadline: float) -> AsyncGenerator[TextEvent, None]:
+        """Yield the text events of one answer; set `_reply`, or None if tools are refused."""
         self._reply = None
         self.visible.begin()
         self.model_calls += 1
@@ -138,10 +144,10 @@ class Turn:
                         is_new = isinstance(chunk.content, str) and not is_streamed
                         chunk = str(chunk.content) if is_new else ""
                     is_streamed = is_streamed or bool(chunk)
-                    if text := self.visible.feed(chunk):
-                        yield TextDelta(text)
-            if text := self.visible.end():
-                yield TextDelta(text)
+                    for event in self.visible.feed(chunk):
+                        yield event
+            for event in self.visible.end():
+                yield event
         except ModelFailed as error:
             if error.kind != "no_tools" or without_tools:
                 raise

@@ -3,9 +3,11 @@
 import logging
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from weakref import WeakSet
 
-from memrecall.chat.events import LeakReport
-from memrecall.text.leaks import LeakFilter
+from memrecall.chat.events import LeakReport, TextDelta, TextEvent, TextRetracted
+from memrecall.text.leaks import LeakFilter, LeakMode, Reasoning
 
 _log = logging.getLogger(__name__)
 
@@ -18,18 +20,30 @@ _CLOSING_MARKS = r"[*_`】\]」>)]{0,3}"
 _AFTER_NAME = re.compile(rf"{_CLOSING_MARKS}\s?(?:[:：]{_CLOSING_MARKS}\s*)?")
 _PASS_SIGN = re.compile(r"[*_`\"“]{0,3}[\[【［]\s?pass\s?[\]】］]", re.IGNORECASE)
 _AFTER_SIGN = ' \t\n*_`"”.。!！,，;；:：—-'
+_REST = rf"[{re.escape(_AFTER_SIGN)})）]{{0,16}}"
+_BEFORE_WORD = r"(?<=\n)[^\w\n]{0,8}"
+_PARTIAL_WORD = r"(?:p|pa|pas|pass{rest})?"
+# The sign at the end of an answer, the bare word on its last line, and what may become them.
+_LAST_SIGN = rf"[\[【［]\s?pass\s?[\]】］]{_REST}"
+_LAST_WORD = rf"{_BEFORE_WORD}pass{_REST}"
+_PARTIAL_SIGN = r"[\[【［]\s?" + _PARTIAL_WORD.format(rest=rf"\s?(?:[\]】］]{_REST})?")
+_PARTIAL_LAST_WORD = _BEFORE_WORD + _PARTIAL_WORD.format(rest=_REST)
+_LONGEST_SIGN = 48  # characters
 
 
 class PrefixFilter:
-    """A filter of the beginnings of one member's answers: its own name, and silence.
+    """A filter of one member's answers: its own name before them, and silence.
 
     The result does not depend on how an answer is split into chunks. A member that `may_pass` is
-    silent with any answer that begins with the pass sign or is its bare word; for a member that
-    must speak only the sign itself is removed.
+    silent with any answer that begins or ends with the pass sign or is its bare word; for a member
+    that must speak only the sign itself is removed.
     """
 
     def __init__(self, names: Sequence[str], *, may_pass: bool) -> None:
-        self._may_pass = may_pass
+        self.may_pass = may_pass
+        words = [rf"|{_LAST_WORD}", rf"|{_PARTIAL_LAST_WORD}"] if may_pass else ["", ""]
+        self._last_sign = re.compile(rf"(?:{_LAST_SIGN}{words[0]})\Z", re.IGNORECASE)
+        self._partial_sign = re.compile(rf"(?:{_PARTIAL_SIGN}{words[1]})\Z", re.IGNORECASE)
         self._names = [name.casefold() for name in names if name]
         any_name = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
         self._own_name = re.compile(
@@ -50,15 +64,21 @@ class PrefixFilter:
             return self._read_after_sign(text[sign.end() :], last)
         if len(text.rstrip()) <= _LONGEST_PASS:
             word = re.sub(r"[\W_]+", "", text).lower()
-            if last and self._may_pass and word == _BARE_WORD:
+            if last and self.may_pass and word == _BARE_WORD:
                 return None
             if not last and _BARE_WORD.startswith(word):
                 return ""
         return text
 
+    def find_last_sign(self, text: str, *, last: bool) -> int | None:
+        """Return where a pass sign at the end of a text begins, or may begin unless `last`."""
+        tail = max(len(text) - _LONGEST_SIGN, 0)
+        sign = (self._last_sign if last else self._partial_sign).search(text, tail)
+        return sign.start() if sign and sign[0] else None
+
     def _read_after_sign(self, rest: str, last: bool) -> str | None:
         rest = rest.lstrip(_AFTER_SIGN)
-        if self._may_pass or (last and not rest):
+        if self.may_pass or (last and not rest):
             return None
         return rest
 
@@ -76,53 +96,89 @@ class PrefixFilter:
         )
 
 
+_OPENED_BY_PROMPT: WeakSet[object] = WeakSet()  # clients whose answers begin inside reasoning
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerReasoning:
+    """How the reasoning in the answers of one client is handled.
+
+    With "auto", an answer that ends reasoning without having begun it teaches that the prompt of
+    this model opens it: nothing of the following answers is shown before reasoning ends.
+    """
+
+    client: object
+    setting: Reasoning = "auto"
+
+    @property
+    def of_next_answer(self) -> Reasoning:
+        """The setting of the filter of the next answer."""
+        is_open = self.setting == "auto" and self.client in _OPENED_BY_PROMPT
+        return "open" if is_open else self.setting
+
+    def learn(self, leaks: LeakFilter) -> None:
+        """Learn from the filter of a finished answer that had text."""
+        if self.setting == "auto" and leaks.has_retracted:
+            _OPENED_BY_PROMPT.add(self.client)
+        elif leaks.is_in_reasoning:  # no end: the answer may have had no reasoning
+            _OPENED_BY_PROMPT.discard(self.client)
+
+
 class VisibleText:
-    """The text of one turn over all answers of its model; shown text is never retracted.
+    """The text of one turn over all answers of its model.
 
     Each answer has a leak filter of its own, and whitespace around it is dropped. In a group a
-    `prefix_filter` removes the member's own name and detects silence. `on_leak` is called with the
-    family of each leak as soon as its answer ends.
+    `prefix_filter` removes the member's own name and detects silence. Text that turns out to be
+    reasoning, or silence, is retracted. `on_leak` is called with the family of each leak as soon as
+    its answer ends.
     """
 
     def __init__(
         self,
         tool_names: Sequence[str],
         model: str,
+        reasoning: AnswerReasoning,
         *,
+        mode: LeakMode = "strict",
         prefix_filter: PrefixFilter | None = None,
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
         self._tools = tuple(tool_names)
         self._model = model
+        self._reasoning = reasoning
+        self._mode: LeakMode = mode
         self._prefix_filter = prefix_filter
         self._on_leak = on_leak
-        self._is_over = True  # no answer is in progress
-        self._leak_filter = LeakFilter(self._tools, reasoning="strip")
-        self._pending = ""
         self.text = ""
         self.leaks: list[LeakReport] = []
-        # Of the current answer:
-        self.has_text = False
-        self.has_leaks = False
-        self.is_silent = False
+        self.begin()
+        self._is_over = True  # no answer is in progress
 
     def begin(self) -> None:
         """Start a new answer of the model."""
-        self._leak_filter = LeakFilter(self._tools, reasoning="strip")
+        self._leak_filter = LeakFilter(
+            self._tools, reasoning=self._reasoning.of_next_answer, mode=self._mode
+        )
+        self._has_retracted = False
+        self._has_input = False
         self._pending = ""
+        self._earlier_text = self.text  # of the answers before
         self.has_text = self.has_leaks = self.is_silent = False
         self._is_over = False
 
-    def feed(self, chunk: str) -> str:
-        """Take a chunk of the answer; return the text to show now."""
+    def feed(self, chunk: str) -> list[TextEvent]:
+        """Take a chunk of the answer; return what changes for the reader."""
+        self._has_input = self._has_input or bool(chunk.strip())
         return self._show(self._leak_filter.feed(_remove_unstorable(chunk)))
 
-    def end(self) -> str:
-        """End the answer; return the pending text to show."""
+    def end(self) -> list[TextEvent]:
+        """End the answer; return what changes for the reader."""
         self._is_over = True
-        text = self._show(self._leak_filter.close(), last=True)
+        events = self._show(self._leak_filter.close(), last=True)
+        if self._has_input:
+            self._reasoning.learn(self._leak_filter)
         self._report_leaks()
-        return text
+        return events
 
     def abort(self) -> None:
         """End an interrupted answer, dropping its pending text; do nothing after `end`."""
@@ -131,8 +187,8 @@ class VisibleText:
             self._leak_filter.close()
             self._report_leaks()
 
-    def add(self, text: str) -> str:
-        """Add a text of the program's own; return what to show."""
+    def add(self, text: str) -> list[TextEvent]:
+        """Add a text of the program's own; return what changes for the reader."""
         self.begin()
         return self._show(text, last=True)
 
@@ -147,32 +203,57 @@ class VisibleText:
             if self._on_leak is not None:
                 self._on_leak(leak.family)
 
-    def _show(self, text: str, *, last: bool = False) -> str:
-        """Return new text to show; keep trailing whitespace and undecided prefixes pending."""
+    def _show(self, text: str, *, last: bool = False) -> list[TextEvent]:
+        """Return the events of new text; keep trailing whitespace and undecided text pending."""
+        events: list[TextEvent] = []
+        if self._leak_filter.has_retracted and not self._has_retracted:
+            self._has_retracted, self.is_silent = True, False
+            events = self._retract()
         if self.is_silent:
-            return ""
-        text = self._pending + text
-        if not self.has_text:
-            text = self._filter_prefix(text.lstrip(), last)
-        visible = text.rstrip()
+            return events
+        filtered = self._filter_member(self._pending + text, last)
+        if filtered is None:
+            return [*events, *self._fall_silent()]
+        text, visible = filtered
         if not self.has_text and not visible:
-            return ""
+            return events
         self._pending = text[len(visible) :]
         if not visible:
-            return ""
+            return events
         if not self.has_text and self.text:
             visible = PARAGRAPH_BREAK + visible
         self.has_text = True
         self.text += visible
-        return visible
+        return [*events, TextDelta(visible)]
 
-    def _filter_prefix(self, text: str, last: bool) -> str:
-        self._pending = text
+    def _filter_member(self, text: str, last: bool) -> tuple[str, str] | None:
+        """Return a text without its prefix, and the part to show now; None for a silence."""
+        if not self.has_text:
+            self._pending = text = text.lstrip()
         if self._prefix_filter is None or not text:
-            return text
-        shown = self._prefix_filter.read(text, last=last)
-        self.is_silent = shown is None
-        return (shown or "").lstrip()
+            return text, text.rstrip()
+        if not self.has_text:
+            shown = self._prefix_filter.read(text, last=last)
+            if shown is None:
+                return None
+            text = shown.lstrip()
+        end = self._prefix_filter.find_last_sign(text, last=last)
+        if last and end is not None and self._prefix_filter.may_pass:
+            return None
+        return text, text[:end].rstrip()
+
+    def _fall_silent(self) -> list[TextEvent]:
+        """Take back the text; a member that may pass has said nothing in the whole turn."""
+        self.is_silent = True
+        if self._prefix_filter is not None and self._prefix_filter.may_pass:
+            self._earlier_text = ""
+        return self._retract()
+
+    def _retract(self) -> list[TextEvent]:
+        """Take back the text of this answer; return the event if there is any."""
+        was_shown = self.text != self._earlier_text
+        self.text, self.has_text, self._pending = self._earlier_text, False, ""
+        return [TextRetracted(self.text)] if was_shown else []
 
 
 def _remove_unstorable(chunk: str) -> str:

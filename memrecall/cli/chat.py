@@ -192,7 +192,7 @@ def _collect_turn(
     runner: asyncio.Runner, events: AsyncGenerator[Any, None], quiet: bool, speaker: str = ""
 ) -> dict[str, Any]:
     """Run a turn, printing its events unless `quiet`; return its answer and events."""
-    from memrecall.chat import Failed
+    from memrecall.chat import Failed, TextRetracted
     from memrecall.cli.views.chat import ChatTurnView
 
     terminal = output.console()
@@ -203,7 +203,10 @@ def _collect_turn(
         async for event in events:
             if isinstance(event, Failed):
                 raise event.error
-            collected.append(event.as_dict())
+            if isinstance(event, TextRetracted):
+                collected = _without_text(collected, event.text)
+            else:
+                collected.append(event.as_dict())
             if not quiet:
                 view.show(event)
         *earlier, final = collected
@@ -215,6 +218,12 @@ def _collect_turn(
     except (KeyboardInterrupt, MemrecallError):
         view.end_line()
         raise
+
+
+def _without_text(events: list[dict[str, Any]], text: str) -> list[dict[str, Any]]:
+    """Return collected events with a retracted text replaced by what remains of it."""
+    kept = [event for event in events if event["type"] != "text_delta"]
+    return [*kept, *([{"type": "text_delta", "text": text}] if text else [])]
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Sample data, scripted chats and event checks for the tests of chat turns."""
 
 import json
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from memrecall.chat import (
     Member,
     SingleChat,
     TextDelta,
+    TextRetracted,
     ToolCall,
     ToolResult,
 )
@@ -103,7 +104,7 @@ class TurnEvents:
         assert not any(isinstance(event, TERMINAL) for event in before)
         self._check_calls()
         if isinstance(self.end, Final):
-            assert self.end.text == "".join(self.deltas)
+            assert self.end.text == shown_text(self.events)
 
     def _check_calls(self) -> None:
         """Check that each call is followed by exactly one result."""
@@ -146,6 +147,17 @@ class TurnEvents:
     def recall_answers(self, *, forged: bool) -> list[dict[str, Any]]:
         results = self.results("recall_memory", forged=forged)
         return [json.loads(result.content) for result in results]
+
+
+def shown_text(events: Iterable[ChatEvent]) -> str:
+    """Return what a reader sees of the answer in the end."""
+    text = ""
+    for event in events:
+        if isinstance(event, TextRetracted):
+            text = event.text
+        elif isinstance(event, TextDelta):
+            text += event.text
+    return text
 
 
 async def collect_turn(events: AsyncGenerator[ChatEvent, None]) -> TurnEvents:

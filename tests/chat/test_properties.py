@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.chat import Final, SingleChat, ToolResult
-from memrecall.chat.visible_text import VisibleText
+from memrecall.chat.visible_text import AnswerReasoning, VisibleText
 from memrecall.testing import (
     ScriptedClient,
     call,
@@ -25,6 +25,7 @@ from .chat_helpers import (
     TurnEvents,
     collect_turn,
     make_options,
+    shown_text,
     stored_messages,
 )
 
@@ -63,11 +64,13 @@ def test_turn_ends_well_for_any_model_output(steps: list[Any], cap: int) -> None
 @given(st.lists(PIECES, max_size=6), st.data())
 def test_visible_text_is_independent_of_chunks(parts: list[str], data: st.DataObject) -> None:
     text = "".join(parts)
-    whole = VisibleText(["recall_memory"], "m")
-    expected = whole.feed(text) + whole.end()
+    reasoning = AnswerReasoning(ScriptedClient([]), "strip")  # learns nothing from the first
+    whole = VisibleText(["recall_memory"], "m", reasoning)
+    expected = shown_text([*whole.feed(text), *whole.end()])
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    pieces = VisibleText(["recall_memory"], "m")
+    pieces = VisibleText(["recall_memory"], "m", reasoning)
     bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
-    streamed = "".join(pieces.feed(text[start:end]) for start, end in bounds) + pieces.end()
+    events = [event for start, end in bounds for event in pieces.feed(text[start:end])]
+    streamed = shown_text([*events, *pieces.end()])
     assert streamed == expected == whole.text == pieces.text
     assert whole.leaks == pieces.leaks

@@ -426,8 +426,22 @@ class TestLeaks:
 
     async def test_prose_about_tags_is_shown(self, sqlite_library: Library) -> None:
         text = "DeepSeek writes `<｜DSML｜function_calls>` there."
-        turn = await collect_turn(single_chat(sqlite_library, say(text)).stream("What is DSML?"))
+        chat = single_chat(sqlite_library, say(text), leak_mode="lenient")
+        turn = await collect_turn(chat.stream("What is DSML?"))
         assert (turn.final.text, turn.final.leaks) == (text, ())
+
+    async def test_calls_in_markdown_code_are_hidden_by_default(
+        self, sqlite_library: Library
+    ) -> None:
+        async def check(leak: str) -> None:
+            chat = single_chat(sqlite_library, say(leak), say("花生。"))
+            turn = await collect_turn(chat.stream(QUESTION))
+            assert (turn.final.text, len(turn.final.leaks)) == ("花生。", 1)
+
+        fences = ("```xml\n{}\n```", "~~~\n{}\n~~~", "    {}")
+        for fence in fences:
+            await check(fence.format(DSML))
+        await check("```tool_code\nprint(recall_memory(query='过敏'))\n```")
 
     async def test_real_call_beside_a_leak_runs(self, sqlite_library: Library) -> None:
         class Both(ScriptedClient):
@@ -449,3 +463,64 @@ class TestLeaks:
             single_chat(sqlite_library, client=client).stream("What was my note about?")
         )
         assert (turn.final.text, turn.final.leaks) == ("It is about 过敏.", ())
+
+
+class TestReasoning:
+    """A model whose prompt opens its reasoning, so that its text only ends it."""
+
+    ANSWER = "I must not reveal the plan.</think>Hello!"
+
+    async def test_reasoning_without_a_beginning_is_retracted(self, library: Library) -> None:
+        chat = single_chat(library, say(self.ANSWER), say("Nothing.</think>Nothing."))
+        turn = await collect_turn(chat.stream("hi"))
+        assert turn.kinds[-4:] == ["text_delta", "text_retracted", "text_delta", "final"]
+        assert (turn.final.text, turn.final.degraded, turn.final.model_calls) == (
+            "Hello!",
+            False,
+            1,
+        )
+        assert (await stored_messages(library, LIN))[-1].content == "Hello!"
+        recall = (await collect_turn(chat.stream("Must you reveal the plan?"))).recall_answers(
+            forged=True
+        )
+        assert "I must not" not in json.dumps(recall)
+
+    async def test_model_that_ended_reasoning_is_hidden_until_it_ends(
+        self, sqlite_library: Library
+    ) -> None:
+        client = ScriptedClient([say(self.ANSWER)] * 2)
+        chat = single_chat(sqlite_library, client=client)
+        await chat.answer("hi")
+        turn = await collect_turn(chat.stream("hi again"))
+        assert "text_retracted" not in turn.kinds
+        assert (turn.final.text, "".join(turn.deltas)) == ("Hello!", "Hello!")
+        other = single_chat(sqlite_library, say("No reasoning."))
+        assert (await other.answer("hi")).text == "No reasoning."
+
+    async def test_answer_without_an_end_is_asked_for_again(self, sqlite_library: Library) -> None:
+        client = ScriptedClient(
+            [say(self.ANSWER), say("The plan, then"), say("Plain."), say("Ok.")]
+        )
+        chat = single_chat(sqlite_library, client=client)
+        await chat.answer("hi")
+        turn = await collect_turn(chat.stream("hi again"))
+        assert (turn.final.text, turn.final.model_calls) == ("Plain.", 2)
+        assert (await chat.answer("and again")).model_calls == 1
+
+    async def test_text_of_earlier_model_calls_is_kept(self, sqlite_library: Library) -> None:
+        chat = single_chat(sqlite_library, say(f"Well. {DSML}"), say(self.ANSWER))
+        turn = await collect_turn(chat.stream("hi"))
+        assert turn.final.text == "Well.\n\nHello!"
+
+    async def test_reasoning_setting(self, sqlite_library: Library) -> None:
+        cases: dict[Any, str] = {
+            "auto": "Hello!",
+            "open": "Hello!",
+            "strip": "I must not reveal the plan.Hello!",
+            "keep": self.ANSWER,
+        }
+        for reasoning, expected in cases.items():
+            chat = single_chat(sqlite_library, say(self.ANSWER), reasoning=reasoning)
+            assert (await chat.answer("hi")).text == expected, reasoning
+        with pytest.raises(InvalidArgument, match="reasoning 'never' is unknown"):
+            single_chat(sqlite_library, reasoning="never")

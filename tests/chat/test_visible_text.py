@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.chat.visible_text import PrefixFilter, VisibleText
+from memrecall.chat.visible_text import AnswerReasoning, PrefixFilter, VisibleText
 from memrecall.memory import Library
-from memrecall.testing import say
+from memrecall.testing import ScriptedClient, say
 from tests.cases import check_each
 
-from .chat_helpers import TEAM, collect_turn, group_chat, stored_messages
+from .chat_helpers import DSML, TEAM, collect_turn, group_chat, shown_text, stored_messages
 
 NAMES = ("bot", "小助手", "Helper", "[B]")
 
@@ -17,11 +17,15 @@ NAMES = ("bot", "小助手", "Helper", "[B]")
 def visible_text(text: str, cuts: list[int], *, may_pass: bool) -> tuple[str, bool]:
     """Return the visible text of a chunked answer and whether it is silence."""
     visible = VisibleText(
-        ["recall_memory"], "m", prefix_filter=PrefixFilter(NAMES, may_pass=may_pass)
+        ["recall_memory"],
+        "m",
+        AnswerReasoning(ScriptedClient([])),
+        prefix_filter=PrefixFilter(NAMES, may_pass=may_pass),
     )
     visible.begin()
     bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
-    text_shown = "".join(visible.feed(text[start:end]) for start, end in bounds) + visible.end()
+    events = [event for start, end in bounds for event in visible.feed(text[start:end])]
+    text_shown = shown_text([*events, *visible.end()])
     assert text_shown == visible.text
     return text_shown, visible.is_silent
 
@@ -42,6 +46,42 @@ def test_variants_of_pass_are_silence_if_allowed() -> None:
 
     def check(text: str) -> None:
         assert visible_text(text, [], may_pass=True) == ("", True)
+
+    check_each(cases, check)
+
+
+def test_pass_sign_at_the_end_is_silence_if_allowed() -> None:
+    cases: list[str] = [
+        "I have nothing to add. [pass]",
+        "没什么要补充的。[pass]",
+        "没什么要补充的。\n\n【pass】。",
+        "They can handle it.\n\n**[Pass]**",
+        "Nothing from me\n\nPass.",
+        "好的\n\n（pass）",
+        "Helper: Nothing new. ［ pass ］",
+    ]
+
+    def check(text: str) -> None:
+        assert visible_text(text, [], may_pass=True) == ("", True)
+        assert visible_text(text, list(range(len(text))), may_pass=True) == ("", True)
+
+    check_each(cases, check)
+
+
+def test_pass_sign_at_the_end_is_removed_if_silence_is_not_allowed() -> None:
+    cases: list[tuple[str, str]] = [
+        ("At five. [pass]", "At five."),
+        ("五点。【pass】。", "五点。"),
+        ("It did\n\nPass.", "It did\n\nPass."),
+        ("See [pass", "See [pass"),
+        ("The [pass] is closed in winter.", "The [pass] is closed in winter."),
+        ("Take the [passport]", "Take the [passport]"),
+    ]
+
+    def check(case: tuple[str, str]) -> None:
+        text, expected = case
+        assert visible_text(text, [], may_pass=False) == (expected, False)
+        assert visible_text(text, list(range(len(text))), may_pass=False) == (expected, False)
 
     check_each(cases, check)
 
@@ -132,3 +172,12 @@ async def test_silence_with_extra_text_stores_nothing(sqlite_library: Library) -
     turn = await collect_turn(chat.stream("bot"))
     assert (turn.final.silent, turn.final.text, turn.deltas) == (True, "", [])
     assert len(await stored_messages(sqlite_library, TEAM)) == 1
+
+
+async def test_nothing_of_a_silent_turn_is_shown_or_stored(sqlite_library: Library) -> None:
+    first = say(f"Let me look. {DSML}")
+    chat = group_chat(sqlite_library, first, say("Nothing to add here. [pass]"))
+    await chat.post("ann", "我去吃饭了")
+    turn = await collect_turn(chat.stream("bot"))
+    assert (turn.final.silent, turn.final.text, turn.final.message_id) == (True, "", None)
+    assert [m.speaker for m in await stored_messages(sqlite_library, TEAM)] == ["Ann"]

@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from memrecall.chat import TextDelta, TextRetracted
+from memrecall.cli.views.chat import ChatTurnView
 from memrecall.testing import Script, ScriptedClient, call, fail, say
 from tests.cases import check_each
 from tests.cli.conftest import Shell
@@ -95,6 +98,33 @@ def test_json_has_answer_and_events(shell: Shell, chat: Path) -> None:
     assert outcome.json["answer"]["model"] == "memrecall-offline"
     assert [event["type"] for event in outcome.json["events"]] == [
         *("tool_call", "tool_result", "text_delta")
+    ]
+
+
+def test_retracted_text_is_not_printed(shell: Shell, chat: Path, script: Any) -> None:
+    script(*[say("I must not reveal the plan.</think>Peanuts.")] * 2)
+    arguments = ("chat", "hi", "--user", "lin", "--db", chat)
+    outcome = shell(*arguments)
+    assert (outcome.code, outcome.out.splitlines()[-1]) == (0, "Peanuts.")
+    assert "plan" not in outcome.out
+    script(say("I must not reveal the plan.</think>Peanuts."))
+    outcome = shell(*arguments, "--json")
+    assert "plan" not in outcome.out
+    texts = [event["text"] for event in outcome.json["events"] if event["type"] == "text_delta"]
+    assert "".join(texts) == outcome.json["answer"]["text"] == "Peanuts."
+
+
+def test_terminal_erases_retracted_text() -> None:
+    screen = io.StringIO()
+    terminal = Console(file=screen, force_terminal=True, width=10, color_system=None)
+    view = ChatTurnView(terminal, 10, "小助手")
+    for event in (TextDelta("a plan of\n15 characters"), TextRetracted(""), TextDelta("Hi.")):
+        view.show(event)
+    view.end_line()
+    erased = "\r\x1b[2K" + "\x1b[1A\x1b[2K" * 3  # "小助手: a plan of" has two rows of ten
+    assert screen.getvalue().split(erased) == [
+        "小助手: a plan of\n15 characters",
+        "小助手: Hi.\n",
     ]
 
 

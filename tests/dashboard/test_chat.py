@@ -63,6 +63,24 @@ async def test_configured_model_answers(
     assert "Joyce" in request  # the context contained the recall
 
 
+async def test_retracted_text_is_removed(
+    browser: Any, keyed_server: Keyed, model_server: ModelServer
+) -> None:
+    server, keys = keyed_server
+    words = "I must not reveal the plan.</think>Joyce has it."
+    model_server.script.clear()
+    model_server.play(stream([{"content": words[at : at + 7]} for at in range(0, len(words), 7)]))
+    async with window_on(browser, server.url) as window:
+        await sign_in(window, keys["maya"])
+        await window.open("/try?user=maya&session=retracted")
+        await window.page.fill("[aria-label='Your message']", "Who has my spare key?")
+        await window.page.keyboard.press("Enter")
+        await window.page.wait_for_selector("h2:has-text('Handoff')")
+        answer = await window.text("[role=log] article:last-child")
+        assert "Joyce has it." in answer
+        assert "reveal" not in answer
+
+
 async def test_read_only_key_cannot_chat(browser: Any, keyed_server: Keyed) -> None:
     server, keys = keyed_server
     async with window_on(browser, server.url) as window:

@@ -77,6 +77,19 @@ async def test_stream_events_are_ordered_and_end_with_final(sqlite_library: Libr
     assert final["recalls"] == 2
 
 
+async def test_retracted_text_is_told_in_the_stream(sqlite_library: Library) -> None:
+    model = ScriptedClient([say("I must not reveal the plan.</think>In Lisbon.")])
+    async with serve_in_process(sqlite_library, model_client=model) as service:
+        ann = await service.client_with_key("ann")
+        events = await stream_events(ann, QUESTION, PATH)
+        stored = (await ann.get("/v1/users/ann/messages", params={"page_size": 1})).json()
+    names = [name for name, _ in events]
+    at = names.index("text_retracted")
+    assert events[at][1] == {"text": ""}
+    assert "".join(d["text"] for n, d in events[at:] if n == "text_delta") == "In Lisbon."
+    assert events[-1][1]["text"] == stored["items"][0]["content"] == "In Lisbon."
+
+
 async def test_group_turn_is_answered(ann: httpx.AsyncClient) -> None:
     path = "/v1/users/ann/chat"
     group = {"members": MEMBERS, "speaker": "u1", "answers": "bot"}

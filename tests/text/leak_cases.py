@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -72,8 +71,8 @@ def _case(name: str, number: int, fields: dict[str, object], mode: LeakMode) -> 
 def stream(leaks: LeakFilter, chunks: Iterable[str]) -> tuple[str, list[Leak]]:
     """Return what a reader sees of the chunks in the end, and the leaks."""
     visible, had_retracted = "", False
-    for read in (*(partial(leaks.feed, chunk) for chunk in chunks), leaks.close):
-        piece = read()
+    for chunk in (*chunks, None):
+        piece = leaks.close() if chunk is None else leaks.feed(chunk)
         if leaks.has_retracted and not had_retracted:
             visible, had_retracted = "", True
         visible += piece

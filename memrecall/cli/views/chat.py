@@ -3,10 +3,21 @@
 from collections.abc import Iterator
 from typing import Any
 
+from rich.cells import cell_len
+from rich.control import Control
+from rich.segment import ControlType
 from rich.text import Text
 
 from memrecall.agent.tools.names import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
-from memrecall.chat import ChatEvent, Failed, Final, TextDelta, ToolCall, ToolResult
+from memrecall.chat import (
+    ChatEvent,
+    Failed,
+    Final,
+    TextDelta,
+    TextRetracted,
+    ToolCall,
+    ToolResult,
+)
 from memrecall.cli.output import count_noun, flatten, sanitize, truncate
 from memrecall.json_objects import load_json_object
 
@@ -15,18 +26,27 @@ _MARGIN = "    "
 
 
 class ChatTurnView:
-    """Prints one turn: text as it streams, everything else as whole lines."""
+    """Prints one turn: text as it streams, everything else as whole lines.
+
+    Only a terminal can erase retracted text, so elsewhere a text is printed when it is complete.
+    """
 
     def __init__(self, terminal: Any, width: int, speaker: str = "") -> None:
         self._terminal = terminal
         self._width = width
         self._speaker = speaker
-        self._is_streaming = False
+        self._earlier = ""  # the text before the tool calls so far
+        self._text = ""  # the text after them
+        self._can_erase = terminal.is_terminal
 
     def show(self, event: ChatEvent) -> None:
         """Print one event."""
         if isinstance(event, TextDelta):
-            self._print_text(event.text)
+            self._add(event.text)
+            return
+        if isinstance(event, TextRetracted):
+            self._erase()
+            self._add(event.text.removeprefix(self._earlier))
             return
         self.end_line()
         for line in _lines(event):
@@ -34,15 +54,34 @@ class ChatTurnView:
 
     def end_line(self) -> None:
         """End the line of streamed text, if there is one."""
-        if self._is_streaming:
-            self._terminal.print()
-            self._is_streaming = False
+        if not self._text:
+            return
+        if not self._can_erase:
+            self._print(self._text, is_first=True)
+        self._terminal.print()
+        self._earlier, self._text = self._earlier + self._text, ""
 
-    def _print_text(self, text: str) -> None:
-        if not self._is_streaming and self._speaker:
+    def _add(self, text: str) -> None:
+        if self._can_erase and text:
+            self._print(text, is_first=not self._text)
+        self._text += text
+
+    def _print(self, text: str, *, is_first: bool) -> None:
+        if is_first and self._speaker:
             self._terminal.print(Text(f"{flatten(self._speaker)}: ", "bold"), end="")
-        self._is_streaming = True
-        self._terminal.print(Text(sanitize(text)), end="")
+        self._terminal.print(Text(sanitize(text)), end="", soft_wrap=True)
+
+    def _erase(self) -> None:
+        """Remove the current text from the terminal."""
+        if self._can_erase and self._text:
+            label = f"{flatten(self._speaker)}: " if self._speaker else ""
+            lines = f"{label}{sanitize(self._text)}".split("\n")
+            columns = max(self._terminal.width, 1)
+            rows = sum(max(-(-cell_len(line) // columns), 1) for line in lines)
+            erase_line = (ControlType.ERASE_IN_LINE, 2)
+            above = [(ControlType.CURSOR_UP, 1), erase_line] * (rows - 1)
+            self._terminal.control(Control(ControlType.CARRIAGE_RETURN, erase_line, *above))
+        self._text = ""
 
 
 def _lines(event: ChatEvent) -> Iterator[Text]:

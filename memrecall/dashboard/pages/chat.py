@@ -7,7 +7,7 @@ from typing import Any
 from nicegui import ui
 from pydantic import ValidationError
 
-from memrecall.chat import Final, TextDelta, ToolCall, ToolResult
+from memrecall.chat import Final, TextDelta, TextRetracted, ToolCall, ToolResult
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.trace_view import draw_call, draw_handoff
@@ -158,6 +158,9 @@ class _Conversation:
                     case TextDelta():
                         text += event.text
                         answer.set_text(text)
+                    case TextRetracted():
+                        text = event.text
+                        answer.set_text(text or "…")
                     case ToolCall():
                         calls[event.id] = event
                     case ToolResult():

@@ -44,7 +44,7 @@ router = APIRouter(prefix="/v1", tags=["chat"], route_class=StrictRoute)
 async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Context) -> Response:
     """Answer a message: recall, call the model with its tools, store the messages. With
     `Accept: text/event-stream`, `tool_call`, `tool_result` and `text_delta` events are sent as they
-    happen, followed by `final` or `error`.
+    happen, followed by `final` or `error`. The `text` of `text_retracted` replaces all text so far.
     """
     context.principal.require_write()
     scope = context.principal.scope(user_id, body.session_id)

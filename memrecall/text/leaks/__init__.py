@@ -4,6 +4,15 @@
 """
 
 from memrecall.text.leaks.filter import LeakFilter, filter_leaks
+from memrecall.text.leaks.matchers import LeakMode, Reasoning, check_modes
 from memrecall.text.leaks.reports import Filtered, Leak
 
-__all__ = ["Filtered", "Leak", "LeakFilter", "filter_leaks"]
+__all__ = [
+    "Filtered",
+    "Leak",
+    "LeakFilter",
+    "LeakMode",
+    "Reasoning",
+    "check_modes",
+    "filter_leaks",
+]

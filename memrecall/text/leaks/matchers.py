@@ -167,12 +167,17 @@ def get_formats(
     tools: tuple[str, ...], reasoning: Reasoning, mode: LeakMode = "lenient"
 ) -> FormatCatalog:
     """Return the formats for some tools, compiled once and shared by all filters."""
+    check_modes(reasoning, mode)
+    return FormatCatalog(tools, reasoning, mode)
+
+
+def check_modes(reasoning: Reasoning, mode: LeakMode) -> None:
+    """Raise InvalidArgument if one of them is unknown."""
     for name, value, known in (("reasoning", reasoning, Reasoning), ("mode", mode, LeakMode)):
         if value not in get_args(known):
             raise InvalidArgument(
                 f"{name} {value!r} is unknown; use one of {', '.join(get_args(known))}"
             )
-    return FormatCatalog(tools, reasoning, mode)
 
 
 def _starts(reasoning: ReasoningFormat) -> list[FormatEntry]:
