@@ -174,9 +174,9 @@ def _split_thought(text: str) -> tuple[str, str]:
     """
     stripped = text.lstrip()
     is_open = stripped.startswith(_REASONING_START)
-    thought, _, rest = stripped.removeprefix(_REASONING_START).partition(_REASONING_END)
-    ends_line = thought.endswith("\n") or rest.startswith("\n")
-    if not is_open and (not ends_line or _REASONING_START in thought):
+    thought, end, rest = stripped.removeprefix(_REASONING_START).partition(_REASONING_END)
+    is_line_end = bool(end) and (thought.endswith("\n") or rest.startswith("\n"))
+    if not is_open and (not is_line_end or _REASONING_START in thought):
         return "", text
     return thought.strip(), rest.lstrip()
 

@@ -263,9 +263,10 @@ async def test_reasoning_in_the_text_becomes_the_thought(
         "why.</think>\nYes": ("why.", "Yes"),
         "Write <think> and </think>\nthen": (None, "Write <think> and </think>\nthen"),
         "Write </think> then": (None, "Write </think> then"),
+        "Yes\n": (None, "Yes\n"),
     }
-    for text, (thought, content) in cases.items():
-        server.play(stream([{"content": text}]))
+    for answer, (thought, content) in cases.items():
+        server.play(stream([{"content": answer}]))
         _, result = await collect(client)
         assert (result.thought, result.content) == (thought, content)
 
