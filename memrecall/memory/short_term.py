@@ -17,7 +17,7 @@ from memrecall.memory.records import to_utterance
 from memrecall.scope import Scope
 from memrecall.search.ranking.lexical import rank_texts
 from memrecall.store import Checkpoint, Store, StoredSummary
-from memrecall.store.sessions import CHUNKS, SESSION, TURNS
+from memrecall.store.sessions import CHUNKS, NOTHING, SESSION, TURNS, WITHDRAWN
 from memrecall.text_length import estimate_tokens
 from memrecall.types import Message, check_json, check_text
 
@@ -30,8 +30,6 @@ SUMMARIES_PER_CHUNK = 5
 _LENGTHS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
 _MOST_MESSAGES = 200  # that `context` reads
 _MOST_REMADE = 10  # withdrawn summaries of each level that one update makes again
-
-_NOTHING = "nothing"  # makes the summaries of messages that are all hidden or forgotten
 
 Part = TypeVar("Part")
 
@@ -167,7 +165,9 @@ class SessionSummaries:
         """Make withdrawn summaries again from what is left; return them by level and number."""
         remade: dict[tuple[int, int], StoredSummary] = {}
         for level in (TURNS, CHUNKS):
-            withdrawn = [s for s in _of_level(stored, level) if not s.made_by][-_MOST_REMADE:]
+            withdrawn = [s for s in _of_level(stored, level) if s.made_by == WITHDRAWN][
+                -_MOST_REMADE:
+            ]
             turns = [remade.get((TURNS, s.number), s) for s in _of_level(stored, TURNS)]
             for old in withdrawn:
                 remade[level, old.number] = await self._make_again(old, turns)
@@ -273,7 +273,7 @@ class SessionSummaries:
         self, level: int, number: int, lines: Sequence[Utterance | str], span: tuple[int, int]
     ) -> StoredSummary:
         if not lines:
-            return StoredSummary(level, number, *span, "", _NOTHING, datetime.now(UTC))
+            return StoredSummary(level, number, *span, "", NOTHING, datetime.now(UTC))
         summary = await self._extractor.summarise(lines, _LENGTHS[level])
         return StoredSummary(level, number, *span, summary.text, summary.by, datetime.now(UTC))
 

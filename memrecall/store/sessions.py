@@ -21,6 +21,8 @@ from memrecall.store.messages.timeline import select_messages, to_message
 from memrecall.types import DIGESTS, Message, check_json
 
 TURNS, CHUNKS, SESSION = 0, 1, 2  # the levels of summaries
+WITHDRAWN = ""  # has made a summary that waits to be made again
+NOTHING = "nothing"  # has made the summary of messages that are all hidden or forgotten
 STATE_BYTES = 4 * 1024 * 1024
 CHECKPOINTS_KEPT = 3
 
@@ -68,7 +70,7 @@ class SessionState:
         """Return all summaries by level and number; `withdrawn` ones have no text."""
         statement = select(*_SUMMARY).where(*self._match(summaries))
         if not withdrawn:
-            statement = statement.where(summaries.c.text != "")
+            statement = statement.where(summaries.c.made_by.not_in((WITHDRAWN, NOTHING)))
         ordered = statement.order_by(summaries.c.level, summaries.c.number)
         return [StoredSummary(**row._mapping) for row in await self._database.fetch(ordered)]
 
@@ -193,7 +195,9 @@ async def withdraw_summaries(
         if row.level == SESSION:
             await connection.execute(delete(summaries).where(*key))
         else:
-            await connection.execute(update(summaries).where(*key).values(text="", made_by=""))
+            await connection.execute(
+                update(summaries).where(*key).values(text="", made_by=WITHDRAWN)
+            )
 
 
 async def erase_items(
