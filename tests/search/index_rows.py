@@ -23,6 +23,7 @@ def message(at: int, **changes: Any) -> SimpleNamespace:
         "agent_id": "a",
         "session_id": "s",
         "sequence_no": at,
+        "deleted_at": None,
         "asks": False,
         "search_text": analyze(changes.pop("content", "tea")).to_search_text(),
     }

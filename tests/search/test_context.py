@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from memrecall.search.ranking.context import (
     reply_scores,
     time_scores,
 )
+from memrecall.store import RowChanges
 from memrecall.text.times import TimeSpan
 from memrecall.types import NewMessage, Role
 
@@ -270,3 +272,19 @@ async def test_named_day_uses_time_zone_of_user(library: Library) -> None:
         assert page.results[0].why.time > page.results[1].why.time > 0
 
     await check_each_async([("UTC", "late"), ("Asia/Shanghai", "early")], check)
+
+
+def test_hidden_and_erased_lines_are_nobodys_neighbours() -> None:
+    columns = make_columns(*(message(at) for at in range(4)))
+    hidden = message(1, change_no=5, deleted_at=START)
+    erased = SimpleNamespace(kind="message", key="m2", change_no=6)
+    columns.apply(RowChanges(6, [hidden], tombstones=[erased]))
+    before, after = columns.neighbours(6)
+    assert (after[0], before[3]) == (3, 0)
+    assert columns.alive(6).tolist() == [True, False, False, True, False]
+    assert columns.neighbours(4)[1].tolist()[:4] == [1, 2, 3, -1], "as of an earlier version"
+    assert columns.row_of("message", "m2") is None
+    assert columns.has_erased
+    again = message(2, change_no=7)
+    columns.apply(RowChanges(8, [again], tombstones=[erased]))
+    assert columns.alive(8)[columns.row_of("message", "m2")], "stored again, as by an import"

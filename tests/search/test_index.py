@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.embedding.local import HashEmbedder
-from memrecall.errors import EmbedderFailed
+from memrecall.errors import EmbedderFailed, NotFound
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import IndexCache, SearchEngine, SearchPage, SearchRequest, SnapshotFolder
@@ -193,6 +194,21 @@ async def test_erasure_by_another_process_is_visible(
     assert "there is no user" in (await top(library)).message
 
 
+async def test_message_deleted_by_another_process_leaves_index_and_snapshot(
+    library: Library, location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrecall.search.index.cache._ROWS_WORTH_SAVING", 1)
+    await library.add_messages(LIN, batch(0, 5))
+    async with await open_library(location, tmp_path / "other", snapshots=True) as other:
+        assert "m1" in {hit.key for hit in (await top(other)).results}
+        assert other.cache._snapshots is not None
+        snapshot = other.cache._snapshots.path("lin")
+        assert snapshot.exists()
+        await library.delete_message(LIN, "m1")
+        assert "m1" not in {hit.key for hit in (await top(other)).results}
+        assert not snapshot.exists()
+
+
 async def test_indexes_stay_within_byte_budget(location: str, tmp_path: Path) -> None:
     async with await open_library(location, tmp_path) as library:
         users = [Scope(f"u{number}") for number in range(8)]
@@ -252,7 +268,9 @@ async def test_writes_survive_embedder_failure(store: Store, location: str) -> N
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[str, int]]:
     """Generate writes of messages and memories with searches in between."""
-    step = st.tuples(st.sampled_from(["messages", "memories", "search"]), st.integers(1, 7))
+    step = st.tuples(
+        st.sampled_from(["messages", "memories", "delete", "search"]), st.integers(1, 7)
+    )
     return draw(st.lists(step, min_size=1, max_size=8))
 
 
@@ -275,6 +293,10 @@ async def test_incremental_index_ranks_like_new_index(
                 for n in range(number, number + size)
             ]
             await library.add_memories(scope, memories, origin=Origin.USER, actor="test")
+        elif verb == "delete":
+            with suppress(NotFound):
+                await library.purge(scope, [f"k{size}"])
+                await library.delete_message(scope, f"m{size}")
         else:
             await library.search(scope, request)
         number += size
