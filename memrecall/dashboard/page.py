@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from memrecall.dashboard.auth import Browser, Theme, choose_language, choose_theme
 from memrecall.dashboard.words import WORDS
-from memrecall.memory import Library
+from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
 from memrecall.server.http.context import RequestContext, Service
@@ -92,6 +92,11 @@ class Page:
         scope = (await self.principal()).scope(self.user, session_id)
         await self.library.require_user(scope)
         return scope
+
+    async def writable_memory(self) -> AsyncMemory:
+        """Return the memory of the user for a change; raise if the key may not make it."""
+        await self.writable_scope()
+        return await (await self.request_context()).writable_memory(self.user)
 
     async def writable_scope(self, session_id: str | None = None) -> Scope:
         """Return the scope for a change; raise PERMISSION_DENIED if the key is read-only."""

@@ -102,20 +102,29 @@ def format_duration(seconds: float) -> str:
 
 
 async def confirm(
-    page: Page, question: str, action_name: str, action: Callable[[], Awaitable[None]]
+    page: Page,
+    question: str,
+    action_name: str,
+    action: Callable[[bool], Awaitable[None]],
+    option: str = "",
 ) -> None:
-    """Run an action that changes data after the user has confirmed it."""
+    """Run an action that changes data after the user has confirmed it.
+
+    The action is told whether the checkbox labelled `option`, if there is one, was checked.
+    """
     with ui.dialog() as dialog, ui.card().classes("mr-card mr-dialog"):
         ui.label(question).classes("mr-text")
+        checkbox = ui.checkbox(option) if option else None
         with row():
             cancel = ui.button(page.text("cancel"), on_click=lambda: dialog.submit(False))
             cancel.props("flat autofocus")
             proceed = ui.button(action_name, on_click=lambda: dialog.submit(True))
             proceed.props("unelevated color=negative")
     is_confirmed = await dialog
+    is_chosen = checkbox is not None and bool(checkbox.value)
     dialog.delete()
     if is_confirmed:
-        await action()
+        await action(is_chosen)
 
 
 class PairSelection:

@@ -149,7 +149,19 @@ WORDS: dict[str, tuple[str, str]] = {
     "what_superseded": ("Replaced by", "取代它的记忆"),
     "what_it_superseded": ("Replaces", "被它取代的记忆"),
     "delete": ("Delete", "删除"),
+    "purge": ("Erase permanently", "彻底清除"),
     "undo": ("Undo last change", "撤销上次修改"),
+    "with_sources": ("Also its source messages ({count})", "同时处理来源消息（{count} 条）"),
+    "ask_purge": (
+        "Erase this memory with its history and all that quotes it? It cannot be undone.\n\n{text}",
+        "彻底清除这条记忆、它的历史以及所有引用它的内容？此操作无法撤销。\n\n{text}",
+    ),
+    "delete_message": ("Erase message", "清除消息"),
+    "ask_delete_message": (
+        "Erase this message, all that quotes it, and the memories that come from it alone? "
+        "It cannot be undone.\n\n{text}",
+        "彻底清除这条消息、所有引用它的内容，以及仅来自它的记忆？此操作无法撤销。\n\n{text}",
+    ),
     "ask_delete": (
         "Delete this memory? It is hidden at once; the deletion can be undone.\n\n{text}",
         "删除这条记忆？删除后立即隐藏，之后可以撤销。\n\n{text}",

@@ -1,7 +1,10 @@
 """The explorer: messages, search, memories with history, graph and sessions."""
 
+import secrets
 from typing import Any
 from urllib.parse import urlencode
+
+import httpx
 
 from tests.server.server_process import ServerProcess
 
@@ -72,25 +75,105 @@ async def test_memory_shows_its_replacement_and_reason(window: Window) -> None:
     assert "allergic to peanuts" in await window.text()
 
 
+async def add_user(window: Window, *texts: str) -> str:
+    """Store texts of a new user, whose data a test may erase, and return the user's id."""
+    user = f"user-{secrets.token_hex(4)}"
+    async with httpx.AsyncClient(base_url=window.url, timeout=60) as client:
+        for number, text in enumerate(texts):
+            message = {"role": "user", "content": text, "message_id": f"m{number}"}
+            body = {"user_id": user, "messages": [message]}
+            assert (await client.post("/v1/memories", json=body)).status_code == 200
+    return user
+
+
 async def test_delete_and_undo_require_confirmation(window: Window) -> None:
     page = window.page
-    await window.open("/explorer/memories?user=maya")
+    # Deleting withdraws the summaries of the session, which other tests read of maya.
+    user = await add_user(window, "I am allergic to peanuts.")
+    await window.open(f"/explorer/memories?user={user}")
     await page.click("a:has-text('allergic to peanuts')")
     await window.ready()
     deletions = page.locator(".mr-badge:has-text('DELETE')")
-    before = await deletions.count()  # a repeated test uses the same database
     await page.click("button:has-text('Delete')")
     await page.click(".q-dialog button:has-text('Cancel')")
     await page.wait_for_selector(".q-dialog", state="detached")
-    assert await deletions.count() == before
+    assert await deletions.count() == 0
     await page.click("button:has-text('Delete')")
     await page.click(".q-dialog button:has-text('Delete')")
-    await deletions.nth(before).wait_for()
+    await deletions.first.wait_for()
     await window.ready()
     await page.click("button:has-text('Undo')")
     await page.click(".q-dialog button:has-text('Undo')")
-    await page.locator(".mr-badge:has-text('UNDO')").nth(before).wait_for()
+    await page.locator(".mr-badge:has-text('UNDO')").first.wait_for()
     await page.wait_for_selector("button:has-text('Delete')")
+
+
+async def test_memory_is_deleted_and_restored_with_its_messages(window: Window) -> None:
+    page = window.page
+    user = await add_user(window, "I live in Oslo.", "I am allergic to peanuts.")
+    await window.open(f"/explorer/memories?user={user}")
+    await page.click("a:has-text('lives in Oslo')")
+    await window.ready()
+    address = page.url
+    await page.click("button:has-text('Delete')")
+    await page.click(".q-dialog .q-checkbox:has-text('source messages (1)')")
+    await page.click(".q-dialog button:has-text('Delete')")
+    await page.wait_for_selector(".mr-badge:has-text('DELETE')")
+    await window.open(f"/explorer?user={user}")
+    assert "Oslo" not in await window.text()
+    await page.goto(address)
+    await window.ready()
+    await page.click("button:has-text('Undo')")
+    await page.click(".q-dialog button:has-text('Undo')")
+    await page.wait_for_selector(".mr-badge:has-text('UNDO')")
+    await window.open(f"/explorer?user={user}")
+    assert "I live in Oslo." in await window.text()
+
+    await page.goto(address)
+    await window.ready()
+    await page.click("button:has-text('Erase permanently')")
+    await page.click(".q-dialog .q-checkbox")
+    await page.click(".q-dialog button:has-text('Erase permanently')")
+    await page.wait_for_url("**/explorer/memories?**")
+    await window.ready()
+    text = await window.text()
+    assert "peanuts" in text
+    assert "Oslo" not in text
+    await window.open(f"/explorer?user={user}")
+    assert "Oslo" not in await window.text()
+
+
+async def test_message_is_erased_after_confirmation(window: Window) -> None:
+    page = window.page
+    user = await add_user(window, "I live in Oslo.", "I am allergic to peanuts.")
+    await window.open(f"/explorer?user={user}&around=m0")
+    article = page.locator("article:has-text('I live in Oslo')")
+    await article.get_by_role("button", name="Erase message").click()
+    await page.wait_for_selector(".q-dialog :text('It cannot be undone.')")
+    await page.click(".q-dialog button:has-text('Cancel')")
+    await page.wait_for_selector(".q-dialog", state="detached")
+    await article.get_by_role("button", name="Erase message").click()
+    await page.click(".q-dialog button:has-text('Erase permanently')")
+    await article.wait_for(state="detached")
+    await window.ready()
+    assert "around=" not in page.url
+    assert "peanuts" in await window.text()
+    await window.open(f"/explorer/memories?user={user}")
+    assert "Oslo" not in await window.text()
+
+
+async def test_read_only_key_cannot_erase_a_message(browser: Any, keyed_server: Keyed) -> None:
+    server, keys = keyed_server
+    async with window_on(browser, server.url, locale="zh-CN") as window:
+        await sign_in(window, keys["reader"])
+        await window.open(f"/explorer?user=maya&session={SESSION}")
+        count = await window.page.locator("article").count()
+        button = window.page.get_by_role("button", name="清除消息").first
+        await button.click()
+        await window.page.click(".q-dialog button:has-text('彻底清除')")
+        await window.page.wait_for_selector("text=this key is read-only")
+        await window.open(f"/explorer?user=maya&session={SESSION}")
+        assert await window.page.locator("article").count() == count
 
 
 async def test_read_only_key_cannot_delete(browser: Any, keyed_server: Keyed) -> None:

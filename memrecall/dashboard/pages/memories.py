@@ -21,7 +21,6 @@ from memrecall.dashboard.widgets import (
     show_title,
     user_time_zone,
 )
-from memrecall.extraction.conflicts import rows_contradict
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, Revision
@@ -29,7 +28,6 @@ from memrecall.types import MemoryRecord, format_minute
 
 PAGE_SIZE = 25
 STATES = ("current", "superseded", "deleted")
-ACTOR = "dashboard"
 _MAX_SOURCES = 50
 
 
@@ -156,31 +154,34 @@ def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
 
 
 def _draw_actions(page: Page, item: MemoryRecord) -> None:
-    """Draw the buttons that delete a memory and undo its last change, with confirmation."""
+    """Draw the buttons that delete, erase and restore a memory, with confirmation."""
+    sources = len(item.source_message_ids)
+    option = page.text("with_sources", count=sources) if sources else ""
 
-    async def delete() -> None:
-        scope = await page.writable_scope()
-        await page.library.changes(scope).delete([item.memory_key], actor=ACTOR)
+    async def delete(with_sources: bool) -> None:
+        await (await page.writable_memory()).delete(item.memory_key, sources=with_sources)
         ui.navigate.reload()
 
-    async def undo() -> None:
-        scope = await page.writable_scope()
-        await page.library.changes(scope).undo(
-            item.memory_key, actor=ACTOR, contradicts=rows_contradict
-        )
-        await page.library.vectors.top_up(scope.user_id)
+    async def purge(with_sources: bool) -> None:
+        await (await page.writable_memory()).purge(item.memory_key, sources=with_sources)
+        ui.navigate.to(page.user_link("/explorer/memories"))
+
+    async def undo(_: bool) -> None:
+        await (await page.writable_memory()).undo(item.memory_key)
         ui.navigate.reload()
 
-    async def ask(name: str, action: Any) -> None:
-        question = page.text(f"ask_{name}", text=item.content[:200])
-        await confirm(page, question, page.text(name), action)
+    def draw(name: str, icon: str, action: Any, props: str, choice: str = "") -> None:
+        async def ask() -> None:
+            question = page.text(f"ask_{name}", text=item.content[:200])
+            await confirm(page, question, page.text(name), action, choice)
+
+        ui.button(page.text(name), icon=icon, on_click=ask).props(f"outline {props}")
 
     with row():
         if item.deleted_at is None:
-            button = ui.button(page.text("delete"), icon="delete")
-            button.on_click(lambda: ask("delete", delete)).props("outline color=negative")
-        button = ui.button(page.text("undo"), icon="undo")
-        button.on_click(lambda: ask("undo", undo)).props("outline")
+            draw("delete", "delete", delete, "color=negative", option)
+        draw("purge", "delete_forever", purge, "color=negative", option)
+        draw("undo", "undo", undo, "")
 
 
 def _draw_step(page: Page, step: Revision, zone: tzinfo) -> None:

@@ -1,4 +1,4 @@
-"""The explorer's messages and sessions: read, search, context, and session summaries."""
+"""The explorer's messages and sessions: read, search, delete, context, session summaries."""
 
 from dataclasses import replace
 from datetime import tzinfo
@@ -13,6 +13,7 @@ from memrecall.dashboard.widgets import (
     MARK_START,
     button_link,
     card,
+    confirm,
     dim_label,
     draw_pager,
     hidden_field,
@@ -181,7 +182,25 @@ def _draw_message(
                 dim_label(f"{score:.2f}")
             if message.content_type != "text":
                 dim_label(message.content_type)
+            _draw_deletion(page, message)
         highlighted_text(_excerpt(message.content, words or []))
+
+
+def _draw_deletion(page: Page, message: Message) -> None:
+    """Draw the button that erases a message, with confirmation."""
+
+    async def delete(_: bool) -> None:
+        await (await page.writable_memory()).delete_message(message.message_id)
+        is_anchor = page.query.get("around") == message.message_id
+        ui.navigate.to(page.link_here(around=None) if is_anchor else page.url)
+
+    async def ask() -> None:
+        question = page.text("ask_delete_message", text=message.content[:200])
+        await confirm(page, question, page.text("purge"), delete)
+
+    button = ui.button(icon="delete_forever", on_click=ask).props("flat dense round size=sm")
+    button.props["aria-label"] = page.text("delete_message")
+    button.tooltip(page.text("delete_message"))
 
 
 def _excerpt(content: str, words: list[str]) -> str:
