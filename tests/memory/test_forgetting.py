@@ -161,7 +161,8 @@ COLUMNS = (
 
 def read_table() -> dict[str, dict[str, str]]:
     """Return the cells of the documentation's table by place and column."""
-    lines = [line for line in PLACES.read_text("utf-8").splitlines() if line.startswith("|")]
+    section = PLACES.read_text("utf-8").partition("## What forget removes")[2]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
     head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert tuple(head[1:]) == COLUMNS
     return {row[0]: dict(zip(COLUMNS, row[1:], strict=True)) for row in rows}

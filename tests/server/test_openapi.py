@@ -1,13 +1,17 @@
 """The OpenAPI document: recorded examples, schemas and the HTML page."""
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.table import tools_for
 from memrecall.agent.trace_events import EventKind
+from memrecall.dashboard.words import WORDS
 from memrecall.server.http.openapi import load_examples
 
 from . import record_examples
@@ -101,6 +105,23 @@ async def test_every_endpoint_is_documented(sqlite_service: HttpService) -> None
     text = DOCUMENTATION.read_text("utf-8")
     ends = {path: f"…/{path.rpartition('/')[2]}`" for path in document["paths"]}
     assert [path for path, end in ends.items() if f"{path}`" not in text and end not in text] == []
+
+
+async def test_endpoints_that_forget_are_as_documented(sqlite_service: HttpService) -> None:
+    """The table of docs/forgetting.md names endpoints, tools and buttons that exist."""
+    text = DOCUMENTATION.with_name("forgetting.md").read_text("utf-8")
+    rows = re.findall(
+        r"^\| [a-z ]+ \| `([A-Z]+) (/v1[^`]*)`(.*?) \| (.*?) \| (.*?) \|$", text, re.M
+    )
+    assert len(rows) == 5
+    paths = (await sqlite_service.client().get("/openapi.json")).json()["paths"]
+    tools = tools_for(Interface.MCP)
+    for method, path, note, tool, button in rows:
+        operation = paths[path][method.lower()]
+        parameters = {parameter["name"] for parameter in operation["parameters"]}
+        assert ("sources" in parameters) == ("`sources`" in note), path
+        assert tool == "–" or "sources" in tools["forget"].arguments.model_fields
+        assert button == "–" or button in {english for english, _ in WORDS.values()}
 
 
 async def test_schema_of_trace_events_describes_the_recorded_trace(
