@@ -1,17 +1,20 @@
-"""The cost of the leak filter compared with copying, and its growth with the text.
+"""What the leak filter recognises, its cost compared with copying, and its growth with the text.
 
     python benchmarks/leaks.py
     python benchmarks/leaks.py --size 100000        a quick look
 
+The cases are those of fixtures/leaks: calls by family, and prose about tokens and tools.
 Times are CPU times; a cost is the best of several runs. Exits with 1 if a limit is exceeded:
-ordinary text in chunks of four characters costs less than 20 times copying it, and ten times the
+ordinary text in chunks of four characters costs less than 26 times copying it, and ten times the
 text, ordinary or adversarial, at most ten times as much (plus 15 % for noise).
 """
 
 import argparse
+import json
 import statistics
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,12 +29,12 @@ if not __package__:  # run as a file, not as a module
 
 from benchmarks.report import number, say  # noqa: E402
 from memrecall.text import LeakFilter, filter_leaks  # noqa: E402
-from memrecall.text.leaks.matchers import Reasoning  # noqa: E402
+from memrecall.text.leaks import LeakMode  # noqa: E402
 
 TOOLS = ("recall_memory", "get_other_members_messages", "is_mentioned", "search_memory")
 CHUNK = 4
 MEGABYTE = 1_000_000
-COST = 20.0  # times copying, at most
+COST = 26.0  # times copying, at most
 GROWTH = 10.0  # for ten times the text
 NOISE = 1.15
 
@@ -58,7 +61,8 @@ ADVERSARIAL = {
     "calls of some length": "search_memory(query='x' ",
     "code and lists": "- a\n\n    b\n",
 }
-MODES: tuple[Reasoning, ...] = ("keep", "strip")  # how reasoning is handled
+MODES: tuple[LeakMode, ...] = ("lenient", "strict")
+CASE_TOOLS = ("search_memory", "is_mentioned")  # of fixtures/leaks
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +115,9 @@ def copy(text: str) -> str:
     return "".join(pieces)
 
 
-def stream(text: str, reasoning: Reasoning = "keep") -> str:
+def stream(text: str, mode: LeakMode = "lenient") -> str:
     """Do the same through a filter."""
-    leaks = LeakFilter(TOOLS, reasoning=reasoning)
+    leaks = LeakFilter(TOOLS, reasoning="auto", mode=mode)
     pieces = []
     for at in range(0, len(text), CHUNK):
         pieces.append(leaks.feed(text[at : at + CHUNK]))  # noqa: PERF401
@@ -123,7 +127,7 @@ def stream(text: str, reasoning: Reasoning = "keep") -> str:
 
 def discard_filtered(text: str) -> str:
     """Filter the chunks and discard the result, because keeping a long text would cost more."""
-    leaks = LeakFilter(TOOLS)
+    leaks = LeakFilter(TOOLS, reasoning="auto", mode="strict")
     for at in range(0, len(text), CHUNK):
         leaks.feed(text[at : at + CHUNK])
     return leaks.close()
@@ -144,9 +148,40 @@ def seconds(function: Callable[[str], str], text: str, runs: int) -> float:
     return min(times)
 
 
-def measure_cost(text: str, reasoning: Reasoning, runs: int = 5) -> float:
+def measure_cost(text: str, mode: LeakMode, runs: int = 5) -> float:
     """Return the cost of filtering a text as a multiple of copying it."""
-    return seconds(partial(stream, reasoning=reasoning), text, runs) / seconds(copy, text, runs)
+    return seconds(partial(stream, mode=mode), text, runs) / seconds(copy, text, runs)
+
+
+def read_lines(name: str) -> list[dict[str, str]]:
+    """Return the cases of a file of fixtures/leaks."""
+    lines = (REPOSITORY / "fixtures" / "leaks" / f"{name}.jsonl").read_text("utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def show_recognition() -> None:
+    """Print how many calls of each family are recognised, and how much prose is unchanged."""
+    leaks = [case for name in ("collected", "written") for case in read_lines(name) if case["leak"]]
+    found: Counter[tuple[str, str]] = Counter()
+    for case in leaks:
+        for mode in MODES:
+            found[case["family"], mode] += bool(
+                filter_leaks(case["text"], CASE_TOOLS, reasoning="strip", mode=mode).leaks
+            )
+    table = Table(title="recognised calls in fixtures/leaks", title_justify="left")
+    for heading in ("family", "cases", *MODES):
+        table.add_column(heading, justify="left" if heading == "family" else "right")
+    for family, count in sorted(Counter(case["family"] for case in leaks).items()):
+        table.add_row(family, str(count), *(str(found[family, mode]) for mode in MODES))
+    totals = (sum(found[case, mode] for case in {c["family"] for c in leaks}) for mode in MODES)
+    table.add_row("all", str(len(leaks)), *map(str, totals), style="bold")
+    texts = [case["text"] for case in read_lines("prose")]
+    kept = (
+        sum(filter_leaks(t, TOOLS, reasoning="auto", mode=mode).visible == t for t in texts)
+        for mode in MODES
+    )
+    table.add_row("prose, unchanged", str(len(texts)), *map(str, kept))
+    Console(width=None if sys.stdout.isatty() else 120).print(table, markup=False)
 
 
 def measure_growth(pattern: str, size: int, runs: int = 3) -> float:
@@ -195,6 +230,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the leak filter.")
     parser.add_argument("--size", type=int, default=MEGABYTE, help="characters (default 1 MB)")
     size = parser.parse_args().size
+    show_recognition()
     all_figures = [
         measure(name, text, size, ordinary=True) for name, text in read_ordinary().items()
     ]
