@@ -9,7 +9,7 @@ import asyncio
 from history import LIN, opened_history
 
 from memrecall import GroupChat, Scope, SingleChat
-from memrecall.chat import Final, Member, TextDelta, ToolCall, ToolResult
+from memrecall.chat import Final, Member, TextDelta, TextRetracted, ToolCall, ToolResult
 from memrecall.testing import ScriptedClient, call, say
 
 # DeepSeek sometimes writes this as text instead of calling a tool.
@@ -31,8 +31,8 @@ async def show(chat: SingleChat, message: str) -> None:
                 print(f"call:      {event.name} {event.arguments} by {caller}")
             case ToolResult():
                 print(f"result:    {event.content[:60]}…")
-            case TextDelta():
-                pass  # a front end shows the text while it streams
+            case TextDelta() | TextRetracted():
+                pass  # a front end adds the text while it streams, or replaces all of it
             case Final():
                 leaks = [leak.family for leak in event.leaks]
                 print(f"assistant: {event.text} (leaks {leaks}, degraded {event.degraded})")

@@ -244,3 +244,11 @@ def _compile_prefixes(state: AutomatonState[T], depth: int, cache: _Cache) -> st
             following[rest] = following.get(rest, "") + char
     options = [f"[{re.escape(chars)}]{rest}" for rest, chars in following.items()]
     return f"(?:{'|'.join([*options, _END])})"
+
+
+def sentence_start(match: re.Match[str]) -> int:
+    """Return the start of a match, after the end of a sentence that it may include."""
+    start, text = match.start(), match[0]
+    if text[0] not in SENTENCE_ENDS or text == "\n":
+        return start
+    return start + (2 if text[1:2] == " " else 1)

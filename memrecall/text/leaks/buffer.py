@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from enum import Enum
 
 from memrecall.text.leaks.automaton import SENTENCE_ENDS, AutomatonState
 from memrecall.text.leaks.formats import FormatKind, StartPosition
@@ -14,6 +15,19 @@ _JSON_BEGIN = re.compile(r"[\[{]")
 _FENCE_END = re.compile(r"\n[ \t]*```")
 _FENCES_OR_SPACE = re.compile(r"[`\s]*")
 _IN_WORD = re.compile(r"[A-Za-z0-9_]\Z")  # after which a Latin word may continue
+
+
+class ScanMode(Enum):
+    """What the text is at the current position."""
+
+    PROSE = "prose"
+    DELIMITER = "marks"  # a run of backticks or tildes that may open code
+    SPAN = "span"  # possible code between backticks
+    FENCE = "fence"
+    INDENTED = "indented"  # a line of code
+    POSSIBLE_REASONING = "doubt"  # reasoning if its answer follows, otherwise prose
+    REASONING = "thought"
+    AFTER_CALL = "called"  # what follows a call
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +79,27 @@ class LeakCandidate:
         if state.matched.row.kind is not FormatKind.JSON:
             return CallVerdict.YES
         return self._begin_json(text, is_final)
+
+    @property
+    def marker_end(self) -> int:
+        """The end of the match, without a character after it that was only looked at."""
+        entry = self.entry
+        is_stray_end = entry is not None and entry.is_stray_end and not self.is_truncated
+        lookahead = entry.reasoning.stray_end if entry and entry.reasoning else ""
+        return self.end - (is_stray_end and bool(lookahead))
+
+    def mentions_end(self, text: str, before: str, is_lenient: bool) -> bool:
+        """Return True if it is an end of reasoning that a sentence mentions.
+
+        `plan.</think>Hello`, `plan</think>Hello` and a line end after it end reasoning;
+        `the </think> tag` and, in lenient mode, `用</think>结束` do not.
+        """
+        if self.start_position is not StartPosition.WORD:
+            return False
+        after = text[self.end - 1]
+        if self.is_truncated or after == "\n":
+            return self.is_truncated
+        return not after.isupper() if before == " " else is_lenient and after.isalpha()
 
     def _extend(self, text: str) -> bool:
         """Return True if more characters may be read, because blanks do not count."""

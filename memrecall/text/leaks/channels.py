@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from memrecall.text.leaks.formats import START_TOKEN, StartPosition
 
+MAX_AMBIGUOUS_LENGTH = 32_768  # after so many characters without an answer it is reasoning
 _ANY, _, _SENTENCE, _LINE, _START = StartPosition
 
 

@@ -3,12 +3,10 @@
 import re
 import sys
 from collections.abc import Callable, Iterable
-from enum import Enum
 
-from memrecall.errors import InvalidArgument
-from memrecall.text.leaks.automaton import SENTENCE_ENDS
-from memrecall.text.leaks.buffer import LeakCandidate, TextBuffer
-from memrecall.text.leaks.channels import TAG_MENTION, ReasoningFormat
+from memrecall.text.leaks.automaton import sentence_start
+from memrecall.text.leaks.buffer import LeakCandidate, ScanMode, TextBuffer
+from memrecall.text.leaks.channels import MAX_AMBIGUOUS_LENGTH, TAG_MENTION, ReasoningFormat
 from memrecall.text.leaks.formats import FormatKind, StartPosition
 from memrecall.text.leaks.json_calls import CallVerdict
 from memrecall.text.leaks.markdown import (
@@ -18,6 +16,7 @@ from memrecall.text.leaks.markdown import (
     Fence,
     Indentation,
     delimiter_length,
+    is_span_mark,
     may_be_indent,
 )
 from memrecall.text.leaks.matchers import (
@@ -26,31 +25,9 @@ from memrecall.text.leaks.matchers import (
     LeakMode,
     Reasoning,
     get_formats,
+    unique_names,
 )
 from memrecall.text.leaks.reports import HiddenText
-
-_MAX_AMBIGUOUS_LENGTH = 32_768  # after so many characters without an answer it is reasoning
-
-
-def sentence_start(match: re.Match[str]) -> int:
-    """Return the start of a match, after the end of a sentence that it may include."""
-    start, text = match.start(), match[0]
-    if text[0] not in SENTENCE_ENDS or text == "\n":
-        return start
-    return start + (2 if text[1:2] == " " else 1)
-
-
-class ScanMode(Enum):
-    """What the text is at the current position."""
-
-    PROSE = "prose"
-    DELIMITER = "marks"  # a run of backticks or tildes that may open code
-    SPAN = "span"  # possible code between backticks
-    FENCE = "fence"
-    INDENTED = "indented"  # a line of code
-    POSSIBLE_REASONING = "doubt"  # reasoning if its answer follows, otherwise prose
-    REASONING = "thought"
-    AFTER_CALL = "called"  # what follows a call
 
 
 class LeakScanner:
@@ -63,12 +40,7 @@ class LeakScanner:
         reasoning: Reasoning = "keep",
         mode: LeakMode = "lenient",
     ) -> None:
-        if isinstance(tool_names, str):
-            raise InvalidArgument(
-                f"tool_names must be a list of names, not the string {tool_names!r}; "
-                f"pass [{tool_names!r}]"
-            )
-        self._catalog = get_formats(tuple(sorted(set(tool_names) - {""})), reasoning, mode)
+        self._catalog = get_formats(unique_names(tool_names), reasoning, mode)
         self._formats = self._catalog.prose()
         self._buffer = TextBuffer()
         self._fast_search: Callable[[str], re.Match[str] | None] | None = None
@@ -181,7 +153,8 @@ class LeakScanner:
             if start > buffer.position:
                 buffer.position = start
                 return self._start_candidate(self._formats, start, StartPosition.SENTENCE)
-            if match[0] == "`" and not (self._code_formats and self._may_be_fence("`")):
+            is_span = self._code_formats is None or is_span_mark(buffer.text, buffer.position)
+            if match[0] == "`" and is_span:
                 self._mode, self._delimiter_position = ScanMode.DELIMITER, StartPosition.WORD
                 return None
             if match[0] != "\n":
@@ -191,11 +164,6 @@ class LeakScanner:
                 return None
             buffer.position += 1
             self._at_line_start = True
-
-    def _may_be_fence(self, char: str) -> bool:
-        """Return False if the character is a backtick of a code span: no format begins with it."""
-        position = self._buffer.position
-        return char != "`" or "```".startswith(self._buffer.text[position : position + FENCE])
 
     def _begin_line(self) -> LeakCandidate | None:
         """Read the indentation; return the candidate at the first word of the line."""
@@ -210,7 +178,9 @@ class LeakScanner:
         char = buffer.text[buffer.position]
         if self._indentation.begin_line(char) and start_position is StartPosition.LINE:
             self._mode = ScanMode.INDENTED
-        elif self._formats.starts[start_position][char].can_match and self._may_be_fence(char):
+        elif self._formats.starts[start_position][char].can_match and not is_span_mark(
+            buffer.text, buffer.position
+        ):
             return self._start_candidate(self._formats, buffer.position, start_position)
         elif char in "`~":
             self._mode, self._delimiter_position = ScanMode.DELIMITER, start_position
@@ -250,23 +220,12 @@ class LeakScanner:
             return False
         if candidate.entry is not None and candidate.entry.row.kind is FormatKind.REASONING:
             return reasoning.is_ambiguous and not self._accepts_ambiguous
-        return self._mentions_tags or self._is_mention_of_end(candidate)
-
-    def _is_mention_of_end(self, candidate: LeakCandidate) -> bool:
-        """Return True if an end of reasoning stands in the middle of a sentence.
-
-        `plan.</think>Hello`, `plan</think>Hello` and a line end after it end reasoning;
-        `the </think> tag` and, in lenient mode, `用</think>结束` do not.
-        """
-        if candidate.start_position > StartPosition.WORD or candidate.is_truncated:
-            return candidate.start_position is StartPosition.WORD and candidate.is_truncated
-        before = self._buffer.look_back(candidate.start)[-1:]
-        after = self._buffer.text[candidate.end - 1]
-        if after == "\n" or candidate.start_position is StartPosition.ANYWHERE:
-            return False
-        if before == " ":
-            return not after.isupper()
-        return self._code_formats is None and after.isalpha()
+        before, is_lenient = (
+            self._buffer.look_back(candidate.start)[-1:],
+            self._code_formats is None,
+        )
+        is_mention = candidate.mentions_end(self._buffer.text, before, is_lenient)
+        return self._mentions_tags or is_mention
 
     def _accept(self, candidate: LeakCandidate) -> bool:
         """Apply the format that matches; return False if the match is incomplete."""
@@ -281,9 +240,7 @@ class LeakScanner:
             return True
         if entry.row.kind is FormatKind.REASONING and entry.reasoning is not None:
             return self._start_reasoning(candidate, entry.reasoning)
-        has_lookahead = entry.is_stray_end and not candidate.is_truncated
-        has_lookahead = has_lookahead and bool(entry.reasoning and entry.reasoning.stray_end)
-        buffer.skip(candidate.end - has_lookahead)
+        buffer.skip(candidate.marker_end)
         if entry.is_stray_end:
             self._retract()
         self._mode, self._at_line_start, self._at_answer_start = ScanMode.PROSE, True, True
@@ -370,10 +327,8 @@ class LeakScanner:
     def _show_code(self, start: int, end: int) -> bool:
         """Show Markdown code up to `end`, or up to a call in it; return True if there is none."""
         buffer, formats = self._buffer, self._code_formats
-        if formats is None:
-            buffer.show(end)
-            return True
-        candidate = self._find_format(formats, max(start, buffer.visible_end), end)
+        start = max(start, buffer.visible_end)
+        candidate = self._find_format(formats, start, end) if formats else None
         buffer.show(candidate.start if candidate else end)
         if candidate is not None and candidate.verdict is CallVerdict.YES:
             buffer.position = candidate.start
@@ -421,7 +376,7 @@ class LeakScanner:
         if candidate is not None and candidate.verdict is CallVerdict.YES:
             buffer.skip(candidate.start)
             return self._accept(candidate)
-        if len(buffer.held) > _MAX_AMBIGUOUS_LENGTH:
+        if len(buffer.held) > MAX_AMBIGUOUS_LENGTH:
             self._mode = ScanMode.REASONING
             return True
         if buffer.is_final:

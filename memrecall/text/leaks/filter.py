@@ -3,8 +3,9 @@
 import re
 from collections.abc import Iterable
 
-from memrecall.text.leaks.automaton import SENTENCE_ENDS
-from memrecall.text.leaks.engine import LeakScanner, ScanMode, sentence_start
+from memrecall.text.leaks.automaton import SENTENCE_ENDS, sentence_start
+from memrecall.text.leaks.buffer import ScanMode
+from memrecall.text.leaks.engine import LeakScanner
 from memrecall.text.leaks.markdown import (
     FENCE,
     MAX_SPAN_LENGTH,

@@ -32,6 +32,11 @@ def delimiter_length(text: str, position: int) -> int:
     return len(run[0]) if run else 0
 
 
+def is_span_mark(text: str, position: int) -> bool:
+    """Return True for a backtick that cannot begin a fence."""
+    return text[position] == "`" and not "```".startswith(text[position : position + FENCE])
+
+
 @dataclass(slots=True, eq=False)
 class CodeSpan:
     """A run of backticks that may have opened a span or a fence."""

@@ -1,7 +1,7 @@
 """The formats compiled for a set of tools."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from typing import Literal, get_args
@@ -160,6 +160,16 @@ class FormatCatalog:
     def _add(self, form: FormatEntry) -> _Member:
         node = parse(form.row.pattern, self._macros, exact=form.row.exact)
         return form, self._automaton.add(node, form)
+
+
+def unique_names(tool_names: Iterable[str]) -> tuple[str, ...]:
+    """Return the tools' names in order, each once."""
+    if isinstance(tool_names, str):
+        raise InvalidArgument(
+            f"tool_names must be a list of names, not the string {tool_names!r}; "
+            f"pass [{tool_names!r}]"
+        )
+    return tuple(sorted(set(tool_names) - {""}))
 
 
 @lru_cache(maxsize=64)
