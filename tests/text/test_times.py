@@ -519,6 +519,9 @@ SENTENCES: list[tuple[str, list[str]]] = [
     ("every day last week", ["last week"]),
     ("What happened on Monday, and what last week?", ["on Monday", "last week"]),
     ("late last night", ["last night"]),
+    ("it moved to the 15th", ["15th"]),
+    ("the show is on the 15th at the Albany", ["on the 15th"]),
+    ("a trip to the 19th century", []),
     ("I may in 2022 go", ["in 2022"]),
     ("在last week的会议", ["last week"]),
 ]

@@ -232,7 +232,7 @@ _CALENDAR = (
     Rule(rf"(?<!\d[.])(\d\d?) ({_CLEAR_MONTH}|{any_of(_SHORT_MONTHS)}[.]?)", _day_month),
     Rule(rf"(\d\d?) ({_AMBIGUOUS_MONTH})(?=,? {_YEAR}|$|[.,;!?]| to \d)", _day_month),
     Rule(
-        rf"(?<=on\sthe\s)(\d\d?){_ORDINAL}(?=$|\s?[^\sa-z])",
+        rf"(?<=(?:on|to|by)\sthe\s)(\d\d?){_ORDINAL}(?=$|\s?[^\sa-z]|\s(?:at|in|with|and|so|to|until)\b)",
         lambda _now, day: day_of_month(int(day)),
     ),
     Rule(rf"(?<=on\s)({any_of(_SHORT_WEEKDAYS)})", _named_recurrence),
