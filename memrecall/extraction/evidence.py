@@ -8,8 +8,8 @@ from functools import cached_property
 from memrecall.extraction.names import SPEAKER_NAMES, fold_person_name
 from memrecall.extraction.own_words import is_person, own_words
 from memrecall.extraction.protocol import USER, Utterance
-from memrecall.extraction.rules.sentences import Sentence, split_sentences
 from memrecall.extraction.rules.tables import load_table
+from memrecall.extraction.sentences import Sentence, split_sentences
 from memrecall.extraction.signature import fact_signature
 from memrecall.text.normalize import normalize, strip_accents
 from memrecall.text.times import TimeSpan, find_times
@@ -19,6 +19,9 @@ from memrecall.types import Role
 
 _SHARED = load_table("shared")
 _TABLES = {"en": load_table("en"), "zh": load_table("zh")}
+_KIN_FORMS = [
+    (name, word) for table in _TABLES.values() for word, name in table.mapping("kin_names").items()
+]
 _LETTERS = re.compile(r"\w")
 _MIN_SHARED = 0.5  # of a fact's content words, if its message has other people's words too
 _NAME = re.compile(r"(?<![\w'-])[A-Z][\w'-]*")
@@ -103,7 +106,7 @@ class Evidence:
         """Return True if the evidence has a name, in any case, width and script."""
         bare = _fold(re.sub(r"'s?$", "", name))
         words = [word for word in _NAME_PARTS.findall(bare) if word not in _NO_NAMES]
-        return all(_has_word(self._names, word) for word in words)
+        return all(any(_has_word(self._names, form) for form in _forms(word)) for word in words)
 
     def _has_hour(self, hour: str) -> bool:
         return bool({str(int(hour)), str(int(hour) % 12)} & self._numbers)
@@ -168,6 +171,11 @@ def _question(message: Utterance) -> str:
     text = message.text.rstrip()
     sentences = re.split(r"(?<=[.!。！\n])\s*", text[-400:])
     return sentences[-1] if text.endswith(("?", "？")) else ""
+
+
+def _forms(word: str) -> list[str]:
+    """Return a word and, if it names a relative, its other names: 妈妈, 妈, 母亲."""
+    return [word, *(form for name, form in _KIN_FORMS if name == word)]
 
 
 def _has_word(text: str, word: str) -> bool:

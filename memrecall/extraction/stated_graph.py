@@ -37,11 +37,22 @@ def stated_aliases(utterances: Sequence[Utterance], *, now: datetime) -> list[St
         for item in statements
         if item.statement.name
     ]
+    aliases += [
+        StatedAlias(item.statement.value, item.statement.renames, _ids(item))
+        for item in statements
+        if _is_only_one(item.statement.renames)
+    ]
     for utterance in filter(is_person, utterances):
         ids = (utterance.message_id,)
         pairs = dict.fromkeys(aliases_in(utterance.text))
         aliases += [StatedAlias(min(pair), max(pair), ids) for pair in pairs]
     return [alias for alias in aliases if entity_key(alias.name) != entity_key(alias.other)]
+
+
+def _is_only_one(relative: str) -> bool:
+    """Return True if a person has one such relative: a husband, but perhaps several sisters."""
+    nouns = (load_table(language).words("single_kin") for language in ("en", "zh"))
+    return any(relative.endswith(noun) for words in nouns for noun in words)
 
 
 def _ids(statement: SourcedStatement) -> tuple[str, ...]:
@@ -55,7 +66,8 @@ def build_graph(
     statements = read_statements(utterances, now=now, zone=UTC)
     naming = (item for item in statements if item.statement.name)
     names = {item.utterance.speaker: item.statement.name for item in naming}
-    graph = _Graph()
+    renamed = {item.statement.renames: item.statement.value for item in statements}
+    graph = _Graph(renamed)
     for name in names.values():
         graph.add_entity(Entity(name, "person"))
     for statement in statements:
@@ -76,12 +88,14 @@ def _doses(sourced: SourcedStatement) -> Iterator[StatedRelation]:
 class _Graph:
     """Entities by their key, and relations by the keys of their ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, renamed: dict[str, str]) -> None:
+        self.renamed = renamed
         self.entities: dict[str, Entity] = {}
         self.relations: dict[tuple[str, str, str], Relation] = {}
 
     def add(self, stated: StatedRelation, statement: SourcedStatement, speaker: str) -> None:
-        source, destination = stated.source or speaker, _without_time(stated, statement)
+        ends = (stated.source or speaker, _without_time(stated, statement))
+        source, destination = (self.renamed.get(end, end) for end in ends)
         if len(destination) > _MAX_NAME or entity_key(source) == entity_key(destination):
             return
         self.add_entity(Entity(source, stated.source_kind))

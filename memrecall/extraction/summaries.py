@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from memrecall.extraction.conflicts import contradicts, is_known, sign
 from memrecall.extraction.protocol import Fact, KnownMemory, Utterance
 from memrecall.extraction.rules.conversation import read_sentence
-from memrecall.extraction.rules.sentences import Sentence, split_sentences
 from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext, Statement
+from memrecall.extraction.sentences import Sentence, split_sentences
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, language_of
 from memrecall.text.snippets import truncate_at_word
 from memrecall.text.tokens import BREAK, analyze

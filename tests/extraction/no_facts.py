@@ -130,11 +130,9 @@ NO_FACTS = {
 MISSED = [
     ("I have three sisters. The youngest, Ruth, lives with us.", "Ruth"),
     ("I left my job last month and I'm taking a year off.", "year off"),
-    ("My boss Linda wants the report by Thursday.", "report"),
     ("Sam and Bob like pizza.", "pizza"),
     ("I could eat ramen every single day.", "ramen"),
     ("Coffee? Never touch the stuff.", "coffee"),
-    ("No pork for me, it's a religious thing.", "pork"),
     ("We've put an offer in on a cottage near Bath.", "cottage"),
     ("我报了个陶艺班，下周开课。", "2026"),
     ("医生上周给我开了降压药。", "降压药"),

@@ -12,7 +12,7 @@ import pytest
 
 from memrecall.extraction import RuleExtractor, Utterance
 from memrecall.extraction.own_words import MAX_MESSAGE
-from memrecall.extraction.rules.sentences import MAX_SENTENCE
+from memrecall.extraction.sentences import MAX_SENTENCE
 from tests.cases import check_each
 from tests.counting import count_calls
 

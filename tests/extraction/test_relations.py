@@ -155,8 +155,11 @@ async def test_former_home_taste_and_partner_end() -> None:
 async def test_relation_is_not_read_into_other_words() -> None:
     cases: list[tuple[str, list[tuple[str, str, str]]]] = [
         ("I moved to Hebden Bridge at the end of march.", [("user", "lives_in", "Hebden Bridge")]),
-        ("下个月去一家小公司 叫拓野。我住在上海。", [("user", "lives_in", "上海")]),
-        ("老韩花粉过敏 别走有花的那条线", []),
+        (
+            "下个月去一家小公司 叫拓野。我住在上海。",
+            [("user", "works_at", "拓野"), ("user", "lives_in", "上海")],
+        ),
+        ("老韩花粉过敏 别走有花的那条线", [("老韩", "allergic_to", "花粉")]),
         ("我喜欢蒸的。", []),
         ("我最近开始健身。", []),
     ]
@@ -165,6 +168,87 @@ async def test_relation_is_not_read_into_other_words() -> None:
         assert edges(await relate(case[0])) == case[1]
 
     await check_each_async(cases, check)
+
+
+async def test_relatives_without_a_name_are_one_node_each() -> None:
+    cases: list[tuple[tuple[str, ...], list[tuple[str, str, str]]]] = [
+        (
+            ("我妈住在绍兴。", "我母亲是护士。"),
+            [
+                ("user", "child_of", "用户的妈妈"),
+                ("用户的妈妈", "lives_in", "绍兴"),
+                ("用户的妈妈", "works_as", "护士"),
+            ],
+        ),
+        (
+            ("My gran is 91 and she lives in Perth.",),
+            [("user", "grandchild_of", "user's gran"), ("user's gran", "lives_in", "Perth")],
+        ),
+        (
+            ("记一下 我女儿的家长会是22号下午三点。", "她叫糖糖 在实验二小"),
+            [("user", "parent_of", "糖糖"), ("糖糖", "studies_at", "实验二小")],
+        ),
+        (
+            ("跟我老公去。他妹叫佳佳 海鲜过敏",),
+            [
+                ("佳佳", "allergic_to", "海鲜"),
+                ("user", "married_to", "用户的老公"),
+                ("用户的老公", "sibling_of", "佳佳"),
+            ],
+        ),
+        (("my dog is called Rex, 4 years old",), [("user", "owns", "Rex")]),
+        (("the dog stays with me",), [("user", "owns", "dog")]),
+        (
+            ("my cousin Ade's wedding is on 4 July in Bath",),
+            [("user", "cousin_of", "Ade")],
+        ),
+    ]
+
+    async def check(case: tuple[tuple[str, ...], list[tuple[str, str, str]]]) -> None:
+        assert edges(await relate(*case[0])) == case[1]
+
+    await check_each_async(cases, check)
+
+
+async def test_change_of_medicine_tool_partner_and_diet_ends_the_old_relation() -> None:
+    cases: list[tuple[str, list[tuple[str, str, bool]]]] = [
+        ("The doctor doubled my metformin to 1000 mg.", [("takes", "metformin", False)]),
+        ("they upped my levothyroxine from 75 to 100", [("takes", "levothyroxine", False)]),
+        (
+            "I switched from zoloft to wellbutrin 150 mg",
+            [("takes", "wellbutrin", False), ("takes", "zoloft", True)],
+        ),
+        ("I stopped taking ibuprofen.", [("takes", "ibuprofen", True)]),
+        ("now its candesartan 8 once a day", [("takes", "candesartan", False)]),
+        ("缬沙坦停了", [("takes", "缬沙坦", True)]),
+        ("我开始吃叶酸了", [("takes", "叶酸", False)]),
+        ("降脂药改成半片了", [("takes", "降脂药", False)]),
+        (
+            "we switched from slack to zulip last month",
+            [("uses", "zulip", False), ("uses", "slack", True)],
+        ),
+        ("我们组把jira扔了", [("uses", "jira", True)]),
+        ("I was vegetarian.", [("follows_diet", "vegetarian", True)]),
+        ("Lena and I are over", [("partner_of", "Lena", True)]),
+        ("分了 跟小雨 谈了三年", [("partner_of", "小雨", True)]),
+        ("I'm flying to Oslo on the 24th.", [("travels_to", "Oslo", False)]),
+        ("我20号去长沙", [("travels_to", "长沙", False)]),
+        ("If I fly to Oslo I get seasick.", []),
+    ]
+
+    async def check(case: tuple[str, list[tuple[str, str, bool]]]) -> None:
+        related = await relate(case[0])
+        found = [(item.relationship, item.destination, item.ended) for item in related.relations]
+        assert found == case[1]
+
+    await check_each_async(cases, check)
+
+
+async def test_dose_of_a_relative_is_theirs() -> None:
+    text = "我爸的降压药医生给调了 氨氯地平原来一天一片 现在改成半片"
+    related = await relate(text)
+    assert ("用户的爸爸", "takes", "氨氯地平") in edges(related)
+    assert not any(item[:2] == ("user", "takes") for item in edges(related))
 
 
 async def test_former_relations_are_ended() -> None:

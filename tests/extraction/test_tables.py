@@ -63,7 +63,8 @@ def test_every_pattern_in_code_exists() -> None:
 
 
 def test_lines_are_short_and_files_explain_their_columns() -> None:
-    folders = (files("memrecall.extraction.rules") / "tables").iterdir()
+    packages = ("memrecall.extraction", "memrecall.extraction.rules")
+    folders = (path for name in packages for path in (files(name) / "tables").iterdir())
     for file in (file for folder in folders for file in folder.iterdir()):
         lines = file.read_text("utf-8").splitlines()
         assert lines[0].startswith("# "), file.name

@@ -20,7 +20,6 @@ from memrecall.extraction.rules.matching import (
     match_slot,
 )
 from memrecall.extraction.rules.reader import Order, SentenceReader, read_order
-from memrecall.extraction.rules.sentences import Sentence
 from memrecall.extraction.rules.stated_relations import RelationReader
 from memrecall.extraction.rules.statements import (
     Clause,
@@ -33,6 +32,7 @@ from memrecall.extraction.rules.statements import (
     VerbPhrase,
 )
 from memrecall.extraction.rules.tables import load_table
+from memrecall.extraction.sentences import Sentence
 from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
 from memrecall.text.word_classes import (
@@ -68,9 +68,10 @@ class ChineseRelations(RelationReader):
                 value = value.replace(span.text, "")
         return super().trim_value(value)
 
-    def is_place(self, name: str) -> bool:
-        """Return True if a name is that of a place."""
-        return is_place(name)
+    def place_in(self, text: str) -> str:
+        """Return the place with which a text begins: 合肥 of 合肥参加."""
+        sizes = range(min(len(text), _MAX_NAME), 1, -1)
+        return next((text[:size] for size in sizes if is_place(text[:size])), "")
 
 
 class ChineseReader(SentenceReader):
@@ -91,10 +92,9 @@ class ChineseReader(SentenceReader):
             yield replace(statement, text=statement.text.translate(original))
 
     def _prepare(self, text: str, previous: str) -> tuple[str, str]:
-        text = strip_opening(ZH, text.strip())
-        text = ZH.pattern("went_to_firm").sub(r"\g<who>去了\g<firm>工作", text)
+        text = ZH.rewrite("spoken", strip_opening(ZH, text.strip()))
         if ZH.search("new_job", f"{replace_characters(previous)}，{text}"):
-            text = ZH.pattern("at_firm").sub(_add_work, text)
+            text = ZH.pattern("at_firm").sub(r"\g<0>工作", text)
         return text, text
 
     def _read_clauses(
@@ -110,6 +110,9 @@ class ChineseReader(SentenceReader):
                 yield self._state_order(order, speaker.person("zh"))
                 continue
             self._note_mention(piece, speaker)
+            if other := ZH.fullmatch("others_kin", piece):
+                subject, has_other_topic = Clause("named", "", name=other["name"]), False
+                continue
             clause = _read_clause(piece, people)
             has_other_topic = has_other_topic and clause is None
             naming = _read_naming(piece, last) if clause is None else None
@@ -120,7 +123,7 @@ class ChineseReader(SentenceReader):
             else:
                 clause, statement = self._complete(piece, subject, speaker, time)
                 # After 小温 or 房东姓欧阳 the clauses that follow are about them.
-                opens = subject is None and ZH.match("kin_word_only", piece)
+                opens = subject is None and ZH.match("other_person", piece)
                 has_other_topic = statement is None and (bool(opens) or _is_bare_noun(piece))
             if not clause.elided or statement is not None:
                 subject = replace(clause, elided=False)
@@ -142,7 +145,8 @@ class ChineseReader(SentenceReader):
         statement = self._state(clause, phrase, speaker, time)
         is_step = statement is not None and statement.memory_type in _NEEDS_SUBJECT
         # 锅炉保养过了 is not about the speaker.
-        return clause, None if is_step and starts_with_noun(phrase.core) else statement
+        is_other = starts_with_noun(phrase.core) and not ZH.fullmatch("own_step", phrase.core)
+        return clause, None if is_step and is_other else statement
 
     def _match_clause(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
@@ -183,11 +187,6 @@ class ChineseReader(SentenceReader):
         text = ZH.pattern("my").sub(owner, text)
         text = ZH.pattern("my_kin").sub("" if own else owner, text)
         return ZH.pattern("first_person").sub("自己" if own else me.label, text)
-
-
-def _add_work(match: re.Match[str]) -> str:
-    has_verb = ZH.search("work_verb", match["firm"])
-    return match.group() if has_verb else f"{match.group()}工作"
 
 
 def _turn_round(text: str) -> str:
@@ -277,6 +276,8 @@ def _match_person(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> Fa
 def _match_lasting(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> FactMatch | None:
     match = _match_first(("profile", "tastes"), phrase, time) or _match_bare(phrase, clause)
     if match and match.rule.field in _STEP_SLOTS and is_ahead(phrase.text, time, "present"):
+        if match.rule.relation == "works_at":
+            return replace(match, rule=replace(match.rule, memory_type="plan", field=None))
         rule = ZH.fact("habit")
         return FactMatch(replace(rule, memory_type="plan"), phrase.core)
     if match is None and clause.kind == "self":
@@ -288,11 +289,15 @@ def _match_lasting(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> F
 def _match_bare(phrase: VerbPhrase, clause: Clause) -> FactMatch | None:
     """Match what stands alone in a list about oneself: 今年32, 大阪人."""
     before = phrase.text[: -len(phrase.core)]
-    if ZH.fullmatch("bare_age", phrase.core) and ZH.search("age_lead", before):
+    is_lead = ZH.search("age_lead", before) or (clause.kind == "kin" and phrase.core.endswith("了"))
+    if ZH.fullmatch("bare_age", phrase.core) and is_lead:
         return FactMatch(ZH.facts("profile")[0], phrase.core.rstrip("了"))
-    rule = ZH.fact("origin")
-    match = rule.pattern.fullmatch(phrase.core) if clause.elided else None
-    return FactMatch(rule, match["value"]) if match and is_place(match["value"]) else None
+    for group, applies in (("origin", clause.elided), ("whereabouts", clause.kind == "self")):
+        rule = ZH.fact(group)
+        match = rule.pattern.fullmatch(phrase.core) if applies else None
+        if match and is_place(match["value"]):
+            return FactMatch(rule, match["value"])
+    return None
 
 
 def _match_step(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
@@ -367,14 +372,16 @@ def _is_name(text: str) -> bool:
     from rjieba import has_word
 
     # The segmenter knows common words; an unknown word with a surname is a name.
-    return word_classes(text) == ["nr"] or not has_word(text)
+    classes = word_classes(text)
+    is_nickname = ZH.fullmatch("nickname", text) and classes[:1] == ["a"]  # 小段, not 小米
+    return classes == ["nr"] or bool(is_nickname) or not has_word(text)
 
 
 def _opens_with_name(text: str, name: str) -> bool:
     """Return True if a clause begins with this name."""
     if not _is_name(name):
         return False
-    if name.isascii() or ZH.fullmatch("titled_name", name):
+    if name.isascii() or ZH.fullmatch("titled_name", name) or ZH.fullmatch("nickname", name):
         return True
     return next(iter(tag_words(text)), ("", "")) == (name, "nr")
 

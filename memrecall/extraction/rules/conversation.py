@@ -4,15 +4,21 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
+from itertools import islice
 
 from memrecall.extraction.own_words import MAX_MESSAGE, is_person
 from memrecall.extraction.protocol import Fact, Utterance
 from memrecall.extraction.rules.chinese import ChineseReader
 from memrecall.extraction.rules.dates import date_statement, find_statement_times, last_date
 from memrecall.extraction.rules.english import EnglishReader
-from memrecall.extraction.rules.sentences import Sentence, split_sentences
-from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext, Statement
+from memrecall.extraction.rules.statements import (
+    ReferenceTime,
+    SpeakerContext,
+    StatedRelation,
+    Statement,
+)
 from memrecall.extraction.rules.tables import load_table
+from memrecall.extraction.sentences import Sentence, split_sentences
 from memrecall.extraction.signature import fact_keywords
 from memrecall.text.language import language_of
 from memrecall.text.normalize import normalize
@@ -24,6 +30,7 @@ _MAX_ANSWER_CHARACTERS = 14
 _MAX_CORRECTION_WORDS = 4
 _MAX_CORRECTION_CHARACTERS = 30
 _MAX_QUESTION = 400
+_MAX_CORRECTED = 3
 
 
 def complete_answer(sentence: Sentence, question: str) -> Sentence | None:
@@ -42,26 +49,32 @@ def complete_answer(sentence: Sentence, question: str) -> Sentence | None:
         for template, pattern in table.patterns("answers"):
             if match := pattern.search(last):
                 topic = next((group for group in match.groupdict().values() if group), "")
+                count, _, rest = answer.partition(",")
                 full = template.replace("{what}", topic.strip()).replace("{answer}", answer)
+                full = full.replace("{count}", count).replace("{rest}", rest and f",{rest}")
                 return Sentence(full, is_question=False, language=language_of(full))
     return None
 
 
 def correct_statement(
-    sentence: Sentence, previous: Statement, time: ReferenceTime
+    sentence: Sentence, previous: Statement, time: ReferenceTime, is_latest: bool
 ) -> Statement | None:
-    """Return the previous statement with what a sentence corrects; None if it is no correction."""
+    """Return an earlier statement with what a sentence corrects; None if it is no correction.
+
+    A value without a time corrects only the latest statement.
+    """
     table = _TABLES[sentence.language]
     is_cue = table.match("correction_cue", sentence.text)
     match = table.fullmatch("correction", sentence.text) if is_cue else None
     if match is None or previous.language != sentence.language:
         return None
     new, old = match["new"].strip(), (match["old"] or "").strip()
-    text = _replace(previous, new, old, time)
+    text = _replace(previous, new, old, time, is_latest=is_latest)
     if text is None or text == previous.text:
         return None
     value = previous.value.replace(old, new) if old else previous.value
-    return replace(previous, text=text, value=value, relations=())
+    kept = tuple(item for item in previous.relations if item.destination not in previous.value)
+    return replace(previous, text=text, value=value, relations=kept)
 
 
 def refers_back(text: str) -> bool:
@@ -70,7 +83,7 @@ def refers_back(text: str) -> bool:
 
 
 def change_dose(
-    sentence: Sentence, earlier: "Sequence[SourcedStatement]", speaker: SpeakerContext
+    sentence: Sentence, earlier: Sequence[Statement], speaker: SpeakerContext
 ) -> Statement | None:
     """Return what a speaker takes after a change of dose ("doubled it to 1000 mg", 改成半片).
 
@@ -81,35 +94,50 @@ def change_dose(
     if match is None:
         return None
     dose, drug = match["dose"], match["drug"] or ""
-    me = speaker.person(sentence.language)
-    for item in reversed(earlier):
-        statement = item.statement
+    if dose.isdigit() and not table.search("drug", drug):
+        return None  # "raised the rent to 940"
+    is_other = speaker.last_person and table.search("mentioned_kin", sentence.text)
+    own = speaker.person(sentence.language)
+    me = speaker.last_person if speaker.last_person and is_other else own
+    for statement in reversed(earlier):
         taken = table.search("dosed_drug", statement.text)
         if taken and statement.subject == me.key and drug.casefold() in statement.text.casefold():
+            if statement.negated:  # "was on metformin 500 mg"
+                drug = taken["drug"] or taken["other"]
+                break
             text = table.pattern("dose").sub(dose, statement.text, count=1)
             return replace(statement, text=text, relations=(), tense="present")
     if not drug:
         return None
     what = dose + drug if sentence.language == "zh" else f"{drug} {dose}"
     text = table.write("takes_dose", me=me.label, what=what)
-    return Statement(text, me.key, sentence.language, "habit", value=what)
+    source = _READERS[sentence.language].entity_name(me, own)
+    relation = StatedRelation("takes", drug, source=source)
+    return Statement(text, me.key, sentence.language, "habit", value=what, relations=(relation,))
 
 
-def _replace(previous: Statement, new: str, old: str, time: ReferenceTime) -> str | None:
+def _replace(
+    previous: Statement, new: str, old: str, time: ReferenceTime, *, is_latest: bool
+) -> str | None:
     text = previous.text
     if old and old in text:
         return text.replace(old, new)
-    if find_statement_times(new, time):
+    is_day = _SHARED.fullmatch("day_of_month", new)
+    if is_day or find_statement_times(new, time):
         times = find_statement_times(text, time)
         if not times:
             return None
         start, words = times[-1].position, times[-1].text
+        if is_day and _SHARED.search("month_and_day", words):
+            new = re.sub(r"\d+", re.sub(r"\D", "", new), words)
         lead = re.match(r"(?:on|in|at) ", words, re.IGNORECASE)
         has_lead = re.match(r"(?:on|in|at|next|tomorrow|today|this)\b", new, re.IGNORECASE)
         new_time = lead.group() + new if lead and not has_lead else new
         return text[:start] + new_time + text[start + len(words) :]
     is_short = len(new.split()) <= _MAX_CORRECTION_WORDS and len(new) <= _MAX_CORRECTION_CHARACTERS
-    has_value = previous.field is not None and previous.value and previous.value in text
+    has_value = (
+        is_latest and previous.field is not None and previous.value and previous.value in text
+    )
     return text.replace(previous.value, new) if is_short and has_value and not old else None
 
 
@@ -135,7 +163,6 @@ class _ConversationState:
     people: frozenset[str]
     capitalized: frozenset[str]
     speakers: dict[str | None, SpeakerContext] = field(default_factory=dict)
-    last: dict[str | None, SourcedStatement] = field(default_factory=dict)
     statements: list[SourcedStatement] = field(default_factory=list)
     previous_message: str = ""
 
@@ -143,6 +170,11 @@ class _ConversationState:
         others = self.people - {name or ""}
         new = SpeakerContext(name, others, capitalized=self.capitalized)
         return self.speakers.setdefault(name, new)
+
+    def latest(self, name: str | None) -> list[SourcedStatement]:
+        """Return the last statements of a speaker, latest first: what a correction may mean."""
+        own = (item for item in reversed(self.statements) if item.utterance.speaker == name)
+        return list(islice(own, _MAX_CORRECTED))
 
 
 def read_statements(
@@ -188,23 +220,56 @@ def _read_utterance(
         statements = read_sentence(sentence, speaker, time)
         corrects: SourcedStatement | None = None
         if not statements and not sentence.is_question:
-            last = conversation.last.get(utterance.speaker)
-            corrected = last and correct_statement(sentence, last.statement, last.time)
-            if last and corrected:
-                # The other words were said then, so their times are relative to then.
-                corrects, statements, time = last, [corrected], last.time
-            elif changed := change_dose(sentence, conversation.statements, speaker):
-                statements = [changed]
-            elif full := complete_answer(sentence, conversation.previous_message):
-                statements = read_sentence(full, speaker, time)
+            for place, last in enumerate(conversation.latest(utterance.speaker)):
+                corrected = correct_statement(sentence, last.statement, last.time, place == 0)
+                if corrected:
+                    # The other words were said then, so their times are relative to then.
+                    corrects, statements, time = last, [corrected], last.time
+                    break
+        if corrects is None and not sentence.is_question:
+            statements = _read_answer(sentence, statements, conversation, speaker, time)
+        statements = _apply_dose(sentence, statements, conversation, speaker)
         for statement in statements:
             sourced = SourcedStatement(statement, utterance, time, is_context, corrects)
-            conversation.last[utterance.speaker] = sourced
             speaker.last_date = last_date(statement, time)
             time = replace(time, previous=speaker.last_date)
             conversation.statements.append(sourced)
             yield sourced
         speaker.previous = sentence.text
+
+
+def _read_answer(
+    sentence: Sentence,
+    statements: list[Statement],
+    conversation: _ConversationState,
+    speaker: SpeakerContext,
+    time: ReferenceTime,
+) -> list[Statement]:
+    """Return the statements with the short answer that opens the first sentence of a message."""
+    question, conversation.previous_message = conversation.previous_message, ""
+    head = re.split(r"[，,]| (?=[一-鿿])", sentence.text, maxsplit=1)[0] if statements else ""
+    short = replace(sentence, text=head) if statements else sentence
+    full = (
+        None
+        if any(head in item.text for item in statements if head)
+        else complete_answer(short, question)
+    )
+    return (read_sentence(full, speaker, time) if full else []) + statements
+
+
+def _apply_dose(
+    sentence: Sentence,
+    statements: list[Statement],
+    conversation: _ConversationState,
+    speaker: SpeakerContext,
+) -> list[Statement]:
+    """Return the statements of a sentence with the dose that it changes."""
+    earlier = [item.statement for item in conversation.statements] + statements
+    changed = None if sentence.is_question else change_dose(sentence, earlier, speaker)
+    if changed is None:
+        return statements
+    # "Was on metformin 500 mg" is no longer so, and neither is its relation.
+    return [item for item in statements if item.field != "medication"] + [changed]
 
 
 def _plays_role(sentence: Sentence, speaker: SpeakerContext) -> bool:

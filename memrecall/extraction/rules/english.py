@@ -60,12 +60,16 @@ class EnglishReader(SentenceReader):
         # "I am now at Meta" is about work; after a change of jobs it is so without "now" too.
         if EN.search("new_job", f"{expand_contractions(previous)}. {bare}"):
             return EN.pattern("at_firm").sub("I work at ", bare), full
+        if EN.search("work_topic", f"{previous} {bare}"):
+            bare = EN.pattern("left_firm").sub("I no longer work at ", bare)
         return EN.pattern("now_at_firm").sub("I now work at ", bare), full
 
     def _read_clauses(
         self, text: str, speaker: SpeakerContext, time: ReferenceTime, *, is_question: bool
     ) -> Iterator[Statement]:
-        text = _unfold_appositions(text)
+        told = EN.match("telling_question", text)
+        text = _unfold_appositions(text[told.end() :] if told else text)
+        is_question = is_question and told is None
         previous: Clause | None = None
         phrase: VerbPhrase | None = None
         clauses = _join_infinitives(split_clauses(EN, text))
@@ -74,7 +78,7 @@ class EnglishReader(SentenceReader):
             clause = read_clause(EN, piece, _is_name)
             self._note_mention(piece, speaker)
             if clause is None and (place == 0 or previous is not None):
-                clause = _complete(piece, previous, phrase)
+                clause = _complete(piece, previous, phrase, has_time=is_ahead(piece, time))
             previous = clause
             if clause is None:
                 continue
@@ -91,6 +95,10 @@ class EnglishReader(SentenceReader):
         if clause.kind == "kin":
             match = match_introduction(EN, clause, phrase, lambda name: True)
         match = match or _match_person(phrase, time, is_self=clause.kind == "self")
+        last = speaker.last_person
+        is_known = clause.kind == "kin" or (last is not None and last.key == clause.name)
+        if match is None and is_known and not phrase.negated:
+            match = match_first(EN.facts("others"), phrase, time)
         return None if match and _is_doubtful(clause, match, speaker) else match
 
     def _write(
@@ -157,16 +165,22 @@ def _is_name(name: str) -> bool:
     return name.split()[0] not in EN.words("not_names")
 
 
-def _complete(piece: str, previous: Clause | None, phrase: VerbPhrase | None) -> Clause | None:
+def _complete(
+    piece: str, previous: Clause | None, phrase: VerbPhrase | None, *, has_time: bool
+) -> Clause | None:
     """Return a clause without a subject with that of the previous one, or with "I" in a diary."""
     first = re.split(r"\W", EN.remove("leading_adverbs", piece), maxsplit=1)[0].lower()
     form = verb_form(first)
     in_diary = EN.match("diary", piece)
     if previous is None or phrase is None:
-        if form != "past" and not in_diary:
+        is_plan = form == "ing" and has_time
+        if first == "been":
+            return Clause("self", f"have {piece}", elided=True)
+        if form != "past" and not in_diary and not is_plan:
             return None
-        piece = piece[0].lower() + piece[1:]
-        lacks_verb = EN.match("diary_without_be", piece)
+        head = first if piece.startswith(first.upper()) else piece[0].lower()
+        piece = head + piece[len(head) :]
+        lacks_verb = is_plan or EN.match("diary_without_be", EN.remove("leading_adverbs", piece))
         return Clause("self", f"am {piece}" if lacks_verb else piece, elided=True)
     # "like" is more often "such as"; in "I ordered a disk, comes on Friday" the disk comes.
     if first == "like" or (form == "s" and previous.kind == "self"):
@@ -174,7 +188,8 @@ def _complete(piece: str, previous: Clause | None, phrase: VerbPhrase | None) ->
     if form == "ing":
         return replace(previous, predicate=f"am {piece}", lead="") if phrase.progressive else None
     if form or in_diary or first in _AUXILIARIES:
-        return replace(previous, predicate=piece, lead="", elided=True)
+        predicate = f"am {piece}" if EN.match("diary_without_be", piece) else piece
+        return replace(previous, predicate=predicate, lead="", elided=True)
     return None
 
 
@@ -184,6 +199,8 @@ def _is_doubtful(clause: Clause, match: FactMatch, speaker: SpeakerContext) -> b
         return match.rule in EN.facts("description") and clause.kind != "self"
     last = speaker.last_person
     is_known = clause.name in speaker.people or bool(last and last.key == clause.name)
+    if EN.search("possessive_person", clause.predicate):
+        return False  # "Sofie broke her wrist"
     return not is_known and clause.name.split()[0] not in speaker.capitalized
 
 
@@ -217,7 +234,8 @@ def _match_scheduled_step(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch 
         return None
     if phrase.habitual or not is_ahead(phrase.timing, time):
         return None
-    return match_first(EN.facts("progressive" if phrase.progressive else "timetable"), phrase, time)
+    group = "progressive" if phrase.progressive else "timetable"
+    return match_first(EN.facts("starts", group), phrase, time)
 
 
 def _match_habit(phrase: VerbPhrase) -> FactMatch | None:

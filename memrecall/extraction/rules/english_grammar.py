@@ -68,6 +68,7 @@ def _build_forms() -> dict[str, tuple[str, VerbForm]]:
 
 
 _FORMS = _build_forms()
+EN.define("spelling", EN.mapping("spellings"))
 EN.define("verb_form", _FORMS)
 EN.define("base_form", (form for form, (_, kind) in _FORMS.items() if kind == "base"))
 EN.define("finite_form", (form for form, (_, kind) in _FORMS.items() if kind in ("s", "past")))
@@ -91,8 +92,13 @@ def lemmatize(word: str) -> tuple[str, VerbForm]:
     return low, "base"
 
 
+def _spell(word: re.Match[str]) -> str:
+    return EN.mapping("spellings")[word.group().lower()].replace("_", " ")
+
+
 def expand_contractions(text: str) -> str:
     """Return the text with I'm, don't and gonna written out."""
+    text = EN.pattern("spelling").sub(_spell, text)
     return re.sub(r"\s+", " ", EN.rewrite("contractions", text)).strip()
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from memrecall.extraction.protocol import MemoryType
+from memrecall.extraction.protocol import EntityType, MemoryType
 from memrecall.extraction.rules.dates import find_statement_times, has_time
 from memrecall.extraction.rules.statements import (
     Clause,
@@ -18,6 +18,7 @@ from memrecall.extraction.rules.tables import LanguageTable, load_table
 _SHARED = load_table("shared")
 _STEPS = frozenset({"plan", "event", "decision"})
 _ENDING_NEGATIONS = frozenset({"再也不", "不再", "已经不"})
+_ORGANIZATIONS = frozenset({"works_at", "studies_at", "insured_by"})
 _EMPTY_CHARACTERS = re.compile(r"[的了在到约订有个\s]")
 
 
@@ -99,7 +100,11 @@ def match_slot(table: LanguageTable, noun: str, phrase: VerbPhrase) -> FactMatch
     if slot == "phone" and not table.search("phone_number", match["value"]):
         return None  # A phone, not its number.
     negated = phrase.negated or bool(match.groupdict().get("neg"))
-    rule = replace(rule, memory_type=memory_type, field=slot)
+    # 公司在杭州 says where the company is.
+    is_place = phrase.core.startswith("在")
+    relation = None if is_place else table.mapping("slot_relations").get(slot)
+    kind: EntityType = "organization" if relation in _ORGANIZATIONS else "thing"
+    rule = replace(rule, memory_type=memory_type, field=slot, relation=relation, kind=kind)
     return FactMatch(rule, match["value"].strip(), negated)
 
 

@@ -8,7 +8,6 @@ from typing import ClassVar, NamedTuple
 
 from memrecall.extraction.protocol import MemoryType
 from memrecall.extraction.rules.matching import assign_device_slot, find_slot
-from memrecall.extraction.rules.sentences import Sentence, is_balanced
 from memrecall.extraction.rules.stated_relations import RelationReader
 from memrecall.extraction.rules.statements import (
     Clause,
@@ -23,7 +22,11 @@ from memrecall.extraction.rules.statements import (
     VerbPhrase,
 )
 from memrecall.extraction.rules.tables import LanguageTable
+from memrecall.extraction.sentences import Sentence, is_balanced
 from memrecall.types import Language
+
+_FAMILY = frozenset({"married_to", "engaged_to", "partner_of", "child_of", "parent_of"})
+_FAMILY |= {"sibling_of", "grandchild_of", "grandparent_of", "cousin_of"}
 
 
 class Order(NamedTuple):
@@ -109,11 +112,41 @@ class SentenceReader(ABC):
             return last
         return speaker.people.get(clause.name) or Person(clause.name, clause.name)
 
+    def _named_relative(self, clause: Clause, match: FactMatch, person: Person) -> str:
+        """Return what the relative is to whom a clause gives a name: "sister", else nothing."""
+        is_introduction = clause.kind == "kin" and match.rule.about_speaker
+        is_naming = clause.kind in ("kin", "named") and match.rule.field == "name"
+        _, possessive, noun = person.key.rpartition(self.table.write("possessive"))
+        return noun if possessive and (is_naming or is_introduction) else ""
+
+    def entity_name(self, person: Person | None, me: Person) -> str | None:
+        """Return the name of a person in the graph; None for the speaker.
+
+        A relative without a name has one name, whatever the speaker calls them: 用户的妈妈.
+        A pet without a name is "dog".
+        """
+        if person is None or person.key == me.key:
+            return None
+        owner, possessive, noun = person.key.rpartition(self.table.write("possessive"))
+        if possessive and noun in self.table.words("pets"):
+            return noun
+        return owner + possessive + self.table.mapping("kin_names").get(noun, noun)
+
     def _note_mention(self, piece: str, speaker: SpeakerContext) -> None:
         """Remember the relative that a clause mentions: the next "she" may be about them."""
+        me = speaker.person(self.language)
+        if match := self.table.search("others_kin", piece):
+            owner = speaker.people.get(match["owner"].capitalize()) or speaker.last_person
+            if owner is not None:
+                kin = (match["noun"], match["name"], self.entity_name(owner, me))
+                speaker.mentions.append(self.relations.kin_relation(*kin))
         if match := self.table.search("mentioned_kin", piece):
             clause = Clause("kin", "", noun=match["noun"], name=match["name"] or "")
             speaker.last_person = self._find_person(clause, speaker)
+            name = self.entity_name(speaker.last_person, me)
+            relation = self.relations.kin_relation(match["noun"], name or "")
+            if match["name"] or relation.relationship in _FAMILY:
+                speaker.mentions.append(relation)
 
     def _state(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
@@ -134,6 +167,13 @@ class SentenceReader(ABC):
             speaker.last_person = person
         speaker.last_person = self._introduced_person(clause, match, me) or speaker.last_person
         subject = me if person is None or match.rule.about_speaker else person
+        entity = self.entity_name(person, me)
+        relations = self.relations.read(clause, match, phrase.core, entity)
+        renames = ""
+        if person is not None and (noun := self._named_relative(clause, match, person)):
+            renames, relations = entity or "", (self.relations.kin_relation(noun, match.value),)
+            if not match.rule.about_speaker:
+                speaker.last_person = Person(person.label, match.value)
         in_childhood = self.table.search("in_childhood", phrase.text)
         # "A small firm, called Ferncast" names no speaker: only a stated subject does.
         is_own = clause.kind in ("self", "thing") and not clause.elided
@@ -148,11 +188,9 @@ class SentenceReader(ABC):
             negated=match.negated,
             tense=self._time_tense(match, phrase),
             dates=self._date_style(match.rule, phrase),
-            # A person without a name ("user's sister") is no entity that a graph could find again.
-            relations=()
-            if "的" in clause.name or "'s " in clause.name
-            else self.relations.read(clause, match, phrase.core),
+            relations=(*relations, *speaker.take_mentions()),
             name=match.value if has_name else "",
+            renames=renames,
         )
 
     def _state_order(self, order: Order, me: Person) -> Statement:
@@ -185,6 +223,8 @@ class SentenceReader(ABC):
         if kin := self.relations.named_kin(clause, match):
             noun, name = kin
             return Person(self.table.write("kin_label", me=me.label, noun=noun, name=name), name)
+        if match.rule.kind == "person" and match.rule.relation and match.value != clause.name:
+            return Person(match.value, match.value)
         # English goes on with "User's sister", Chinese with the name.
         is_named = match.rule.about_speaker and clause.kind in ("kin", "thing")
         return Person(match.value, match.value) if is_named and self.language == "zh" else None

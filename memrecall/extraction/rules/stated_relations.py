@@ -6,7 +6,7 @@ from memrecall.extraction.rules.statements import Clause, FactMatch, StatedRelat
 from memrecall.extraction.rules.tables import LanguageTable
 
 _LISTED = frozenset({"likes", "dislikes", "speaks", "avoids", "allergic_to", "plays", "learns"})
-_SHORT = frozenset({"works_as", "plays", "uses", "prefers", "studies"})
+_SHORT = frozenset({"works_as", "plays", "uses", "prefers", "studies", "has_condition"})
 _MAX_VALUE = {"en": 60, "zh": 24}
 
 
@@ -16,20 +16,25 @@ class RelationReader:
     def __init__(self, table: LanguageTable) -> None:
         self.table = table
 
-    def read(self, clause: Clause, match: FactMatch, core: str) -> tuple[StatedRelation, ...]:
-        """Return the relations that a clause states, each from its subject."""
+    def read(
+        self, clause: Clause, match: FactMatch, core: str, subject: str | None
+    ) -> tuple[StatedRelation, ...]:
+        """Return the relations that a clause states; a `subject` of None is the speaker."""
         if kin_and_name := self.named_kin(clause, match):
             return (self.kin_relation(*kin_and_name),)
-        source = None if clause.kind in ("self", "thing") else clause.name or None
         kin = self.table.search("kin_word", clause.noun) if clause.kind == "kin" else None
         is_introduction = clause.kind == "kin" and match.rule.about_speaker
-        names = [clause.name, match.value if is_introduction else ""]
-        relations = [self.kin_relation(kin.group(), name) for name in names if kin and name]
+        name = match.value if is_introduction else subject
+        relations = [self.kin_relation(kin.group(), name)] if kin and name else []
         # Without a stated subject, it may be about anybody who was just mentioned, or one meal.
-        is_unclear = clause.elided and match.rule.relation in ("allergic_to", "avoids")
-        has_source = clause.kind not in ("kin", "named") or source is not None
-        if not is_introduction and has_source and not is_unclear:
-            relations += self._value_relations(match, source, core)
+        is_diet = match.rule.relation in ("allergic_to", "avoids")
+        is_unclear = clause.elided and clause.kind == "self" and is_diet
+        if not is_introduction and (match.rule.ended or not is_unclear):
+            relations += self._value_relations(match, subject, core)
+        trip = self.table.search("trip", f"{clause.noun} {core}")
+        is_ahead = match.rule.memory_type == "plan" and not match.negated
+        if trip and is_ahead and (place := self.place_in(trip["place"])):
+            relations.append(StatedRelation("travels_to", place, "place", subject))
         return tuple(relations)
 
     def named_kin(self, clause: Clause, match: FactMatch) -> tuple[str, str] | None:
@@ -50,9 +55,9 @@ class RelationReader:
         bare = self.table.remove("trailing_value", value.strip())
         return self.table.remove("leading_value", bare).strip(" ,.，。、的")
 
-    def is_place(self, name: str) -> bool:
-        """Return True if a name may be that of a place."""
-        return bool(name)
+    def place_in(self, text: str) -> str:
+        """Return the name of the place with which a text begins; empty if it does not."""
+        return text
 
     def _value_relations(
         self, match: FactMatch, source: str | None, core: str
@@ -89,7 +94,11 @@ class RelationReader:
         if relationship == "from":
             value = value.removesuffix("人")
         parts = self.table.fullmatch("organization_in_place", value)
-        if relation.kind == "organization" and parts and self.is_place(parts["place"]):
+        if (
+            relation.kind == "organization"
+            and parts
+            and self.place_in(parts["place"]) == parts["place"]
+        ):
             firm = parts["firm"]
             place = StatedRelation("located_in", parts["place"], "place", firm, "organization")
             return [replace(relation, destination=firm), place]
@@ -105,23 +114,28 @@ class RelationReader:
         ]
 
     def _family_relations(self, value: str, source: str | None) -> list[StatedRelation]:
-        """Return the relations to the relatives or pets that a value names."""
-        return [
-            self.kin_relation(counted["noun"], name, source)
-            for counted in self.table.pattern("counted_kin").finditer(value)
-            if (naming := self.table.search("called", counted["rest"]))
-            for name in self.table.pattern("name_separator").split(naming["name"])
-        ]
+        """Return the relations to the relatives or pets that a value names, and to other pets."""
+        relations: list[StatedRelation] = []
+        for counted in self.table.pattern("counted_kin").finditer(value):
+            noun = counted["noun"].lower()
+            naming = self.table.search("called", counted["rest"])
+            pet = [noun] if noun in self.table.words("pets") else []
+            split = self.table.pattern("name_separator").split
+            names = split(naming["name"]) if naming else pet
+            relations += [self.kin_relation(noun, name, source) for name in names]
+        return relations
 
     def _second_relations(
         self, match: FactMatch, source: str | None, core: str
     ) -> list[StatedRelation]:
-        """Return what is studied at a school, the role at a company, and the former home."""
+        """Return what is studied at a school, the role at a company, and what came before."""
         moved = self.table.search("moved_from", core) if match.rule.relation == "lives_in" else None
         if moved and not match.ended:
             return [StatedRelation("lives_in", moved["place"], "place", source, ended=True)]
         fit = match.rule.pattern.match(core)
         groups = fit.groupdict() if fit else {}
+        if match.rule.relation and (old := groups.get("old")):
+            return [StatedRelation(match.rule.relation, old, match.rule.kind, source, ended=True)]
         if subject := self.trim_value(groups.get("subject") or ""):
             relationship = "studies" if match.rule.field == "school" else "teaches"
             return [StatedRelation(relationship, subject.removesuffix("专业"), "field", source)]

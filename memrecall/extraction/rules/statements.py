@@ -127,7 +127,8 @@ class StatedRelation:
 class Statement:
     """One clause in the third person, with its times still relative.
 
-    `value` fills the slot `field`; `name` is the speaker's own name if the clause gives it.
+    `value` fills the slot `field`; `name` is the speaker's own name if the clause gives it, and
+    `renames` a relative without a name whose name is `value`: "she is called Ida".
     """
 
     text: str
@@ -141,6 +142,7 @@ class Statement:
     dates: DateStyle = "all"
     relations: tuple[StatedRelation, ...] = ()
     name: str = ""
+    renames: str = ""
 
 
 @dataclass(slots=True)
@@ -148,8 +150,8 @@ class SpeakerContext:
     """A speaker's state between sentences: the people they have mentioned so far.
 
     `capitalized` are words written with a capital inside a sentence; `previous` is the speaker's
-    previous sentence, `last_date` the last date of a plan, and nothing that they say while
-    `in_role` or `in_scene` is about themselves.
+    previous sentence, `last_date` the last date of a plan, `mentions` the relatives named in
+    passing, and nothing that they say while `in_role` or `in_scene` is about themselves.
     """
 
     speaker: str | None
@@ -161,6 +163,12 @@ class SpeakerContext:
     last_date: datetime | None = None
     in_role: bool = False
     in_scene: bool = False
+    mentions: list[StatedRelation] = field(default_factory=list)
+
+    def take_mentions(self) -> list[StatedRelation]:
+        """Return the relatives named since the last statement, and forget them."""
+        mentions, self.mentions = self.mentions, []
+        return mentions
 
     def person(self, language: Language) -> Person:
         """Return the speaker as facts refer to them."""

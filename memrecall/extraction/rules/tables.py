@@ -1,4 +1,7 @@
-"""Language tables: words, patterns and fact patterns, loaded from the text files in `tables/`.
+"""Language tables: words, patterns and fact patterns, loaded from text files.
+
+The tables of the rules are in `tables/`; those for messages and conflicts, which models need too,
+are in `memrecall/extraction/tables`.
 
 The files are made of sections. An indented line continues a row; `#` starts a comment line.
 Patterns are regular expressions with four shorthands:
@@ -19,6 +22,7 @@ from memrecall.extraction.protocol import EntityType, MemoryType
 from memrecall.extraction.rules.statements import FactPattern, Tense
 
 _T = TypeVar("_T")
+_PACKAGES = ("memrecall.extraction", "memrecall.extraction.rules")
 _TENSES = frozenset(get_args(Tense))
 _FLAGS = frozenset({"negated", "ended", "timed", "about_speaker"})
 _TOKEN = re.compile(
@@ -69,8 +73,8 @@ class LanguageTable:
 
         def build() -> dict[str, str]:
             separator = ", " if name == "slots" else " "
-            rows = self.rows(f"map {name}")
-            return {word: key for key, text in rows for word in text.split(separator)}
+            rows = (entry.split(" = ") for entry in self.entries(f"map {name}"))
+            return {word: key.strip() for key, text in rows for word in text.split(separator)}
 
         return self._once("map", name, build)
 
@@ -121,7 +125,8 @@ class LanguageTable:
     def rewrite(self, section: str, text: str) -> str:
         """Apply the substitutions of a section in order."""
         for pattern, template in self.rewrites(section):
-            text = pattern.sub(template, text)
+            if pattern.search(text):  # cheaper than to expand the template of each
+                text = pattern.sub(template, text)
         return text
 
     def facts(self, *groups: str) -> tuple[FactPattern, ...]:
@@ -167,14 +172,18 @@ class LanguageTable:
         key = (section, name)
         if key not in self._built:
             self._built[key] = build()
-        return cast(_T, self._built[key])
+        value: _T = self._built[key]
+        return value
 
 
 def _read_sections(folder: str) -> dict[str, list[str]]:
     sections: dict[str, list[str]] = {}
     rows: list[str] = []
     separator = ""
-    paths = (files(__package__) / "tables" / folder).iterdir()
+    packages = [package for package in _PACKAGES if (files(package) / "tables" / folder).is_dir()]
+    paths = (
+        path for package in packages for path in (files(package) / "tables" / folder).iterdir()
+    )
     for file in sorted(paths, key=lambda path: path.name):
         for line in file.read_text("utf-8").splitlines():
             if line.startswith("["):
