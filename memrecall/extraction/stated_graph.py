@@ -40,7 +40,7 @@ def stated_aliases(utterances: Sequence[Utterance], *, now: datetime) -> list[St
     aliases += [
         StatedAlias(item.statement.value, item.statement.renames, _ids(item))
         for item in statements
-        if _is_only_one(item.statement.renames)
+        if item.statement.field == "name" and _is_only_one(item.statement.renames)
     ]
     for utterance in filter(is_person, utterances):
         ids = (utterance.message_id,)

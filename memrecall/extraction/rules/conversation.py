@@ -96,7 +96,8 @@ def change_dose(
     dose, drug = match["dose"], match["drug"] or ""
     if dose.isdigit() and not table.search("drug", drug):
         return None  # "raised the rent to 940"
-    is_other = speaker.last_person and table.search("mentioned_kin", sentence.text)
+    kin = table.search("mentioned_kin", sentence.text)
+    is_other = kin and table.mapping("kinship").get(kin["noun"]) != "treated_by"
     own = speaker.person(sentence.language)
     me = speaker.last_person if speaker.last_person and is_other else own
     for statement in reversed(earlier):
