@@ -32,8 +32,8 @@ def test_modules_are_few_and_folders_small(shape: Shape) -> None:
     # Version 0.1 had 60,600 lines. Its features took 54,527 before newer ones were added: bounds of
     # models, AutoGen teams and components, the hooks of the service, mem0's second interface,
     # forks, a graph that follows facts, facts that are grounded, deletion from all that quotes, the
-    # whole Memory over HTTP, and recall from the knowledge base.
-    assert shape.lines <= 60_600
+    # whole Memory over HTTP, recall from the knowledge base, and strict and lenient leak filters.
+    assert shape.lines <= 62_500
     assert shape.integration_lines <= 3_500  # six agent frameworks and the hooks of five clients
 
 
