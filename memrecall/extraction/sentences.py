@@ -28,9 +28,9 @@ class Sentence:
     language: Language
 
 
-def split_sentences(text: str) -> Iterator[Sentence]:
-    """Yield the sentences of a sender, in order."""
-    for piece, end in _split(own_words(text)):
+def split_sentences(text: str, *, whole: bool = False) -> Iterator[Sentence]:
+    """Yield the sentences of a sender in order: their own words, or the whole text."""
+    for piece, end in _split(text if whole else own_words(text)):
         bare = _BULLET.sub("", piece).strip()
         is_question = "?" in end or "？" in end
         language = language_of(bare)  # once: a long sentence is cut into many parts

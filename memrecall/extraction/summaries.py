@@ -64,7 +64,9 @@ def summarise(
     texts = [message for message in messages if isinstance(message, str)]
     if len(texts) > 1 and len(texts) == len(messages):
         limit_characters = min(limit_characters, int(_LAYER_SHARE * sum(map(len, texts))))
-    scored = _score_lines(messages, language)
+    # An earlier summary looks like a pasted transcript, but all of it is ours.
+    are_summaries = not isinstance(lines, str)
+    scored = _score_lines(messages, language, whole=are_summaries)
     whole = _write(scored)
     if len(whole) <= limit_characters:
         return whole
@@ -80,8 +82,10 @@ def summarise(
     return _truncate(_write([best]), limit_characters) if best else ""
 
 
-def _score_lines(messages: Sequence[Utterance | str], language: Language | None) -> list[_Line]:
-    lines = [line for message in messages for line in _split_message(message, language)]
+def _score_lines(
+    messages: Sequence[Utterance | str], language: Language | None, *, whole: bool
+) -> list[_Line]:
+    lines = [line for message in messages for line in _split_message(message, language, whole)]
     if len(lines) > _MAX_SENTENCES:
         places = sorted(range(len(lines)), key=lambda place: -len(lines[place].sentence.text))
         lines = [lines[place] for place in sorted(places[:_MAX_SENTENCES])]
@@ -125,7 +129,9 @@ def _replaces(later: Fact, earlier: Fact) -> bool:
     return contradicts(later, memory) and not is_known(later, memory)
 
 
-def _split_message(message: Utterance | str, language: Language | None) -> Iterator[_Line]:
+def _split_message(
+    message: Utterance | str, language: Language | None, whole: bool
+) -> Iterator[_Line]:
     if isinstance(message, str):
         speaker, day, role, text = "", "", Role.USER, message
     else:
@@ -133,7 +139,7 @@ def _split_message(message: Utterance | str, language: Language | None) -> Itera
         names = _ROLE_NAMES[language or language_of(text)]
         speaker = message.speaker or names.get(role, str(role))
         day = f"{message.ts:%Y-%m-%d}" if message.ts else ""
-    for sentence in split_sentences(text):
+    for sentence in split_sentences(text, whole=whole and isinstance(message, str)):
         terms = frozenset(analyze(sentence.text).atoms) - _NO_TERMS
         yield _Line(sentence, speaker, day, role, terms)
 

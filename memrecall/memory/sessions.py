@@ -129,7 +129,7 @@ class SessionsMixin(MemoryBase):
         new = await (await self._summaries(scope)).update(whole=True)
         summaries = [s for s in await store.session_state(scope).summaries() if s.level == SESSION]
         experience = None
-        if summaries:
+        if summaries and summaries[-1].text.strip():  # the rules may find nothing to say
             messages = await store.timeline(scope).thread(session_id=session, limit=_MOST_SOURCES)
             experience = await LongTermMemory(library, scope).experience.add(
                 summaries[-1].text,

@@ -79,6 +79,14 @@ def test_limit_without_space_gives_empty_summary(limit: int) -> None:
     assert summarise(CONVERSATION, limit) == ""
 
 
+def test_summary_of_a_summary_is_not_empty() -> None:
+    for text in (
+        "[2026-05-01] 用户: 我不吃辣，火锅要清汤的。\n助手: 好的，清汤火锅。",
+        "[2026-05-01] User: I moved to Faro.\nAssistant: Noted.",
+    ):
+        assert all(line.rstrip(".。") in summarise([text], 1_000) for line in text.split("\n"))
+
+
 def test_summary_of_nothing_is_empty() -> None:
     assert summarise([], 100) == ""
     assert summarise("", 100) == ""
