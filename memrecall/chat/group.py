@@ -135,7 +135,7 @@ class GroupChat(Chat):
     async def _play(
         self, member_id: str, mentions: Collection[str] | None, answers: str | None
     ) -> AsyncGenerator[ChatEvent, None]:
-        member = self.members.get(member_id)
+        member = self.members.get_ai(member_id)
         for mention in mentions or ():
             self.members.get(mention)  # raises NotFound for an unknown member
         view = await self._view(member, mentions, answers)
@@ -209,6 +209,7 @@ class GroupChat(Chat):
             forged=[forge_call(turn, name, arguments) for name, arguments in calls],
             language=language,
             names=member.names,
+            others=[name for other in self.members if other != member for name in other.names],
             may_pass=not is_mentioned,
         )
 

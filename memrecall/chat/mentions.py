@@ -55,6 +55,16 @@ class Members:
                 f"the group has no member {member_id!r}", hint=f"It has: {', '.join(self._by_id)}"
             ) from None
 
+    def get_ai(self, member_id: str) -> Member:
+        """Return a member that a model plays; InvalidArgument for a person."""
+        member = self.get(member_id)
+        if not member.ai:
+            raise InvalidArgument(
+                f"{member_id!r} is a person, and no model may answer as one",
+                hint="Name a member with ai",
+            )
+        return member
+
 
 EVERYBODY = ("all", "everyone", "everybody", "所有人", "全体成员", "大家")
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # scripts without spaces between words
@@ -126,7 +136,7 @@ class _FoldedText:
     @classmethod
     def of(cls, text: str) -> "_FoldedText":
         composed = unicodedata.normalize("NFC", text)
-        folded = composed.translate(_FOLDS)
+        folded = composed.translate(FOLDS)
         for pattern in (_CODE, _LINK, _QUOTED):
             folded = pattern.sub(_blank, folded)
         return cls(composed, folded)
@@ -150,12 +160,12 @@ def _fold_character(code: int) -> str:
     return folded if len(folded) == 1 else chr(code)
 
 
-_FOLDS = _Folds()
+FOLDS = _Folds()
 
 
 def _fold_in_place(text: str) -> str:
     """Return a text without differences of case and width, each character in its place."""
-    return unicodedata.normalize("NFC", text).translate(_FOLDS)
+    return unicodedata.normalize("NFC", text).translate(FOLDS)
 
 
 def _key(name: str) -> str:

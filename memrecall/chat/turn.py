@@ -13,7 +13,7 @@ from memrecall.chat.events import ChatEvent, TextEvent, ToolCall, ToolResult
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say
 from memrecall.chat.tools import TurnTools
-from memrecall.chat.visible_text import AnswerReasoning, PrefixFilter, VisibleText
+from memrecall.chat.visible_text import AnswerReasoning, MemberFilter, VisibleText
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model import protocol
 from memrecall.model.failures import to_model_failure
@@ -34,6 +34,7 @@ class TurnStart:
     forged: Sequence[protocol.FunctionCall]
     language: Language
     names: Sequence[str] = ()  # of the group member that answers
+    others: Sequence[str] = ()  # the names of the other members
     may_pass: bool = False  # silence is an answer
 
 
@@ -48,13 +49,17 @@ class Turn:
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
         self.model = str(getattr(client, "model", "") or type(client).__name__)
-        prefix_filter = PrefixFilter(start.names, may_pass=start.may_pass) if start.names else None
+        member_filter = (
+            MemberFilter(start.names, start.others, may_pass=start.may_pass)
+            if start.names
+            else None
+        )
         self.visible = VisibleText(
             start.tools.names,
             self.model,
             AnswerReasoning(client, options.reasoning),
             mode=options.leak_mode,
-            prefix_filter=prefix_filter,
+            member_filter=member_filter,
             on_leak=on_leak,
         )
         self.degraded = False

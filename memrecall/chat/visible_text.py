@@ -2,11 +2,12 @@
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakSet
 
 from memrecall.chat.events import LeakReport, TextDelta, TextEvent, TextRetracted
+from memrecall.chat.mentions import FOLDS
 from memrecall.text.leaks import LeakFilter, LeakMode, Reasoning
 
 _log = logging.getLogger(__name__)
@@ -16,8 +17,19 @@ PARAGRAPH_BREAK = "\n\n"  # between the texts of two answers
 _BARE_WORD = "pass"
 _LONGEST_PASS = 16  # characters of an answer that is the bare word with punctuation
 _OPENING_MARKS = r"[*_`【\[「<(]{0,3}"
-_CLOSING_MARKS = r"[*_`】\]」>)]{0,3}"
-_AFTER_NAME = re.compile(rf"{_CLOSING_MARKS}\s?(?:[:：]{_CLOSING_MARKS}\s*)?")
+_MARKS_AFTER = "*_`】]」>)"
+_CLOSING_MARKS = rf"[{re.escape(_MARKS_AFTER)}]{{0,3}}"
+_BRACKETED = r"[^()（）\n]"  # a time or an id in brackets after the name
+_COLON = re.compile(
+    rf"{_CLOSING_MARKS}(?:\s?[(（]{_BRACKETED}{{1,24}}[)）])?\s?[:：]{_CLOSING_MARKS}\s*"
+)
+# What may be followed by the rest of a colon's pattern.
+_AFTER_NAME = re.compile(
+    rf"{_CLOSING_MARKS}\s?(?:[(（]{_BRACKETED}{{0,24}}(?:[)）]\s?)?)?"
+    rf"|{_COLON.pattern}"
+)
+_LONGEST_DECORATION = 40  # characters around a name
+_FENCE = re.compile(r"^[^\S\n]{0,3}(?:`{3,}|~{3,})", re.MULTILINE)
 _PASS_SIGN = re.compile(r"[*_`\"“]{0,3}[\[【［]\s?pass\s?[\]】］]", re.IGNORECASE)
 _AFTER_SIGN = ' \t\n*_`"”.。!！,，;；:：—-'
 _REST = rf"[{re.escape(_AFTER_SIGN)})）]{{0,16}}"
@@ -25,41 +37,71 @@ _BEFORE_WORD = r"(?<=\n)[^\w\n]{0,8}"
 _PARTIAL_WORD = r"(?:p|pa|pas|pass{rest})?"
 # The sign at the end of an answer, the bare word on its last line, and what may become them.
 _LAST_SIGN = rf"[\[【［]\s?pass\s?[\]】］]{_REST}"
-_LAST_WORD = rf"{_BEFORE_WORD}pass{_REST}"
+_LAST_WORD = rf"(?:{_BEFORE_WORD}|[(（]\s?)pass{_REST}"
 _PARTIAL_SIGN = r"[\[【［]\s?" + _PARTIAL_WORD.format(rest=rf"\s?(?:[\]】］]{_REST})?")
-_PARTIAL_LAST_WORD = _BEFORE_WORD + _PARTIAL_WORD.format(rest=_REST)
+_PARTIAL_LAST_WORD = rf"(?:{_BEFORE_WORD}|[(（]\s?)" + _PARTIAL_WORD.format(rest=_REST)
 _LONGEST_SIGN = 48  # characters
 
 
-class PrefixFilter:
-    """A filter of one member's answers: its own name before them, and silence.
+class SpeakerNames:
+    """Names before a colon at the beginning of a line, as in a transcript: “Ann: thanks”."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = [name.translate(FOLDS) for name in names if name]
+        self._longest = max(map(len, self._names), default=0) + _LONGEST_DECORATION
+
+    def may_open(self, line: str) -> bool:
+        """Return True if more text could make the line begin with a name and a colon."""
+        return any(
+            name.startswith(rest)
+            or (rest.startswith(name) and _AFTER_NAME.fullmatch(rest, len(name)))
+            for rest in self._without_marks(line)
+            for name in self._names
+        )
+
+    def find_end(self, line: str) -> int | None:
+        """Return where the text after a name and its colon begins, or None without one."""
+        for rest in self._without_marks(line):
+            for name in self._names:
+                colon = _COLON.match(rest, len(name)) if rest.startswith(name) else None
+                if colon is not None:
+                    return len(line) - len(rest) + colon.end()
+        return None
+
+    def _without_marks(self, line: str) -> Iterator[str]:
+        """Yield the folded line from every place at which a name could begin."""
+        folded = line[: self._longest].translate(FOLDS) + line[self._longest :]
+        marks = re.match(_OPENING_MARKS, folded)
+        for start in range((marks.end() if marks else 0) + 1):
+            yield folded[start:]
+
+
+class MemberFilter:
+    """A filter of one member's answers: its own name before them, silence, other speakers.
 
     The result does not depend on how an answer is split into chunks. A member that `may_pass` is
     silent with any answer that begins or ends with the pass sign or is its bare word; for a member
-    that must speak only the sign itself is removed.
+    that must speak only the sign itself is removed. An answer ends where it goes on as another
+    member; lists of members after a colon, and code, are kept.
     """
 
-    def __init__(self, names: Sequence[str], *, may_pass: bool) -> None:
+    def __init__(self, names: Sequence[str], others: Iterable[str] = (), *, may_pass: bool) -> None:
         self.may_pass = may_pass
         words = [rf"|{_LAST_WORD}", rf"|{_PARTIAL_LAST_WORD}"] if may_pass else ["", ""]
         self._last_sign = re.compile(rf"(?:{_LAST_SIGN}{words[0]})\Z", re.IGNORECASE)
         self._partial_sign = re.compile(rf"(?:{_PARTIAL_SIGN}{words[1]})\Z", re.IGNORECASE)
-        self._names = [name.casefold() for name in names if name]
-        any_name = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
-        self._own_name = re.compile(
-            rf"{_OPENING_MARKS}(?:{any_name}){_CLOSING_MARKS}\s?[:：]{_CLOSING_MARKS}\s*",
-            re.IGNORECASE,
-        )
+        self._own = SpeakerNames(names)
+        own = {name.translate(FOLDS) for name in names}
+        self._others = SpeakerNames(name for name in others if name.translate(FOLDS) not in own)
 
     def read(self, text: str, *, last: bool) -> str | None:
         """Return what to show of an answer's beginning, "" if undecided, None for a silence.
 
         `last` means that no more text will come.
         """
-        if self._may_become_name(text) and not last:
+        if self._own.may_open(text) and not last:
             return ""
-        if name := self._own_name.match(text):
-            text = text[name.end() :]
+        text = text[self._own.find_end(text) or 0 :]
         if sign := _PASS_SIGN.match(text):
             return self._read_after_sign(text[sign.end() :], last)
         if len(text.rstrip()) <= _LONGEST_PASS:
@@ -76,24 +118,37 @@ class PrefixFilter:
         sign = (self._last_sign if last else self._partial_sign).search(text, tail)
         return sign.start() if sign and sign[0] else None
 
+    def find_other_speaker(self, before: str, text: str, *, last: bool) -> tuple[int | None, bool]:
+        """Return where another member begins to speak, or may begin, and whether it is certain.
+
+        `before` is what was shown of the answer, and `text` what follows it.
+        """
+        start = 0 if not before else text.find("\n") + 1
+        while start or not before:
+            end = text.find("\n", start)
+            line = text[start : end if end >= 0 else None].lstrip()
+            is_certain = self._others.find_end(line) is not None
+            is_open = end < 0 and not last and bool(line) and self._others.may_open(line)
+            if (is_certain or is_open) and not self._is_listed(before + text[:start]):
+                return start, is_certain
+            if end < 0:
+                break
+            start = end + 1
+        return None, False
+
+    def _is_listed(self, before: str) -> bool:
+        """Return True if a line after a text is in code, or in a list that a colon introduces."""
+        if len(_FENCE.findall(before)) % 2:
+            return True
+        line = before.rstrip().rpartition("\n")[2]
+        is_introduced = line.rstrip(_MARKS_AFTER).endswith((":", "："))
+        return is_introduced or self._others.find_end(line) is not None
+
     def _read_after_sign(self, rest: str, last: bool) -> str | None:
         rest = rest.lstrip(_AFTER_SIGN)
         if self.may_pass or (last and not rest):
             return None
         return rest
-
-    def _may_become_name(self, text: str) -> bool:
-        """Return True if more text could complete a name and a colon."""
-        marks = re.match(_OPENING_MARKS, text)
-        last_start = marks.end() if marks else 0
-        return any(self._may_begin_name(text[start:].casefold()) for start in range(last_start + 1))
-
-    def _may_begin_name(self, text: str) -> bool:
-        return any(
-            name.startswith(text)
-            or (text.startswith(name) and _AFTER_NAME.fullmatch(text, len(name)))
-            for name in self._names
-        )
 
 
 _OPENED_BY_PROMPT: WeakSet[object] = WeakSet()  # clients whose answers begin inside reasoning
@@ -128,9 +183,9 @@ class VisibleText:
     """The text of one turn over all answers of its model.
 
     Each answer has a leak filter of its own, and whitespace around it is dropped. In a group a
-    `prefix_filter` removes the member's own name and detects silence. Text that turns out to be
-    reasoning, or silence, is retracted. `on_leak` is called with the family of each leak as soon as
-    its answer ends.
+    `member_filter` removes the member's own name, detects silence, and ends the answer where it
+    goes on as another member. Text that turns out to be reasoning, or silence, is retracted.
+    `on_leak` is called with the family of each leak as soon as its answer ends.
     """
 
     def __init__(
@@ -140,14 +195,14 @@ class VisibleText:
         reasoning: AnswerReasoning,
         *,
         mode: LeakMode = "strict",
-        prefix_filter: PrefixFilter | None = None,
+        member_filter: MemberFilter | None = None,
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
         self._tools = tuple(tool_names)
         self._model = model
         self._reasoning = reasoning
         self._mode: LeakMode = mode
-        self._prefix_filter = prefix_filter
+        self._member_filter = member_filter
         self._on_leak = on_leak
         self.text = ""
         self.leaks: list[LeakReport] = []
@@ -163,7 +218,7 @@ class VisibleText:
         self._has_input = False
         self._pending = ""
         self._earlier_text = self.text  # of the answers before
-        self.has_text = self.has_leaks = self.is_silent = False
+        self.has_text = self.has_leaks = self.is_silent = self._is_cut = False
         self._is_over = False
 
     def feed(self, chunk: str) -> list[TextEvent]:
@@ -209,7 +264,7 @@ class VisibleText:
         if self._leak_filter.has_retracted and not self._has_retracted:
             self._has_retracted, self.is_silent = True, False
             events = self._retract()
-        if self.is_silent:
+        if self.is_silent or self._is_cut:
             return events
         filtered = self._filter_member(self._pending + text, last)
         if filtered is None:
@@ -230,22 +285,31 @@ class VisibleText:
         """Return a text without its prefix, and the part to show now; None for a silence."""
         if not self.has_text:
             self._pending = text = text.lstrip()
-        if self._prefix_filter is None or not text:
+        if self._member_filter is None or not text:
             return text, text.rstrip()
         if not self.has_text:
-            shown = self._prefix_filter.read(text, last=last)
+            shown = self._member_filter.read(text, last=last)
             if shown is None:
                 return None
             text = shown.lstrip()
-        end = self._prefix_filter.find_last_sign(text, last=last)
-        if last and end is not None and self._prefix_filter.may_pass:
+        return self._filter_end(self._member_filter, text, last)
+
+    def _filter_end(
+        self, member_filter: MemberFilter, text: str, last: bool
+    ) -> tuple[str, str] | None:
+        before = self.text[len(self._earlier_text) :]
+        end, self._is_cut = member_filter.find_other_speaker(before, text, last=last)
+        own = text[:end]
+        last = last or self._is_cut
+        sign = member_filter.find_last_sign(own, last=last)
+        if last and sign is not None and member_filter.may_pass:
             return None
-        return text, text[:end].rstrip()
+        return own if self._is_cut else text, own[:sign].rstrip()
 
     def _fall_silent(self) -> list[TextEvent]:
         """Take back the text; a member that may pass has said nothing in the whole turn."""
         self.is_silent = True
-        if self._prefix_filter is not None and self._prefix_filter.may_pass:
+        if self._member_filter is not None and self._member_filter.may_pass:
             self._earlier_text = ""
         return self._retract()
 
@@ -253,6 +317,7 @@ class VisibleText:
         """Take back the text of this answer; return the event if there is any."""
         was_shown = self.text != self._earlier_text
         self.text, self.has_text, self._pending = self._earlier_text, False, ""
+        self._is_cut = False
         return [TextRetracted(self.text)] if was_shown else []
 
 

@@ -124,8 +124,10 @@ def _run_group(
         scope = options.build_scope(definition.group_id, agent, session)
         group = GroupChat(library, scope, definition.members, **chat_arguments)
         speakers = [message.speaker for message in definition.messages]
-        for member_id in (*responders, *speakers, *([speaker] if speaker else [])):
-            group.members.get(member_id)  # an unknown member fails before anything is stored
+        for member_id in responders:  # invalid members fail before anything is stored
+            group.members.get_ai(member_id)
+        for member_id in (*speakers, *([speaker] if speaker else [])):
+            group.members.get(member_id)
         posted = [runner.run(_post(group, message, json)) for message in definition.messages]
         turns = [] if speaker else _run_responders(runner, group, responders, json)
         if json:

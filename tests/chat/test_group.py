@@ -407,3 +407,36 @@ class TestCost:
 
 def test_member_names_are_id_name_and_nicknames() -> None:
     assert BOT.names == ("bot", "小助手", "助手", "Helper")
+
+
+class TestSpeakers:
+    async def test_model_cannot_answer_as_a_person(self, library: Library) -> None:
+        client = ScriptedClient([say("I am Ann.")])
+        chat = group_chat(library, client=client)
+        await chat.post("bo", "@Ann 你在哪里？")
+        with pytest.raises(InvalidArgument, match="'ann' is a person"):
+            await chat.answer("ann")
+        assert client.requests == []
+        assert len(await stored_messages(library, TEAM)) == 1
+
+    async def test_answer_is_stored_without_what_others_would_say(self, library: Library) -> None:
+        chat = group_chat(library, say("在里斯本。\nAnn: 谢谢\n小助手: 不客气"))
+        await chat.post("ann", "@小助手 在哪里？")
+        turn = await collect_turn(chat.stream("bot"))
+        assert (turn.final.text, turn.final.degraded) == ("在里斯本。", False)
+        assert (await stored_messages(library, TEAM))[-1].content == "在里斯本。"
+
+    async def test_answer_as_another_member_is_asked_for_again(
+        self, sqlite_library: Library
+    ) -> None:
+        chat = group_chat(sqlite_library, say("Ann: thanks"), say("In Lisbon."))
+        await chat.post("ann", "@Helper where is it?")
+        turn = await collect_turn(chat.stream("bot"))
+        assert (turn.final.text, turn.final.model_calls) == ("In Lisbon.", 2)
+
+    async def test_rules_do_not_speak_as_a_person(self, sqlite_library: Library) -> None:
+        chat = GroupChat(sqlite_library, TEAM, MEMBERS, options=make_options(), clock=lambda: NOW)
+        await chat.post("bo", "@Helper where will the offsite be?")
+        with pytest.raises(InvalidArgument, match="no model may answer"):
+            await chat.answer("bo")
+        assert (await chat.answer("bot")).text.startswith("Ann, 2026-03-04: “The offsite")

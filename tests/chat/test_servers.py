@@ -130,6 +130,18 @@ async def test_leaked_calls_are_hidden_and_retried_without_tools(
 
 
 @CLIENTS
+@pytest.mark.parametrize("size", [1, 4, 200])
+async def test_answer_ends_where_it_goes_on_as_others(
+    sqlite_library: Library, server: ModelServer, make: Any, size: int
+) -> None:
+    server.play(streamed_text("在里斯本。\nAnn: 谢谢\n小助手: 不客气", size))
+    chat = group_chat(sqlite_library, client=make(server))
+    await chat.post("ann", "@小助手 在哪里？")
+    turn = await collect_turn(chat.stream("bot"))
+    assert turn.final.text == "".join(turn.deltas) == "在里斯本。"
+
+
+@CLIENTS
 async def test_two_leaked_calls_end_degraded(
     sqlite_library: Library, server: ModelServer, make: Any
 ) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.chat.visible_text import AnswerReasoning, PrefixFilter, VisibleText
+from memrecall.chat.visible_text import AnswerReasoning, MemberFilter, VisibleText
 from memrecall.memory import Library
 from memrecall.testing import ScriptedClient, say
 from tests.cases import check_each
@@ -12,6 +12,7 @@ from tests.cases import check_each
 from .chat_helpers import DSML, TEAM, collect_turn, group_chat, shown_text, stored_messages
 
 NAMES = ("bot", "小助手", "Helper", "[B]")
+OTHERS = ("ann", "Ann", "Annie", "小波", "Helper", "deep thought")
 
 
 def visible_text(text: str, cuts: list[int], *, may_pass: bool) -> tuple[str, bool]:
@@ -20,7 +21,7 @@ def visible_text(text: str, cuts: list[int], *, may_pass: bool) -> tuple[str, bo
         ["recall_memory"],
         "m",
         AnswerReasoning(ScriptedClient([])),
-        prefix_filter=PrefixFilter(NAMES, may_pass=may_pass),
+        member_filter=MemberFilter(NAMES, OTHERS, may_pass=may_pass),
     )
     visible.begin()
     bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
@@ -59,6 +60,8 @@ def test_pass_sign_at_the_end_is_silence_if_allowed() -> None:
         "Nothing from me\n\nPass.",
         "好的\n\n（pass）",
         "Helper: Nothing new. ［ pass ］",
+        "Nothing to add (pass)",
+        "没有补充。（PASS）",
     ]
 
     def check(text: str) -> None:
@@ -125,8 +128,49 @@ def test_only_the_own_name_is_removed(may_pass: bool) -> None:
     check_each(cases, check)
 
 
+def test_answer_ends_where_it_goes_on_as_another_member() -> None:
+    cases: list[tuple[str, str]] = [
+        ("在里斯本。\nAnn: 谢谢\n小助手: 不客气", "在里斯本。"),
+        ("In Lisbon.\n\n**Annie:** thanks!", "In Lisbon."),
+        ("In Lisbon.\n[小波]：好的", "In Lisbon."),
+        ("In Lisbon.\n  deep thought (10:32): ok", "In Lisbon."),
+        ("Helper: In Lisbon.\nANN : thanks", "In Lisbon."),
+        ("Ann: 谢谢", ""),
+        ("小助手: Ann: thanks", ""),
+        # Not another speaker
+        ("Ann, in Lisbon.\nAnn said: thanks", "Ann, in Lisbon.\nAnn said: thanks"),
+        ("In Lisbon.\n@Ann: is that right?", "In Lisbon.\n@Ann: is that right?"),
+        ("In Lisbon.\nAnna: a name", "In Lisbon.\nAnna: a name"),
+        ("In Lisbon.\nHelper: and Porto", "In Lisbon.\nHelper: and Porto"),
+        ("Who does what:\nAnn: slides\n小波：场地", "Who does what:\nAnn: slides\n小波：场地"),
+        ("**分工：**\n\nAnn: slides\nDone.\nAnn: ok", "**分工：**\n\nAnn: slides\nDone."),
+        ("Yes.\n- Ann: slides\n- 小波: venue", "Yes.\n- Ann: slides\n- 小波: venue"),
+        ("Yes.\n```yaml\nAnn: 1\n```\nAnn: ok", "Yes.\n```yaml\nAnn: 1\n```"),
+        ("Yes.\nAnn", "Yes.\nAnn"),
+    ]
+
+    def check(case: tuple[str, str]) -> None:
+        text, expected = case
+        for may_pass in (True, False):
+            assert visible_text(text, [], may_pass=may_pass) == (expected, False)
+            positions = list(range(1, len(text)))
+            assert visible_text(text, positions, may_pass=may_pass) == (expected, False)
+
+    check_each(cases, check)
+
+
+def test_silence_before_another_speaker_is_silence() -> None:
+    text = "Nothing to add. [pass]\nAnn: ok"
+    assert visible_text(text, list(range(len(text))), may_pass=True) == ("", True)
+    assert visible_text(text, [], may_pass=False) == ("Nothing to add.", False)
+
+
 PIECES = st.sampled_from(
     [
+        "Ann",
+        "小波",
+        "```",
+        "(a)",
         "小助手",
         "Helper",
         "bot",
@@ -147,7 +191,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=6), st.booleans(), st.data())
-def test_prefix_filter_is_independent_of_chunks(
+def test_member_filter_is_independent_of_chunks(
     parts: list[str], may_pass: bool, data: st.DataObject
 ) -> None:
     text = "".join(parts)

@@ -213,6 +213,7 @@ def test_invalid_group_file_names_field(shell: Shell, db: Path, tmp_path: Path) 
         ({"messages": [{"speaker": "eve", "content": "hi"}]}, "no member 'eve'"),
         ({"messages": [{"speaker": "ann", "content": " "}]}, "messages.0.content"),
         ({"answers": ["eve"]}, "no member 'eve'"),
+        ({"answers": ["ann"]}, "'ann' is a person"),
         ({"colour": "red"}, "colour"),
     ]
 

@@ -226,6 +226,7 @@ INVALID_REQUESTS: list[dict[str, Any]] = [
     {"group": {"members": MEMBERS, "answers": "bot", "mentions": ["eve"]}},
     {"group": {"members": MEMBERS, "answers": "bot"}},  # without a message
     {"message": "x", "group": {"members": MEMBERS, "answers": "u1", "speaker": "u1"}},
+    {"message": "x", "group": {"members": MEMBERS, "answers": "u2", "speaker": "u1"}},  # a person
     {"message": "x", "instructions": "y", "group": {**GROUP, "answers": "bot"}},
 ]
 

@@ -160,6 +160,8 @@ class GroupTurn(RequestModel):
                 raise ValueError(f"the group has no member {member_id!r}")
         if self.answers == self.speaker:
             raise ValueError("the speaker cannot answer the message; name another in answers")
+        if not any(member.ai for member in self.members if member.member_id == self.answers):
+            raise ValueError(f"{self.answers!r} is a person; answers must name a member with ai")
         return self
 
 
