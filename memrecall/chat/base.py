@@ -15,13 +15,14 @@ from memrecall.agent import Recaller
 from memrecall.agent.driver import utc_now
 from memrecall.agent.tools.search import ANSWERED_BY, RECALLED, RULES
 from memrecall.agent.trace import Observer
-from memrecall.chat.events import ChatEvent, Failed, Final
+from memrecall.chat.events import ChatEvent, Failed, Final, TextDelta, TextRetracted
 from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
+from memrecall.chat.shared_turn import join_turn
 from memrecall.chat.tools import TurnRecalls
 from memrecall.chat.turn import ASSISTANT, USER, Turn
-from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.errors import Conflict, InvalidArgument, MemrecallError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_message
@@ -146,11 +147,41 @@ class Chat:
         local = now.astimezone(ZoneInfo(version.time_zone)) if version else now
         return local.isoformat(" ", "minutes")
 
-    async def _end(self, turn: Turn, language: Language, answer: dict[str, Any]) -> Final:
+    def _join(
+        self, final_id: str, play: Callable[[], AsyncGenerator[ChatEvent, None]]
+    ) -> AsyncGenerator[ChatEvent, None]:
+        """Yield the events of the turn that is about to store this answer, or of a new one."""
+        scope = self._scope
+        return join_turn((id(self._library), scope.user_id, scope.agent_id, final_id), play)
+
+    async def _play_turn(
+        self, turn: Turn, language: Language, describe: Callable[[str], dict[str, Any]]
+    ) -> AsyncGenerator[ChatEvent, None]:
+        """Yield the events of a turn; `describe` returns the fields of its answer.
+
+        The answer is stored before the final event. If another process has answered the same
+        message meanwhile, its answer replaces this one.
+        """
+        async with aclosing(turn.play()) as events:
+            async for event in events:
+                yield event
+        fields = describe(turn.visible.text)
+        try:
+            final = await self._store_answer(turn, language, fields)
+        except Conflict:
+            stored = await self._stored_answer(str(fields["message_id"]), language)
+            if stored is None:
+                raise
+            yield TextRetracted("")
+            yield TextDelta(stored.text)
+            final = stored
+        yield final
+
+    async def _store_answer(self, turn: Turn, language: Language, answer: dict[str, Any]) -> Final:
         """Store the answer of a turn, without its tool calls, and return the final event."""
         message_id = None
         if not turn.silent:
-            metadata = dict(answer.pop("metadata", {}))
+            metadata = dict(answer.get("metadata", {}))
             if turn.degraded:
                 metadata["degraded"] = True
             if self._uses_rules:
@@ -158,7 +189,7 @@ class Chat:
             elif turn.sources:
                 metadata[RECALLED] = list(turn.sources)
             message = new_message(
-                role=Role.ASSISTANT, content=turn.visible.text, metadata=metadata, **answer
+                **{**answer, "metadata": metadata}, role=Role.ASSISTANT, content=turn.visible.text
             )
             message_id = (await self._library.add_messages(self._scope, [message])).ids[0]
         return Final(

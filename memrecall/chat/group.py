@@ -7,7 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 from memrecall.agent.prompt_view import to_json
 from memrecall.agent.tools.chat import MAX_QUERY
@@ -110,9 +110,13 @@ class GroupChat(Chat):
 
         A member that is not mentioned may stay silent. Without `mentions`, it is mentioned if the
         others mentioned it since it last spoke. `answers` is the id of the message to answer: if
-        the member has already answered it, the stored answer is returned again.
+        the member has already answered it, the stored answer is returned again; while it answers,
+        the events of that turn are, which ends when all streams are closed.
         """
-        return errors_as_events(self._play(member_id, mentions, answers))
+        play = partial(self._play, member_id, mentions, answers)
+        if answers is None:
+            return errors_as_events(play())
+        return errors_as_events(self._join(answer_id(answers, member_id), play))
 
     async def answer(
         self,
@@ -154,13 +158,14 @@ class GroupChat(Chat):
         is_mentioned = view.is_mentioned if mentions is None else member_id in mentions
         start = await self._start(member, view, is_mentioned, language)
         turn = Turn(self._client, start, self._options, self._on_leak)
-        async with aclosing(turn.play()) as events:
+
+        def describe(text: str) -> dict[str, Any]:
+            metadata = {MEMBER_ID: member_id, MENTIONS: list(self._mentioned(member, text, None))}
+            return {"speaker": member.name, "metadata": metadata, "message_id": final_id}
+
+        async with aclosing(self._play_turn(turn, language, describe)) as events:
             async for event in events:
                 yield event
-        mentioned = self._mentioned(member, turn.visible.text, None)
-        metadata = {MEMBER_ID: member_id, MENTIONS: list(mentioned)}
-        answer = {"speaker": member.name, "metadata": metadata, "message_id": final_id}
-        yield await self._end(turn, language, answer)
 
     async def _view(
         self, member: Member, mentions: Collection[str] | None, answers: str | None

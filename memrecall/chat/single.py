@@ -57,7 +57,8 @@ class SingleChat(Chat):
         """Answer a user message; yield events that end with `Final` or `Failed`.
 
         The message is stored first, the answer before `Final`. Closing the stream ends the turn
-        without storing an answer. A `message_id` that was already answered gets the same answer.
+        without storing an answer. A `message_id` that was already answered gets the same answer;
+        while its turn runs, it gets the events of that turn, which ends if all streams are closed.
         """
         return errors_as_events(self._play(text, message_id, speaker))
 
@@ -75,21 +76,32 @@ class SingleChat(Chat):
         )
         result = await self._library.add_messages(self._scope, [message])
         (request_id,) = result.ids
-        history = await self._history(request_id)
-        language = self._options.language or chat_language([text], [m.content for m in history])
-        if not result.stored:
-            final = await self._stored_answer(answer_id(request_id), language)
-            if final is not None:
-                yield TextDelta(final.text)
-                yield final
-                return
         request = ConversationMessage(Role.USER, text, speaker, message_id=request_id)
-        start = await self._start(request, request_id, history, language)
-        turn = Turn(self._client, start, self._options, self._on_leak)
-        async with aclosing(turn.play()) as events:
+        events = self._answer(request, request_id)
+        if message_id is not None:
+            events = self._join(answer_id(request_id), lambda: self._answer(request, request_id))
+        async with aclosing(events):
             async for event in events:
                 yield event
-        yield await self._end(turn, language, {"message_id": answer_id(request_id)})
+
+    async def _answer(
+        self, request: ConversationMessage, request_id: str
+    ) -> AsyncGenerator[ChatEvent, None]:
+        """Yield the events of the turn, or the answer that an earlier turn has stored."""
+        history = await self._history(request_id)
+        earlier = [message.content for message in history]
+        language = self._options.language or chat_language([request.text], earlier)
+        final = await self._stored_answer(answer_id(request_id), language)
+        if final is not None:
+            yield TextDelta(final.text)
+            yield final
+            return
+        start = await self._start(request, request_id, history, language)
+        turn = Turn(self._client, start, self._options, self._on_leak)
+        fields = {"message_id": answer_id(request_id)}
+        async with aclosing(self._play_turn(turn, language, lambda _: fields)) as events:
+            async for event in events:
+                yield event
 
     async def _start(
         self,

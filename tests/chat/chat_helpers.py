@@ -1,5 +1,6 @@
 """Sample data, scripted chats and event checks for the tests of chat turns."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -158,6 +159,24 @@ def shown_text(events: Iterable[ChatEvent]) -> str:
         elif isinstance(event, TextDelta):
             text += event.text
     return text
+
+
+class PausedClient(ScriptedClient):
+    """A model that pauses after the first word until it is resumed."""
+
+    def __init__(self, *script: Any) -> None:
+        super().__init__(script)
+        self.paused, self.resumed, self.cancelled = asyncio.Event(), asyncio.Event(), False
+
+    async def _stream(self, request: Any) -> AsyncGenerator[Any, None]:
+        async for part in super()._stream(request):
+            yield part
+            self.paused.set()
+            try:
+                await self.resumed.wait()
+            except asyncio.CancelledError:
+                self.cancelled = True
+                raise
 
 
 async def collect_turn(events: AsyncGenerator[ChatEvent, None]) -> TurnEvents:
