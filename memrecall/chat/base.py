@@ -15,7 +15,14 @@ from memrecall.agent import Recaller
 from memrecall.agent.driver import utc_now
 from memrecall.agent.tools.search import ANSWERED_BY, RECALLED, RULES
 from memrecall.agent.trace import Observer
-from memrecall.chat.events import ChatEvent, Failed, Final, TextDelta, TextRetracted
+from memrecall.chat.events import (
+    TRUNCATED,
+    ChatEvent,
+    Failed,
+    Final,
+    TextDelta,
+    TextRetracted,
+)
 from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
@@ -32,6 +39,7 @@ from memrecall.model.prompts import load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.types import Language, Message, NewMessage, Role, describe_validation_error
 
+FINISH_REASON = "finish_reason"  # in the metadata of truncated answers
 _ID_LENGTH = 32
 
 
@@ -110,6 +118,8 @@ class Chat:
             return Final(
                 text=message.content,
                 message_id=message.message_id,
+                parent_message_id=message.parent_message_id,
+                finish_reason=message.metadata.get(FINISH_REASON, "stop"),
                 degraded=bool(message.metadata.get("degraded")),
                 language=language,
             )
@@ -184,6 +194,8 @@ class Chat:
             metadata = dict(answer.get("metadata", {}))
             if turn.degraded:
                 metadata["degraded"] = True
+            if turn.finish_reason in TRUNCATED:
+                metadata[FINISH_REASON] = turn.finish_reason
             if self._uses_rules:
                 metadata[ANSWERED_BY] = RULES
             elif turn.sources:
@@ -195,6 +207,8 @@ class Chat:
         return Final(
             text=turn.visible.text,
             message_id=message_id,
+            parent_message_id=answer.get("parent_message_id"),
+            finish_reason=turn.finish_reason,
             degraded=turn.degraded,
             silent=turn.silent,
             language=language,

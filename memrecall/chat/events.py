@@ -9,11 +9,15 @@ from memrecall.text.html import TEXT, box, clip, labels, note, tag, warning
 _LABELS = {
     "silent": ("chose to say nothing", "选择不发言"),
     "degraded": ("the model gave no clean answer", "模型没有给出完整的回答"),
+    "truncated": ("the answer is truncated", "回答不完整"),
     "leaked": ("a tool call written as text was hidden", "隐藏了一个写成文字的工具调用"),
     "recalls": ("recalls", "次回忆"),
     "model_calls": ("model calls", "次模型调用"),
     "tokens": ("tokens", "个词元"),
 }
+
+
+TRUNCATED = ("length", "content_filter")  # finish reasons of answers without their end
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,21 +85,29 @@ class Final(_Event):
     """The end of a turn that was answered.
 
     `degraded`: the model gave no clean answer; the text is the part there was, or says that there
-    is none. `silent`: a group member chose to say nothing, and nothing was stored.
+    is none. `silent`: a group member chose to say nothing, and nothing was stored. `finish_reason`
+    is that of the model's last answer: "length" and "content_filter" mean that it is truncated.
     """
 
     kind: ClassVar[str] = "final"
 
     text: str
     message_id: str | None  # of the stored answer
+    parent_message_id: str | None = None  # of the message that it answers
     degraded: bool = False
     silent: bool = False
+    finish_reason: str = "stop"
     language: str = "en"
     model: str = ""
     model_calls: int = 0
     recalls: int = 0  # including the forced one
     leaks: tuple[LeakReport, ...] = ()
     usage: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the model stopped before the end of its answer."""
+        return self.finish_reason in TRUNCATED
 
     def as_dict(self) -> dict[str, Any]:
         """Return the event as one flat JSON object."""
@@ -104,6 +116,7 @@ class Final(_Event):
     def _repr_html_(self) -> str:
         say = labels(_LABELS, self.language)
         problems = [say("degraded")] if self.degraded else []
+        problems += [say("truncated")] if self.is_truncated else []
         problems += [
             f"{say('leaked')}: {leak.family}" + (f" ({leak.name})" if leak.name else "")
             for leak in self.leaks

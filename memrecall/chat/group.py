@@ -161,7 +161,12 @@ class GroupChat(Chat):
 
         def describe(text: str) -> dict[str, Any]:
             metadata = {MEMBER_ID: member_id, MENTIONS: list(self._mentioned(member, text, None))}
-            return {"speaker": member.name, "metadata": metadata, "message_id": final_id}
+            return {
+                "speaker": member.name,
+                "metadata": metadata,
+                "message_id": final_id,
+                "parent_message_id": answers or view.request.message_id,
+            }
 
         async with aclosing(self._play_turn(turn, language, describe)) as events:
             async for event in events:

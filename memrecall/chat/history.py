@@ -121,7 +121,11 @@ async def load_view(
     end = None if up_to is None else up_to.message_id
     step = min(_FIRST_STEP, most)
     while True:
-        messages = await timeline.thread(end, session_id=session_id, limit=step + before) + tail
+        # In a group the parent of an answer is what it replies to: nothing is left out for it.
+        thread = await timeline.thread(
+            end, session_id=session_id, limit=step + before, branches=False
+        )
+        messages = thread + tail
         start_of_others = _index_after_own(messages, member_id)
         is_complete = len(messages) < step + before
         has_enough = start_of_others is not None and start_of_others >= before

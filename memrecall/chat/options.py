@@ -22,6 +22,7 @@ class ChatOptions:
     recall_seconds: float = 10.0  # limit of one recall; after it the turn continues without
     seconds: float = 120.0  # limit of all model calls in one turn
     model_calls: int = 8  # at most, in one turn; the last one gets no tools
+    tool_calls: int = 16  # of the model, at most, in one turn; further ones are refused
     history: int = 20  # messages of the session that the model is shown
     history_characters: int = 24_000
     view: int = 100  # messages of the others that a group member is shown
@@ -35,6 +36,7 @@ class ChatOptions:
         bounds = {
             "recalls": (0, 100),
             "model_calls": (1, 100),
+            "tool_calls": (0, 1_000),
             "history": (0, LONGEST_SHOWN),
             "view": (1, LONGEST_SHOWN),
         }

@@ -120,6 +120,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Refused: this turn allows no recall of your own. Answer with what you have.",
         "拒绝：本轮不能再回忆。请用已有的内容回答。",
     ),
+    "too_many_calls": (
+        "Refused: at most {cap} tool calls run in one turn. Answer with what you have.",
+        "拒绝：一轮最多执行 {cap} 次工具调用。请用已有的内容回答。",
+    ),
     "omitted": (
         "Only the latest {shown} messages are shown.",
         "只显示最近 {shown} 条消息。",

@@ -98,7 +98,7 @@ class SingleChat(Chat):
             return
         start = await self._start(request, request_id, history, language)
         turn = Turn(self._client, start, self._options, self._on_leak)
-        fields = {"message_id": answer_id(request_id)}
+        fields = {"message_id": answer_id(request_id), "parent_message_id": request_id}
         async with aclosing(self._play_turn(turn, language, lambda _: fields)) as events:
             async for event in events:
                 yield event

@@ -21,7 +21,7 @@ from memrecall.agent.trace_events import TraceEvent
 from memrecall.chat.history import fit_texts
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
-from memrecall.errors import CassetteMismatch, MemrecallError, ScriptExhausted
+from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
 from memrecall.text.keywords import extract_keywords
@@ -143,6 +143,7 @@ class TurnTools:
         self, recalls: TurnRecalls, answers: Mapping[str, TextAnswer] | None = None
     ) -> None:
         self.recalls = recalls
+        self._remaining = recalls.options.tool_calls
         self._interface = Interface.GROUP_CHAT if answers else Interface.CHAT
         self._context = TurnContext(
             library=recalls.recaller.library,
@@ -174,11 +175,18 @@ class TurnTools:
     async def run(self, call: protocol.FunctionCall) -> protocol.FunctionExecutionResult:
         """Run a call of the model; an invalid call gets an error result."""
         try:
+            self._count_call()
             answer = await self._run(normalize_tool_name(call.name), call.arguments)
         except MemrecallError as error:
             answer = TextAnswer(content=str(error), is_error=True)
         self._log(call, answer, "called")
         return _result(call, answer)
+
+    def _count_call(self) -> None:
+        if self._remaining <= 0:
+            cap = self.recalls.options.tool_calls
+            raise InvalidArgument(say(self.recalls.language, "too_many_calls", cap=cap))
+        self._remaining -= 1
 
     def _log(self, call: protocol.FunctionCall, answer: TextAnswer, how: str) -> None:
         """Log a call by name and sizes, and its arguments only if contents may be logged."""

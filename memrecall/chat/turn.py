@@ -64,6 +64,7 @@ class Turn:
         )
         self.degraded = False
         self.silent = False
+        self.finish_reason = "stop"
         self.model_calls = 0
         self.usage = {"prompt_tokens": 0, "completion_tokens": 0}
         self._client = client
@@ -144,6 +145,7 @@ class Turn:
                 while (chunk := await self._next(chunks, deadline)) is not None:
                     if isinstance(chunk, protocol.CreateResult):
                         self._reply = chunk
+                        self.finish_reason = chunk.finish_reason
                         self.usage["prompt_tokens"] += chunk.usage.prompt_tokens
                         self.usage["completion_tokens"] += chunk.usage.completion_tokens
                         is_new = isinstance(chunk.content, str) and not is_streamed

@@ -69,5 +69,7 @@ def to_model_failure(error: Exception) -> ModelFailed:
     Clients based on OpenAI's library expose the HTTP status of the server.
     """
     status = getattr(error, "status_code", None)
-    kind = classify_failure(status, str(error)) if isinstance(status, int) else "malformed"
-    return ModelFailed(f"the model's client failed: {type(error).__name__}", kind=kind)
+    message = f"the model's client failed: {type(error).__name__}"
+    if not isinstance(status, int):
+        return ModelFailed(message, kind="malformed")
+    return make_failure(classify_failure(status, str(error)), message)

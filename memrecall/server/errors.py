@@ -21,6 +21,7 @@ from memrecall.errors import (
     EmbedderFailed,
     MemrecallError,
     ModelFailed,
+    ModelFailure,
     NotFound,
     RunError,
     StorageBusy,
@@ -54,6 +55,13 @@ _FAILURES: tuple[tuple[type[MemrecallError], str], ...] = (
     (ModelFailed, "the model does not answer; try again"),
     (MemrecallError, "the service cannot do this now; try again"),
 )
+
+
+# What the operator of the service must change: trying again does not help.
+_MODEL_FAILURES: dict[ModelFailure, str] = {
+    "authentication": "the server of the model refuses the key of this service; tell its operator",
+    "quota": "the account of this service with the model has no quota left; tell its operator",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +107,8 @@ def invalid_field(name: str, reason: str) -> RequestError:
 
 def describe_failure(error: MemrecallError) -> str:
     """Return a message about a failed run that reveals no path, address or content."""
+    if isinstance(error, ModelFailed) and error.kind in _MODEL_FAILURES:
+        return _MODEL_FAILURES[error.kind]
     return next(message for kind, message in _FAILURES if isinstance(error, kind))
 
 
@@ -121,6 +131,8 @@ def problem_from_error(error: MemrecallError | RequestError) -> Problem:
     message = describe_failure(error)
     if isinstance(error, StorageFull):
         return Problem("RESOURCE_EXHAUSTED", message, status=507)
+    if isinstance(error, ModelFailed) and error.kind in _MODEL_FAILURES:
+        return Problem("UNAVAILABLE", message, {"reason": f"model_{error.kind}"})
     return Problem("UNAVAILABLE", message, headers=RETRY_AFTER)
 
 

@@ -440,3 +440,20 @@ class TestSpeakers:
         with pytest.raises(InvalidArgument, match="no model may answer"):
             await chat.answer("bo")
         assert (await chat.answer("bot")).text.startswith("Ann, 2026-03-04: “The offsite")
+
+    async def test_answer_names_the_message_that_it_answers(self, library: Library) -> None:
+        """Messages between the two stay in the view of all members."""
+        chat = group_chat(library, say("五点。"), say("好。"))
+        await chat.post("ann", "@小助手 会议几点？", message_id="g1")
+        await chat.post("bo", "我也想知道", message_id="g2")
+        final = await chat.answer("bot")
+        answer = (await stored_messages(library, TEAM))[-1]
+        assert (final.parent_message_id, answer.parent_message_id) == ("g1", "g1")
+        await chat.post("ann", "@小助手 谢谢", message_id="g3")
+        again = await chat.answer("bot", answers="g3")
+        assert again.parent_message_id == "g3"
+        view = await load_view(
+            library.store.timeline(TEAM), str(TEAM.session_id), "bot", most=100, before=10
+        )
+        ids = [message.message_id for message in view.before]
+        assert ids == ["g1", "g2", final.message_id, "g3", again.message_id]

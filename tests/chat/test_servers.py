@@ -11,7 +11,8 @@ import pytest
 from autogen_core.models import ChatCompletionClient, ModelInfo
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
-from memrecall.chat import SingleChat
+from memrecall.chat import Failed, SingleChat
+from memrecall.errors import ModelFailed
 from memrecall.memory import Library
 from memrecall.model import make_client
 from memrecall.model.prompts import load_prompt
@@ -164,6 +165,89 @@ async def test_calls_beyond_the_cap_are_refused(
     refusal = server.requests[2]["messages"][-1]["content"]
     assert json.loads(refusal)["events"] == []
     assert "tools" not in server.requests[3]
+
+
+def streamed_calls(name: str, count: int) -> Reply:
+    """Return an answer with many calls at once."""
+    function = {"name": name, "arguments": '{"query": "花生"}' if name == "recall_memory" else "{}"}
+    calls = [
+        {"index": number, "id": f"srv_{number}", "type": "function", "function": function}
+        for number in range(count)
+    ]
+    return stream([{"tool_calls": [call]} for call in calls], "tool_calls")
+
+
+@CLIENTS
+@pytest.mark.parametrize("name", ["recall_memory", "is_mentioned", "nonsense"])
+async def test_many_calls_in_one_answer_are_run_up_to_the_cap(
+    sqlite_library: Library, server: ModelServer, make: Any, name: str
+) -> None:
+    server.play(streamed_calls(name, 200), streamed_text(ANSWER))
+    chat = group_chat(sqlite_library, client=make(server), recalls=3, tool_calls=5)
+    await chat.post("ann", f"@小助手 {QUESTION}")
+    turn = await collect_turn(chat.stream("bot"))
+    assert (turn.final.text, turn.final.degraded) == (ANSWER, False)
+    results = turn.results(name, forged=False)
+    run, refused = results[:5], results[5:]
+    assert [r.is_error for r in run] == {
+        "recall_memory": [False, False, True, True, True],
+        "is_mentioned": [False] * 5,
+        "nonsense": [True] * 5,
+    }[name]
+    refusals = {r.content for r in refused}
+    assert refusals == {"拒绝：一轮最多执行 5 次工具调用。请用已有的内容回答。"}
+    sent = [m for m in server.requests[1]["messages"] if m["role"] == "tool"]
+    assert [m["tool_call_id"] for m in sent[3:]] == [f"srv_{n}" for n in range(200)]
+
+
+@CLIENTS
+@pytest.mark.parametrize(("finish", "is_truncated"), [("stop", False), ("length", True)])
+async def test_truncated_answer_is_marked(
+    sqlite_library: Library, server: ModelServer, make: Any, finish: str, is_truncated: bool
+) -> None:
+    server.play(stream([{"content": "你对花"}], finish))
+    client = make(server)
+    chat = SingleChat(sqlite_library, LIN, client, options=make_options(), clock=lambda: NOW)
+    turn = await collect_turn(chat.stream(QUESTION, message_id="q1"))
+    final = turn.final
+    assert (final.finish_reason, final.is_truncated, final.degraded) == (
+        finish,
+        is_truncated,
+        False,
+    )
+    again = (await collect_turn(chat.stream(QUESTION, message_id="q1"))).final
+    assert (again.finish_reason, again.parent_message_id) == (finish, "q1")
+    stored = (await stored_messages(sqlite_library, LIN))[-1]
+    assert stored.metadata.get("finish_reason") == ("length" if is_truncated else None)
+    await client.close()
+
+
+@CLIENTS
+@pytest.mark.parametrize(
+    ("status", "message", "kind", "words"),
+    [
+        (401, "Incorrect API key provided", "authentication", "MEMRECALL_API_KEY"),
+        (403, "Forbidden", "authentication", "MEMRECALL_API_KEY"),
+        (402, "Insufficient Balance", "quota", "no quota left"),
+        (429, "You exceeded your current quota", "quota", "no quota left"),
+    ],
+)
+async def test_authentication_and_quota_failures_are_named(
+    sqlite_library: Library,
+    server: ModelServer,
+    make: Any,
+    status: int,
+    message: str,
+    kind: str,
+    words: str,
+) -> None:
+    server.play(*[refusal(status, message)] * 3)  # OpenAI's library retries status 429
+    turn = await run_turn(sqlite_library, make(server))
+    assert isinstance(turn.end, Failed)
+    assert isinstance(turn.end.error, ModelFailed)
+    assert turn.end.error.kind == kind
+    assert words in turn.end.as_dict()["message"]
+    assert "try again" not in turn.end.as_dict()["message"].lower()
 
 
 async def test_reasoning_is_sent_back_and_not_shown(

@@ -268,6 +268,22 @@ class TestFailures:
             metrics = (await client.get("/metrics")).text
         assert 'memrecall_chat_turns_total{outcome="failed"} 2.0' in metrics
 
+    async def test_refused_key_and_exhausted_quota_are_told(self, sqlite_library: Library) -> None:
+        cases: dict[Any, str] = {"authentication": "refuses the key", "quota": "no quota left"}
+        for kind, words in cases.items():
+            model = ScriptedClient([fail(kind, "sk-secret is wrong")] * 2)
+            async with serve_in_process(sqlite_library, model_client=model) as service:
+                ann = await service.client_with_key("ann")
+                answer = await ann.post(PATH, json=QUESTION)
+                error = check_error(answer, 503, "UNAVAILABLE")
+                events = await stream_events(ann, QUESTION, PATH)
+            assert words in error["message"]
+            assert "try again" not in answer.text
+            assert "sk-secret" not in answer.text
+            assert "retry-after" not in answer.headers
+            assert error["details"] == {"reason": f"model_{kind}"}
+            assert events[-1][1]["error"] == error
+
     async def test_failed_recall_does_not_fail_the_turn(
         self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
     ) -> None:

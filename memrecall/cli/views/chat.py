@@ -134,5 +134,7 @@ def _end(event: Final) -> Iterator[Text]:
         families = ", ".join(sorted({leak.family for leak in event.leaks}))
         calls = count_noun(len(event.leaks), "call")
         yield Text(f"  the model wrote {calls} as text ({families}): hidden, not run", "yellow")
+    if event.is_truncated:
+        yield Text(f"  truncated: the model stopped early ({event.finish_reason})", "yellow")
     if event.degraded:
         yield Text("  degraded: the model returned no clean answer", "yellow")

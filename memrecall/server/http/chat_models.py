@@ -210,8 +210,12 @@ class ChatAnswer(BaseModel):
 
     text: str
     message_id: str | None
+    parent_message_id: str | None
     degraded: bool
     silent: bool
+    finish_reason: Annotated[
+        str, Field(description="Of the model; `length` and `content_filter`: the text is cut off.")
+    ]
     language: str
     model: str
     model_calls: int

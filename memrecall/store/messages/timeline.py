@@ -68,8 +68,11 @@ class ThreadWalk:
     No message is visited twice, so parents that form a circle cannot trap the walk.
     """
 
-    def __init__(self, database: Database, in_session: Select[Any], limit: int) -> None:
+    def __init__(
+        self, database: Database, in_session: Select[Any], limit: int, *, branches: bool = True
+    ) -> None:
         self._database = database
+        self._branches = branches
         self._in_session = in_session.with_only_columns(*_NODE_COLUMNS)
         self._limit = limit
         self._page_size = min(limit, NODES_PER_READ)
@@ -92,7 +95,7 @@ class ThreadWalk:
         return ids
 
     async def _get_parent(self, node: _Node | None) -> _Node | None:
-        parent = node.parent_message_id if node is not None else None
+        parent = node.parent_message_id if node is not None and self._branches else None
         if parent is None or parent in self._visited:
             return None
         for earlier in await self._look_back(node):
@@ -221,16 +224,23 @@ class Timeline:
         return StoredPage((*reversed(rows_before), anchor, *rows_after))
 
     async def thread(
-        self, before: str | None = None, *, session_id: str, limit: int
+        self,
+        before: str | None = None,
+        *,
+        session_id: str,
+        limit: int,
+        branches: bool = True,
     ) -> list[Message]:
         """Return what leads up to a message of a session, or to its end, oldest first.
 
         A message is preceded by its parent, whatever was written between the two; without a parent,
         by the message just before it. A message that is not stored follows the end of the session.
+        Without `branches`, all messages before it are returned, whatever their parents are.
         """
         require_limit("limit", limit, LONGEST_THREAD)
         in_session = select_messages(self._scope).where(messages.c.session_id == session_id)
-        ids = await ThreadWalk(self._database, in_session, limit).walk_back(before)
+        walk = ThreadWalk(self._database, in_session, limit, branches=branches)
+        ids = await walk.walk_back(before)
         return await self._get_in_order(ids[::-1])
 
     async def find_labelled(
