@@ -15,7 +15,11 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "{tool} 的参数无效：{problem}。请改正后重新调用。",
     ),
     "not_an_object": ("the arguments are not one JSON object", "参数不是一个 JSON 对象"),
-    "unknown_argument": ("it has no argument {name!r}", "没有参数 {name!r}"),
+    "unknown_argument": (
+        "there is no argument {name!r}; the arguments are: {names}",
+        "没有参数 {name!r}；可用的参数：{names}",
+    ),
+    "no_arguments": ("none", "无"),
     "scope_is_bound": (
         "{name!r} cannot be given: the user is fixed and no tool can change it",
         "不能指定 {name!r}：用户已固定，任何工具都不能更改",

@@ -13,6 +13,10 @@ import httpx2
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.types import NewMessage, Role
+
 # The tests use no TLS, and loading the certificates costs more than a request.
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 Mode = Literal["legacy", "auto", "2026-07-28"]
@@ -68,3 +72,15 @@ async def call_failing_tool(client: Client, tool: str, **arguments: Any) -> str:
     (block,) = response.content
     assert block.type == "text"
     return block.text
+
+
+async def add_user_messages(library: Library, user: str, *contents: str) -> None:
+    """Add messages of one user."""
+    batch = [NewMessage(content=content, role=Role.USER) for content in contents]
+    await library.add_messages(Scope(user), batch)
+
+
+async def add_conversations(library: Library) -> None:
+    """Add messages of Ann and Ben."""
+    await add_user_messages(library, "ann", "I only drink green tea", "My dog is called Rex")
+    await add_user_messages(library, "ben", "Ben hates tea")

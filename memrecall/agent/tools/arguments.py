@@ -10,7 +10,7 @@ from memrecall.agent.tools.definition import Tool
 from memrecall.errors import InvalidArgument
 from memrecall.json_objects import make_storable
 from memrecall.text_length import single_line
-from memrecall.types import Language, describe_validation_error, describe_validation_problem
+from memrecall.types import Language, describe_validation_problem
 
 _ABSENT_VALUES = frozenset({"null", "none", "undefined", ""})
 _SCOPE_ARGUMENTS = frozenset(
@@ -18,7 +18,9 @@ _SCOPE_ARGUMENTS = frozenset(
 )
 _MAX_PROBLEMS = 3
 _LARGEST_VALUE = 4_000  # characters or items of a value that a model wrote
-_MAX_PROBLEM = 200  # characters of an error that may quote the names of unknown parameters
+_MAX_PROBLEM = 200  # characters
+_MAX_NAME = 60  # characters of an unknown argument's name
+_UNKNOWN = "extra_forbidden"
 
 
 def parse_arguments(
@@ -38,11 +40,8 @@ def parse_arguments(
         return model.model_validate(_name_values(tool, value))
     except ValidationError as error:
         if not lenient:
-            problem = describe_validation_error(error, quote_value=False)
-            raise InvalidArgument(single_line(problem, _MAX_PROBLEM)) from None
-        problems = [_explain(item, language) for item in error.errors()[:_MAX_PROBLEMS]]
-        problem = single_line("; ".join(problems), _MAX_PROBLEMS * _MAX_PROBLEM)
-        raise _invalid(tool.name, problem, language) from None
+            raise InvalidArgument(_describe(error, model, language)) from None
+        raise _invalid(tool.name, _describe(error, model, language), language) from None
 
 
 def _name_values(tool: Tool, value: object) -> Any:
@@ -97,9 +96,18 @@ def _wrap_in_list(value: Any, model: type[BaseModel], name: str) -> Any:
     return parsed if isinstance(parsed, list) else [value]
 
 
-def _explain(error: Any, language: Language) -> str:
-    if error["type"] == "extra_forbidden":
-        name = ".".join(map(str, error["loc"]))
-        is_scope = name.lower() in _SCOPE_ARGUMENTS
-        return say(language, "scope_is_bound" if is_scope else "unknown_argument", name=name)
-    return describe_validation_problem(error)
+def _describe(error: ValidationError, model: type[BaseModel], language: Language) -> str:
+    """Return the first problems; an unknown name comes before what it leaves missing."""
+    items = sorted(error.errors(), key=lambda item: item["type"] != _UNKNOWN)[:_MAX_PROBLEMS]
+    problems = [single_line(_explain(item, model, language), _MAX_PROBLEM) for item in items]
+    return "; ".join(problems)
+
+
+def _explain(problem: Any, model: type[BaseModel], language: Language) -> str:
+    if problem["type"] != _UNKNOWN:
+        return describe_validation_problem(problem)
+    name = single_line(".".join(map(str, problem["loc"])), _MAX_NAME)
+    if name.lower() in _SCOPE_ARGUMENTS:
+        return say(language, "scope_is_bound", name=name)
+    names = ", ".join(model.model_fields) or say(language, "no_arguments")
+    return say(language, "unknown_argument", name=name, names=names)

@@ -9,7 +9,6 @@ from pydantic import Field
 
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolOutput
-from memrecall.errors import InvalidArgument
 from memrecall.store import KnowledgeEntry, NewKnowledge
 from memrecall.text.snippets import snippets
 
@@ -142,9 +141,10 @@ async def add_knowledge(context: ToolContext, params: AddParams) -> StoredEntry:
 async def update_knowledge(context: ToolContext, params: UpdateParams) -> StoredEntry:
     """Change an entry of the knowledge base."""
     changes = params.model_dump(exclude={"kb_id"}, exclude_none=True)
-    if not changes:
-        raise InvalidArgument("nothing to change", hint="Name content, summary or tags")
-    entry = await context.knowledge.update(params.kb_id, actor=ACTOR, **changes)
+    if changes:
+        entry = await context.knowledge.update(params.kb_id, actor=ACTOR, **changes)
+    else:
+        entry = await context.knowledge.get(params.kb_id)
     return StoredEntry(id=entry.knowledge_key, summary=entry.summary)
 
 

@@ -6,7 +6,7 @@ Docstrings of models named `…Params` and `…Reply` are part of the JSON schem
 
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field, PrivateAttr, ValidationError
+from pydantic import AliasChoices, Field, PrivateAttr, ValidationError
 
 from memrecall.agent.prompt_view import write_block
 from memrecall.agent.result import RecalledMemory, RecallResult
@@ -196,11 +196,19 @@ class RecallToolArguments(ToolInput):
 class RecallParams(StrictInput):
     """A question that refers to something."""
 
-    question: Annotated[str, Field(min_length=1, max_length=10_000)]
+    # Clients of earlier versions send `question`.
+    query: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=10_000,
+            validation_alias=AliasChoices("query", "question"),
+        ),
+    ]
 
     def messages(self) -> str:
         """Return the conversation to recall for."""
-        return self.question
+        return self.query
 
 
 class RecallAnswer(ToolOutput):

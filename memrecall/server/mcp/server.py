@@ -50,7 +50,7 @@ _PROMPT = types.Prompt(
     title="Recall first",
     description="A question, together with what is remembered about it.",
     arguments=[
-        types.PromptArgument(name="question", description="What the user asks.", required=True)
+        types.PromptArgument(name="query", description="What the user asks.", required=True)
     ],
 )
 _TEMPLATES = [
@@ -236,13 +236,14 @@ class McpHandlers:
     ) -> types.GetPromptResult:
         """Return a question after the block of what is remembered about it."""
         context = await self._context_of(request)
-        question = (params.arguments or {}).get("question", "").strip()
+        arguments = params.arguments or {}
+        query = (arguments.get("query") or arguments.get("question") or "").strip()
         if params.name != _PROMPT.name or not context.has_user:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:100]}")
-        if not question:
-            raise MCPError(types.INVALID_PARAMS, "question is missing")
-        result = await _convert_errors(context.recall_messages(question), context)
-        text = f"{write_block(result)}\n\n{question}"
+        if not query:
+            raise MCPError(types.INVALID_PARAMS, "query is missing")
+        result = await _convert_errors(context.recall_messages(query), context)
+        text = f"{write_block(result)}\n\n{query}"
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(description=_PROMPT.description, messages=[message])
 
