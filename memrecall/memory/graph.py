@@ -1,15 +1,24 @@
-"""Queries to the knowledge graph: neighbours, paths, and the names related to a query."""
+"""The knowledge graph: relations extracted from messages, and queries to neighbours and paths."""
 
 from collections import deque
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from memrecall.extraction.conflicts import opposite_relations, replaced_relationships
+from memrecall.extraction.protocol import Extractor, Relation, Utterance
+from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.library.graph_evidence import possible_names
-from memrecall.store import ScopedGraph, StoredEntity, StoredRelation
+from memrecall.library.library import Library
+from memrecall.memory.display import GraphResult
+from memrecall.scope import Scope
+from memrecall.store import NewRelation, ScopedGraph, StoredEntity, StoredRelation
 from memrecall.store.database.statements import require_limit
 from memrecall.text.normalize import entity_key
+from memrecall.types import NAME_LENGTH
 
 DEEPEST = 6
 LARGEST_LIMIT = 1_000
@@ -17,6 +26,8 @@ MOST_PATHS = 100
 MOST_ENTITIES = 2_000  # that one query visits
 MOST_RELATED_NAMES = 8
 _MOST_RELATIONS = 200
+
+_RELATION_FIELDS = ("source", "relationship", "destination", "ended")
 
 _Steps = dict[str, list[tuple[str, StoredRelation]]]
 
@@ -126,3 +137,58 @@ async def related_names(graph: ScopedGraph, query: str, as_of: datetime | None) 
         if entity_key(name) not in folded_query:
             names.setdefault(name)
     return tuple(names)[:MOST_RELATED_NAMES]
+
+
+async def extract_relations(
+    library: Library,
+    extractor: Extractor,
+    scope: Scope,
+    utterances: Sequence[Utterance],
+    context: Sequence[Utterance] = (),
+) -> GraphResult:
+    """Extract entities and relations from messages and write them into the graph."""
+    # A message that is not stored has no id, and cannot be a source.
+    new_ids = {utterance.message_id for utterance in utterances} - {""}
+    extracted = await extractor.relations([*context, *utterances], now=datetime.now(UTC))
+    if context:
+        new = (r for r in extracted.relations if new_ids.intersection(r.source_ids))
+        extracted = replace(extracted, relations=tuple(new))
+    types = {entity.name[:NAME_LENGTH]: entity.type for entity in extracted.entities}
+    relations = [
+        replace(relation, source_ids=tuple(i for i in relation.source_ids if i in new_ids))
+        for relation in extracted.relations
+    ]
+    if relations or types:
+        await library.claim_for_graph(scope)
+    graph = library.graph(scope)
+    await graph.add(
+        dict(types),
+        [
+            _new_relation(item)
+            for relation in relations
+            for item in (*opposite_relations(relation), relation)
+        ],
+    )
+    for alias in stated_aliases(utterances, now=datetime.now(UTC)):
+        if alias.of_speaker or await graph.entities((alias.name, alias.other)):
+            await library.claim_for_graph(scope)
+            await graph.merge(alias.name, alias.other, tuple(filter(None, alias.source_ids)))
+    return GraphResult(
+        entities=[{"name": name, "type": kind} for name, kind in types.items()],
+        relations=[
+            {name: getattr(relation, name) for name in _RELATION_FIELDS} for relation in relations
+        ],
+        problems=[extracted.problem] if extracted.problem else [],
+    )
+
+
+def _new_relation(relation: Relation) -> NewRelation:
+    return NewRelation(
+        relation.source[:NAME_LENGTH],
+        relation.relationship,
+        relation.destination[:NAME_LENGTH],
+        relation.source_ids,
+        relation.valid_from,
+        relation.ended,
+        replaced_relationships(relation.relationship),
+    )

@@ -8,28 +8,28 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
-from memrecall.extraction.conflicts import opposite_relations, replaced_relationships
+from memrecall.extraction.conflicts import is_known, sign
 from memrecall.extraction.protocol import (
+    RETRACTION,
     Decision,
+    Extracted,
     Extractor,
     Fact,
     KnownMemory,
-    Relation,
     Utterance,
 )
 from memrecall.extraction.rules.conversation import refers_back
-from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
+from memrecall.memory.graph import extract_relations
 from memrecall.memory.jobs import Processes, run_process
-from memrecall.memory.records import outcome_item, to_utterance
+from memrecall.memory.records import outcome_item, to_known, to_utterance
 from memrecall.memory.short_term import SessionSummaries
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import SearchRequest
 from memrecall.store import (
     MemoryQuery,
-    NewRelation,
     PendingText,
     PlanOutcome,
     PlanStep,
@@ -54,7 +54,6 @@ _MOST_RELATED = 60
 _MOST_KEYWORDS = 12
 _PROCEDURE_LENGTH = 4_000  # characters
 _LONGEST_QUERY = 2_000
-_RELATION_FIELDS = ("source", "relationship", "destination", "ended")
 _LEAST_TRUSTED_FIRST = (Origin.TOOL, Origin.IMPORT, Origin.ASSISTANT, Origin.USER)
 
 Result = TypeVar("Result")
@@ -164,57 +163,43 @@ class Ingestor:
         self, scope: Scope, utterances: Sequence[Utterance], context: Sequence[Utterance] = ()
     ) -> GraphResult:
         """Extract entities and relations from messages and write them into the graph."""
-        # A message that is not stored has no id, and cannot be a source.
-        new_ids = {utterance.message_id for utterance in utterances} - {""}
-        extracted = await self._extractor.relations([*context, *utterances], now=datetime.now(UTC))
-        if context:
-            new = (r for r in extracted.relations if new_ids.intersection(r.source_ids))
-            extracted = replace(extracted, relations=tuple(new))
-        types = {entity.name[:NAME_LENGTH]: entity.type for entity in extracted.entities}
-        relations = [
-            replace(relation, source_ids=tuple(i for i in relation.source_ids if i in new_ids))
-            for relation in extracted.relations
-        ]
-        if relations or types:
-            await self._library.claim_for_graph(scope)
-        graph = self._library.graph(scope)
-        await graph.add(
-            dict(types),
-            [
-                _new_relation(item)
-                for relation in relations
-                for item in (*opposite_relations(relation), relation)
-            ],
-        )
-        for alias in stated_aliases(utterances, now=datetime.now(UTC)):
-            if alias.of_speaker or await graph.entities((alias.name, alias.other)):
-                await self._library.claim_for_graph(scope)
-                await graph.merge(alias.name, alias.other, tuple(filter(None, alias.source_ids)))
-        return GraphResult(
-            entities=[{"name": name, "type": kind} for name, kind in types.items()],
-            relations=[
-                {name: getattr(relation, name) for name in _RELATION_FIELDS}
-                for relation in relations
-            ],
-            problems=[extracted.problem] if extracted.problem else [],
-        )
+        return await extract_relations(self._library, self._extractor, scope, utterances, context)
+
+    async def remember(
+        self, scope: Scope, memory: NewMemory, *, origin: Origin, actor: str
+    ) -> list[PlanOutcome]:
+        """Store a memory as it is, unless it is known, in the place of those it contradicts.
+
+        The first outcome is that of the memory, the others are of memories that it ended. What the
+        user said is kept: only the user's own messages replace it.
+        """
+        utterance = Utterance("", None, Role.USER, memory.content)
+        extracted = await self._read_facts(scope, [utterance])
+        facts = [fact for fact in extracted.facts if fact.memory_type != RETRACTION]
+        whole = _as_one_fact(memory.content, facts)
+        async with self._lock(scope):
+            related = await self._find_related(scope, [whole, *facts])
+            decided = await self._decide([whole], related)
+            if known := next((d for d in decided if d.event == "NONE"), None):
+                return [PlanOutcome("NONE", known.memory_key, memory.content)]
+            if whole.field is None and facts:
+                decided = await self._decide(facts, related)
+            replaced = [str(d.memory_key) for d in decided if d.event in ("UPDATE", "DELETE")]
+            records = await self._library.store.memories(scope).get_many(replaced)
+            slot = {"subject": whole.subject[:NAME_LENGTH], "field": whole.field}
+            steps = _plan_replacement(memory.model_copy(update=slot), records, origin)
+            return await self._library.apply_plan(scope, steps, actor=actor)
 
     async def _extract_memories(
         self, addition: Addition, utterances: Sequence[Utterance], problems: list[str]
     ) -> Sequence[PlanOutcome]:
-        scope, store = addition.scope, self._library.store
-        version = await store.feed(scope.user_id).version()
-        extracted = await self._extractor.facts(
-            utterances,
-            now=datetime.now(UTC),
-            zone=ZoneInfo(version.time_zone if version else "UTC"),
-            prompt=addition.prompt,
-            context=await self._context(scope, utterances),
-        )
+        scope = addition.scope
+        context = await self._context(scope, utterances)
+        extracted = await self._read_facts(scope, utterances, addition.prompt, context)
         problems += [extracted.problem] if extracted.problem else []
         if not extracted.facts:
             return ()
-        async with self._locks.setdefault(scope.user_id, asyncio.Lock()):
+        async with self._lock(scope):
             related = await self._find_related(scope, extracted.facts)
             decided = await self._extractor.decide(extracted.facts, list(related.values()))
             problems += [decided.problem] if decided.problem else []
@@ -228,6 +213,32 @@ class Ingestor:
                 for decision in decided.decisions
             ]
             return await self._library.apply_plan(scope, steps, actor=EXTRACTION)
+
+    async def _decide(
+        self, facts: Sequence[Fact], related: dict[str, KnownMemory]
+    ) -> list[Decision]:
+        """Return the decisions that name a memory which the extractor was shown."""
+        decided = await self._extractor.decide(facts, list(related.values()))
+        return [decision for decision in decided.decisions if decision.memory_key in related]
+
+    def _lock(self, scope: Scope) -> asyncio.Lock:
+        return self._locks.setdefault(scope.user_id, asyncio.Lock())
+
+    async def _read_facts(
+        self,
+        scope: Scope,
+        utterances: Sequence[Utterance],
+        prompt: str | None = None,
+        context: Sequence[Utterance] = (),
+    ) -> Extracted:
+        version = await self._library.store.feed(scope.user_id).version()
+        return await self._extractor.facts(
+            utterances,
+            now=datetime.now(UTC),
+            zone=ZoneInfo(version.time_zone if version else "UTC"),
+            prompt=prompt,
+            context=context,
+        )
 
     async def _summarise_procedure(
         self, addition: Addition, utterances: Sequence[Utterance], problems: list[str]
@@ -261,13 +272,13 @@ class Ingestor:
                 page = await store.memories(scope).page(
                     MemoryQuery(same_field), limit=_RELATED_PER_FACT
                 )
-                related |= {record.memory_key: _to_known(record) for record in page.items}
+                related |= {record.memory_key: to_known(record) for record in page.items}
             query = fact.text[:_LONGEST_QUERY]
             request = SearchRequest(query, limit=_RELATED_PER_FACT, kind="memory")
             hits = await self._library.search(scope, request)
             keys = [hit.key for hit in hits.results if hit.key not in related]
             records = await store.memories(scope).get_many(keys)
-            related |= {record.memory_key: _to_known(record) for record in records}
+            related |= {record.memory_key: to_known(record) for record in records}
             if len(related) >= _MOST_RELATED:
                 break
         return related
@@ -285,27 +296,33 @@ async def _report_failure(name: str, work: Awaitable[Result], problems: list[str
         return None
 
 
-def _new_relation(relation: Relation) -> NewRelation:
-    return NewRelation(
-        relation.source[:NAME_LENGTH],
-        relation.relationship,
-        relation.destination[:NAME_LENGTH],
-        relation.source_ids,
-        relation.valid_from,
-        relation.ended,
-        replaced_relationships(relation.relationship),
-    )
+def _as_one_fact(text: str, facts: Sequence[Fact]) -> Fact:
+    """Return a text as a fact, of the same slot as the one in it if that says all of the text.
+
+    A text that says more must not go when its slot gets another value.
+    """
+    if len(facts) == 1:
+        (fact,) = facts
+        whole = replace(fact, text=text)
+        if is_known(whole, sign(KnownMemory("", fact.text, fact.subject, fact.field))):
+            return whole
+    return Fact(text)
 
 
-def _to_known(record: MemoryRecord) -> KnownMemory:
-    return KnownMemory(
-        memory_key=record.memory_key,
-        text=record.content,
-        subject=record.subject or "user",
-        field=record.field,
-        memory_type=record.memory_type,
-        valid_from=record.valid_from,
-    )
+def _plan_replacement(
+    memory: NewMemory, contradicted: Sequence[MemoryRecord], origin: Origin
+) -> list[PlanStep]:
+    """Return steps that store a memory and end those it contradicts, but for the user's own."""
+    ended = [record for record in contradicted if record.provenance.origin is not Origin.USER]
+    kept = [record for record in contradicted if record not in ended]
+    reason = f"it replaces: {ended[0].content}" if ended else ""
+    if kept:
+        reason = f"the user said otherwise, which is kept: {kept[0].content}"
+    first = ended[0].memory_key if ended else None
+    return [
+        PlanStep("UPDATE" if ended else "ADD", memory, first, origin, reason, fact=0),
+        *(PlanStep("DELETE", memory_key=record.memory_key, fact=0) for record in ended[1:]),
+    ]
 
 
 def _plan_step(

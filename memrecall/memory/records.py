@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument
-from memrecall.extraction.protocol import Utterance
+from memrecall.extraction.protocol import USER, KnownMemory, Utterance
 from memrecall.memory.display import SearchResults
 from memrecall.memory.mem0 import expiration_date, parse_expiration
 from memrecall.messages import Redact, redact_text
@@ -78,6 +78,18 @@ def to_utterance(message: Message | NewMessage, message_id: str | None = None) -
     """Return a message in the form that extractors read, under the id it is stored with."""
     name = message.message_id if message_id is None else message_id
     return Utterance(name or "", message.speaker, message.role, message.content, message.ts)
+
+
+def to_known(record: MemoryRecord) -> KnownMemory:
+    """Return a memory in the form that extractors compare facts with."""
+    return KnownMemory(
+        memory_key=record.memory_key,
+        text=record.content,
+        subject=record.subject or USER,
+        field=record.field,
+        memory_type=record.memory_type,
+        valid_from=record.valid_from,
+    )
 
 
 def memory_item(record: MemoryRecord) -> dict[str, Any]:

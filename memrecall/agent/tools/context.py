@@ -13,14 +13,16 @@ from memrecall.errors import Disabled
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.library.library import Library
 from memrecall.scope import Permission, Scope
+from memrecall.store import PlanOutcome, PlanStep
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.restore import Backups
 from memrecall.store.workspaces import Workspaces, retry_while_busy
-from memrecall.types import Language
+from memrecall.types import Language, NewMemory, Origin
 
 Result = TypeVar("Result")
 Redact = Callable[[str], str]
 RecallFunction = Callable[[object], Awaitable[RecallResult]]
+RememberFunction = Callable[[NewMemory], Awaitable[list[PlanOutcome]]]
 
 NO_USER = "memory tools"  # the user id of a scope without a user: knowledge belongs to an agent
 _MEGABYTE = 1024 * 1024
@@ -39,6 +41,8 @@ class ToolContext:
     language: Language = "en"
     redact: Redact = str  # applied to every text before it is stored
     recall: RecallFunction | None = None
+    # Also recognises the same fact in other words and replaces what a new one contradicts.
+    remember: RememberFunction | None = None
 
     @classmethod
     def for_operator(cls, library: Library, agent_id: str | None = None) -> "ToolContext":
@@ -58,6 +62,14 @@ class ToolContext:
         if self.recall is None:
             raise Disabled("this interface does not support recall", hint="Use MCP or HTTP")
         return await self.recall(messages)
+
+    async def add_memory(self, memory: NewMemory) -> list[PlanOutcome]:
+        """Store a memory that a model wrote, unless it is known; the first outcome is its own."""
+        if self.remember is not None:
+            return await self.remember(memory)
+        # The origin says who wrote it, whatever the text claims.
+        step = PlanStep("ADD", memory, origin=Origin.ASSISTANT)
+        return await self.library.apply_plan(self.scope, [step], actor=self.actor)
 
     @property
     def knowledge(self) -> KnowledgeBase:

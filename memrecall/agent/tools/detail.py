@@ -1,20 +1,30 @@
-"""`get_memory_detail`: one memory or message in full, with the messages around it."""
+"""Reading one user's memories and messages: in full for recall, by search and in parts for MCP.
+
+Docstrings of the models are part of the JSON schemas of MCP.
+"""
 
 from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
 
 from memrecall.agent.prompt_view import DETAIL_CHARACTERS
 from memrecall.agent.result import words_about
 from memrecall.agent.state import RecallState
+from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import (
     GetMemoryDetailInput,
     GetMemoryDetailOutput,
     NearbyMessage,
+    StrictInput,
     ToolErrorCode,
+    ToolOutput,
 )
 from memrecall.agent.tools.search import preview_content
+from memrecall.search import SearchRequest
 from memrecall.text.snippets import find_center
 from memrecall.text_length import center_start
-from memrecall.types import MemoryRecord, Message
+from memrecall.types import MemoryRecord, Message, format_time
 
 _NEIGHBORS = 2
 
@@ -157,3 +167,48 @@ def _nearby(state: RecallState, message: Message) -> NearbyMessage:
         created_at=state.format_local(message.ts),
         content=preview_content(message.content),
     )
+
+
+class MessageSearchParams(StrictInput):
+    """What to look for in what was said."""
+
+    query: Annotated[str, Field(min_length=1)]
+    limit: Annotated[int, Field(ge=1, le=50)] = 10
+
+
+class McpMessage(ToolOutput):
+    """A message that was found."""
+
+    message_id: str
+    role: str
+    speaker: str | None
+    content: str
+    said_at: str
+    session_id: str | None
+    relevance_score: float
+
+
+class MessageHits(ToolOutput):
+    """The best messages, the best first."""
+
+    messages: list[McpMessage]
+    total_found: int
+
+
+async def search_messages(context: ToolContext, params: MessageSearchParams) -> MessageHits:
+    """Search the messages of earlier conversations."""
+    request = SearchRequest(params.query, limit=params.limit, kind="message")
+    page = await context.library.search(context.scope, request)
+    messages = [
+        McpMessage(
+            message_id=hit.key,
+            role=hit.role or "",
+            speaker=hit.speaker,
+            content=hit.content,
+            said_at=format_time(hit.ts),
+            session_id=hit.session_id,
+            relevance_score=round(hit.score, 4),
+        )
+        for hit in page.results
+    ]
+    return MessageHits(messages=messages, total_found=page.total_found)

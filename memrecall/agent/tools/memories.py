@@ -1,9 +1,10 @@
-"""Tools on one user's memories: remember, recall, correct, forget, and search of messages.
+"""Tools on one user's memories: remember, recall, correct and forget.
 
 A parent agent and an MCP client see different arguments and results; each tool has one handler.
 Docstrings of models named `…Params` and `…Reply` are part of the JSON schemas of MCP.
 """
 
+from contextlib import suppress
 from typing import Annotated, ClassVar, Self
 
 from pydantic import AliasChoices, Field, PrivateAttr, ValidationError
@@ -12,13 +13,13 @@ from memrecall.agent.prompt_view import write_block
 from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput
-from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.messages import ConversationMessage
 from memrecall.search import SearchRequest
 from memrecall.store import PlanStep
 from memrecall.text.snippets import find_center
-from memrecall.text_length import truncate_around
-from memrecall.types import LABEL_LENGTH, NewMemory, Origin, Role, format_time
+from memrecall.text_length import single_line, truncate_around
+from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin, Role, format_time
 
 MAX_TEXT = 4_000
 _SIMILAR_MEMORIES = 3
@@ -60,12 +61,22 @@ class MemoryChange(ToolOutput):
     memory_key: str | None = None
     note: str = ""
     similar: list[dict[str, str]] = Field(default_factory=list)
+    replaced: list[str] = Field(default_factory=list)  # keys of memories that no longer hold
+    truncated: bool = False
 
 
 class McpMemory(ToolOutput):
-    """A memory that was stored."""
+    """A memory that was stored, or the one that says the same already.
+
+    `replaced` lists the keys of memories that no longer hold, `similar` memories that may have to
+    be forgotten. `truncated` means that the content was too long and only its beginning is stored.
+    """
 
     memory_key: str
+    note: str
+    replaced: list[str]
+    similar: list[dict[str, str]]
+    truncated: bool
 
 
 async def remember(
@@ -80,16 +91,25 @@ async def remember(
         memory.content[:MAX_TEXT], limit=_SIMILAR_MEMORIES, kind="memory", threshold=_SIMILAR_SCORE
     )
     page = await context.library.search(context.scope, request)
-    # A model writes this: the origin says so, whatever the text claims.
-    step = PlanStep("ADD", memory, origin=Origin.ASSISTANT)
-    (outcome,) = await context.library.apply_plan(context.scope, [step], actor=context.actor)
+    outcome, *ended = await context.add_memory(memory)
     if outcome.event == "NONE":
-        return MemoryChange(
-            done=True, memory_key=outcome.memory_key, note="This fact is already stored"
-        )
-    similar = [{"memory_key": hit.key, "content": hit.content} for hit in page.results]
+        note = "This fact is already stored"
+        return MemoryChange(done=True, memory_key=outcome.memory_key, note=note)
+    replaced = [key for key in (outcome.previous_key, *(step.memory_key for step in ended)) if key]
+    similar = [
+        {"memory_key": hit.key, "content": single_line(hit.content, _CONTENT_LENGTH)}
+        for hit in page.results
+        if hit.key not in replaced
+    ]
     note = "If one of the similar memories is now wrong, correct or forget it" if similar else ""
-    return MemoryChange(done=True, memory_key=outcome.memory_key, note=note, similar=similar)
+    return MemoryChange(
+        done=True,
+        memory_key=outcome.memory_key,
+        note=outcome.reason or note,
+        similar=similar,
+        replaced=replaced,
+        truncated=outcome.truncated,
+    )
 
 
 class CorrectArguments(ToolInput):
@@ -163,7 +183,7 @@ async def forget(context: ToolContext, arguments: ForgetArguments | ForgetParams
         _require_erasure(context, key)
         await library.delete_message(context.scope, key)
         return MemoryChange(done=True, memory_key=key, note="The message was erased")
-    memory = await library.store.memories(context.scope).get(key)
+    memory = await _find_memory(context, key)
     await library.changes(context.scope).delete(
         [memory.memory_key],
         actor=context.actor,
@@ -171,6 +191,20 @@ async def forget(context: ToolContext, arguments: ForgetArguments | ForgetParams
         sources=arguments.sources,
     )
     return MemoryChange(done=True, memory_key=memory.memory_key)
+
+
+async def _find_memory(context: ToolContext, key: str) -> MemoryRecord:
+    """Return a memory of the user; tell knowledge, which recall returns too, from unknown keys."""
+    try:
+        return await context.library.store.memories(context.scope).get(key)
+    except NotFound:
+        with suppress(NotFound):
+            await context.knowledge.get(key)
+            raise InvalidArgument(
+                f"{key!r} is an entry of the knowledge base, which all users share",
+                hint="Only memory_delete removes it",
+            ) from None
+        raise
 
 
 def _require_erasure(context: ToolContext, key: str) -> None:
@@ -335,48 +369,3 @@ async def recall(
 ) -> RecallResult:
     """Recall what the request refers to."""
     return await context.recall_messages(arguments.messages())
-
-
-class MessageSearchParams(StrictInput):
-    """What to look for in what was said."""
-
-    query: Annotated[str, Field(min_length=1)]
-    limit: Annotated[int, Field(ge=1, le=50)] = 10
-
-
-class McpMessage(ToolOutput):
-    """A message that was found."""
-
-    message_id: str
-    role: str
-    speaker: str | None
-    content: str
-    said_at: str
-    session_id: str | None
-    relevance_score: float
-
-
-class MessageHits(ToolOutput):
-    """The best messages, the best first."""
-
-    messages: list[McpMessage]
-    total_found: int
-
-
-async def search_messages(context: ToolContext, params: MessageSearchParams) -> MessageHits:
-    """Search the messages of earlier conversations."""
-    request = SearchRequest(params.query, limit=params.limit, kind="message")
-    page = await context.library.search(context.scope, request)
-    messages = [
-        McpMessage(
-            message_id=hit.key,
-            role=hit.role or "",
-            speaker=hit.speaker,
-            content=hit.content,
-            said_at=format_time(hit.ts),
-            session_id=hit.session_id,
-            relevance_score=round(hit.score, 4),
-        )
-        for hit in page.results
-    ]
-    return MessageHits(messages=messages, total_found=page.total_found)

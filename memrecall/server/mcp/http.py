@@ -19,7 +19,7 @@ from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import USER_HEADER, Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
-from memrecall.server.mcp.server import McpHandlers, RequestContext, make_context
+from memrecall.server.mcp.server import McpHandlers, RequestContext, make_context, make_ingestor
 from memrecall.server.rpc.codec import Code
 
 
@@ -33,6 +33,7 @@ class McpEndpoint:
         self._manager = StreamableHTTPSessionManager(
             McpHandlers(self._context_of).make_server(), json_response=True, stateless=True
         )
+        self._ingestor = make_ingestor(service.library, service.model_client)
         self._running: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._active_requests = 0
@@ -78,6 +79,7 @@ class McpEndpoint:
             service.library,
             scope or UserScope(NO_USER, principal.agent_id, permissions=principal.permissions),
             service.model_client,
+            ingestor=self._ingestor,
             has_user=scope is not None,
             can_write=not principal.read_only,
             limiter=lambda: _limit(service, principal.key_id),

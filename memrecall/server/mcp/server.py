@@ -2,6 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -23,10 +25,14 @@ from memrecall.agent.tools.models import ToolOutput
 from memrecall.agent.tools.table import find_tool, tools_for
 from memrecall.errors import MemrecallError, NotFound, StorageError
 from memrecall.memory import Library
+from memrecall.memory.base import make_extractor
+from memrecall.memory.ingest import Ingestor
+from memrecall.memory.jobs import Processes
 from memrecall.scope import Scope
 from memrecall.server.rpc.codec import Code
 from memrecall.server.rpc.methods import as_json, fault_of, report_bug
 from memrecall.store import MemoryQuery
+from memrecall.types import Origin
 
 RequestContext = ServerRequestContext[Any, Any]
 ContextOf = Callable[[RequestContext], Awaitable[ToolContext]]
@@ -89,12 +95,17 @@ def make_context(
     scope: Scope,
     model_client: Any = None,
     *,
+    ingestor: Ingestor | None = None,
     has_user: bool = True,
     can_write: bool = True,
     is_trusted: bool = False,
     limiter: Limiter = nullcontext,
 ) -> ToolContext:
-    """Return the context of one caller; `limiter` limits its recalls."""
+    """Return the context of one caller; `limiter` limits its recalls.
+
+    Callers whose contexts share an `ingestor` write a user's memories one after the other.
+    """
+    ingestor = ingestor or make_ingestor(library, model_client)
     options = RecallOptions(keep_traces_days=library.settings.trace_days)
     recaller = Recaller(library, scope, model_client, options)
 
@@ -113,7 +124,14 @@ def make_context(
         is_trusted=is_trusted,
         actor=ACTOR,
         recall=recall,
+        remember=partial(ingestor.remember, scope, origin=Origin.ASSISTANT, actor=ACTOR),
     )
+
+
+def make_ingestor(library: Library, model_client: Any) -> Ingestor:
+    """Return what `remember` writes with: the model decides what is replaced, or rules do."""
+    extractor = make_extractor(replace(library.settings, model=""), model_client)
+    return Ingestor(library, extractor, Processes())
 
 
 def describe_tool(tool: Tool) -> types.Tool:

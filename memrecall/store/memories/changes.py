@@ -17,6 +17,7 @@ from memrecall.store.memories.removal import MemoryRemover, Removal
 from memrecall.store.memories.revisions import EDITABLE_FIELDS
 from memrecall.store.memories.writer import Contradicts, MemoryWriter, with_key
 from memrecall.store.messages.records import ScopedMessage, WriteResult, insert_messages
+from memrecall.store.texts import truncate
 from memrecall.types import NewMemory, NewMessage, Origin, check_text
 
 Result = TypeVar("Result")
@@ -48,6 +49,7 @@ class PlanOutcome:
     previous_key: str | None = None
     previous_text: str | None = None
     reason: str = ""
+    truncated: bool = False  # the content was too long and is stored in part
 
 
 class MemoryChanges:
@@ -217,11 +219,13 @@ async def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) ->
         except (NotFound, Conflict):
             pass  # it was deleted or superseded meanwhile
         else:
-            text = step.memory.content
-            return PlanOutcome("UPDATE", key, text, step.memory_key, previous_text, step.reason)
+            text, is_cut = truncate(step.memory.content)
+            old = (step.memory_key, previous_text)
+            return PlanOutcome("UPDATE", key, text, *old, step.reason, is_cut)
     memory = with_key(step.memory)
     await writer.add([memory], step.origin)
-    return PlanOutcome("ADD", memory.memory_key, memory.content, reason=step.reason)
+    text, is_cut = truncate(memory.content)
+    return PlanOutcome("ADD", memory.memory_key, text, reason=step.reason, truncated=is_cut)
 
 
 async def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:

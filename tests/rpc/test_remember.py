@@ -1,0 +1,121 @@
+"""`remember` and `forget` over MCP: duplicates, contradictions, and keys of every kind."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memrecall.agent.tools.arguments import parse_arguments
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.table import find_tool
+from memrecall.errors import InvalidArgument, NotFound
+from memrecall.extraction import offline_client
+from memrecall.memory import AsyncMemory, Library
+from memrecall.scope import Scope
+from memrecall.server.mcp.server import make_context
+from memrecall.server.rpc.methods import as_json
+from memrecall.store import NewKnowledge
+from memrecall.types import NewMessage, Origin, Role
+from tests.cases import check_each_async
+
+SAME = [
+    ("I live in Rome", "The user lives in Rome."),
+    ("The user prefers dark mode.", "User prefers dark mode"),
+    ("我住在上海", "用户住在上海。"),
+    ("The gate code is 4711", "the gate code is 4711."),
+]
+CONTRADICTING = [
+    ("The user lives in Rome.", "The user lives in Berlin."),
+    ("I work at Acme", "The user works at Globex"),
+    ("用户住在上海", "用户住在北京"),
+]
+DIFFERENT = [
+    # Only a part of the second is known.
+    (
+        "The user lives in Rome.",
+        "The user lives in Rome. Mr Rossi, the landlord, wants 900 a month.",
+    ),
+    ("The user has a cat called Miso.", "The user has a dog called Rex."),
+]
+
+
+async def call(context: ToolContext, tool: str, **arguments: Any) -> dict[str, Any]:
+    """Return what an MCP client gets from a tool."""
+    found = find_tool(tool, Interface.MCP)
+    assert found is not None
+    return as_json(await found.run(context, parse_arguments(found, arguments)))
+
+
+async def current(library: Library, user: str) -> list[str]:
+    """Return the memories that hold now, oldest first."""
+    page = await AsyncMemory(library=library, user_id=user).get_all()
+    return [item["memory"] for item in reversed(page["results"])]
+
+
+@pytest.mark.parametrize("with_model", [False, True], ids=["rules", "model"])
+async def test_remember_deduplicates_and_supersedes(library: Library, with_model: bool) -> None:
+    client = offline_client() if with_model else None
+
+    async def check(case: tuple[str, str, str]) -> None:
+        first, second, expected = case
+        user = f"{expected} {first}"
+        context = make_context(library, Scope(user), client)
+        old = await call(context, "remember", content=first)
+        new = await call(context, "remember", content=second)
+        is_same = expected == "same"
+        assert (new["memory_key"] == old["memory_key"]) is is_same
+        assert new["note"] == ("This fact is already stored" if is_same else new["note"])
+        assert new["replaced"] == ([old["memory_key"]] if expected == "replaced" else [])
+        holds = {"same": [first], "replaced": [second], "both": [first, second]}
+        assert await current(library, user) == holds[expected]
+
+    cases = {"same": SAME, "replaced": CONTRADICTING, "both": DIFFERENT}
+    rows = [(*pair, expected) for expected, pairs in cases.items() for pair in pairs]
+    await check_each_async(rows, check)
+
+
+async def test_remember_replaces_all_that_it_contradicts(library: Library) -> None:
+    context = make_context(library, Scope("ann"))
+    home = await call(context, "remember", content="The user lives in Rome.")
+    work = await call(context, "remember", content="The user works at Acme.")
+    both = "The user lives in Berlin. The user works at Globex."
+    moved = await call(context, "remember", content=both)
+    assert sorted(moved["replaced"]) == sorted([home["memory_key"], work["memory_key"]])
+    assert await current(library, "ann") == [both]
+
+
+async def test_remember_keeps_what_the_user_said(library: Library) -> None:
+    memory = AsyncMemory(library=library, user_id="ann")
+    await memory.add("I live in Rome")
+    (own,) = await current(library, "ann")
+    context = make_context(library, Scope("ann"))
+    answer = await call(context, "remember", content="The user lives in Berlin.")
+    assert answer["replaced"] == []
+    assert answer["note"] == f"the user said otherwise, which is kept: {own}"
+    assert await current(library, "ann") == [own, "The user lives in Berlin."]
+    record = await library.store.memories(Scope("ann")).get(answer["memory_key"])
+    assert record.provenance.origin is Origin.ASSISTANT
+    await memory.add("I moved to Lisbon")
+    assert await current(library, "ann") != [own, "The user lives in Berlin."]
+
+
+async def test_forget_takes_every_key_that_recall_gives(library: Library) -> None:
+    scope = Scope("ann")
+    batch = [NewMessage(content="My dog is called Rex", role=Role.USER)]
+    (message,) = (await library.add_messages(scope, batch)).ids
+    operator = ToolContext.for_operator(library)
+    entry = await operator.knowledge.add(NewKnowledge("Dogs need a vaccination", "dogs"))
+    context = make_context(library, scope)
+    memory = (await call(context, "remember", content="The dog likes salmon"))["memory_key"]
+
+    assert await call(context, "forget", memory_key=memory) == {"memory_key": memory}
+    with pytest.raises(InvalidArgument, match="is a message, which cannot be restored"):
+        await call(context, "forget", memory_key=message)
+    with pytest.raises(InvalidArgument, match=r"all users share.*memory_delete"):
+        await call(context, "forget", memory_key=entry)
+    with pytest.raises(NotFound, match="no memory"):
+        await call(context, "forget", memory_key="none")
+    library.settings = replace(library.settings, forget_messages=True)
+    assert await call(context, "forget", memory_key=message) == {"memory_key": message}
+    assert await library.store.timeline(scope).get_many([message]) == []
