@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -84,16 +85,25 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
     from memrecall.server.runner import log_to_stderr
 
     with _requires_extra("mcp", ("mcp", "mcp_types")):
-        from memrecall.server.mcp.server import make_context, serve_stdio
+        from memrecall.server.mcp.context import make_context, make_ingestor
+        from memrecall.server.mcp.stdio import serve_stdio
     log_to_stderr()
     settings = options.read_settings(**arguments)
     client = client_of(settings)
     try:
         async with await Library.open(settings) as library:
-            context = make_context(library, scope, client, can_write=can_write, is_trusted=True)
+            make = partial(
+                make_context,
+                library,
+                scope,
+                client,
+                ingestor=make_ingestor(library, client),
+                can_write=can_write,
+                is_trusted=True,
+            )
             if scope.allows(Permission.OPERATOR):
-                await context.recover()
-            await serve_stdio(context)
+                await make().recover()
+            await serve_stdio(make)
     finally:
         if client is not None:
             await client.close()

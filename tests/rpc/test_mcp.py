@@ -28,8 +28,12 @@ from .mcp_clients import (
 )
 
 pytestmark = pytest.mark.concurrent
-USER_TOOLS = ["remember", "recall", "forget", "search_messages"]
-READING_TOOLS = ["recall", "search_messages"]  # those of USER_TOOLS that write nothing
+USER_TOOLS = ["remember", "recall", "forget", "search_messages", "read_memory"]
+READING_TOOLS = [
+    "recall",
+    "search_messages",
+    "read_memory",
+]  # those of USER_TOOLS that write nothing
 TOOLS = tools_for(Interface.MCP)
 KNOWLEDGE_TOOLS = [name for name in TOOLS if name not in USER_TOOLS]
 PUBLIC_TOOLS = ["memory_query", "memory_read", "memory_get_status", "memory_search"]
@@ -61,6 +65,9 @@ async def call_every_tool(client: Client) -> None:
     assert remembered["memory_key"] in [memory["memory_key"] for memory in recall["memories"]]
     results = await run("search_messages", query="green tea")
     assert [message["content"] for message in results["messages"]][:1] == ["I only drink green tea"]
+    message_id = results["messages"][0]["message_id"]
+    part = await run("read_memory", memory_key=message_id)
+    assert (part["kind"], part["content"]) == ("message", "I only drink green tea")
     refusal = await call_failing_tool(
         client, "forget", memory_key=results["messages"][0]["message_id"]
     )
@@ -235,8 +242,8 @@ class TestResources:
             ]
             templates = (await client.list_resource_templates()).resource_templates
             assert [t.uri_template for t in templates] == [
-                "memrecall://memories/{memory_key}",
-                "memrecall://traces/{trace_id}",
+                "memrecall://memories/{memory_key}{?offset}",
+                "memrecall://traces/{trace_id}{?offset}",
             ]
             memory = await self.read(client, listing.resources[2].uri)
             assert (memory["content"], memory["provenance"]["actor"]) == ("Ann likes 茶", "mcp")
@@ -283,8 +290,12 @@ class TestResources:
 
 async def test_prompt_contains_recalled_memories(service: HttpService) -> None:
     async with over_http(service.url, await service.create_key("ann")) as client:
-        (prompt,) = (await client.list_prompts()).prompts
+        prompt, *guides = (await client.list_prompts()).prompts
         assert [a.name for a in prompt.arguments or []] == ["query"]
+        assert [guide.title for guide in guides] == ["Recall before answering", "回答前先回忆"]
+        for guide, word in zip(guides, ("Before you answer", "再回答"), strict=True):
+            (message,) = (await client.get_prompt(guide.name)).messages
+            assert word in getattr(message.content, "text", "")
         response = await client.get_prompt("recall", {"query": "What is my dog called?"})
         (message,) = response.messages
         text = getattr(message.content, "text", "")

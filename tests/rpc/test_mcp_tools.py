@@ -1,19 +1,23 @@
 """MCP tools as an agent developer meets them: arguments, errors, defaults and result sizes."""
 
+import json
 import secrets
 from typing import Any
 
 import pytest
+from mcp import Client
 
 from memrecall.agent.tools.context import ToolContext
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
+from memrecall.server.mcp import resources
 from memrecall.store import NewKnowledge
 from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async
 
 from ..server.http_service import HttpService
-from .mcp_clients import call_failing_tool, call_tool, over_http
+from ..waiting import wait_until
+from .mcp_clients import Mode, add_user_messages, call_failing_tool, call_tool, over_http
 
 pytestmark = pytest.mark.concurrent
 OPERATOR = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
@@ -36,7 +40,7 @@ WRONG_ARGUMENTS: list[tuple[str, dict[str, Any], str]] = [
     (
         "search_messages",
         {"query": "tea", "top_k": 3},
-        "there is no argument 'top_k'; the arguments are: query, limit",
+        "there is no argument 'top_k'; the arguments are: query, limit, cursor",
     ),
     ("memory_get_status", {"x": 1}, "there is no argument 'x'; the arguments are: none"),
     (
@@ -106,3 +110,105 @@ async def _valid_argument(library: Library, users: tuple[str, ...], tool: str, n
             await operator.in_workspaces(lambda workspaces: workspaces.create(task_id))
         return task_id
     return "tea"
+
+
+LONG = (
+    "Our holiday in the mountains was quiet. " * 700
+    + "The hut costs 4711 francs. "
+    + "Fog. " * 3_000
+)
+
+
+async def test_results_have_a_budget_and_a_way_to_read_on(service: HttpService) -> None:
+    await add_user_messages(service.library, "ann", LONG)
+    async with over_http(service.url, await service.create_key("ann")) as client:
+        memory = await call_tool(client, "remember", content=f"Note: {LONG}", summary="The hut")
+        recalled = await call_tool(client, "recall", query="How many francs does the hut cost?")
+        found = await call_tool(client, "search_messages", query="hut costs francs")
+        for item in (*recalled["memories"], *found["messages"]):
+            assert len(item["content"]) <= 610
+        (evidence, *_) = recalled["memories"]
+        assert evidence["characters"] > 40_000
+        assert "4711" in evidence["content"]
+        content, parts = "", 0
+        offset: int | None = 0
+        while offset is not None:
+            arguments = {"memory_key": memory["memory_key"], "offset": offset}
+            part = await call_tool(client, "read_memory", **arguments)
+            content, offset, parts = content + part["content"], part["next_offset"], parts + 1
+        assert (content, parts) == (f"Note: {LONG}".strip(), 6)
+        assert "no memory or message" in await call_failing_tool(
+            client, "read_memory", memory_key="none"
+        )
+
+
+async def test_searches_read_on_by_cursor(service: HttpService) -> None:
+    await add_user_messages(service.library, "ann", *(f"tea number {n}" for n in range(7)))
+    async with over_http(service.url, await service.create_key("ann")) as client:
+        first = await call_tool(client, "search_messages", query="tea", limit=5)
+        second = await call_tool(
+            client, "search_messages", query="tea", limit=5, cursor=first["next_cursor"]
+        )
+        ids = [m["message_id"] for page in (first, second) for m in page["messages"]]
+        assert len(ids) == len(set(ids)) == 8
+        assert second["next_cursor"] is None
+
+
+async def test_resources_have_readable_names_and_parts(service: HttpService) -> None:
+    async with over_http(service.url, await service.create_key("ann")) as client:
+        await call_tool(client, "remember", content="Ann likes\n茶", summary="")
+        long = await call_tool(client, "remember", content=LONG, summary="The hut in the mountains")
+        names = {r.uri: r.name for r in (await client.list_resources()).resources}
+        uri = f"memrecall://memories/{long['memory_key']}"
+        assert names[uri] == "The hut in the mountains"
+        assert "Ann likes 茶" in names.values()
+        listing = await _read(client, "memrecall://memories")
+        assert all(len(item["content"]) <= 601 for item in listing)
+        assert uri in [item["uri"] for item in listing]
+        content, next_uri = "", uri
+        while next_uri:
+            part = await _read(client, next_uri)
+            assert len(part["content"]) <= 8_000
+            content, next_uri = content + part["content"], part["next"]
+        assert content == LONG.strip()
+
+
+async def _read(client: Client, uri: str) -> Any:
+    (contents,) = (await client.read_resource(uri)).contents
+    return json.loads(getattr(contents, "text", ""))
+
+
+async def test_trace_resources_have_parts(
+    service: HttpService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with over_http(service.url, await service.create_key("ann")) as client:
+        await call_tool(client, "recall", query="What is my dog called?")
+        (trace,) = await _read(client, "memrecall://traces")
+        uri = f"memrecall://traces/{trace['trace_id']}"
+        whole = await _read(client, uri)
+        assert whole["next"] is None
+        monkeypatch.setattr(resources, "_TRACE_LENGTH", 1)
+        events, next_uri = [], uri
+        while next_uri:
+            part = await _read(client, next_uri)
+            events += part["body"]["events"]
+            next_uri = part["next"]
+        assert events == whole["body"]["events"]
+
+
+@pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
+async def test_recall_reports_progress(service: HttpService, mode: Mode) -> None:
+    steps: list[tuple[float, str | None]] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        steps.append((progress, message))
+
+    async with over_http(service.url, await service.create_key("ann"), mode) as client:
+        arguments = {"query": "What is my dog called?"}
+        result = await client.call_tool("recall", arguments, progress_callback=note)
+        assert result.structured_content
+        assert result.structured_content["memories"]
+        await wait_until(lambda: len(steps) > 1)
+    assert [progress for progress, _ in steps] == list(range(1, len(steps) + 1))
+    assert steps[0][1] == "search_memories"
+    assert steps[-1][1] == "handoff"

@@ -13,7 +13,7 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.extraction import offline_client
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
-from memrecall.server.mcp.server import make_context
+from memrecall.server.mcp.context import make_context
 from memrecall.server.rpc.methods import as_json
 from memrecall.store import NewKnowledge
 from memrecall.types import NewMessage, Origin, Role

@@ -4,7 +4,7 @@ Docstrings of the models are part of the JSON schemas of MCP.
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ from memrecall.agent.prompt_view import DETAIL_CHARACTERS
 from memrecall.agent.result import words_about
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.knowledge import PART_LENGTH
 from memrecall.agent.tools.models import (
     GetMemoryDetailInput,
     GetMemoryDetailOutput,
@@ -19,11 +20,14 @@ from memrecall.agent.tools.models import (
     StrictInput,
     ToolErrorCode,
     ToolOutput,
+    excerpt_length,
 )
 from memrecall.agent.tools.search import preview_content
+from memrecall.errors import NotFound
 from memrecall.search import SearchRequest
+from memrecall.search.request import Kind
 from memrecall.text.snippets import find_center
-from memrecall.text_length import center_start
+from memrecall.text_length import center_start, truncate_around
 from memrecall.types import MemoryRecord, Message, format_time
 
 _NEIGHBORS = 2
@@ -174,41 +178,110 @@ class MessageSearchParams(StrictInput):
 
     query: Annotated[str, Field(min_length=1)]
     limit: Annotated[int, Field(ge=1, le=50)] = 10
+    cursor: str | None = None
 
 
 class McpMessage(ToolOutput):
-    """A message that was found."""
+    """A message that was found.
+
+    If `characters` is more than `content` has, that is an excerpt; `read_memory` returns the rest.
+    """
 
     message_id: str
     role: str
     speaker: str | None
     content: str
+    characters: int
     said_at: str
     session_id: str | None
     relevance_score: float
 
 
 class MessageHits(ToolOutput):
-    """The best messages, the best first."""
+    """The best messages, the best first; `next_cursor` leads to the next ones."""
 
     messages: list[McpMessage]
     total_found: int
+    next_cursor: str | None
 
 
 async def search_messages(context: ToolContext, params: MessageSearchParams) -> MessageHits:
     """Search the messages of earlier conversations."""
-    request = SearchRequest(params.query, limit=params.limit, kind="message")
+    request = SearchRequest(params.query, limit=params.limit, kind="message", cursor=params.cursor)
     page = await context.library.search(context.scope, request)
+    length = excerpt_length(len(page.results))
     messages = [
         McpMessage(
             message_id=hit.key,
             role=hit.role or "",
             speaker=hit.speaker,
-            content=hit.content,
+            content=_excerpt(hit.content, params.query, length),
+            characters=len(hit.content),
             said_at=format_time(hit.ts),
             session_id=hit.session_id,
             relevance_score=round(hit.score, 4),
         )
         for hit in page.results
     ]
-    return MessageHits(messages=messages, total_found=page.total_found)
+    return MessageHits(
+        messages=messages, total_found=page.total_found, next_cursor=page.next_cursor
+    )
+
+
+def _excerpt(content: str, query: str, length: int) -> str:
+    if len(content) <= length:
+        return content
+    return truncate_around(content, length, find_center(content, [query]))
+
+
+class ReadMemoryParams(StrictInput):
+    """Something by its key, and where to begin."""
+
+    memory_key: str
+    offset: Annotated[int, Field(ge=0)] = 0
+
+
+class MemoryPart(ToolOutput):
+    """A memory, message or knowledge entry from an offset on; `next_offset` is null at its end.
+
+    `truncated` means that the content was too long and only its beginning is stored.
+    """
+
+    memory_key: str
+    kind: Kind
+    summary: str
+    content: str
+    characters: int
+    next_offset: int | None
+    speaker: str | None
+    said_at: str
+    valid_to: str | None
+    truncated: bool
+
+
+async def read_memory(context: ToolContext, params: ReadMemoryParams) -> MemoryPart:
+    """Return a part of what recall or a search has found."""
+    store, scope, key = context.library.store, context.scope, params.memory_key
+    fields: dict[str, Any]
+    if memories := await store.memories(scope).get_many([key]):
+        memory = memories[0]
+        valid_to = memory.valid_to and format_time(memory.valid_to)
+        fields = memory.model_dump(include={"summary", "content", "speaker", "truncated"})
+        fields |= {"kind": "memory", "said_at": format_time(memory.since), "valid_to": valid_to}
+    elif messages := await store.timeline(scope).get_many([key]):
+        fields = messages[0].model_dump(include={"content", "speaker"})
+        fields |= {"kind": "message", "said_at": format_time(messages[0].ts)}
+    elif entries := await context.knowledge.get_many([key]):
+        fields = {"content": entries[0].content, "summary": entries[0].summary}
+        fields |= {"kind": "knowledge", "said_at": format_time(entries[0].updated_at)}
+    else:
+        raise NotFound(f"there is no memory or message {key[:100]!r}", hint="Use a key from recall")
+    content, end = fields["content"], params.offset + PART_LENGTH
+    fields["content"] = content[params.offset : end]
+    defaults = {"summary": "", "speaker": None, "valid_to": None, "truncated": False}
+    return MemoryPart(
+        memory_key=key,
+        characters=len(content),
+        next_offset=end if end < len(content) else None,
+        **(defaults | fields),
+    )

@@ -8,15 +8,13 @@ from typing import Annotated, Literal, Self
 from pydantic import Field
 
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.models import StrictInput, ToolOutput
+from memrecall.agent.tools.models import StrictInput, ToolOutput, excerpt_length
 from memrecall.store import KnowledgeEntry, NewKnowledge
 from memrecall.text.snippets import snippets
 
 ACTOR = "memory tools"
 MAX_RESULTS = 100
 PART_LENGTH = 8_000
-_SNIPPETS_LENGTH = 6_000  # of all results together
-_SNIPPET_LENGTH = 600
 
 
 class AddParams(StrictInput):
@@ -87,7 +85,7 @@ class EntrySnippets(ToolOutput):
     @classmethod
     def from_result(cls, result: EntryMatches) -> Self:
         """Return the entries with passages instead of contents."""
-        length = min(_SNIPPET_LENGTH, _SNIPPETS_LENGTH // max(len(result.results), 1))
+        length = excerpt_length(len(result.results))
         return cls(results=[_shorten(match, result.query, length) for match in result.results])
 
 

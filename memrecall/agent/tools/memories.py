@@ -12,7 +12,7 @@ from pydantic import AliasChoices, Field, PrivateAttr, ValidationError
 from memrecall.agent.prompt_view import write_block
 from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.agent.tools.context import Redact, ToolContext
-from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput
+from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.messages import ConversationMessage
 from memrecall.search import SearchRequest
@@ -24,9 +24,6 @@ from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin, Role,
 MAX_TEXT = 4_000
 _SIMILAR_MEMORIES = 3
 _SIMILAR_SCORE = 0.5
-_CONTENT_LENGTH = 600  # of one memory in an answer
-_CONTENTS_LENGTH = 6_000  # of all of them, unless there are very many
-_LEAST_LENGTH = 100
 
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
 Reason = Annotated[str, Field(max_length=500)]
@@ -95,9 +92,10 @@ async def remember(
     if outcome.event == "NONE":
         note = "This fact is already stored"
         return MemoryChange(done=True, memory_key=outcome.memory_key, note=note)
+    length = excerpt_length(_SIMILAR_MEMORIES)
     replaced = [key for key in (outcome.previous_key, *(step.memory_key for step in ended)) if key]
     similar = [
-        {"memory_key": hit.key, "content": single_line(hit.content, _CONTENT_LENGTH)}
+        {"memory_key": hit.key, "content": single_line(hit.content, length)}
         for hit in page.results
         if hit.key not in replaced
     ]
@@ -263,8 +261,7 @@ class RecallAnswer(ToolOutput):
     @classmethod
     def from_result(cls, result: RecallResult) -> Self:
         """Return the answer for the parent's model."""
-        share = _CONTENTS_LENGTH // max(len(result.memories), 1)
-        length = min(max(share, _LEAST_LENGTH), _CONTENT_LENGTH)
+        length = excerpt_length(len(result.memories))
         return cls(
             found=bool(result.memories),
             confidence=result.confidence,
@@ -309,11 +306,15 @@ def _excerpt(result: RecallResult, memory: RecalledMemory, length: int) -> str:
 
 
 class McpEvidence(ToolOutput):
-    """A memory or message that belongs to the answer."""
+    """A memory, message or knowledge entry that belongs to the answer.
+
+    If `characters` is more than `content` has, that is an excerpt; `read_memory` returns the rest.
+    """
 
     memory_key: str
     kind: str
     content: str
+    characters: int
     summary: str
     speaker: str | None
     said_at: str
@@ -337,6 +338,7 @@ class RecallReply(ToolOutput):
     @classmethod
     def from_result(cls, result: RecallResult) -> Self:
         """Return the reply for an MCP client."""
+        length = excerpt_length(len(result.memories))
         reply = cls(
             summary=result.handoff.search_summary,
             confidence=result.confidence,
@@ -345,7 +347,8 @@ class RecallReply(ToolOutput):
                 McpEvidence(
                     memory_key=memory.memory_key,
                     kind=memory.kind,
-                    content=memory.content,
+                    content=_excerpt(result, memory, length),
+                    characters=len(memory.content),
                     summary=memory.summary,
                     speaker=memory.speaker,
                     said_at=format_time(memory.ts),

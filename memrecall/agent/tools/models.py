@@ -16,6 +16,16 @@ MAX_KEYWORDS = 10
 LARGEST_KEYWORD = 100  # characters
 
 
+_EXCERPT = 600  # characters of one content in a result
+_EXCERPTS = 6_000  # of all of them, unless there are very many
+_SHORTEST_EXCERPT = 100
+
+
+def excerpt_length(count: int) -> int:
+    """Return how many characters of each of `count` contents a result shows."""
+    return min(max(_EXCERPTS // max(count, 1), _SHORTEST_EXCERPT), _EXCERPT)
+
+
 class ToolErrorCode(StrEnum):
     """Why a tool call failed or was refused."""
 

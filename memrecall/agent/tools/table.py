@@ -20,7 +20,7 @@ from memrecall.agent.state import RecallState, Window, read_version
 from memrecall.agent.tools import chat, knowledge, memories, service
 from memrecall.agent.tools.control import expand_context_window, handoff
 from memrecall.agent.tools.definition import Interface, Tool, Variant
-from memrecall.agent.tools.detail import get_memory_detail, search_messages
+from memrecall.agent.tools.detail import get_memory_detail, read_memory, search_messages
 from memrecall.agent.tools.keywords import extract_search_keywords
 from memrecall.agent.tools.names import (
     DETAIL,
@@ -103,6 +103,12 @@ _MEMORY_TOOLS = (
     _tool(
         search_messages,
         title="Search messages",
+        interfaces=frozenset({Interface.MCP}),
+        prompt="service_tools",
+    ),
+    _tool(
+        read_memory,
+        title="Read a memory",
         interfaces=frozenset({Interface.MCP}),
         prompt="service_tools",
     ),

@@ -11,7 +11,7 @@ from typing import Any
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from memrecall.agent.tools.context import NO_USER, ToolContext
 from memrecall.errors import InvalidArgument, NotFound, RunError
@@ -19,8 +19,11 @@ from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import USER_HEADER, Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
-from memrecall.server.mcp.server import McpHandlers, RequestContext, make_context, make_ingestor
+from memrecall.server.mcp.context import RequestContext, make_context, make_ingestor
+from memrecall.server.mcp.server import McpHandlers
 from memrecall.server.rpc.codec import Code
+
+_PROGRESS = b'"progressToken"'
 
 
 class McpEndpoint:
@@ -30,8 +33,10 @@ class McpEndpoint:
         self._service = service
         self._origins = origins
         # The application has checked address, host, origin and key before.
-        self._manager = StreamableHTTPSessionManager(
-            McpHandlers(self._context_of).make_server(), json_response=True, stateless=True
+        server = McpHandlers(self._context_of).make_server()
+        self._plain, self._streaming = (
+            StreamableHTTPSessionManager(server, json_response=is_plain, stateless=True)
+            for is_plain in (True, False)
         )
         self._ingestor = make_ingestor(service.library, service.model_client)
         self._running: asyncio.Task[None] | None = None
@@ -51,7 +56,10 @@ class McpEndpoint:
         self._active_requests += 1
         self._idle.clear()
         try:
-            await self._manager.handle_request(scope, receive, send)
+            body = await Request(scope, receive).body()
+            # Progress needs a stream of events; everything else is answered with plain JSON.
+            manager = self._streaming if _PROGRESS in body else self._plain
+            await manager.handle_request(scope, _replay(body, receive), send)
         finally:
             self._active_requests -= 1
             if not self._active_requests:
@@ -63,8 +71,8 @@ class McpEndpoint:
         await self._ready.wait()
 
     async def _run(self) -> None:
-        """Keep the SDK's session manager running until the service closes and is idle."""
-        async with self._manager.run():
+        """Keep the SDK's session managers running until the service closes and is idle."""
+        async with self._plain.run(), self._streaming.run():
             self._ready.set()
             await self._service.closing.wait()
             await self._idle.wait()
@@ -79,11 +87,22 @@ class McpEndpoint:
             service.library,
             scope or UserScope(NO_USER, principal.agent_id, permissions=principal.permissions),
             service.model_client,
+            request=context,
             ingestor=self._ingestor,
             has_user=scope is not None,
             can_write=not principal.read_only,
             limiter=lambda: _limit(service, principal.key_id),
         )
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a function that receives a body which was read already, then what comes after it."""
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
 
 
 @asynccontextmanager

@@ -4,15 +4,17 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any
 
 from memrecall.server.rpc.codec import Dispatch, RpcLimits, answer
 from memrecall.server.rpc.methods import report_bug
+from memrecall.workers import DaemonThreadPool
 
 _CHUNK = 64 * 1024
 _READ_AHEAD = 4  # chunks
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class LineBuffer:
@@ -42,6 +44,56 @@ class LineBuffer:
         return line
 
 
+class StdioStreams:
+    """Lines from standard input, and replies to standard output.
+
+    Everything else that the process writes to standard output goes to standard error. Threads that
+    wait for the client do not keep the process alive.
+    """
+
+    def __init__(self, read_from: int = 0, write_to: int = 1) -> None:
+        self._chunks: asyncio.Queue[bytes] = asyncio.Queue(_READ_AHEAD)
+        self._output = claim_output(write_to)
+        self._writer = DaemonThreadPool(1, "memrecall-output")
+        arguments = (read_from, asyncio.get_running_loop(), self._chunks)
+        threading.Thread(target=_read, args=arguments, daemon=True).start()
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines of the input that are not blank, without their ends."""
+        buffer = LineBuffer(RpcLimits().bytes)
+        while True:
+            chunk = await self._chunks.get()
+            for line in buffer.feed(chunk):
+                if line.strip():
+                    yield line.rstrip(b"\r")
+            if not chunk:
+                return
+
+    async def write_line(self, data: bytes) -> None:
+        """Write a line; raise BrokenPipeError if the client has closed its end."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._writer, _write, self._output, data + b"\n")
+
+    def close(self) -> None:
+        """Close the output, unless a write that the client does not read is under way."""
+        self._writer.submit(os.close, self._output)
+        self._writer.shutdown(wait=False)
+
+
+async def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
+    """Run some work until it ends; SIGINT and SIGTERM cancel it, which is not an error."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await asyncio.wait([task])
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+    if not task.cancelled():
+        task.result()
+
+
 class StdioServer:
     """Answers messages one after the other until the input ends or a signal arrives."""
 
@@ -49,49 +101,19 @@ class StdioServer:
         self._dispatch = dispatch
 
     async def run(self, read_from: int = 0, write_to: int = 1) -> None:
-        """Serve; finish and answer a call that is running when the end comes."""
-        loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
-        output = claim_output(write_to)
-        chunks: asyncio.Queue[bytes] = asyncio.Queue(_READ_AHEAD)
-        threading.Thread(target=_read, args=(read_from, loop, chunks), daemon=True).start()
-        stopped: asyncio.Future[bool] = asyncio.ensure_future(stop.wait())
+        """Serve. A signal cancels the running call; a transaction that has begun is finished."""
+        streams = StdioStreams(read_from, write_to)
         try:
             with suppress(BrokenPipeError):  # the reader has closed the pipe
-                await self._serve(chunks, stopped, output)
+                await run_until_signal(self._serve(streams))
         finally:
-            stopped.cancel()
-            os.close(output)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(number)
+            streams.close()
 
-    async def _serve(
-        self, chunks: "asyncio.Queue[bytes]", stopped: "asyncio.Future[bool]", output: int
-    ) -> None:
-        lines = LineBuffer(RpcLimits().bytes)
-        while True:
-            next_chunk = asyncio.ensure_future(chunks.get())
-            futures: list[asyncio.Future[Any]] = [next_chunk, stopped]
-            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-            if not next_chunk.done():
-                next_chunk.cancel()
-                return
-            chunk = next_chunk.result()
-            for line in lines.feed(chunk):
-                if stopped.done():
-                    return
-                await self._answer(line, output)
-            if not chunk:
-                return
-
-    async def _answer(self, line: bytes, output: int) -> None:
-        if not line.strip():
-            return
-        reply = await answer(line.rstrip(b"\r"), self._dispatch, report_bug)
-        if reply is not None:
-            await asyncio.to_thread(_write, output, reply + b"\n")
+    async def _serve(self, streams: StdioStreams) -> None:
+        async for line in streams.lines():
+            reply = await answer(line, self._dispatch, report_bug)
+            if reply is not None:
+                await streams.write_line(reply)
 
 
 def claim_output(number: int) -> int:
