@@ -23,7 +23,7 @@ from memrecall.chat.events import (
     TextDelta,
     TextRetracted,
 )
-from memrecall.chat.offline import offline_chat_client
+from memrecall.chat.offline import offline_chat_client, only_asks
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
 from memrecall.chat.shared_turn import join_turn
@@ -95,9 +95,11 @@ class Chat:
     ) -> TurnRecalls:
         """Return the recalls of a turn, which skip messages that the model sees in full.
 
-        Rules read only what is recalled, so for them nothing is skipped.
+        Rules read only what is recalled, so for them statements are not skipped.
         """
-        history = [] if self._uses_rules else [parse_message(message) for message in visible]
+        if self._uses_rules:
+            visible = [m for m in visible if m.role is Role.ASSISTANT or only_asks(m.content)]
+        history = [parse_message(message) for message in visible]
         messages = [message for message in history if message.message_id != request.message_id]
         recaller = Recaller(
             self._library,

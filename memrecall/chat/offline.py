@@ -22,13 +22,16 @@ from memrecall.text_length import truncate_text
 from memrecall.types import Language
 
 _MOST_QUOTES = 2
+_MEMORY_KEY = "mem_"  # how the keys of extracted memories begin
 _LONGEST_QUOTE = 300
 _TELL_ME = re.compile(r"告诉我|提醒我|说说|\b(?:tell|remind) me\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"[^.!?。！？\n]+[.!?。！？\n]*")
 # 什么 alone does not make a question: 他什么都吃.
 _QUESTION_END = re.compile(r"(?:[?？]|[吗呢]|来着)\W*$")
 _TEXTS: dict[str, tuple[str, str]] = {
     "user": ("On {day} you said: “{text}”", "{day} 你说过：“{text}”"),
     "assistant": ("On {day} I said: “{text}”", "{day} 我说过：“{text}”"),
+    "memory": ("Noted on {day}: “{text}”", "{day} 记下的：“{text}”"),
     "other": ("{speaker}, {day}: “{text}”", "{speaker}，{day}：“{text}”"),
     "unknown": (
         "I do not know: I found nothing about it in earlier conversations.",
@@ -41,6 +44,8 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "noted": ("All right.", "好的。"),
 }
 _text = partial(fill_phrase, _TEXTS)
+# Earlier answers of the rules that say nothing about anything.
+_EMPTY_ANSWERS = frozenset(text for name in ("unknown", "failed", "noted") for text in _TEXTS[name])
 
 
 def offline_chat_client() -> model.RuleClient:
@@ -69,9 +74,9 @@ def _answer(request: RuleRequest) -> str:
     query = _recall_query(request.messages)
     result = _tool_results(request.messages).get(RECALL_MEMORY)
     output = load_json_object(result.content) if result is not None else None
-    events = output.get("events") if output is not None else None
+    events = _evidence(output.get("events") or []) if output is not None else []
     if events and (_is_question(query) or needs_recall(query, ())):
-        return "\n".join(_quote(event, language) for event in _evidence(events)[:_MOST_QUOTES])
+        return "\n".join(_quote(event, language) for event in events[:_MOST_QUOTES])
     if not _is_question(query):
         return _text(language, "noted")
     has_failed = result is not None and result.is_error
@@ -79,11 +84,21 @@ def _answer(request: RuleRequest) -> str:
 
 
 def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return first-hand statements: not what assistants repeat, and not questions."""
-    first_hand = [event for event in events if event.get("speaker") != "assistant"] or events
-    return [
-        event for event in first_hand if not _QUESTION_END.search(str(event["text"]))
-    ] or first_hand
+    """Return first-hand statements: not what assistants repeat, and never a question."""
+    statements = [
+        event
+        for event in events
+        if not only_asks(str(event["text"])) and event["text"] not in _EMPTY_ANSWERS
+    ]
+    return [event for event in statements if event.get("speaker") != "assistant"] or statements
+
+
+def only_asks(text: str) -> bool:
+    """Return True if a text states nothing: each sentence is a question or a greeting."""
+    sentences = [sentence for sentence in _SENTENCE.findall(text) if sentence.strip()]
+    return bool(sentences) and all(
+        _QUESTION_END.search(sentence) or is_greeting(sentence) for sentence in sentences
+    )
 
 
 def _recall_query(messages: Sequence[protocol.LLMMessage]) -> str:
@@ -104,6 +119,8 @@ def _is_question(text: str) -> bool:
 def _quote(event: dict[str, Any], language: Language) -> str:
     speaker = str(event["speaker"])
     name = speaker if speaker in ("user", "assistant") else "other"
+    if str(event.get("key")).startswith(_MEMORY_KEY):  # its speaker is the type of the memory
+        name = "memory"
     text = truncate_text(str(event["text"]), _LONGEST_QUOTE)
     return _text(language, name, speaker=speaker, day=str(event["time"])[:10], text=text)
 

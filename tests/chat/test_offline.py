@@ -3,6 +3,8 @@
 from memrecall.chat import SingleChat
 from memrecall.memory import Library
 from memrecall.scope import Scope
+from memrecall.testing import ScriptedClient, say
+from memrecall.types import NewMessage, Role
 from tests.cases import check_each_async
 
 from .chat_helpers import (
@@ -11,6 +13,7 @@ from .chat_helpers import (
     NOW,
     PEANUTS,
     QUESTION_EN,
+    collect_turn,
     make_options,
 )
 
@@ -33,6 +36,43 @@ async def test_rules_quote_messages(semantic_library: Library) -> None:
         assert (end.model, end.degraded) == ("memrecall-offline", False)
 
     await check_each_async(cases, check)
+
+
+async def test_greeting_brings_no_weak_matches(semantic_library: Library) -> None:
+    """The forced recall is still made, also for a model."""
+    scope = Scope("greeter", session_id="before")
+    texts = ("Good morning runs are my thing.", "我每天早上好累", "Thanks to Nora I found a flat.")
+    messages = [NewMessage(role=Role.USER, content=words) for words in texts]
+    await semantic_library.add_messages(scope, messages)
+    await semantic_library.vectors.settle()
+    greetings = (
+        *("Hello!", "Good morning", "hey, how are you?", "Hi there! Good evening.", "ok thanks"),
+        *("早上好！", "你好呀，最近怎么样？", "在吗？", "好的，谢谢你！", "大家好"),
+    )
+
+    async def check(greeting: str) -> None:
+        for client, words in (
+            (None, ("All right.", "好的。")),
+            (ScriptedClient([say("Hi")]), "Hi"),
+        ):
+            session = Scope("greeter", session_id=f"{greeting} {client}"[:40])
+            chat = SingleChat(semantic_library, session, client, options=make_options())
+            turn = await collect_turn(chat.stream(greeting))
+            (recall,) = turn.recall_answers(forged=True)
+            assert recall["events"] == []
+            assert turn.final.text in words
+
+    await check_each_async(greetings, check)
+
+
+async def test_rules_never_quote_questions_or_empty_answers(semantic_library: Library) -> None:
+    for language in (("Which bank do I use?", "I do not know"), ("我用哪家银行？", "我不知道")):
+        question, unknown = language
+        for day in range(3):
+            chat = SingleChat(
+                semantic_library, Scope("asker", session_id=f"d{day}"), options=make_options()
+            )
+            assert (await chat.answer(question)).text.startswith(unknown)
 
 
 async def test_rules_say_unknown_without_evidence(sqlite_library: Library) -> None:

@@ -82,12 +82,15 @@ def _human_part(text: str) -> str:
 _NOW = datetime(2026, 6, 17, 12, tzinfo=UTC)
 _UTC = ZoneInfo("UTC")
 
+_LONGEST_GREETING = 60  # characters
 _GREETING = pattern_ignoring_case(
-    r"\W*(?:hi|hello|hey|good (?:morning|evening|afternoon|night)"
+    r"\W*(?:(?:hi|hello|hey|there|good (?:morning|evening|afternoon|night)"
+    r"|how are you(?: doing)?(?: today)?|how(?:'s| is) it going|what's up"
+    r"|在吗|你好吗|您好吗|最近(?:怎么样|好吗|如何)|大家好"
     r"|thanks?(?: you)?(?: (?:so|very) much)?|thx|ok(?:ay)?|sure|great|nice|cool|bye|see you"
     r"|got it|yes|no|yep|nope|lol|haha+|你好|您好|早上好?|晚上好|下午好|早安|晚安|嗨|哈喽"
     r"|谢谢(?:你|您)?|多谢|辛苦了|好的?|嗯+|行|可以|没问题|收到|明白了?|知道了|再见|拜拜|哈+"
-    r"|不用了?|对|是的?|没事)(?:[\s,.!~，。！～吧啊呀哦啦了]|$)*"
+    r"|不用了?|对|是的?|没事)(?:[\s,.!?~，。！？～吧啊呀哦啦了]|$)*){1,3}"
 )
 _FILLER = re.compile(r"^\W*(?:那个|这个)[，,、…\s]")
 # 之前 and 以前 after a verb or a time mean "before that", not "earlier".
@@ -135,7 +138,7 @@ def needs_recall(text: str, earlier_texts: Sequence[str]) -> bool:
 
 def is_greeting(text: str) -> bool:
     """Return True if a text is only a greeting, thanks or an acknowledgement."""
-    return _GREETING.fullmatch(text) is not None
+    return len(text) <= _LONGEST_GREETING and _GREETING.fullmatch(text) is not None
 
 
 def _has_open_reference(text: str, has_context: bool) -> bool:

@@ -177,8 +177,10 @@ class _RecallTurn:
 
 
 def _refers_to_nothing(request: ParsedRequest) -> bool:
-    if not request.is_empty or is_greeting(request.text):
-        return request.is_empty
+    if is_greeting(request.text):
+        return True
+    if not request.is_empty:
+        return False
     if matches_any(request.text, QUESTIONS_ABOUT_USER):
         return False
     # The dictionary may not know the characters of a question as words.

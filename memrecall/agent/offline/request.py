@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -50,9 +51,14 @@ _IDENTIFIER = re.compile(
 )
 # Marks of a question that depends on the one before it: "and the dog?", "what did he pay?", 猫呢？
 _ELLIPSIS = pattern_ignoring_case(
-    r"^\W*(?:and|but|so|or|also|what about|how about)\b",
+    r"^\W*(?:and|but|so|or|also)\b|\b(?:what|how) about\b",
     r"\b(?:he|him|his|she|hers?|they|them|theirs?|it|its|there|then|the other|another)\b",
     "^那|呢[？?]?$|[他她它]|那[天次里儿边家个位]|其他|另外|另一",
+)
+# A question after "and" may be complete: "and what is the dog called?", 那狗叫什么？
+_CONNECTIVE = pattern_ignoring_case(
+    r"^\W*(?:(?:and|but|so|or|also)\b[\s,]*)+(?=(?:what|who|whose|where|when|which|why|how)\b)",
+    "^那(?:么|请问)?[，,]?(?=[^是天次里儿边家个位就你么]*(?:什么|谁|哪|几|多少|怎么))",
 )
 _GENERIC_STEMS = frozenset(map(stem, GENERIC_WORDS_EN))
 
@@ -263,15 +269,20 @@ class ParsedRequest:
     @property
     def is_elliptic(self) -> bool:
         """Whether it leaves out what was named before it."""
-        return not self.search_terms or _ELLIPSIS.search(self.text) is not None
+        return not self.search_terms or _is_elliptic(self.question)
 
     @property
     def followed_question(self) -> WindowMessage | None:
-        """The user's question before this one, if this one leaves out what that one names."""
+        """The user's question before this one, if this one leaves out what that one names.
+
+        Of several follow-ups in a row, the first question names it: "Where is it? How old is it?"
+        """
         if not (self.is_topical and is_question(self.text)):
             return None
-        previous = next((message for message in self.earlier if message.role == "user"), None)
-        return previous if previous is not None and is_question(previous.text) else None
+        by_user = (message for message in self.earlier if message.role == "user")
+        questions = list(takewhile(lambda message: is_question(message.text), by_user))
+        complete = (m for m in questions if m.words and not _is_elliptic(m.text))
+        return next(complete, questions[0] if questions else None)
 
     @property
     def is_reply(self) -> bool:
@@ -286,6 +297,10 @@ class ParsedRequest:
     def context_words(self) -> tuple[str, ...]:
         """The content words of the earlier messages, latest message first."""
         return tuple(dict.fromkeys(word for message in self.earlier for word in message.words))
+
+
+def _is_elliptic(question: str) -> bool:
+    return _ELLIPSIS.search(_CONNECTIVE.sub("", question)) is not None
 
 
 def parse_request(

@@ -35,10 +35,9 @@ _SMALL_STORE = 1_000
 # a fact is mostly said once, so that precision counts more.
 _RECALL_WEIGHT, _RECALL_WEIGHT_OF_FACT, _RECALL_WEIGHT_OF_COUNT = 1.0, 0.5, 2.0
 _SIMILAR_SHARE = 0.85  # of the best probability
-_TYPE_BOOST = 2.0
-_EXPIRED_FACTOR = 0.5
-_SAID_FACTOR = 0.5
-_SAID_SHARE = 0.6
+_TYPE_BOOST, _EXPIRED_FACTOR = 2.0, 0.5
+_SAID_FACTOR, _SAID_SHARE = 0.25, 0.6
+_OTHER_SUBJECT_FACTOR = 0.3  # of hits without the words of a follow-up, if others have them
 _REPLY_FACTOR = 0.9  # of the probability of the message that it replies to
 _REPEATED_FACTOR = 1.2  # of the best probability, for a reply to the same question
 _SENTENCES = re.compile(r"(?<=[.!?。！？])\s*(?=\S)")
@@ -234,18 +233,21 @@ def _probability(context: _EvidenceContext, hit: Candidate) -> float:
     is_own_preference = expected_type == "user_preference" and is_users
     if is_own_preference or (expected_type is not None and hit.memory_type == expected_type):
         probability = min(probability * _TYPE_BOOST, 1.0)
-    if context.request.followed_question is not None and _is_already_said(context, hit):
-        probability *= _SAID_FACTOR
+    if context.request.followed_question is not None:
+        probability *= _follow_up_factor(context, hit)
     return probability * _EXPIRED_FACTOR if hit.valid_to else probability
 
 
-def _is_already_said(context: _EvidenceContext, hit: Candidate) -> bool:
-    """Return True for what this conversation has just answered with: "and the dog?" asks more."""
-    request, text = context.request, f"{hit.speaker} {hit.text}"
-    if word_coverage(request.words, text) > 0:
-        return False
-    answers = [message.words for message in request.earlier if message.role == "assistant"]
-    return any(word_coverage(words, text) >= _SAID_SHARE for words in answers)
+def _follow_up_factor(context: _EvidenceContext, hit: Candidate) -> float:
+    """Return less than 1 for what the conversation has just said: "and the dog?" asks more."""
+    words = context.request.words
+    covering = [h for h in context.hits if word_coverage(words, f"{h.speaker} {h.text}") > 0]
+    if hit in covering:
+        return 1.0
+    factor = _OTHER_SUBJECT_FACTOR if covering else 1.0
+    answers = [m.words for m in context.request.earlier if m.role == "assistant"]
+    is_said = any(word_coverage(answer, hit.text) >= _SAID_SHARE for answer in answers)
+    return factor * _SAID_FACTOR if is_said else factor
 
 
 def _reply_probabilities(
