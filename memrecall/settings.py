@@ -18,6 +18,7 @@ CHOICES = {
     "tool_calls": ("native", "json"),
     "reasoning": ("auto", "strip", "open", "keep"),
     "chat_leak_mode": ("strict", "lenient"),
+    "chat_extract": ("auto", "on", "off"),
 }
 _BOOLEANS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
@@ -94,6 +95,7 @@ class Settings:
     chat_seconds: float = 120.0  # for all model answers of one turn
     chat_history: int = 20  # messages of the session shown to the model; 0: none
     chat_leak_mode: Literal["strict", "lenient"] = "strict"  # calls that a model writes as text
+    chat_extract: Literal["auto", "on", "off"] = "auto"  # facts of messages; auto: in the CLI only
 
     def allowed_origins(self) -> frozenset[str]:
         """Return the web pages that may call the service."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
@@ -38,6 +39,8 @@ from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.prompts import load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.types import Language, Message, NewMessage, Role, describe_validation_error
+
+_log = logging.getLogger(__name__)
 
 FINISH_REASON = "finish_reason"  # in the metadata of truncated answers
 _ID_LENGTH = 32
@@ -167,12 +170,16 @@ class Chat:
         return join_turn((id(self._library), scope.user_id, scope.agent_id, final_id), play)
 
     async def _play_turn(
-        self, turn: Turn, language: Language, describe: Callable[[str], dict[str, Any]]
+        self,
+        turn: Turn,
+        language: Language,
+        describe: Callable[[str], dict[str, Any]],
+        request: NewMessage | None = None,
     ) -> AsyncGenerator[ChatEvent, None]:
         """Yield the events of a turn; `describe` returns the fields of its answer.
 
-        The answer is stored before the final event. If another process has answered the same
-        message meanwhile, its answer replaces this one.
+        What a `request` states is remembered. The answer is stored before the final event. If
+        another process has answered the same message meanwhile, its answer replaces this one.
         """
         async with aclosing(turn.play()) as events:
             async for event in events:
@@ -187,7 +194,30 @@ class Chat:
             yield TextRetracted("")
             yield TextDelta(stored.text)
             final = stored
+        if request is not None:
+            await self._remember(request)
         yield final
+
+    async def _remember(self, message: NewMessage) -> None:
+        """Store the facts of a stored message, if the options say so; log what fails."""
+        if not self._options.extract or only_asks(message.content):
+            return
+        # Imported here because most chats do not extract.
+        from memrecall.extraction import ModelExtractor, RuleExtractor
+        from memrecall.memory import AsyncMemory
+
+        extractor = RuleExtractor() if self._uses_rules else ModelExtractor(self._client)
+        scope = self._scope
+        memory = AsyncMemory(
+            library=self._library,
+            user_id=scope.user_id,
+            agent_id=scope.agent_id,
+            session_id=self._session,
+            extractor=extractor,
+        )
+        result = await memory.add([message])
+        for problem in result["problems"]:  # without the details, which may quote the message
+            _log.warning("a chat could not extract %s", problem.partition(":")[0])
 
     async def _store_answer(self, turn: Turn, language: Language, answer: dict[str, Any]) -> Final:
         """Store the answer of a turn, without its tool calls, and return the final event."""

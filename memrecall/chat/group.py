@@ -97,6 +97,8 @@ class GroupChat(Chat):
             metadata={MEMBER_ID: member_id, MENTIONS: list(mentioned)},
         )
         result = await self._library.add_messages(self._scope, [message])
+        if result.stored and not member.ai:
+            await self._remember(message.model_copy(update={"message_id": result.ids[0]}))
         return Posted(result.ids[0], mentioned)
 
     def stream(

@@ -31,6 +31,7 @@ class ChatOptions:
     log_contents: bool = False  # logs the arguments of tool calls, which quote messages
     leak_mode: LeakMode = "strict"  # "lenient" leaves Markdown code alone, for developers
     reasoning: Reasoning = "auto"  # of the model, if it writes it into its text
+    extract: bool = False  # also remember the facts that people state
 
     def __post_init__(self) -> None:
         bounds = {
@@ -50,8 +51,10 @@ class ChatOptions:
             )
 
     @classmethod
-    def of(cls, settings: Settings, language: Language | None = None) -> "ChatOptions":
-        """Return the options of the settings."""
+    def of(
+        cls, settings: Settings, language: Language | None = None, *, extract: bool = False
+    ) -> "ChatOptions":
+        """Return the options of the settings; `extract` counts unless they decide it."""
         return cls(
             recalls=settings.chat_recalls,
             count_forced=settings.chat_count_forced,
@@ -63,6 +66,7 @@ class ChatOptions:
             log_contents=settings.log_contents,
             leak_mode=settings.chat_leak_mode,
             reasoning=settings.reasoning,
+            extract={"on": True, "off": False}.get(settings.chat_extract, extract),
         )
 
     @property

@@ -28,7 +28,7 @@ from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
 from memrecall.scope import Scope
-from memrecall.types import Language, Message, Role
+from memrecall.types import Language, Message, NewMessage, Role
 
 PROMPT = "chat_single"
 
@@ -76,30 +76,34 @@ class SingleChat(Chat):
         )
         result = await self._library.add_messages(self._scope, [message])
         (request_id,) = result.ids
-        request = ConversationMessage(Role.USER, text, speaker, message_id=request_id)
-        events = self._answer(request, request_id)
+        message = message.model_copy(update={"message_id": request_id})
+        events = self._answer(message, request_id)
         if message_id is not None:
-            events = self._join(answer_id(request_id), lambda: self._answer(request, request_id))
+            events = self._join(answer_id(request_id), lambda: self._answer(message, request_id))
         async with aclosing(events):
             async for event in events:
                 yield event
 
     async def _answer(
-        self, request: ConversationMessage, request_id: str
+        self, message: NewMessage, request_id: str
     ) -> AsyncGenerator[ChatEvent, None]:
         """Yield the events of the turn, or the answer that an earlier turn has stored."""
         history = await self._history(request_id)
         earlier = [message.content for message in history]
-        language = self._options.language or chat_language([request.text], earlier)
+        language = self._options.language or chat_language([message.content], earlier)
         final = await self._stored_answer(answer_id(request_id), language)
         if final is not None:
             yield TextDelta(final.text)
             yield final
             return
+        request = ConversationMessage(
+            Role.USER, message.content, message.speaker, message_id=request_id
+        )
         start = await self._start(request, request_id, history, language)
         turn = Turn(self._client, start, self._options, self._on_leak)
         fields = {"message_id": answer_id(request_id), "parent_message_id": request_id}
-        async with aclosing(self._play_turn(turn, language, lambda _: fields)) as events:
+        played = self._play_turn(turn, language, lambda _: fields, message)
+        async with aclosing(played) as events:
             async for event in events:
                 yield event
 

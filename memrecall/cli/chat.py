@@ -42,7 +42,8 @@ def chat(
 ) -> None:
     """Talk to an assistant that recalls; show its tool calls while it answers.
 
-    Uses the configured model, or the offline rules if none is configured. Messages are stored.
+    Uses the configured model, or the offline rules if none is configured. Messages are stored,
+    and what they state is remembered.
     """
     if (user is None) == (group is None):
         raise InvalidArgument(
@@ -249,7 +250,7 @@ def _chat_arguments(settings: Any) -> dict[str, Any]:
     return {
         "model_client": client,
         "recall_client": client if settings.chat_recall_with_model else None,
-        "options": ChatOptions.of(settings),
+        "options": ChatOptions.of(settings, extract=True),
     }
 
 

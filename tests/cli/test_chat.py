@@ -142,6 +142,17 @@ def test_chat_reads_lines_until_end_of_input(
     assert ["answer" in json.loads(line) for line in as_json.out.splitlines()] == [True, True]
 
 
+@pytest.mark.parametrize("setting", ["", "on", "off"])
+def test_statements_are_remembered_unless_switched_off(
+    shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch, setting: str
+) -> None:
+    monkeypatch.setenv("MEMRECALL_CHAT_EXTRACT", setting)
+    for words in ("I live in Hamburg.", "Actually I live in Berlin since March."):
+        assert shell("chat", words, "--user", "lin", "--db", db).code == 0
+    memories = shell("memories", "list", "--user", "lin", "--db", db, "--json").out
+    assert ("Berlin" in memories) is (setting != "off")
+
+
 def test_chat_continues_after_failed_turn(
     shell: Shell, db: Path, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
