@@ -186,8 +186,10 @@ class Ingestor:
                 decided = await self._decide(facts, related)
             replaced = [str(d.memory_key) for d in decided if d.event in ("UPDATE", "DELETE")]
             records = await self._library.store.memories(scope).get_many(replaced)
-            slot = {"subject": whole.subject[:NAME_LENGTH], "field": whole.field}
-            steps = _plan_replacement(memory.model_copy(update=slot), records, origin)
+            if whole.field is not None:
+                slot = {"subject": whole.subject[:NAME_LENGTH], "field": whole.field}
+                memory = memory.model_copy(update=slot)
+            steps = _plan_replacement(memory, records, origin)
             return await self._library.apply_plan(scope, steps, actor=actor)
 
     async def _extract_memories(
