@@ -321,7 +321,7 @@ class RecallRun:
         context.recorder.add(FallbackEvent(reason=stop.reason.value, problem=stop.problem))
         context.budget.allow_rules()
         self.context = self._make_context(offline_client(), context.budget, context.recorder)
-        self._state.window.refusals = self._state.consecutive_searches = 0
+        self._state.restart_for_rules()
         return replace(await self._iterate(), fallback=stop)
 
     def _make_context(

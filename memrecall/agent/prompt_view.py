@@ -298,7 +298,7 @@ def _message_fields(state: RecallState, message: ConversationMessage, size: int)
 
 
 def _earlier_lines(state: RecallState) -> list[str]:
-    """Return what earlier iterations, or a model before the rules, have found."""
+    """Return what earlier iterations have found and searched for."""
     hits = sorted(state.hits.values(), key=lambda hit: (-hit.score, hit.key))[:_HITS_IN_BRIEFING]
     results = [
         {

@@ -95,7 +95,7 @@ async def build_result(
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
     request = state.conversation.request.text
-    queries = [_query_tried(each) for each in state.searches]
+    queries = [_query_tried(each) for each in (*state.earlier_searches, *state.searches)]
     result = RecallResult(
         handoff=handoff,
         memories=memories,
@@ -113,7 +113,7 @@ async def build_result(
         times=resolve_times(state, request, state.now, past=True),
         queries=queries,
         missing=_missing_words(request, memories),
-        keys_seen=list(state.seen_keys),
+        keys_seen=list(state.earlier_keys | state.seen_keys),
         keys_dropped=list(state.dropped_keys),
         keys_dropped_unlisted=state.dropped_unlisted,
         withheld=state.withheld,

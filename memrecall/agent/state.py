@@ -113,6 +113,9 @@ class RecallState(ToolContext):
     hits: dict[str, Hit] = field(default_factory=dict)  # by key, each with its best score
     seen_keys: dict[str, None] = field(default_factory=dict)  # in order
     searches: list[SearchRecord] = field(default_factory=list)
+    # What a model saw and searched before the rules took over.
+    earlier_keys: dict[str, None] = field(default_factory=dict)
+    earlier_searches: list[SearchRecord] = field(default_factory=list)
     consecutive_searches: int = 0
     calls: int = 0
     withheld: int = 0
@@ -166,6 +169,17 @@ class RecallState(ToolContext):
     def format_local(self, moment: datetime) -> str:
         """Return a time in the user's zone as RFC 3339, to the second."""
         return moment.astimezone(self.zone).replace(microsecond=0).isoformat()
+
+    def restart_for_rules(self) -> None:
+        """Let the rules search anew after a model failed.
+
+        A score tells how well a hit fits its query. Those of a model may be about anything: only
+        a search for the request itself can say whether a hit fits the request.
+        """
+        self.earlier_keys, self.seen_keys = self.seen_keys, {}
+        self.earlier_searches, self.searches = self.searches, []
+        self.hits.clear()
+        self.window.refusals = self.consecutive_searches = 0
 
     def add_hits(self, hits: Iterable[Hit]) -> int:
         """Record search results and return how many of their keys are new."""

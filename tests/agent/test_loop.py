@@ -435,14 +435,37 @@ class TestMisbehaviour:
         assert recall.problem == "scripted did not do what the tools require (bad_calls)"
         assert recall.queries  # the rules searched
 
-    async def test_rules_continue_from_the_results_of_the_model(self, library: Library) -> None:
+    async def test_results_of_the_model_stay_on_record(self, library: Library) -> None:
         steps = [search("PostgreSQL port pool connections"), say("It is 5433."), say("Really.")]
         recall = await run_recall(library, *steps, messages="What was that number again?")
         assert recall.fallback == "text_answer"
         assert recall.judged
-        # Their own words would not have found it.
+        # The rules' own words would not have found it.
         assert "a1" in recall.keys_seen
         assert len(recall.queries) > 1
+
+    async def test_rules_judge_by_the_request_whatever_the_model_searched(
+        self, library: Library
+    ) -> None:
+        alone = await run_recall(library, fail("no_tools"))
+        assert alone.handoff.relevant_memory_keys[0] == "a1"
+        defaults = {"min_relevance_score": 0.5}
+        searches = (
+            search("trout at the lake", **defaults),
+            search("the plan for the garden"),
+            search("database config", **defaults),
+            search(REQUEST, limit=10, min_relevance_score=0.2, search_mode="hybrid"),
+        )
+
+        async def check(step: Step) -> None:
+            recall = await run_recall(library, step, fail("refused"))
+            assert recall.handoff.relevant_memory_keys == alone.handoff.relevant_memory_keys
+            assert recall.confidence == alone.confidence
+            # What the model did stays on record.
+            assert len(recall.queries) == len(alone.queries) + 1
+            assert set(recall.queries[0].keys) <= set(recall.keys_seen)
+
+        await check_each_async(searches, check)
 
 
 class TestModelFailures:
