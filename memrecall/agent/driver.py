@@ -17,7 +17,7 @@ from memrecall.agent.offline import offline_client
 from memrecall.agent.prompt import Prompt
 from memrecall.agent.prompt_view import SOURCE, to_json, write_briefing
 from memrecall.agent.result import RecallResult, StopReason
-from memrecall.agent.result_builder import RunOutcome, build_result
+from memrecall.agent.result_builder import CAN_FALL_BACK, RunOutcome, build_result
 from memrecall.agent.state import (
     UNKNOWN_USER,
     KeywordModel,
@@ -256,9 +256,8 @@ class RecallRun:
         try:
             async with asyncio.timeout(self.context.budget.seconds_left + _GRACE_SECONDS):
                 outcome = await self._iterate()
-                if self._can_fall_back(outcome):
-                    outcome = await self._fall_back(outcome)
-                return outcome
+                failure = self._find_failure(outcome)
+                return await self._fall_back(failure) if failure else outcome
         except TimeoutError:
             return RunOutcome(Stop(StopReason.SECONDS))
         except StorageError as error:
@@ -306,23 +305,32 @@ class RecallRun:
         recorder.add(IterationEvent(window=window.size, shown=len(messages)))
         return messages
 
-    def _can_fall_back(self, outcome: RunOutcome) -> bool:
-        """Return True if the model failed, or reached a limit without calling a single tool."""
-        context, end = self.context, outcome.end
-        if context.model.is_offline or not isinstance(end, Stop):
-            return False
-        has_only_talked = context.budget.usage.model_calls > 0 and not context.has_called_tool
-        is_limit = end.reason.value in set(Limit) and context.budget.seconds_left > 0
-        return outcome.can_fall_back or (is_limit and has_only_talked)
+    def _find_failure(self, outcome: RunOutcome) -> Stop | None:
+        """Return why the rules have to take over, if they have to.
 
-    async def _fall_back(self, outcome: RunOutcome) -> RunOutcome:
-        stop, context = outcome.end, self.context
-        assert isinstance(stop, Stop)  # noqa: S101 -- only those can fall back
-        context.recorder.add(FallbackEvent(reason=stop.reason.value, problem=stop.problem))
+        The model failed, or it reached a limit without a successful search. A handoff that only
+        the limit forced says nothing then, unless it names a key.
+        """
+        context, end = self.context, outcome.end
+        if context.model.is_offline:
+            return None
+        if isinstance(end, Finish):
+            if end.forced_by is None or end.handoff.relevant_memory_keys:
+                return None
+            end = Stop(end.forced_by, context.describe_lack())
+        if end.reason in CAN_FALL_BACK:
+            return end
+        is_limit = end.reason.value in set(Limit) and context.budget.seconds_left > 0
+        has_tried = context.budget.usage.model_calls > 0
+        return end if is_limit and has_tried and not self._state.searches else None
+
+    async def _fall_back(self, failure: Stop) -> RunOutcome:
+        context = self.context
+        context.recorder.add(FallbackEvent(reason=failure.reason.value, problem=failure.problem))
         context.budget.allow_rules()
         self.context = self._make_context(offline_client(), context.budget, context.recorder)
         self._state.restart_for_rules()
-        return replace(await self._iterate(), fallback=stop)
+        return replace(await self._iterate(), fallback=failure)
 
     def _make_context(
         self, client: protocol.ChatCompletionClient, budget: Budget, recorder: Recorder

@@ -98,6 +98,13 @@ class LoopContext:
     model_failures: int = 0  # in a row
     has_called_tool: bool = False
 
+    def describe_lack(self) -> str:
+        """Return what the model has not done at all, "" after a successful search."""
+        if self.state.searches:
+            return ""
+        lack = "made no search that succeeded" if self.has_called_tool else "never called a tool"
+        return f"{self.model.name} {lack}"
+
     @property
     def budget(self) -> Budget:
         """The budget of the recall."""
@@ -148,8 +155,8 @@ class RecallLoop:
         return self._stop_at(limit)
 
     def _stop_at(self, limit: Limit) -> Stop:
-        has_only_talked = self._context.recorder.turn and not self._context.has_called_tool
-        problem = f"{self._context.model.name} never called a tool" if has_only_talked else ""
+        context = self._context
+        problem = context.describe_lack() if context.recorder.turn else ""
         return Stop(StopReason(limit), problem)
 
     async def _take_turn(self) -> TurnOutcome:
@@ -210,7 +217,7 @@ class RecallLoop:
     def _judge_timeout(self) -> Stop:
         """Return the limit, or a model failure if the model has not answered even once."""
         if self._context.has_called_tool:
-            return Stop(StopReason.SECONDS)
+            return self._stop_at(Limit.SECONDS)
         seconds = self._context.budget.limits.seconds
         problem = f"{self._context.model.name} did not answer within {seconds:g} s"
         return Stop(StopReason.MODEL_FAILED, problem)
@@ -278,7 +285,7 @@ class RecallLoop:
         )
         self._prompt.append(protocol.FunctionExecutionResultMessage(content=results))
         if last is not None and not isinstance(outcome, Finish):
-            return Stop(StopReason(last))
+            return self._stop_at(last)
         return outcome
 
     def _tool_limit(self, tool: str, last: Limit | None) -> Limit | None:

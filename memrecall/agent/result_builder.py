@@ -36,7 +36,7 @@ _MAX_ANALYZED = 20_000
 _MAX_REQUEST_WORDS = 8
 _UNABLE = frozenset({StopReason.MODEL_FAILED, StopReason.NO_TOOL_SUPPORT})
 # Failures of the model, after which the rules continue from the results so far.
-_CAN_FALL_BACK = _UNABLE | {
+CAN_FALL_BACK = _UNABLE | {
     StopReason.TEXT_ANSWER,
     StopReason.LEAKED_CALL,
     StopReason.SILENCE,
@@ -58,11 +58,6 @@ class RunOutcome:
 
     end: Finish | Stop
     fallback: Stop | None = None
-
-    @property
-    def can_fall_back(self) -> bool:
-        """Whether the model failed, so that the rules can continue."""
-        return isinstance(self.end, Stop) and self.end.reason in _CAN_FALL_BACK
 
     @property
     def reason(self) -> StopReason:

@@ -179,6 +179,7 @@ class RecallState(ToolContext):
         self.earlier_keys, self.seen_keys = self.seen_keys, {}
         self.earlier_searches, self.searches = self.searches, []
         self.hits.clear()
+        self.handoff, self.is_unsupported = None, False
         self.window.refusals = self.consecutive_searches = 0
 
     def add_hits(self, hits: Iterable[Hit]) -> int:

@@ -89,6 +89,23 @@ def estimates_tokens(result: RecallResult, server: ModelServer) -> None:
     assert result.usage["estimated_tokens"] == tokens > 1_000
 
 
+def searches_by_rules(result: RecallResult, server: ModelServer) -> None:
+    """The model did not find out whether something fits: the rules did."""
+    assert result.problem == "tiny made no search that succeeded"
+    finds_a1(result, server)
+
+
+def numbered_keywords(request: dict[str, Any]) -> Reply:
+    if "tools" not in request:
+        return text('{"keywords": []}')
+    return answer(call("extract_search_keywords", {"query": f"w{len(request['messages'])}"}))
+
+
+def unknown_key_or_handoff(request: dict[str, Any]) -> Reply:
+    is_last = isinstance(request["tool_choice"], dict)
+    return hand_off() if is_last else answer(call("get_memory_detail", {"memory_key": "m_0"}))
+
+
 def numbered_search(request: dict[str, Any]) -> Reply:
     number = len(request["messages"])
     return answer(call("search_memories", {"query": f"word{number}", "min_relevance_score": 0.0}))
@@ -157,6 +174,55 @@ BEHAVIOURS = (
         check=refuses_calls_beyond_the_limit,
     ),
     Behaviour("200 calls forever", (), StopReason.TOOL_CALLS, forever=answer(*HUNDREDS)),
+    Behaviour(
+        "200 unknown calls forever",
+        (),
+        StopReason.TOOL_CALLS,
+        True,
+        answer(*[call("rm", {})] * 200),
+        check=searches_by_rules,
+    ),
+    Behaviour(
+        "200 calls without JSON forever",
+        (),
+        StopReason.TOOL_CALLS,
+        True,
+        answer(*[call("search_memories", "{{")] * 200),
+        check=searches_by_rules,
+    ),
+    Behaviour(
+        "unknown tool up to the limit",
+        (),
+        StopReason.MODEL_CALLS,
+        True,
+        answer(call("rm", {})),
+        limits=Limits(model_calls=3),
+        check=searches_by_rules,
+    ),
+    Behaviour(
+        "keywords forever",
+        (),
+        StopReason.MODEL_CALLS,
+        True,
+        numbered_keywords,
+        check=searches_by_rules,
+    ),
+    Behaviour(
+        "unknown key forever",
+        (),
+        StopReason.MODEL_CALLS,
+        True,
+        answer(call("get_memory_detail", {"memory_key": "m_0"})),
+        check=searches_by_rules,
+    ),
+    Behaviour(
+        "unknown key up to a forced handoff",
+        (),
+        StopReason.MODEL_CALLS,
+        True,
+        unknown_key_or_handoff,
+        check=searches_by_rules,
+    ),
     Behaviour("endless expansion", (), StopReason.NO_OLDER_MESSAGES, True, expansion),
     Behaviour("endless searching", (), StopReason.REPEATED_SEARCH, True, numbered_search),
     Behaviour("empty answer", (), StopReason.NO_TOOL_SUPPORT, True, text("")),
