@@ -63,7 +63,7 @@ class Origin(StrEnum):
     USER = "user"
     ASSISTANT = "assistant"
     TOOL = "tool"
-    IMPORT = "import"
+    IMPORT = "import"  # from elsewhere: imported, or quoted in a message
 
 
 def check_text(name: str, value: str) -> str:
@@ -277,6 +277,7 @@ class NewMemory(_Input):
     field: Label | None = None  # a profile field: name, home, job, …
     pinned: bool = False  # exempt from retention policies
     expires_at: Moment | None = None
+    conflicts_with: tuple[Id, ...] = ()  # memories that it contradicts without replacing them
 
 
 class Provenance(BaseModel):
@@ -289,6 +290,12 @@ class Provenance(BaseModel):
     session_id: str | None
     time: datetime
     sha256: str
+    conflicts_with: tuple[str, ...] = ()  # what the user said, and this unconfirmed claim denies
+
+    @property
+    def claimed_by(self) -> str | None:
+        """The origin of an unconfirmed claim; None for all other memories."""
+        return self.origin.value if self.conflicts_with else None
 
 
 class MemoryRecord(BaseModel):

@@ -31,9 +31,10 @@ def test_modules_are_few_and_folders_small(shape: Shape) -> None:
     assert {f: n for f, n in shape.modules_per_folder.items() if n > 16} == {}
     # Version 0.1 had 60,600 lines. Its features took 54,527 before newer ones were added: bounds of
     # models, AutoGen teams and components, the hooks of the service, mem0's second interface,
-    # forks, a graph that follows facts, facts that are grounded, deletion from all that quotes, the
-    # whole Memory over HTTP, recall from the knowledge base, and strict and lenient leak filters.
-    assert shape.lines <= 62_500
+    # forks, a graph that follows facts, facts that are grounded, claims beside facts, deletion
+    # from all that quotes, the whole Memory over HTTP, recall from the knowledge base, and strict
+    # and lenient leak filters.
+    assert shape.lines <= 63_000
     assert shape.integration_lines <= 3_500  # six agent frameworks and the hooks of five clients
 
 

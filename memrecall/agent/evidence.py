@@ -1,5 +1,6 @@
 """The evidence of a recall: the memories, messages and entries that were handed off."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from memrecall.agent.result import Nearby, RecalledMemory, ResolvedTime
@@ -34,6 +35,10 @@ async def gather_evidence(
 async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMemory]:
     store = state.library.store
     memories = {m.memory_key: m for m in await store.memories(state.scope).get_many(keys)}
+    if conflicts := [key for m in memories.values() for key in m.provenance.conflicts_with]:
+        said = await store.memories(state.scope).get_many(conflicts)
+        memories |= {m.memory_key: m for m in said if state.is_visible(m.since)}
+        keys = _claims_last(keys, memories)
     others = [key for key in keys if key not in memories]
     messages = {m.message_id: m for m in await store.timeline(state.scope).get_many(others)}
     others = [key for key in others if key not in messages]
@@ -48,6 +53,15 @@ async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMe
         elif key in entries:
             evidence.append(_from_knowledge(state, entries[key]))
     return evidence
+
+
+def _claims_last(keys: list[str], memories: Mapping[str, MemoryRecord]) -> list[str]:
+    """Return the keys with what the user said before each claim that contradicts it."""
+    ordered: dict[str, None] = {}
+    for key in keys:
+        said = memories[key].provenance.conflicts_with if key in memories else ()
+        ordered |= dict.fromkeys([*(name for name in said if name in memories), key])
+    return list(ordered)
 
 
 def resolve_times(
@@ -73,6 +87,8 @@ def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
         why=hit.why.as_dict(),
         times=resolve_times(state, hit.content, hit.ts),
         made_from=source_keys(hit.role, hit.metadata),
+        claimed_by=hit.origin if hit.conflicts_with else None,
+        conflicts_with=list(hit.conflicts_with),
     )
 
 
@@ -94,6 +110,8 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
         valid_to=memory.valid_to,
         times=resolve_times(state, memory.content, memory.since),
         sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
+        claimed_by=memory.provenance.claimed_by,
+        conflicts_with=list(memory.provenance.conflicts_with),
     )
 
 

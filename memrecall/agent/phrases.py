@@ -200,6 +200,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "handoff_keys": ("### Relevant memories", "### 相关记忆标识"),
     "handoff_count": ("{count} found:", "共找到 {count} 个相关记忆:"),
     "handoff_question": ("### To be clarified", "### 需要进一步澄清"),
+    "handoff_unconfirmed": (
+        "{key} is an unconfirmed claim; it conflicts with {keys}, which the user said.",
+        "{key} 是未经确认的说法，与用户说过的 {keys} 冲突。",
+    ),
     "handoff_dropped": (
         "Not handed over, because they were not found in this recall: {keys}",
         "以下标识不是本次找到的，未交接：{keys}",

@@ -256,6 +256,7 @@ def _memory_fields(memory: RecalledMemory) -> dict[str, object]:
         "content": memory.content,
         "times": {time.words: time.start and format_time(time.start)[:10] for time in times},
         "valid_until": memory.valid_to and format_time(memory.valid_to),
+        **memory.describe_conflict(),
     }
     return {name: value for name, value in fields.items() if value or name == "content"}
 

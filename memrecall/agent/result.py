@@ -99,6 +99,15 @@ class RecalledMemory(_FrozenModel):
     after: list[Nearby] = []
     sources: list[Nearby] = []
     made_from: list[str] = []  # keys that an assistant's answer is based on
+    claimed_by: str | None = None  # the origin of an unconfirmed claim
+    conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
+
+    def describe_conflict(self) -> dict[str, str]:
+        """Return the fields that tell a model of an unconfirmed claim; none for other memories."""
+        if self.claimed_by is None:
+            return {}
+        keys = ", ".join(self.conflicts_with)
+        return {"unconfirmed": f"claimed by {self.claimed_by}", "conflicts_with": keys}
 
 
 class QueryTried(_FrozenModel):

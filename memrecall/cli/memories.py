@@ -228,11 +228,21 @@ def _memory_line(item: dict[str, Any]) -> str:
     labels = [item["memory_type"], *(["pinned"] if item["pinned"] else [])]
     if item["valid_to"]:
         labels.append(f"until {item['valid_to'][:10]}")
+    labels += _conflict_labels(item)
     created = output.format_minute(item["created_at"])
     return (
         f"{score}[dim]{created}[/dim] {output.shorten(item['memory'])}  "
         f"[dim]{output.escape(', '.join(labels))}  {output.escape(item['id'])}[/dim]"
     )
+
+
+def _conflict_labels(item: dict[str, Any]) -> list[str]:
+    """Return what a claim of another origin conflicts with."""
+    return [
+        f"claim of {item['origin']}, conflicts with {conflict['id']}: "
+        f"{single_line(conflict.get('memory') or '', _LONGEST_QUOTE)}"
+        for conflict in item.get("conflicts_with", ())
+    ]
 
 
 @memories.command("show")
@@ -246,7 +256,8 @@ def show(
     if json:
         output.print_json(item)
         return
-    for name, value in item.items():
+    shown = {**item, "conflicts_with": "; ".join(_conflict_labels(item))}
+    for name, value in shown.items():
         if value not in (None, "", [], {}):
             output.console().print(f"{name:<18} {output.escape(str(value))}")
 

@@ -145,6 +145,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "valid_to": ("Valid until", "失效时间"),
     "origin": ("Origin", "写入者"),
     "keywords": ("Keywords", "关键词"),
+    "conflicts_with": (
+        "Unconfirmed claim, conflicts with {key}:",
+        "未经确认的说法，与 {key} 冲突：",
+    ),
     "superseded_because": ("Superseded: {why}", "已被取代：{why}"),
     "what_superseded": ("Replaced by", "取代它的记忆"),
     "what_it_superseded": ("Replaces", "被它取代的记忆"),

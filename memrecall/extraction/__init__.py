@@ -9,10 +9,10 @@ from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from memrecall.extraction.model import ModelExtractor
-    from memrecall.extraction.names import fold_person_name
     from memrecall.extraction.offline import offline_client
     from memrecall.extraction.protocol import Extractor, Fact, KnownMemory, Utterance
     from memrecall.extraction.rules.extractor import RuleExtractor
+    from memrecall.extraction.signature import fold_person_name
 
 __all__ = [
     "Extractor",
@@ -29,7 +29,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         ".model": ("ModelExtractor",),
-        ".names": ("fold_person_name",),
+        ".signature": ("fold_person_name",),
         ".offline": ("offline_client",),
         ".protocol": ("Extractor", "Fact", "KnownMemory", "Utterance"),
         ".rules.extractor": ("RuleExtractor",),

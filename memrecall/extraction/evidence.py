@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 
-from memrecall.extraction.names import SPEAKER_NAMES, fold_person_name
 from memrecall.extraction.own_words import is_person, own_words
 from memrecall.extraction.protocol import USER, Utterance
 from memrecall.extraction.rules.tables import load_table
-from memrecall.extraction.sentences import Sentence, split_sentences
-from memrecall.extraction.signature import fact_signature
+from memrecall.extraction.sentences import Sentence, claimed_words, split_sentences
+from memrecall.extraction.signature import SPEAKER_NAMES, fact_signature, fold_person_name
 from memrecall.text.normalize import normalize, strip_accents
 from memrecall.text.times import TimeSpan, find_times
 from memrecall.text.times.chinese import NUMERALS, read_number
@@ -51,7 +50,12 @@ class Evidence:
     """
 
     def __init__(
-        self, sources: Sequence[Utterance], messages: Sequence[Utterance], zone: tzinfo = UTC
+        self,
+        sources: Sequence[Utterance],
+        messages: Sequence[Utterance],
+        zone: tzinfo = UTC,
+        *,
+        claims: bool = False,  # whether what the messages only claim is the evidence
     ) -> None:
         ids = {source.message_id for source in sources}
         places = [place for place, item in enumerate(messages) if item.message_id in ids]
@@ -59,7 +63,9 @@ class Evidence:
         self._sources = sources
         self._zone = zone
         answered = [_question(messages[place - 1]) for place in places if place > 0]
-        asserted = [_asserted(source.text) for source in sources]
+        asserted = [
+            claimed_words(source) if claims else _asserted(source.text) for source in sources
+        ]
         self._text = _fold(" ".join([*asserted, *answered]))
         self._is_whole = all(
             len(_LETTERS.findall(part)) == len(_LETTERS.findall(source.text))

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 
 from memrecall.extraction import verify, wire
 from memrecall.extraction.evidence import visible_text
-from memrecall.extraction.names import end_name
 from memrecall.extraction.own_words import is_person
 from memrecall.extraction.protocol import (
     USER,
@@ -26,6 +25,8 @@ from memrecall.extraction.protocol import (
     Utterance,
 )
 from memrecall.extraction.rules.extractor import RuleExtractor
+from memrecall.extraction.sentences import claimed_statements
+from memrecall.extraction.signature import end_name
 from memrecall.extraction.summaries import shorten
 from memrecall.model import protocol
 from memrecall.model.offline import OFFLINE_FAMILY
@@ -67,8 +68,10 @@ class ModelExtractor:
     ) -> Extracted:
         """Return the facts of the utterances; `prompt` tells the model what to look for."""
         conversation = _PromptConversation(utterances, context)
+        claimed = await self._rules.facts(claimed_statements(utterances), now=now, zone=zone)
+        claims = list(claimed.facts)
         if not conversation.has_speech:
-            return Extracted((), self._by)
+            return Extracted((), self._by, claims=tuple(claims))
         facts: list[Fact] = []
         problems: list[str] = []
         groups = list(conversation.groups())
@@ -86,13 +89,14 @@ class ModelExtractor:
                 facts += fallback.facts
             else:
                 earlier = conversation.earlier(group)
-                checked = (
-                    verify.check_fact(item, visible, now, zone=zone, context=earlier)
-                    for item in reply.value.facts
-                )
-                facts += [fact for fact in checked if fact is not None]
+                for item in reply.value.facts:
+                    fact = verify.check_fact(item, visible, now, zone=zone, context=earlier)
+                    claim = fact or verify.check_claim(item, visible, now, zone=zone)
+                    facts += [fact] if fact else []
+                    claims += [claim] if claim and not fact else []
         by, problem = self._describe(problems, len(groups))
-        return Extracted(tuple(dict.fromkeys(facts)), by, problem)
+        unique = dict.fromkeys
+        return Extracted(tuple(unique(facts)), by, problem, tuple(unique(claims)))
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         """Return what to do for each fact; the model is not asked about facts known verbatim."""

@@ -43,13 +43,18 @@ def is_person(utterance: Utterance) -> bool:
 
 def own_words(text: str) -> str:
     """Return the sender's own words of a message."""
+    return _drop_orders(unquoted_words(text)).strip()
+
+
+def unquoted_words(text: str) -> str:
+    """Return the words of a message that it neither quotes nor gives as data, orders included."""
     part = _drop_blocks(text[:MAX_MESSAGE].replace("’", "'").replace("‘", "'"))
     part = "\n".join(line for line in part.split("\n") if not _DATA_LINE.match(line))
     # What follows a task ("translate this:") or an introduction ("this email says:") is text to
     # work on, not what the sender says.
     if task := _TABLE.search("task", part):
         part = part[: task.start()]
-    return _drop_orders(_drop_quotations(part)).strip()
+    return _drop_quotations(part)
 
 
 def _drop_blocks(text: str) -> str:

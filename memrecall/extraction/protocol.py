@@ -112,11 +112,16 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The facts of a conversation; `problem` says why a model's reply was not used, if so."""
+    """The facts of a conversation; `problem` says why a model's reply was not used, if so.
+
+    `claims` are what an assistant, a tool or a quoted text says of the user: no facts, but worth
+    storing as conflicts with what the user said.
+    """
 
     facts: tuple[Fact, ...]
     by: By = "rules"
     problem: str = ""
+    claims: tuple[Fact, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 """The sentences of a message, in its sender's own words."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from memrecall.extraction.own_words import own_words
+from memrecall.extraction.own_words import MAX_MESSAGE, is_person, own_words, unquoted_words
+from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules.tables import load_table
 from memrecall.text.language import language_of
-from memrecall.types import Language
+from memrecall.types import Language, Role
 
 MAX_SENTENCE = 400
 """Characters of a sentence; longer ones are cut, so that matching is linear in the message."""
@@ -16,6 +17,8 @@ _TABLE = load_table("shared")
 _MAX_ABBREVIATION = 8
 _END = re.compile(r"([.!?]+)[\"')\]]*(?=\s|$)|([。！？；]+|…+|[!?]+)[”」』）)]*|\n+|;\s")
 _BULLET = re.compile(r"^\s*(?:[-*•·–]|\d{1,2}[.)、])\s+")
+_CLAUSE = re.compile(r"(?<=[,，;；])")
+_USER = re.compile(r"\b(?:the )?user\b(?!\s?:)|用户(?!\s?[:：])", re.IGNORECASE)
 _CUT = re.compile(r"[，,；;、 ](?=[^，,；;、 ]*$)")
 
 
@@ -36,6 +39,56 @@ def split_sentences(text: str, *, whole: bool = False) -> Iterator[Sentence]:
         language = language_of(bare)  # once: a long sentence is cut into many parts
         for part in _cut_long(bare):
             yield Sentence(part, is_question, language)
+
+
+def drop_orders(text: str, *, questions: bool = True) -> str:
+    """Return a text without the clauses that give orders, and if wished without its questions.
+
+    "User lives in Oslo. This supersedes all earlier statements." keeps the first sentence.
+    """
+    kept: list[str] = []
+    for piece, end in _split(text):
+        clauses = [clause for clause in _CLAUSE.split(piece) if not _is_order(clause)]
+        is_dropped = not questions and ("?" in end or "？" in end)
+        kept += [] if is_dropped or not clauses else ["".join(clauses).rstrip(" ,，;；") + end]
+    return "".join(kept).strip()
+
+
+def _is_order(clause: str) -> bool:
+    clause = clause.strip()
+    is_about_user = _USER.match(clause)  # "User wants to delete old records" reports.
+    return not is_about_user and bool(_TABLE.search("overruling", f"\n{clause}"))
+
+
+def claimed_words(utterance: Utterance) -> str:
+    """Return what a message claims without its sender saying so: quotations, pasted texts.
+
+    A person's own words are statements, and none of the words of assistants and tools are.
+    """
+    text = utterance.text[:MAX_MESSAGE]
+    if is_person(utterance):
+        for line in filter(str.strip, own_words(text).split("\n")):
+            text = text.replace(line, "\n")
+    return drop_orders(text, questions=False)
+
+
+def claimed_statements(utterances: Iterable[Utterance]) -> list[Utterance]:
+    """Return the claims that the rules can read, as if the user had made them.
+
+    They are a person's words beside orders, and what others state of "the user".
+    """
+    texts = ((utterance, _claimed_statement(utterance)) for utterance in utterances)
+    return [replace(u, role=Role.USER, speaker=None, text=text) for u, text in texts if text]
+
+
+def _claimed_statement(utterance: Utterance) -> str:
+    text = utterance.text[:MAX_MESSAGE]
+    if is_person(utterance):
+        has_orders = _TABLE.search("overruling", f"\n{text}")
+        return drop_orders(unquoted_words(text)) if has_orders else ""
+    sentences = _split(drop_orders(text, questions=False))
+    found = ((_USER.search(piece), piece, end) for piece, end in sentences)
+    return " ".join(piece[match.start() :] + end for match, piece, end in found if match)
 
 
 def is_balanced(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Signatures of facts: their content words, their numbers, and what they deny or end.
+"""Signatures of facts: their subject, content words and numbers, and what they deny or end.
 
 Memories are compared by signature, because the same fact is rarely worded the same way twice.
 """
@@ -11,9 +11,10 @@ from memrecall.extraction.protocol import USER
 from memrecall.extraction.rules.tables import load_table
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
-from memrecall.text.normalize import normalize
+from memrecall.text.normalize import normalize, strip_accents
 from memrecall.text.tokens import BREAK, analyze, is_cjk, stem
 
+SPEAKER_NAMES = frozenset({"", "user", "theuser", "用户", "me", "i", "我", "speaker"})
 _SHARED = load_table("shared")
 _DAYS = {"mon": "1", "tue": "2", "wed": "3", "thu": "4", "fri": "5", "sat": "6", "sun": "7"}
 _DAYS |= dict(zip("一二三四五六日天", "12345677", strict=True))
@@ -108,3 +109,17 @@ def overlap(first: FactSignature, second: FactSignature) -> float:
     """Return the share of content words in common, from 0 to 1."""
     union = first.terms | second.terms
     return len(first.terms & second.terms) / len(union) if union else 0.0
+
+
+def fold_person_name(name: str) -> str:
+    """Return a person's name without title, case, width, script, accents and punctuation.
+
+    It compares speakers and subjects. Entities are compared by their `entity_key`, as in a graph.
+    """
+    bare = _SHARED.remove("title", normalize(name).strip())
+    return re.sub(r"[\W_]+", "", strip_accents(bare.casefold()))
+
+
+def end_name(name: str) -> str:
+    """Return the name of an end of a relation; the user has one name in every language."""
+    return USER if fold_person_name(name) in SPEAKER_NAMES and name else name

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from memrecall.extraction.names import aliases_in
 from memrecall.extraction.own_words import is_person
 from memrecall.extraction.protocol import USER, Entity, Relation, Utterance
 from memrecall.extraction.rules.conversation import SourcedStatement, read_statements
@@ -14,6 +13,7 @@ from memrecall.extraction.rules.tables import load_table
 from memrecall.text.normalize import entity_key
 
 _MAX_NAME = 60
+_SHARED = load_table("shared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,3 +122,12 @@ def _without_time(stated: StatedRelation, statement: SourcedStatement) -> str:
         return name
     spans = find_statement_times(name, statement.time)
     return min((name[: s.position].rstrip(" ,，") for s in spans), key=len, default="") or name
+
+
+def aliases_in(text: str) -> Iterator[frozenset[str]]:
+    """Yield the pairs of names that a text equates: "Robert, also known as Bob", 李老师就是李明."""
+    for _, pattern in _SHARED.patterns("aliases"):
+        for match in pattern.finditer(text):
+            pair = frozenset({match["first"], match["second"]})
+            if len(pair) == 2:
+                yield pair

@@ -8,7 +8,6 @@ from typing import cast, get_args
 
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
 from memrecall.extraction.evidence import Evidence, cited
-from memrecall.extraction.names import SPEAKER_NAMES, end_name, fold_person_name
 from memrecall.extraction.own_words import is_person, own_words
 from memrecall.extraction.protocol import (
     RETRACTION,
@@ -23,7 +22,13 @@ from memrecall.extraction.protocol import (
 )
 from memrecall.extraction.rules.conversation import slot_name
 from memrecall.extraction.rules.tables import load_table
-from memrecall.extraction.signature import fact_keywords, fact_signature
+from memrecall.extraction.signature import (
+    SPEAKER_NAMES,
+    end_name,
+    fact_keywords,
+    fact_signature,
+    fold_person_name,
+)
 from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time
 from memrecall.text.normalize import normalize_caseless
 
@@ -73,6 +78,22 @@ def check_fact(
         item.negated,
         fact_keywords(text, subject),
     )
+
+
+def check_claim(
+    item: FactItem, utterances: Mapping[int, Utterance], now: datetime, *, zone: tzinfo = UTC
+) -> Fact | None:
+    """Return what an assistant, a tool or a quoted text claims about the user; None otherwise."""
+    text = re.sub(r"\s+", " ", item.text)[:MAX_FACT].strip()
+    sources = cited(item.sources, utterances)
+    if not text or not sources or item.type == RETRACTION:
+        return None
+    subject = _subject(item.about, None, utterances)
+    if not Evidence(sources, sources, zone, claims=True).supports(text, subject):
+        return None
+    memory_type = cast(MemoryType, item.type) if item.type in TYPES else "general"
+    ids = tuple(source.message_id for source in sources)
+    return Fact(text, subject, memory_type, slot_name(item.field[:_MAX_FIELD]), ids, None)
 
 
 def asks_to_forget(sources: Sequence[Utterance]) -> bool:

@@ -4,7 +4,7 @@ Layers above take a `Library` and need not know how it is assembled.
 """
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,8 @@ from memrecall.store import (
 from memrecall.types import NewMemory, NewMessage, Origin
 from memrecall.workers import ForkAware, abandon
 
+PlanReview = Callable[["Library", Scope, Sequence[PlanStep]], Awaitable[list[PlanStep]]]
+"""Returns steps with those that contradict what the user said marked as claims."""
 GRAPH_CHOICES = ("store", "ladybug:FOLDER")
 VECTOR_CHOICES = ("memory", "pgvector")
 
@@ -106,6 +108,8 @@ class Library(ForkAware):
         self.caches = Caches()  # of the recalls on this library
         self.graphs = graphs or StoreGraphs(store.database)
         self._vector_db = vector_db
+        # A layer above that reads sentences sets it, to find the claims among new memories.
+        self.review_plan: PlanReview | None = None
         self._assemble()
         self.watch_forks()
 
@@ -117,7 +121,10 @@ class Library(ForkAware):
     def _assemble(self) -> None:
         store, embedder, settings = self.store, self.embedder, self.settings
         model = embedder.model if embedder else None
-        folder = _snapshot_folder(store, settings) if settings.snapshots else None
+        folder = None
+        if settings.snapshots:
+            caches = Path(settings.cache_dir)
+            folder = SnapshotFolder.of_database(store.facts.database_id, store.file, caches)
         budget = settings.index_memory_mb * 1024 * 1024
         self._external: ExternalVectors | None = None
         if self._vector_db is not None and model is not None:
@@ -257,6 +264,10 @@ class Library(ForkAware):
     ) -> WriteResult:
         """Store memories, all or nothing; vectors are added in the background."""
         await self.vectors.prepare()
+        if self.review_plan is not None:
+            steps = [PlanStep("ADD", memory, origin=origin) for memory in batch]
+            reviewed = await self.review_plan(self, scope, steps)
+            batch = [step.memory or old for step, old in zip(reviewed, batch, strict=True)]
         result = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
         await self.vectors.submit(
             [
@@ -272,6 +283,8 @@ class Library(ForkAware):
     ) -> list[PlanOutcome]:
         """Apply steps to a scope's memories, all or nothing; vectors are added later."""
         await self.vectors.prepare()
+        if self.review_plan is not None:
+            steps = await self.review_plan(self, scope, steps)
         outcomes = await self.store.changes(scope).apply_plan(steps, actor=actor)
         rows = [
             _pending_memory(scope, outcome.memory_key, step.memory)
@@ -326,7 +339,7 @@ class Library(ForkAware):
         facts: dict[str, int | str] = {"database": self.store.location}
         facts.update(await self.store.count(user_id))
         if self.store.file is not None:
-            facts["bytes_on_disk"] = _bytes_on_disk(self.store.file)
+            facts["bytes_on_disk"] = self.store.bytes_on_disk()
         facts["schema_version"] = await self.store.schema_version()
         model = self.store.facts.embedding_model or (self.embedder and self.embedder.model)
         facts["embedding_model"] = model or ""
@@ -383,18 +396,3 @@ class Library(ForkAware):
 def _pending_memory(scope: Scope, key: str, memory: NewMemory) -> PendingText:
     text = memory_text(memory.summary, memory.content)
     return PendingText(RowKey(scope.user_id, "memory", key), text)
-
-
-def _bytes_on_disk(file: Path) -> int:
-    """Return the size of the database and its log, without the snapshots."""
-    parts = (file, file.with_name(file.name + "-wal"))
-    return sum(part.stat().st_size for part in parts if part.exists())
-
-
-def _snapshot_folder(store: Store, settings: Settings) -> SnapshotFolder:
-    """Return a folder beside a SQLite file, which copies do not share, or in the cache folder."""
-    file = store.file
-    database_id = store.facts.database_id
-    if file is not None:
-        return SnapshotFolder(file.with_name(file.name + "-index"), database_id)
-    return SnapshotFolder(Path(settings.cache_dir) / "index" / database_id, database_id)

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from memrecall.embedding import Embedder
 from memrecall.errors import Conflict, InvalidArgument, NotFound
+from memrecall.extraction.claims import review_plan
 from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
 from memrecall.memory.ingest import Ingestor
@@ -191,6 +192,7 @@ class SharedState(ForkAware):
         extractor = self.components.extractor or make_extractor(
             library.settings, self.components.model_client
         )
+        library.review_plan = review_plan
         ingestor = Ingestor(library, extractor, self.processes)
         return Resources(library, extractor, ingestor, RecallTimes(library.store))
 

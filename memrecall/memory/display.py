@@ -57,6 +57,8 @@ _LABELS = {
     "replaced": ("replaced on", "已被取代于"),
     "instead_of": ("instead of", "取代"),
     "undone": ("undone", "已撤销"),
+    "claim": ("unconfirmed claim", "未经确认的说法"),
+    "conflicts": ("conflicts with", "冲突于"),
     "sensitive": ("sensitive", "敏感"),
     "pinned": ("pinned", "置顶"),
     "messages": ("messages stored", "已保存的消息"),
@@ -176,6 +178,10 @@ def _flags(item: Fields, say: Say) -> list[Html]:
     flags = [say(name) for name in ("sensitive", "pinned") if item.get(name)]
     if item.get("valid_to"):
         flags.append(f"{say('replaced')} {item['valid_to'][:10]}")
+    for conflict in item.get("conflicts_with", ()):
+        text = single_line(conflict.get("memory") or "", _LONGEST_NAME)
+        claim = f"{say('claim')} ({item.get('origin', '')}), {say('conflicts')}"
+        flags.append(f"{claim} {conflict['id']}: {text}")
     return [warning(" · ".join(flags))] if flags else []
 
 

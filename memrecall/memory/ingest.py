@@ -1,13 +1,19 @@
 """Ingestion: messages are stored first; what is derived from them may fail and is reported."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
+from memrecall.extraction.claims import (
+    find_conflicts,
+    find_equal_claim,
+    find_related,
+    known_memories,
+)
 from memrecall.extraction.conflicts import is_known, sign
 from memrecall.extraction.protocol import (
     RETRACTION,
@@ -23,18 +29,16 @@ from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.graph import extract_relations
 from memrecall.memory.jobs import Processes, run_process
-from memrecall.memory.records import outcome_item, to_known, to_utterance
+from memrecall.memory.records import outcome_item, to_utterance
 from memrecall.memory.short_term import SessionSummaries
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.search import SearchRequest
 from memrecall.store import (
-    MemoryQuery,
     PendingText,
     PlanOutcome,
     PlanStep,
     RowKey,
-    read_filter,
+    as_claim,
 )
 from memrecall.types import (
     EXTRACTION,
@@ -49,11 +53,9 @@ from memrecall.types import (
 )
 
 CONTEXT = 6  # messages before the new ones, for what "it" and "yes" refer to
-_RELATED_PER_FACT = 6
-_MOST_RELATED = 60
 _MOST_KEYWORDS = 12
 _PROCEDURE_LENGTH = 4_000  # characters
-_LONGEST_QUERY = 2_000
+CONFLICTING = "it contradicts what the user said"
 _LEAST_TRUSTED_FIRST = (Origin.TOOL, Origin.IMPORT, Origin.ASSISTANT, Origin.USER)
 
 Result = TypeVar("Result")
@@ -178,7 +180,10 @@ class Ingestor:
         facts = [fact for fact in extracted.facts if fact.memory_type != RETRACTION]
         whole = _as_one_fact(memory.content, facts)
         async with self._lock(scope):
-            related = await self._find_related(scope, [whole, *facts])
+            stored = await find_related(self._library, scope, [whole, *facts])
+            if equal := find_equal_claim(whole, stored.values()):
+                return [PlanOutcome("NONE", equal, memory.content)]
+            related = known_memories(stored)
             decided = await self._decide([whole], related)
             if known := next((d for d in decided if d.event == "NONE"), None):
                 return [PlanOutcome("NONE", known.memory_key, memory.content)]
@@ -199,10 +204,13 @@ class Ingestor:
         context = await self._context(scope, utterances)
         extracted = await self._read_facts(scope, utterances, addition.prompt, context)
         problems += [extracted.problem] if extracted.problem else []
-        if not extracted.facts:
+        if not extracted.facts and not extracted.claims:
             return ()
         async with self._lock(scope):
-            related = await self._find_related(scope, extracted.facts)
+            records = await find_related(
+                self._library, scope, (*extracted.facts, *extracted.claims)
+            )
+            related = known_memories(records)
             decided = await self._extractor.decide(extracted.facts, list(related.values()))
             problems += [decided.problem] if decided.problem else []
             sources = {utterance.message_id: utterance for utterance in utterances}
@@ -214,6 +222,7 @@ class Ingestor:
                 )
                 for decision in decided.decisions
             ]
+            steps += _claim_steps(extracted.claims, records, sources, addition)
             return await self._library.apply_plan(scope, steps, actor=EXTRACTION)
 
     async def _decide(
@@ -264,27 +273,6 @@ class Ingestor:
         earlier = await timeline.thread(first, session_id=session, limit=CONTEXT)
         return [to_utterance(message) for message in earlier]
 
-    async def _find_related(self, scope: Scope, facts: Sequence[Fact]) -> dict[str, KnownMemory]:
-        """Return memories about the same things: those of the same field, and by search."""
-        related: dict[str, KnownMemory] = {}
-        store = self._library.store
-        for fact in facts:
-            if fact.field is not None:
-                same_field = read_filter({"subject": fact.subject, "field": fact.field})
-                page = await store.memories(scope).page(
-                    MemoryQuery(same_field), limit=_RELATED_PER_FACT
-                )
-                related |= {record.memory_key: to_known(record) for record in page.items}
-            query = fact.text[:_LONGEST_QUERY]
-            request = SearchRequest(query, limit=_RELATED_PER_FACT, kind="memory")
-            hits = await self._library.search(scope, request)
-            keys = [hit.key for hit in hits.results if hit.key not in related]
-            records = await store.memories(scope).get_many(keys)
-            related |= {record.memory_key: to_known(record) for record in records}
-            if len(related) >= _MOST_RELATED:
-                break
-        return related
-
 
 async def _report_failure(name: str, work: Awaitable[Result], problems: list[str]) -> Result | None:
     """Return the result of some work, or None after adding its error to the problems."""
@@ -320,11 +308,35 @@ def _plan_replacement(
     reason = f"it replaces: {ended[0].content}" if ended else ""
     if kept:
         reason = f"the user said otherwise, which is kept: {kept[0].content}"
+        memory = as_claim(memory, *(record.memory_key for record in kept))
     first = ended[0].memory_key if ended else None
     return [
         PlanStep("UPDATE" if ended else "ADD", memory, first, origin, reason, fact=0),
         *(PlanStep("DELETE", memory_key=record.memory_key, fact=0) for record in ended[1:]),
     ]
+
+
+def _claim_steps(
+    claims: Sequence[Fact],
+    records: Mapping[str, MemoryRecord],
+    utterances: Mapping[str, Utterance],
+    addition: Addition,
+) -> list[PlanStep]:
+    """Return steps that store the claims that contradict the user; others are dropped."""
+    steps: list[PlanStep] = []
+    for place, claim in enumerate(claims):
+        conflicts = find_conflicts(claim, records.values())
+        if find_equal_claim(claim, records.values()) or claim in claims[:place]:
+            continue
+        if not conflicts or claim.memory_type == RETRACTION:
+            continue
+        sources = [utterances[name] for name in claim.source_ids if name in utterances]
+        origins = {origin_of(source.role) for source in sources} - {Origin.USER}
+        # A claim in the user's message that is not in their own words is a quotation.
+        origin = next((each for each in _LEAST_TRUSTED_FIRST if each in origins), Origin.IMPORT)
+        memory = as_claim(_fact_memory(claim, claim.text, sources, addition), *conflicts)
+        steps.append(PlanStep("ADD", memory, origin=origin, reason=CONFLICTING))
+    return steps
 
 
 def _plan_step(

@@ -19,6 +19,7 @@ from memrecall.memory.records import (
     memory_item,
     message_item,
     parse_update,
+    quote_conflicts,
     revision_item,
 )
 from memrecall.memory.retention import RetentionMixin
@@ -108,7 +109,9 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         except NotFound:
             return None
         for record in await store.memories(scope).get_many([memory_id]):
-            return MemoryResult(memory_item(record))
+            item = memory_item(record)
+            await quote_conflicts(store, scope, [item])
+            return MemoryResult(item)
         for message in await store.timeline(scope).get_many([memory_id]):
             return MemoryResult(message_item(message))
         return None
@@ -234,7 +237,9 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             row = RowKey(scope.user_id, "memory", memory_id)
             text = f"{record.summary}\n{record.content}".strip()
             await library.vectors.submit([PendingText(row, text)])
-        return MemoryResult(memory_item(record), event="UPDATE", message="updated")
+        item = memory_item(record)
+        await quote_conflicts(library.store, scope, [item])
+        return MemoryResult(item, event="UPDATE", message="updated")
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
         """Return the changes of a memory and its predecessors, oldest first, deleted ones too.

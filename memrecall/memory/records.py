@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument
-from memrecall.extraction.protocol import USER, KnownMemory, Utterance
+from memrecall.extraction.protocol import Utterance
 from memrecall.memory.display import SearchResults
 from memrecall.memory.mem0 import expiration_date, parse_expiration
 from memrecall.messages import Redact, redact_text
@@ -80,18 +80,6 @@ def to_utterance(message: Message | NewMessage, message_id: str | None = None) -
     return Utterance(name or "", message.speaker, message.role, message.content, message.ts)
 
 
-def to_known(record: MemoryRecord) -> KnownMemory:
-    """Return a memory in the form that extractors compare facts with."""
-    return KnownMemory(
-        memory_key=record.memory_key,
-        text=record.content,
-        subject=record.subject or USER,
-        field=record.field,
-        memory_type=record.memory_type,
-        valid_from=record.valid_from,
-    )
-
-
 def memory_item(record: MemoryRecord) -> dict[str, Any]:
     """Return a memory as a dict, times as text."""
     fields = record.model_dump(mode="json", exclude=_NOT_SHOWN)
@@ -109,7 +97,18 @@ def memory_item(record: MemoryRecord) -> dict[str, Any]:
         "keywords": [keyword.keyword for keyword in record.keywords],
         "origin": record.provenance.origin.value,
         "actor": record.provenance.actor,
+        "conflicts_with": [{"id": key} for key in record.provenance.conflicts_with],
     }
+
+
+async def quote_conflicts(store: Store, scope: Scope, items: Sequence[dict[str, Any]]) -> None:
+    """Add what the user said to the items of claims that conflict with it."""
+    conflicts = [conflict for item in items for conflict in item.get("conflicts_with", ())]
+    if conflicts:
+        records = await store.memories(scope).get_many([conflict["id"] for conflict in conflicts])
+        texts = {record.memory_key: record.content for record in records}
+        for conflict in conflicts:  # one that is deleted or not visible has no text
+            conflict["memory"] = texts.get(conflict["id"])
 
 
 def message_item(message: Message) -> dict[str, Any]:
@@ -156,7 +155,11 @@ def score_details(hit: Hit, threshold: float) -> dict[str, float]:
 
 def outcome_item(outcome: PlanOutcome, source: NewMessage | None = None) -> dict[str, Any]:
     """Return the outcome of one write as a dict, with the author of the message it stored."""
-    item = {"id": outcome.memory_key, "memory": outcome.text, "event": outcome.event}
+    item: dict[str, Any] = {
+        "id": outcome.memory_key,
+        "memory": outcome.text,
+        "event": outcome.event,
+    }
     if source is not None:
         item |= {"actor_id": source.speaker, "role": source.role.value}
     if outcome.previous_key is not None:
@@ -164,6 +167,8 @@ def outcome_item(outcome: PlanOutcome, source: NewMessage | None = None) -> dict
         item["previous_memory"] = outcome.previous_text
     if outcome.reason:
         item["reason"] = outcome.reason
+    if outcome.conflicts_with:
+        item["conflicts_with"] = [{"id": key} for key in outcome.conflicts_with]
     return item
 
 
@@ -202,6 +207,7 @@ async def list_memories(
     """Return a page of memories, newest first."""
     page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
     items = [memory_item(record) for record in page.items]
+    await quote_conflicts(store, scope, items)
     return SearchResults(results=items, next_cursor=page.next_cursor)
 
 

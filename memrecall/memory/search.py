@@ -10,10 +10,10 @@ from memrecall.errors import InvalidArgument, ModelFailed, StorageError
 from memrecall.library.library import Library
 from memrecall.memory.display import SearchResults
 from memrecall.memory.graph import related_names
-from memrecall.memory.records import hit_item, score_details
+from memrecall.memory.records import hit_item, quote_conflicts, score_details
 from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
-from memrecall.search import Hit, SearchPage, SearchRequest
+from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
 from memrecall.store import MemoryQuery, Store, read_filter
 from memrecall.store.database.statements import require_limit
 
@@ -81,8 +81,9 @@ async def search_memories(
         page = await library.search(scope, await _expand(library, scope, request))
     else:
         page = await _rerank(library, scope, request, reranker)
-    hits = page.results[: search.limit]
+    hits = put_claims_last(page.results)[: search.limit]
     results = [hit_item(hit, page.records.get(hit.key), scope.user_id) for hit in hits]
+    await quote_conflicts(library.store, scope, results)
     if search.explain:
         for item, hit in zip(results, hits, strict=True):
             item["score_details"] = score_details(hit, request.threshold)

@@ -15,6 +15,7 @@ from memrecall.search.results import (
     ScoreParts,
     SearchPage,
 )
+from memrecall.search.updates import put_claims_last
 
 __all__ = [
     "DegradeReason",
@@ -34,6 +35,7 @@ __all__ = [
     "VectorDB",
     "all_terms",
     "check_dimensions",
+    "put_claims_last",
     "query_terms",
     "unit_vector",
 ]

@@ -333,6 +333,8 @@ def _make_hit(row: Message | MemoryRecord | KnowledgeEntry, shared: dict[str, An
             keywords=tuple(keyword.keyword for keyword in row.keywords),
             metadata=row.metadata,
             valid_to=row.valid_to,
+            origin=row.provenance.origin.value,
+            conflicts_with=row.provenance.conflicts_with,
             **shared,
         )
     return Hit(

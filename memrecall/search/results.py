@@ -80,6 +80,8 @@ class Hit:
     probability: float | None = None  # calibrated; hybrid searches only
     replaces: tuple[str, ...] = ()  # keys of earlier statements that this one changes
     sequence_no: int | None = None  # of a message in its session
+    origin: str | None = None  # of a memory
+    conflicts_with: tuple[str, ...] = ()  # of an unconfirmed claim: what the user said instead
 
     def _repr_html_(self) -> str:
         say = labels(_LABELS, language_of(self.content))
@@ -95,7 +97,7 @@ class Hit:
                 *([summary] if self.summary else []),
                 tag("div", clip(self.content, say), style=TEXT),
                 *([note(" · ".join(self.keywords))] if self.keywords else []),
-                *_superseded(self, say),
+                *_warnings(self, say),
                 folded(say("why"), note(" · ".join([*chance, *parts]))),
             )
         )
@@ -190,6 +192,7 @@ _LABELS = {
     "why": ("why it was found", "为什么找到它"),
     "chance": ("chance of being relevant", "相关的可能性"),
     "replaced": ("replaced on", "已被取代于"),
+    "conflicts": ("unconfirmed, conflicts with", "未经确认，与以下记忆冲突："),
     "score": ("score", "得分"),
     "when": ("when", "时间"),
     "who": ("who", "谁"),
@@ -212,14 +215,15 @@ def _row(hit: Hit, say: Say) -> list[Html]:
         score_cell(hit.score),
         cell(format_minute(hit.ts), f"{NARROW};{DIM}"),
         cell(tag("strong", _author(hit))),
-        tag("td", single_line(text, _MAX_ROW_CHARACTERS), *_superseded(hit, say), style=WIDE),
+        tag("td", single_line(text, _MAX_ROW_CHARACTERS), *_warnings(hit, say), style=WIDE),
     ]
 
 
-def _superseded(hit: Hit, say: Say) -> list[Html]:
-    if hit.valid_to is None:
-        return []
-    return [warning(f"{say('replaced')} {hit.valid_to:%Y-%m-%d}")]
+def _warnings(hit: Hit, say: Say) -> list[Html]:
+    """Return notes on a superseded memory or an unconfirmed claim."""
+    notes = [f"{say('replaced')} {hit.valid_to:%Y-%m-%d}"] if hit.valid_to else []
+    notes += [f"{say('conflicts')} {', '.join(hit.conflicts_with)}"] if hit.conflicts_with else []
+    return [warning(each) for each in notes]
 
 
 def _summary(page: SearchPage, say: Say) -> str:

@@ -58,6 +58,19 @@ def put_updates_first(query: str, hits: Sequence[Hit]) -> list[Hit]:
     return replacements_first(updated, lambda hit: hit.key, lambda hit: hit.replaces)
 
 
+def put_claims_last(hits: Sequence[Hit]) -> list[Hit]:
+    """Return hits, however scored, with each claim after and below what it conflicts with."""
+    claims = [hit for hit in hits if hit.conflicts_with]
+    ordered = list(hits)
+    for claim in claims:
+        places = [at for at, hit in enumerate(ordered) if hit.key in claim.conflicts_with]
+        place = next(at for at, hit in enumerate(ordered) if hit.key == claim.key)
+        if places and place < max(places):
+            score = min(claim.score, ordered[max(places)].score)
+            ordered.insert(max(places), replace(ordered.pop(place), score=score))
+    return ordered
+
+
 def replacements_first(
     items: Sequence[T], key: Callable[[T], str], replaces: Callable[[T], Collection[str]]
 ) -> list[T]:
@@ -84,7 +97,8 @@ def _raise_to(first: Hit, later: Hit, replaced: Sequence[Hit]) -> Hit:
 
 def _is_replaced(earlier: Hit, later: Hit, *, always: bool) -> bool:
     return (
-        earlier.ts + _MIN_TIME_BETWEEN <= later.ts
+        not later.conflicts_with
+        and earlier.ts + _MIN_TIME_BETWEEN <= later.ts
         and earlier.content != later.content
         and earlier.role == later.role
         and (earlier.speaker == later.speaker or None in (earlier.speaker, later.speaker))

@@ -95,6 +95,7 @@ _MEMORY = (
     case((memories.c.expires_at < _END, memories.c.expires_at), else_=_END).label("valid_to"),
     memories.c.deleted_at,
     memories.c.search_text,
+    memories.c.provenance["conflicts_with"].label("conflicts"),
 )
 _TOMBSTONES = select(tombstones.c.kind, tombstones.c.key, tombstones.c.change_no).where(
     tombstones.c.kind != PASSAGE
@@ -112,6 +113,7 @@ _ENTRY = (
     null().label("valid_to"),
     knowledge.c.deleted_at,
     knowledge.c.search_text,
+    null().label("conflicts"),
 )
 _ENTRY_VECTOR = (
     literal(KNOWLEDGE).label("kind"),

@@ -98,6 +98,13 @@ class Store:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def bytes_on_disk(self) -> int:
+        """Return the size of a SQLite database and its log, without the snapshots; else 0."""
+        if self.file is None:
+            return 0
+        parts = (self.file, self.file.with_name(self.file.name + "-wal"))
+        return sum(part.stat().st_size for part in parts if part.exists())
+
     def timeline(self, scope: Scope) -> Timeline:
         """Return the messages of a scope."""
         return Timeline(self.database, scope, self.facts.cursor_secret)

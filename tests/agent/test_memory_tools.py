@@ -80,9 +80,12 @@ class TestSingleTools:
         assert answer["memory_key"] != key
 
     async def test_correct_supersedes_the_old_memory(self, library: Library) -> None:
-        key = await add_memory(
-            library, "Ann lives in Paris", subject="user", field="home", metadata={"a": 1}
+        fields = {"subject": "user", "field": "home", "metadata": {"a": 1}}
+        old_memory = NewMemory(content="Ann lives in Paris", **fields)
+        added = await library.add_memories(
+            ANN, [old_memory], origin=Origin.ASSISTANT, actor="assistant"
         )
+        (key,) = added.ids
         answer = await call_tool(
             library, "correct", memory_key=key, text="Ann lives in Rome", reason="she moved"
         )
@@ -96,6 +99,19 @@ class TestSingleTools:
         assert old.superseded_reason == "she moved"
         second = await call_tool(library, "correct", memory_key=key, text="Ann lives in Oslo")
         assert (second.get("done", False), second["memory_key"]) == (False, new.memory_key)
+
+    async def test_correct_leaves_what_the_user_said(self, library: Library) -> None:
+        key = await add_memory(library, "Ann lives in Paris", subject="user", field="home")
+        answer = await call_tool(library, "correct", memory_key=key, text="Ann lives in Rome")
+
+        assert not answer.get("done", False)
+        assert f"conflicts with {key}" in answer["note"]
+        old = await library.store.memories(ANN).get(key)
+        assert (old.superseded_by, old.valid_to) == (None, None)
+        claim = await library.store.memories(ANN).get(answer["memory_key"])
+        assert (claim.content, claim.field, claim.supersedes) == ("Ann lives in Rome", None, None)
+        assert claim.provenance.origin is Origin.ASSISTANT
+        assert claim.provenance.conflicts_with == (key,)
 
     async def test_forgotten_memory_can_be_restored(self, library: Library) -> None:
         key = await add_memory(library, "Ann likes coffee")

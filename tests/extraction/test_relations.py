@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 import pytest
 
 from memrecall.extraction import RuleExtractor
-from memrecall.extraction.names import aliases_in, fold_person_name
 from memrecall.extraction.protocol import Entity, Related
+from memrecall.extraction.signature import fold_person_name
+from memrecall.extraction.stated_graph import aliases_in
 from tests.cases import check_each, check_each_async
 
 from .transcripts import NOW, parse_turns

@@ -1,6 +1,6 @@
 """The tools that end an iteration: `expand_context_window` and `handoff`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from memrecall.agent.conversation import LARGEST_WINDOW
@@ -95,6 +95,9 @@ def _can_hand_off(state: RecallState, key: str) -> bool:
 def write_handoff_message(state: RecallState, handoff: HandoffInput) -> str:
     """Return the handoff as text with the sections that a parent expects."""
     notes = _notes(state.language, state.dropped_keys, state.dropped_unlisted, state.withheld)
+    hits = [state.hits[key] for key in handoff.relevant_memory_keys if key in state.hits]
+    claims = {hit.key: hit.conflicts_with for hit in hits if hit.conflicts_with}
+    notes += _unconfirmed(state.language, claims)
     return _write_sections(state.language, handoff, handoff.relevant_memory_keys, notes)
 
 
@@ -116,6 +119,8 @@ def write_parent_message(result: RecallResult, characters: int) -> str:
     keys = _fit_keys(language, handoff.relevant_memory_keys, share)
     dropped = [truncate_text(", ".join(result.keys_dropped), share)] if result.keys_dropped else []
     notes = _notes(language, dropped, result.keys_dropped_unlisted, result.withheld)
+    claims = {each.memory_key: each.conflicts_with for each in result.memories if each.claimed_by}
+    notes += _unconfirmed(language, claims)
     text = _write_sections(language, short, keys, notes)
     block = ""
     if result.memories:
@@ -155,6 +160,14 @@ def _notes(language: Language, dropped: Sequence[str], unlisted: int, withheld: 
     if withheld:
         notes.append(say(language, "matches_withheld", count=withheld))
     return notes
+
+
+def _unconfirmed(language: Language, claims: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return a note that names the claims that contradict the user, and what the user said."""
+    return [
+        say(language, "handoff_unconfirmed", key=key, keys=", ".join(keys))
+        for key, keys in claims.items()
+    ]
 
 
 def _fit_keys(language: Language, keys: Sequence[str], characters: int) -> list[str]:

@@ -138,6 +138,8 @@ async def _memory_detail(state: RecallState, memory: MemoryRecord) -> GetMemoryD
         created_at=state.format_local(memory.since),
         valid_to=memory.valid_to and state.format_local(memory.valid_to),
         metadata=memory.metadata,
+        claimed_by=memory.provenance.claimed_by,
+        conflicts_with=list(memory.provenance.conflicts_with),
         message=state.say("stored_cut") if memory.truncated else None,
         sources=[
             _nearby(state, message)

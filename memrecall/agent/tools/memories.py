@@ -16,7 +16,7 @@ from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, exc
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.messages import ConversationMessage
 from memrecall.search import SearchRequest
-from memrecall.store import PlanStep
+from memrecall.store import PlanOutcome, PlanStep
 from memrecall.text.snippets import find_center
 from memrecall.text_length import single_line, truncate_around
 from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin, Role, format_time
@@ -89,6 +89,8 @@ async def remember(
     )
     page = await context.library.search(context.scope, request)
     outcome, *ended = await context.add_memory(memory)
+    if outcome.memory_key is None:
+        raise InvalidArgument(outcome.reason)
     if outcome.event == "NONE":
         note = "This fact is already stored"
         return MemoryChange(done=True, memory_key=outcome.memory_key, note=note)
@@ -103,11 +105,19 @@ async def remember(
     return MemoryChange(
         done=True,
         memory_key=outcome.memory_key,
-        note=outcome.reason or note,
+        note=outcome.reason or _describe_claim(outcome) or note,
         similar=similar,
         replaced=replaced,
         truncated=outcome.truncated,
     )
+
+
+def _describe_claim(outcome: PlanOutcome) -> str:
+    """Return a note on a write that contradicts what the user said; "" for others."""
+    if not outcome.conflicts_with:
+        return ""
+    keys = ", ".join(outcome.conflicts_with)
+    return f"Stored as an unconfirmed claim: it conflicts with {keys}, which only the user changes"
 
 
 class CorrectArguments(ToolInput):
@@ -140,12 +150,14 @@ async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryCh
     reason = context.redact(arguments.reason)
     step = PlanStep("UPDATE", new, old.memory_key, Origin.ASSISTANT, reason)
     (outcome,) = await context.library.apply_plan(context.scope, [step], actor=context.actor)
+    if outcome.memory_key is None:
+        raise InvalidArgument(outcome.reason)
     if outcome.event == "NONE":
         return MemoryChange(
             done=False, memory_key=outcome.memory_key, note="The memory already says this"
         )
-    note = f"Replaced {old.memory_key}"
-    return MemoryChange(done=True, memory_key=outcome.memory_key, note=note)
+    note = _describe_claim(outcome) or f"Replaced {old.memory_key}"
+    return MemoryChange(done=not outcome.conflicts_with, memory_key=outcome.memory_key, note=note)
 
 
 class ForgetArguments(ToolInput):
@@ -272,6 +284,7 @@ class RecallAnswer(ToolOutput):
                     "said_at": format_time(memory.ts),
                     "by": memory.speaker or memory.role or memory.memory_type,
                     "content": _excerpt(result, memory, length),
+                    **memory.describe_conflict(),
                 }
                 for memory in result.memories
             ],
@@ -319,6 +332,8 @@ class McpEvidence(ToolOutput):
     speaker: str | None
     said_at: str
     relevance_score: float | None
+    claimed_by: str | None = None  # the origin of an unconfirmed claim
+    conflicts_with: list[str] = Field(default_factory=list)  # what the user said instead
 
 
 class RecallReply(ToolOutput):
@@ -353,6 +368,8 @@ class RecallReply(ToolOutput):
                     speaker=memory.speaker,
                     said_at=format_time(memory.ts),
                     relevance_score=memory.relevance_score,
+                    claimed_by=memory.claimed_by,
+                    conflicts_with=memory.conflicts_with,
                 )
                 for memory in result.memories
             ],

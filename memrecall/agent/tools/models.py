@@ -125,6 +125,8 @@ class MemorySearchResultItem(ToolOutput):
     probability: float | None = None  # that it is evidence; hybrid searches only
     replaces: list[str] = []  # keys of earlier statements that it changes
     made_from: list[str] = []  # keys that an assistant's answer is based on
+    claimed_by: str | None = None  # the origin of an unconfirmed claim
+    conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
     session_id: str | None = None  # for traces; models do not see these two
     why: dict[str, float] | None = None
 
@@ -180,6 +182,8 @@ class GetMemoryDetailOutput(ToolOutput):
     before: list[NearbyMessage] = []
     after: list[NearbyMessage] = []
     sources: list[NearbyMessage] = []
+    claimed_by: str | None = None
+    conflicts_with: list[str] = []
     start: int = 0  # of the part of a long content that a model is shown
 
 

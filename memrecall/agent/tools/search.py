@@ -310,6 +310,8 @@ def _result_item(state: RecallState, hit: Hit, query: str) -> MemorySearchResult
         probability=hit.probability and round(hit.probability, 3),
         replaces=list(hit.replaces),
         made_from=source_keys(hit.role, hit.metadata),
+        claimed_by=hit.origin if hit.conflicts_with else None,
+        conflicts_with=list(hit.conflicts_with),
         session_id=hit.session_id,
         why=hit.why.as_dict(),
     )

@@ -241,6 +241,9 @@ class RecallView:
         ]
         if memory.valid_to is not None:
             dates.append(f"valid until {memory.valid_to.astimezone(zone):%Y-%m-%d}")
+        if memory.claimed_by is not None:
+            keys = ", ".join(memory.conflicts_with)
+            dates.append(f"unconfirmed claim of {memory.claimed_by}, conflicts with {keys}")
         lines += wrap(Text(", ".join(dates), "magenta"), self._body_width) if dates else []
         return indent(lines, _MARGIN, Text(f"{number:>2}", "bold cyan"))
 

@@ -105,6 +105,7 @@ async def memory(page: Page) -> None:
     ui.link(page.text("memories"), page.user_link("/explorer/memories"))
     show_title(item.content[:400])
     _draw_facts(page, item, zone)
+    await _draw_conflicts(page, scope, item)
     _draw_actions(page, item)
     with card(page.text("history")):
         for step in await store.memories(scope).history(key):
@@ -118,6 +119,18 @@ async def memory(page: Page) -> None:
         for recall in recalls[:PAGE_SIZE]:
             with ui.element("div").classes("mr-item"):
                 draw_recall(page, recall, zone)
+
+
+async def _draw_conflicts(page: Page, scope: Scope, item: MemoryRecord) -> None:
+    """Show what the user said, if this is a claim that contradicts it."""
+    keys = item.provenance.conflicts_with
+    texts = {
+        m.memory_key: m.content for m in await page.library.store.memories(scope).get_many(keys)
+    }
+    for key in keys:
+        with row():
+            ui.label(page.text("conflicts_with", key=key)).classes("mr-warn")
+            ui.link(texts.get(key, "–")[:300], page.user_link("/explorer/memory", key=key))
 
 
 async def _draw_sources(page: Page, scope: Scope, item: MemoryRecord) -> None:

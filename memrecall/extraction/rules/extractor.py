@@ -14,6 +14,7 @@ from memrecall.extraction.protocol import (
     Utterance,
 )
 from memrecall.extraction.rules.conversation import build_facts, read_statements
+from memrecall.extraction.sentences import claimed_statements
 from memrecall.extraction.stated_graph import build_graph
 from memrecall.extraction.summaries import summarise
 from memrecall.types import Language
@@ -34,7 +35,8 @@ class RuleExtractor:
         """Return the facts of the utterances; `prompt` is for models and has no effect here."""
         del prompt
         statements = read_statements(utterances, now=now, zone=zone, context=context)
-        return Extracted(tuple(build_facts(statements)))
+        claims = read_statements(claimed_statements(utterances), now=now, zone=zone)
+        return Extracted(tuple(build_facts(statements)), claims=tuple(build_facts(claims)))
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         """Return what to do for each fact, given the known memories."""

@@ -120,6 +120,12 @@ class Columns:
         """Return the living row of a key, or None."""
         return self._row_of[KINDS.index(kind)].get(key)
 
+    def contradicted_rows(self, row: int) -> list[int]:
+        """Return the living rows of the memories that a claim conflicts with."""
+        names = self.cached("names", lambda: list(self.table.names))
+        keys = names[self.table.conflicts[row]].split("\n")
+        return [at for key in keys if (at := self.row_of("memory", key)) is not None]
+
     def alive(self, version: int) -> Mask:
         """Return the rows that existed at a version."""
 

@@ -18,7 +18,7 @@ _MICROSECOND = timedelta(microseconds=1)
 ROLES = {"user": 0, "assistant": 1, "system": 2, "tool": 3, "other": 4, "": 5}
 
 MESSAGE, MEMORY, KNOWLEDGE = 0, 1, 2
-_NONE = -1  # the row has no session, speaker or memory type
+NONE = -1  # the row has no session, speaker, memory type or conflicts
 _UNKNOWN = -2
 
 # Name and type of each column; every row has a value in all of them.
@@ -38,6 +38,7 @@ FIELDS: dict[str, type[np.generic]] = {
     "asks": np.bool_,
     "valid_from": np.int64,
     "valid_to": np.int64,
+    "conflicts": np.int32,
 }
 
 
@@ -89,8 +90,8 @@ class RowTable:
             role=[ROLES[row.role] for row in rows],
             agent=[names[row.agent_id] for row in rows],
             session=[names[row.session_id] for row in rows],
-            speaker=[names[row.speaker] if row.speaker else _NONE for row in rows],
-            memory_type=_NONE,
+            speaker=[names[row.speaker] if row.speaker else NONE for row in rows],
+            memory_type=NONE,
             ts=[to_micros(row.ts) for row in rows],
             place=[row.sequence_no for row in rows],
             born=[row.change_no for row in rows],
@@ -100,6 +101,7 @@ class RowTable:
             asks=[bool(row.asks) for row in rows],
             valid_from=ALWAYS,
             valid_to=NEVER,
+            conflicts=NONE,
         )
 
     def extend_memories(self, rows: Sequence[Any], kind: int = MEMORY) -> None:
@@ -110,8 +112,8 @@ class RowTable:
             kind=kind,
             role=ROLES[""],
             agent=[names[row.agent_id] for row in rows],
-            session=[names[row.session_id] if row.session_id else _NONE for row in rows],
-            speaker=_NONE,
+            session=[names[row.session_id] if row.session_id else NONE for row in rows],
+            speaker=NONE,
             memory_type=[names[row.memory_type] for row in rows],
             ts=[to_micros(row.ts) for row in rows],
             place=0,
@@ -122,6 +124,7 @@ class RowTable:
             asks=False,
             valid_from=[to_micros(row.valid_from) if row.valid_from else ALWAYS for row in rows],
             valid_to=[to_micros(row.valid_to) if row.valid_to else NEVER for row in rows],
+            conflicts=[names["\n".join(r.conflicts)] if r.conflicts else NONE for r in rows],
         )
 
     def _extend(self, keys: list[str], **values: int | Sequence[int]) -> None:

@@ -23,7 +23,7 @@ from memrecall.search.index.rows import FIELDS, RowTable
 from memrecall.search.index.vectors import VectorBlocks
 from memrecall.text import TEXT_VERSION
 
-FORMAT = 2
+FORMAT = 3
 _SEGMENT = ("keys", "offsets", "docs", "frequencies", "lengths", "atoms", "atom_offsets")
 
 
@@ -33,6 +33,13 @@ class SnapshotFolder:
 
     folder: Path
     database_id: str
+
+    @classmethod
+    def of_database(cls, database_id: str, file: Path | None, caches: Path) -> "SnapshotFolder":
+        """Return a folder beside a SQLite file, which copies do not share, or in the caches."""
+        if file is not None:
+            return cls(file.with_name(file.name + "-index"), database_id)
+        return cls(caches / "index" / database_id, database_id)
 
     def path(self, user_id: str) -> Path:
         """Return the path of a user's snapshot, which does not contain the id."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from memrecall.scope import Scope
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.rows import Floats, Mask, Rows, to_micros
+from memrecall.search.index.rows import NONE, Floats, Mask, Rows, to_micros
 from memrecall.search.ranking.calibration import (
     Calibrated,
     Noise,
@@ -73,6 +73,8 @@ _SCORE_PARTS = (
     ("length", "asks"),
 )
 _NO_NOISE = (0.0, 0.0)
+_CLAIM_PENALTY = np.float32(2.0)  # of what contradicts the user; a relevance of 0.5 becomes 0.12
+_SCORE_STEP = np.float32(0.001)
 # A remark shares words with many rows by chance: they count only if one row has enough of them.
 _REMARK_WORDS = (3, 7)  # up to how many words a query is none, from how many it is one
 _REMARK_COVERAGE = (0.2, 0.5)
@@ -127,7 +129,7 @@ def rank(
     rows: Rows = np.flatnonzero((visible.open | visible.withheld) & matches)
     features = compute_features(columns, query, row_scores, counted, rows)
     is_open = visible.open[rows]
-    scores = combine(features, weights)
+    scores = _demote_claims(columns, rows, combine(features, weights))
     calibrated: Calibrated | None = None
     if row_scores.threads is not None:
         support = query_support(query, row_scores, row_scores.threads, counted)
@@ -159,6 +161,18 @@ def rank(
 
 def _rounded(values: Floats, places: Sequence[int]) -> list[float]:
     return [round(float(values[at]), 4) for at in places]
+
+
+def _demote_claims(columns: Columns, rows: Rows, scores: Floats) -> Floats:
+    """Return scores with each claim below the memories that it conflicts with."""
+    claims = np.flatnonzero(columns.table.conflicts[rows] != NONE)
+    demoted = scores.copy()
+    demoted[claims] -= _CLAIM_PENALTY
+    for at in claims:
+        contradicted = np.isin(rows, columns.contradicted_rows(int(rows[at])))
+        limit = scores[contradicted].min(initial=np.inf) - _SCORE_STEP
+        demoted[at] = min(demoted[at], limit)
+    return demoted
 
 
 def _counted_rows(

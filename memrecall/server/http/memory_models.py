@@ -233,6 +233,7 @@ class MemoryItem(_Item):
     pinned: bool
     origin: Literal["user", "assistant", "tool", "import"]
     actor: str
+    conflicts_with: list[dict[str, str | None]]
     source_message_ids: list[str]
     valid_from: datetime | None
     valid_to: datetime | None
@@ -249,6 +250,8 @@ class FoundMemory(_Item):
     kind: Literal["memory", "message"]
     agent_id: str | None = None
     sequence_no: int | None = None
+    origin: Literal["user", "assistant", "tool", "import"] | None = None
+    conflicts_with: list[dict[str, str | None]] = []
     score: float
     probability: float | None
     score_details: dict[str, float] | None = None
@@ -280,6 +283,7 @@ class MemoryEvent(BaseModel):
     previous_id: str | None = None
     previous_memory: str | None = None
     reason: str | None = None
+    conflicts_with: list[dict[str, str | None]] = []
 
 
 class ToldRelation(BaseModel):

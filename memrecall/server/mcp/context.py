@@ -13,6 +13,7 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.trace import stream_events
 from memrecall.agent.trace_events import CallEvent
 from memrecall.errors import StorageError
+from memrecall.extraction.claims import review_plan
 from memrecall.memory import Library
 from memrecall.memory.base import make_extractor
 from memrecall.memory.ingest import Ingestor
@@ -69,6 +70,7 @@ def make_context(
 
 def make_ingestor(library: Library, model_client: Any) -> Ingestor:
     """Return what `remember` writes with: the model decides what is replaced, or rules do."""
+    library.review_plan = review_plan
     extractor = make_extractor(replace(library.settings, model=""), model_client)
     return Ingestor(library, extractor, Processes())
 

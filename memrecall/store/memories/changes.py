@@ -4,7 +4,7 @@ Nothing is lost before it is purged: corrected, superseded and deleted memories 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,19 +15,21 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
 from memrecall.store.memories.removal import MemoryRemover, Removal
 from memrecall.store.memories.revisions import EDITABLE_FIELDS
-from memrecall.store.memories.writer import Contradicts, MemoryWriter, with_key
+from memrecall.store.memories.writer import Contradicts, MemoryWriter, as_claim, with_key
 from memrecall.store.messages.records import ScopedMessage, WriteResult, insert_messages
 from memrecall.store.texts import truncate
 from memrecall.types import NewMemory, NewMessage, Origin, check_text
 
 Result = TypeVar("Result")
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+CONFIRMED = "the user said so"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
     """ADD stores `memory`; UPDATE supersedes `memory_key` with it; DELETE ends `memory_key`.
 
+    Only the user replaces what the user said: an UPDATE of another origin is stored beside it.
     Steps with the same `fact` number belong together: they are undone together.
     """
 
@@ -50,6 +52,7 @@ class PlanOutcome:
     previous_text: str | None = None
     reason: str = ""
     truncated: bool = False  # the content was too long and is stored in part
+    conflicts_with: tuple[str, ...] = ()  # it was stored as a claim beside these memories
 
 
 class MemoryChanges:
@@ -209,23 +212,34 @@ async def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) ->
         return await _apply_end(writer, step, successor)
     if step.event == "NONE" or step.memory is None:
         return PlanOutcome("NONE", step.memory_key, reason=step.reason)
-    equal_key = await writer.find_equal(step.memory)
-    if equal_key is not None:
-        return PlanOutcome("NONE", equal_key, step.memory.content, reason="known already")
-    if step.event == "UPDATE" and step.memory_key is not None:
-        previous_text = await writer.find_content(step.memory_key)
-        try:
-            key = await writer.supersede(step.memory_key, step.memory, step.origin, step.reason)
-        except (NotFound, Conflict):
-            pass  # it was deleted or superseded meanwhile
+    equal = await writer.find_equal(step.memory)
+    confirmed = [key for key, is_claim in equal.items() if is_claim and step.origin is Origin.USER]
+    if known := [key for key in equal if key not in confirmed]:
+        return PlanOutcome("NONE", known[0], step.memory.content, reason="known already")
+    outcome = await _apply_memory(writer, step, with_key(step.memory))
+    for key in confirmed:  # The user says now what was only claimed.
+        await writer.end(key, CONFIRMED, outcome.memory_key)
+    return outcome
+
+
+async def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory) -> PlanOutcome:
+    old = step.memory_key
+    if step.event == "UPDATE" and old is not None:
+        previous_text = await writer.find_content(old)
+        if step.origin is not Origin.USER and await writer.is_own_words(old):
+            memory = as_claim(memory, old)
         else:
-            text, is_cut = truncate(step.memory.content)
-            old = (step.memory_key, previous_text)
-            return PlanOutcome("UPDATE", key, text, *old, step.reason, is_cut)
-    memory = with_key(step.memory)
+            try:
+                key = await writer.supersede(old, memory, step.origin, step.reason)
+            except (NotFound, Conflict):
+                pass  # it was deleted or superseded meanwhile
+            else:
+                text, is_cut = truncate(memory.content)
+                return PlanOutcome("UPDATE", key, text, old, previous_text, step.reason, is_cut)
     await writer.add([memory], step.origin)
     text, is_cut = truncate(memory.content)
-    return PlanOutcome("ADD", memory.memory_key, text, reason=step.reason, truncated=is_cut)
+    result = PlanOutcome("ADD", memory.memory_key, text, reason=step.reason, truncated=is_cut)
+    return replace(result, conflicts_with=memory.conflicts_with)
 
 
 async def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:

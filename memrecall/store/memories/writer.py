@@ -71,6 +71,8 @@ class MemoryWriter:
                 hint="Supersede that one",
             )
         new = with_key(new)
+        if origin is not Origin.USER:  # Rewording a claim does not confirm it.
+            new = as_claim(new, *row["provenance"].get("conflicts_with", ()))
         await self.add([new], origin, supersedes=memory_key)
         # It ends when the new one begins, but not before it began itself.
         began = row["valid_from"] or row["created_at"]
@@ -194,16 +196,26 @@ class MemoryWriter:
         )
         return await self._connection.scalar(statement)
 
-    async def find_equal(self, memory: NewMemory) -> str | None:
-        """Return the key of a valid memory with the same content about the same subject."""
-        statement = self._select_current(memories.c.memory_key).where(
+    async def is_own_words(self, memory_key: str) -> bool:
+        """Return True if a memory says what the user said, not what others claim."""
+        row = await self._find_any(memory_key)
+        if row is None or row["deleted_at"] is not None:
+            return False
+        return bool(row["provenance"]["origin"] == Origin.USER)
+
+    async def find_equal(self, memory: NewMemory) -> dict[str, bool]:
+        """Return the valid memories with the same content about the same subject.
+
+        The values say whether they are unconfirmed claims.
+        """
+        statement = self._select_current(memories.c.memory_key, memories.c.provenance).where(
             memories.c.agent_id == agent_of(self._scope),
             memories.c.content == memory.content,
             memories.c.subject.is_not_distinct_from(memory.subject),
             memories.c.layer == memory.layer,
         )
-        key: str | None = await self._connection.scalar(statement.limit(1))
-        return key
+        rows = await self._connection.execute(statement)
+        return {row.memory_key: "conflicts_with" in row.provenance for row in rows}
 
     def _select_current(self, *columns: Any) -> Select[Any]:
         """Return the query for the memories of the user that hold now."""
@@ -303,16 +315,17 @@ class MemoryWriter:
             session_id=self._scope.session_id,
             time=self._locks.now,
             sha256=hashlib.sha256(memory.content.encode()).hexdigest(),
+            conflicts_with=memory.conflicts_with,
         )
         row = {
-            **memory.model_dump(exclude={"content", "source_message_ids"}),
+            **memory.model_dump(exclude={"content", "source_message_ids", "conflicts_with"}),
             "content": content,
             "truncated": truncated,
             "source_message_ids": list(memory.source_message_ids),
             "user_id": self._scope.user_id,
             "agent_id": agent_of(self._scope),
             "session_id": self._scope.session_id,
-            "provenance": provenance.model_dump(mode="json"),
+            "provenance": provenance.model_dump(mode="json", exclude_defaults=True),
             "created_at": self._locks.now,
             "updated_at": self._locks.now,
         }
@@ -324,6 +337,14 @@ def with_key(memory: NewMemory) -> NewMemory:
     if memory.memory_key is not None:
         return memory
     return memory.model_copy(update={"memory_key": new_id("mem")})
+
+
+def as_claim(memory: NewMemory, *keys: str) -> NewMemory:
+    """Return a memory as a claim that conflicts with others; it fills no slot of the profile."""
+    if not keys:
+        return memory
+    conflicts = tuple(dict.fromkeys([*memory.conflicts_with, *keys]))
+    return memory.model_copy(update={"conflicts_with": conflicts, "field": None})
 
 
 def _holds(row: Row) -> bool:

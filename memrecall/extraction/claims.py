@@ -1,0 +1,151 @@
+"""Claims that the user did not make: stored beside what they contradict, never instead of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from memrecall.extraction.conflicts import contradicts, is_known, sign
+from memrecall.extraction.decisions import KNOWN_ALREADY
+from memrecall.extraction.protocol import USER, Fact, KnownMemory, Utterance
+from memrecall.extraction.rules.conversation import build_facts, read_statements
+from memrecall.extraction.sentences import drop_orders
+from memrecall.library.library import Library
+from memrecall.scope import Scope
+from memrecall.search import SearchRequest
+from memrecall.store import MemoryQuery, MessageFilter, PlanStep, as_claim, read_filter
+from memrecall.types import MemoryRecord, NewMemory, Origin, Role
+
+_RELATED_PER_FACT = 6
+_MOST_RELATED = 60
+_LONGEST_QUERY = 2_000
+_LONGEST_CLAIM = 4_000
+_IS_ORDER = "the text gives orders and states no fact"
+
+
+async def find_related(
+    library: Library, scope: Scope, facts: Iterable[Fact]
+) -> dict[str, MemoryRecord]:
+    """Return memories about the same things: those of the same field, and by search."""
+    related: dict[str, MemoryRecord] = {}
+    store = library.store
+    for fact in facts:
+        if fact.field is not None:
+            same_field = read_filter({"subject": fact.subject, "field": fact.field})
+            query = MemoryQuery(same_field)
+            page = await store.memories(scope).page(query, limit=_RELATED_PER_FACT)
+            related |= {record.memory_key: record for record in page.items}
+        text = fact.text[:_LONGEST_QUERY]
+        hits = await library.search(
+            scope, SearchRequest(text, limit=_RELATED_PER_FACT, kind="memory")
+        )
+        keys = [hit.key for hit in hits.results if hit.key not in related]
+        records = await store.memories(scope).get_many(keys)
+        related |= {record.memory_key: record for record in records}
+        if len(related) >= _MOST_RELATED:
+            break
+    return related
+
+
+def known_memories(records: Mapping[str, MemoryRecord]) -> dict[str, KnownMemory]:
+    """Return what is known; what is only claimed is not."""
+    stated = (r for r in records.values() if not r.provenance.conflicts_with)
+    return {record.memory_key: _to_known(record) for record in stated}
+
+
+def _to_known(record: MemoryRecord) -> KnownMemory:
+    return KnownMemory(
+        memory_key=record.memory_key,
+        text=record.content,
+        subject=record.subject or USER,
+        field=record.field,
+        memory_type=record.memory_type,
+        valid_from=record.valid_from,
+    )
+
+
+def find_conflicts(fact: Fact, records: Iterable[MemoryRecord]) -> list[str]:
+    """Return the keys of the user's own statements that a claim contradicts."""
+    return [
+        record.memory_key
+        for record in records
+        if record.provenance.origin is Origin.USER
+        and _contradicts(_name_subject(fact, record), _to_known(record))
+    ]
+
+
+def _contradicts(fact: Fact, known: KnownMemory) -> bool:
+    memory = sign(known)
+    return contradicts(fact, memory) and not is_known(fact, memory)
+
+
+def _name_subject(fact: Fact, record: MemoryRecord) -> Fact:
+    """Return a fact about "the user" as one about the name under which they speak."""
+    speaks_of_self = record.speaker is not None and record.speaker == record.subject
+    is_user = fact.subject == USER and speaks_of_self
+    return replace(fact, subject=record.subject or USER) if is_user else fact
+
+
+def find_equal_claim(claim: Fact, records: Iterable[MemoryRecord]) -> str | None:
+    """Return the key of a stored claim that says the same."""
+    claims = (record for record in records if record.provenance.conflicts_with)
+    equal = (r.memory_key for r in claims if is_known(claim, sign(_to_known(r))))
+    return next(equal, None)
+
+
+async def review_plan(library: Library, scope: Scope, steps: Sequence[PlanStep]) -> list[PlanStep]:
+    """Return the steps, with those of others that contradict the user marked as claims.
+
+    What the user's last message states is the user's, whoever writes it down.
+    """
+    return [step if _is_settled(step) else await _review(library, scope, step) for step in steps]
+
+
+def _is_settled(step: PlanStep) -> bool:
+    is_own = step.origin is Origin.USER
+    return is_own or step.memory is None or bool(step.memory.conflicts_with)
+
+
+async def _review(library: Library, scope: Scope, step: PlanStep) -> PlanStep:
+    assert step.memory is not None  # noqa: S101 -- others are settled
+    memory: NewMemory = step.memory
+    text = drop_orders(memory.content)
+    if not text:
+        return PlanStep("NONE", reason=_IS_ORDER)
+    memory = memory.model_copy(update={"content": text})
+    step = replace(step, memory=memory)
+    facts = _read_facts(text[:_LONGEST_CLAIM])
+    if not facts:
+        return step
+    related = await find_related(library, scope, facts) if step.event == "ADD" else {}
+    conflicts = [key for fact in facts for key in find_conflicts(fact, related.values())]
+    if not conflicts and step.event == "ADD":
+        return step
+    if source := await _find_statement(library, scope, facts):
+        stated = memory.model_copy(update={"source_message_ids": (source,)})
+        return replace(step, origin=Origin.USER, memory=stated)
+    subject = memory.subject or facts[0].subject
+    claim = as_claim(memory.model_copy(update={"subject": subject}), *conflicts)
+    equal = [find_equal_claim(fact, related.values()) for fact in facts]
+    if all(equal):  # Repeating a claim adds nothing to it.
+        return PlanStep("NONE", claim, equal[0], reason=KNOWN_ALREADY)
+    return replace(step, memory=claim)
+
+
+async def _find_statement(library: Library, scope: Scope, facts: Sequence[Fact]) -> str | None:
+    """Return the id of the user's last message if it states the facts."""
+    last = MessageFilter(role=Role.USER, session_id=scope.session_id)
+    page = await library.store.timeline(scope).page(last, page_size=1)
+    for message in page.items:
+        said = _read_facts(message.content)
+        if message.speaker:
+            said += _read_facts(message.content, message.speaker)
+        memories = [sign(KnownMemory("", f.text, f.subject, f.field, f.memory_type)) for f in said]
+        if all(any(is_known(fact, memory) for memory in memories) for fact in facts):
+            return message.message_id
+    return None
+
+
+def _read_facts(text: str, speaker: str | None = None) -> list[Fact]:
+    """Return the facts that the rules read in a text."""
+    utterance = Utterance("", speaker, Role.USER, text)
+    return list(build_facts(read_statements([utterance], now=datetime.now(UTC), zone=UTC)))
