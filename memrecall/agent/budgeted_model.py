@@ -19,6 +19,7 @@ from memrecall.model import protocol
 from memrecall.model.failures import to_model_failure
 from memrecall.model.messages import message_texts
 from memrecall.model.offline import OFFLINE_FAMILY
+from memrecall.model.options import create_accepted
 from memrecall.telemetry import trace_model
 from memrecall.text_length import estimate_tokens
 
@@ -111,7 +112,7 @@ class BudgetedModel:
         self, messages: Sequence[protocol.LLMMessage], purpose: str, **arguments: Any
     ) -> protocol.CreateResult:
         with trace_model(self.name, self._provider(), purpose) as span:
-            reply = _make_valid(await self.client.create(messages, **arguments))
+            reply = _make_valid(await create_accepted(self.client, messages, **arguments))
             span.set(
                 {
                     "gen_ai.usage.input_tokens": reply.usage.prompt_tokens,

@@ -126,7 +126,8 @@ def identify_calls(
     """Return the calls with ids that no other call has, and with short names."""
     result = []
     for call in calls:
-        call_id = call.id[:_LARGEST_NAME]
+        # AutoGen's client passes on that a server sent no id.
+        call_id = (call.id or "")[:_LARGEST_NAME]
         number = len(used_ids) + 1
         while not call_id or call_id in used_ids:
             call_id = f"call_{number}"

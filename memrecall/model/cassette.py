@@ -33,6 +33,7 @@ from memrecall.model.client import (
     check_token,
     tool_schema,
 )
+from memrecall.model.options import create_accepted
 
 _EXCERPT_LENGTH = 60
 
@@ -124,7 +125,7 @@ class RecordingClient(BaseClient):
     async def _answer(self, request: Request) -> CreateResult:
         line = self._start(request, stream=False)
         try:
-            result = await self._inner.create(request.messages, **request.arguments())
+            result = await create_accepted(self._inner, request.messages, **request.arguments())
             line.response, line.failure = result, None
         except ModelFailed as failure:
             _record_failure(line, failure)

@@ -18,7 +18,8 @@ _TOOLS = re.compile(r"\btools?\b|tool.?(choice|call|use)|function.?call")
 _UNSUPPORTED = re.compile(
     r"not.{0,12}(support|implement|permit|allow|enable|available)|unsupported|incompatible"
     r"|requires?\b|no endpoints|unknown|unrecogni[sz]ed|unexpected|--jinja|cannot|can't"
-    r"|input should be 'auto'|不支持|仅支持|只支持|不允许|无法识别"
+    r"|(must|should) be ['\"`]?auto|(?<!temporarily )unavailable"
+    r"|不支持|仅支持|只支持|不允许|无法识别"
 )
 _NO_TOOLS_STATUS = (400, 404, 405, 422, 500, 501)
 

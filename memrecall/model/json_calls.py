@@ -24,6 +24,7 @@ from autogen_core.models import (
 
 from memrecall.model.client import AnyTool, BaseClient, Part, Request, tool_schema
 from memrecall.model.messages import count_tool_calls
+from memrecall.model.options import create_accepted
 from memrecall.model.repair import repair_json
 
 _PROTOCOL = """\
@@ -50,7 +51,7 @@ class JsonCallClient(BaseClient):
         await self._inner.close()
 
     async def _answer(self, request: Request) -> CreateResult:
-        answer = await self._inner.create(_as_text(request), **_without_tools(request))
+        answer = await create_accepted(self._inner, _as_text(request), **_without_tools(request))
         if not _may_call(request):
             return answer
         return _parse_answer(answer, count_tool_calls(request.messages))

@@ -27,7 +27,8 @@ from memrecall.model.client import (
 )
 from memrecall.model.failures import classify_failure, make_failure, refuses_option
 from memrecall.model.json_calls import JsonCallClient
-from memrecall.model.wire import AcceptedOptions, AnswerCollector, WireAnswer, write_request
+from memrecall.model.options import AcceptedOptions
+from memrecall.model.wire import AnswerCollector, WireAnswer, write_request
 from memrecall.plugins import find_plugin
 from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import OPENAI, check_key, check_url

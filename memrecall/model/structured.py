@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.json_objects import make_storable
 from memrecall.model import protocol
+from memrecall.model.options import create_accepted
 from memrecall.model.prompts import load_prompt
 from memrecall.model.repair import repair_json
 from memrecall.types import Language, describe_validation_problem
@@ -111,7 +112,8 @@ async def ask_prompt(
     ]
     try:
         async with asyncio.timeout(seconds):
-            ask = partial(client.create, json_output=client.model_info["json_output"] or None)
+            json_output = client.model_info["json_output"] or None
+            ask = partial(create_accepted, client, json_output=json_output)
             return await ask_json(ask, messages, answer)
     except CallerError:
         raise

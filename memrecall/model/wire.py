@@ -1,8 +1,7 @@
 """Conversion between AutoGen's messages and OpenAI's API, without I/O."""
 
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 from autogen_core import FunctionCall
@@ -197,68 +196,6 @@ def write_request(request: Request, *, send_reasoning: bool) -> dict[str, Any]:
     if request.json_output is not None:
         body["response_format"] = _write_format(request.json_output)
     return body | dict(request.options or {})
-
-
-_REQUIRED = frozenset({"model", "messages", "tools", "stream"})
-_STRICT = "strict"
-# Weaker options for one that a server refuses; without any left, the option is not sent.
-_WEAKER: dict[str, dict[str, Any]] = {
-    "tool_choice=forced": {"tool_choice": "auto"},
-    "response_format=json_schema": {"response_format": {"type": "json_object"}},
-}
-
-
-class AcceptedOptions:
-    """The options that a server accepts, as far as it has not refused them."""
-
-    def __init__(self) -> None:
-        self.refused: set[str] = set()
-
-    def adapt(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the body of a request with weaker options instead of refused ones."""
-        adapted: dict[str, Any] = {}
-        for name, value in body.items():
-            option: dict[str, Any] = {name: value}
-            while option and _option_label(option) in self.refused:
-                option = _weaken(option)
-            adapted |= option
-        return _without_strict(adapted) if _STRICT in self.refused else adapted
-
-    def learn(self, body: Mapping[str, Any], message: str) -> bool:
-        """Note the option of a body that a refusal names; return True if there is one."""
-        options = [name for name in body if name not in _REQUIRED]
-        # Boundaries of ASCII words: Chinese messages have no spaces.
-        names = [name for name in options if re.search(rf"(?a:\b{re.escape(name)}\b)", message)]
-        if _STRICT in message and _without_strict(body) != body:
-            self.refused.add(_STRICT)
-        elif names:
-            name = max(names, key=len)
-            self.refused.add(_option_label({name: body[name]}))
-        else:
-            return False
-        return True
-
-
-def _option_label(option: Mapping[str, Any]) -> str:
-    ((name, value),) = option.items()
-    if name == "tool_choice":
-        return f"{name}={'auto' if value in ('auto', 'none') else 'forced'}"
-    if name == "response_format" and isinstance(value, Mapping):
-        return f"{name}={value.get('type')}"
-    return name
-
-
-def _weaken(option: Mapping[str, Any]) -> dict[str, Any]:
-    if "max_tokens" in option:  # OpenAI's newer models know it by another name
-        return {"max_completion_tokens": option["max_tokens"]}
-    return _WEAKER.get(_option_label(option), {})
-
-
-def _without_strict(value: Any) -> Any:
-    """Return JSON without the field `strict` of schemas and tools."""
-    if isinstance(value, Mapping):
-        return {k: _without_strict(v) for k, v in value.items() if (k, v) != (_STRICT, True)}
-    return [_without_strict(item) for item in value] if isinstance(value, list) else value
 
 
 def _write_messages(messages: Sequence[LLMMessage], send_reasoning: bool) -> list[dict[str, Any]]:

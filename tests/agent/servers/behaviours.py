@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from autogen_core.models import CreateResult
+from autogen_core.models import ChatCompletionClient, CreateResult
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult, StopReason
 from memrecall.budget import Limits
 from memrecall.memory import Library
 from memrecall.model.client import BaseClient, Request
-from memrecall.model.servers import ServerClient
 
 from ...model.openai_server import ModelServer, Reply, completion
 from ..recall_helpers import ANN, NOW, REQUEST
@@ -39,8 +38,8 @@ class Behaviour:
 class StreamedClient(BaseClient):
     """A client that gets every answer as a stream."""
 
-    def __init__(self, inner: ServerClient) -> None:
-        super().__init__(inner.model, inner.model_info)
+    def __init__(self, inner: ChatCompletionClient) -> None:
+        super().__init__(str(getattr(inner, "model", "")), inner.model_info)
         self._inner = inner
 
     async def _answer(self, request: Request) -> CreateResult:
@@ -74,7 +73,7 @@ def hand_off(*keys: str, **arguments: Any) -> Reply:
 async def recall(
     library: Library,
     server: ModelServer,
-    client: ServerClient,
+    client: ChatCompletionClient,
     behaviour: Behaviour,
     *,
     streamed: bool = False,

@@ -1,17 +1,23 @@
 """Recalls with servers that fail, refuse a part of the request, or send garbage."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from autogen_core.models import ChatCompletionClient, ModelInfo, UserMessage
+from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from memrecall.agent import RecallResult, StopReason
 from memrecall.budget import Limits
 from memrecall.memory import Library
+from memrecall.model.cassette import RecordingClient
+from memrecall.model.options import create_accepted
 from memrecall.model.servers import ServerClient
 
 from ...cases import check_each_async
-from ...model.openai_server import ModelServer, Reply, completion, refusal
+from ...model.openai_server import ModelServer, Reply, completion, refusal, text
 from .behaviours import Behaviour, call, check_outcome, hand_off, recall, search
 
 pytestmark = pytest.mark.concurrent
@@ -127,14 +133,24 @@ async def test_recall_survives_a_failing_stream(library: Library, server: ModelS
 
 
 STRICT = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {}}}
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}
 # An option that a request may have, the value that is refused, and the server's words.
 REFUSED_OPTIONS: tuple[tuple[str, object, str], ...] = (
     ("tool_choice", "required", "Thinking mode does not support this tool_choice"),
     ("tool_choice", "required", "tool_choice: Input should be 'auto'"),
     ("tool_choice", "required", "当前模型不支持tool_choice=required"),
+    ("tool_choice", "required", "tool choice must be auto when thinking is enabled"),
+    ("tool_choice", "required", "Forced function calling is not supported in thinking mode"),
+    ("tool_choice", "required", "思考模式不支持强制调用工具"),
     ("parallel_tool_calls", False, "Unsupported parameter: parallel_tool_calls"),
     ("response_format", STRICT, "response_format.json_schema.strict is not supported"),
-    ("response_format", STRICT, "This response_format type is unavailable now: not supported"),
+    # DeepSeek's own words, with status 400 and 422.
+    ("response_format", SCHEMA, "This response_format type is unavailable now"),
+    (
+        "response_format",
+        SCHEMA,
+        "response_format: `json_schema` is unavailable now",
+    ),
     ("temperature", 0.2, "'temperature' does not support 0.2 with this model"),
     ("reasoning_effort", "low", "Unrecognized request argument supplied: reasoning_effort"),
 )
@@ -160,6 +176,61 @@ async def test_refused_option_is_not_sent_again(library: Library, server: ModelS
         await client.close()
 
     await check_each_async(REFUSED_OPTIONS, check)
+
+
+MODEL_INFO = ModelInfo(
+    vision=False,
+    function_calling=True,
+    json_output=True,
+    family="unknown",
+    structured_output=False,
+    multiple_system_messages=True,
+)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda client, _: client, lambda c, path: RecordingClient(c, path)]
+)
+async def test_refused_choice_is_learned_for_clients_of_autogen(
+    library: Library,
+    server: ModelServer,
+    tmp_path: Path,
+    wrap: Callable[[OpenAIChatCompletionClient, Path], ChatCompletionClient],
+) -> None:
+    def refuse(request: dict[str, Any]) -> Reply:
+        if request["tool_choice"] != "auto":
+            return refusal(400, "Thinking mode does not support this tool_choice")
+        return hand_off("a1") if "a1" in json.dumps(request["messages"]) else search()
+
+    inner = OpenAIChatCompletionClient(
+        model="tiny", base_url=server.url, api_key="k", model_info=MODEL_INFO
+    )
+    client = wrap(inner, tmp_path / "recall.jsonl")
+    behaviour = Behaviour("thinking", (), StopReason.HANDOFF, forever=refuse)
+    choices = []
+    for _ in range(2):
+        check_outcome(behaviour, await recall(library, server, client, behaviour), server)
+        choices.append([request["tool_choice"] for request in server.requests])
+    assert choices == [["required", "auto", "auto"], ["auto", "auto"]]
+    await client.close()
+
+
+async def test_refused_format_is_learned_for_clients_of_autogen(server: ModelServer) -> None:
+    def refuse(request: dict[str, Any]) -> Reply:
+        if "response_format" in request:
+            return refusal(400, "This response_format type is unavailable now")
+        return text('{"x": 1}')
+
+    server.answer = refuse
+    client = OpenAIChatCompletionClient(
+        model="tiny", base_url=server.url, api_key="k", model_info=MODEL_INFO
+    )
+    for _ in range(2):
+        messages = [UserMessage(content="x", source="user")]
+        reply = await create_accepted(client, messages, json_output=True)
+        assert reply.content == '{"x": 1}'
+    assert ["response_format" in request for request in server.requests] == [True, False, False]
+    await client.close()
 
 
 async def test_renamed_option_is_sent_by_its_new_name(
