@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RESERVED = frozenset({"model", "messages", "tools", "tool_choice", "stream"})
+_EXTRA_BODY = "extra_body"
 _OPTIONS_HINT = 'Write it like {"temperature": 0, "max_tokens": 4000}'
 _NO_KEY = "none"  # local servers need no key, but the library requires one
 
@@ -76,9 +77,11 @@ class ServerClient(BaseClient):
     """A client of a server, with up to three attempts; all failures are `ModelFailed`.
 
     `timeout` limits one attempt, or the wait for the next piece of a stream, in seconds. `options`
-    are fields of every request, such as `temperature`. An option that the server refuses is not
-    sent again; a forced tool choice becomes "auto". Reasoning is sent back together with the tool
-    calls that it led to, as DeepSeek requires. Errors never contain the key or the conversation.
+    are fields of every request, such as `temperature`; those of `extra_body` are merged with them,
+    and so is the `extra_body` of a call's `extra_create_args`. An option that the server refuses
+    is not sent again; a forced tool choice becomes "auto". Reasoning is sent back together with
+    the tool calls that it led to, as DeepSeek requires. Errors never contain the key or the
+    conversation.
     """
 
     def __init__(
@@ -156,13 +159,15 @@ class ServerClient(BaseClient):
                 _log.warning("%s refuses %s: sent without it from now on", self.model, new)
 
     async def _send(self, request: Request, *, stream: bool) -> Any:
-        body = {**self._options, **write_request(request, send_reasoning=self._sends_reasoning)}
+        fields = write_request(request, send_reasoning=self._sends_reasoning)
+        extra = _check_extra_body(fields.pop(_EXTRA_BODY, None))
+        body = _merge({**self._options, **fields}, extra)
         if stream:
             body.setdefault("stream_options", {"include_usage": True})
         body = self._accepted.adapt(body)
         completions = self._connect().chat.completions
         # The library would refuse fields that it does not know.
-        fields = {"model": self.model, "messages": body.pop("messages"), "extra_body": body}
+        fields = {"model": self.model, "messages": body.pop("messages"), _EXTRA_BODY: body}
         async with self._guard(body):
             if stream:
                 return await completions.create(stream=True, **fields)
@@ -243,10 +248,36 @@ class ServerClient(BaseClient):
 
 
 def _check_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with the fields of `extra_body` among them, as OpenAI's library sends them."""
+    fields = dict(options)
+    extra = _check_extra_body(fields.pop(_EXTRA_BODY, None))
+    return _merge(_check_reserved(fields), extra)
+
+
+def _check_extra_body(value: object) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        message = f"extra_body is not an object but {type(value).__name__}"
+        raise InvalidArgument(message, hint='Write it like {"thinking": {"type": "disabled"}}')
+    return _check_reserved(value)
+
+
+def _check_reserved(options: Mapping[str, Any]) -> Mapping[str, Any]:
     if reserved := sorted(_RESERVED.intersection(options)):
         message = f"{reserved[0]!r} cannot be an option of the model"
         raise InvalidArgument(message, hint=_OPTIONS_HINT)
-    return dict(options)
+    return options
+
+
+def _merge(fields: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields with extra ones; objects that both have are merged too."""
+    result = dict(fields)
+    for name, value in extra.items():
+        known = result.get(name)
+        is_object = isinstance(known, Mapping) and isinstance(value, Mapping)
+        result[name] = _merge(known, value) if is_object else value
+    return result
 
 
 def _is_transient(failure: RunError) -> bool:

@@ -11,6 +11,7 @@ from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from memrecall.agent import RecallResult, StopReason
 from memrecall.budget import Limits
+from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
 from memrecall.model.cassette import RecordingClient
 from memrecall.model.options import create_accepted
@@ -255,4 +256,31 @@ async def test_wrong_value_of_an_option_is_not_hidden(
     behaviour = Behaviour("range", (), FAILED, True, refusal(400, words))
     check_outcome(behaviour, await recall(library, server, client, behaviour), server)
     assert not client.refused_options
+    await client.close()
+
+
+async def test_extra_body_becomes_fields_of_the_request(server: ModelServer) -> None:
+    """OpenAI's library merges it into the body; providers document their options this way."""
+    server.answer = lambda _: text("hi")
+    options = {"extra_body": {"thinking": {"type": "disabled"}, "top_k": 5}, "temperature": 0}
+    client = ServerClient("tiny", base_url=server.url, options=options)
+    messages = [UserMessage(content="x", source="user")]
+    extra = {"thinking": {"budget": 9}, "top_k": 7, "enable_thinking": False}
+    await client.create(messages, extra_create_args={"extra_body": extra})
+    await client.create(messages)
+    merged, plain = ({k: v for k, v in r.items() if k != "messages"} for r in server.requests)
+    assert plain == {
+        "model": "tiny",
+        "temperature": 0,
+        "thinking": {"type": "disabled"},
+        "top_k": 5,
+    }
+    thinking = {"type": "disabled", "budget": 9}
+    assert merged == plain | {"thinking": thinking, "top_k": 7, "enable_thinking": False}
+    for wrong in ({"messages": []}, {"model": "other"}, "thinking"):
+        with pytest.raises(InvalidArgument):
+            ServerClient("tiny", base_url=server.url, options={"extra_body": wrong})
+        with pytest.raises(InvalidArgument):
+            await client.create(messages, extra_create_args={"extra_body": wrong})
+    assert len(server.requests) == 2
     await client.close()
