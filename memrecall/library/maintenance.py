@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from memrecall import model
 from memrecall.errors import EmbedderFailed, MemrecallError
@@ -15,6 +15,8 @@ from memrecall.library.knowledge import embed_knowledge
 from memrecall.library.library import Library
 from memrecall.model import protocol
 from memrecall.model.failures import to_model_failure
+from memrecall.model.options import FORCED_CHOICE, create_accepted, find_refused
+from memrecall.model.repair import repair_json
 from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.settings import OPENAI, LoadedSettings, Settings, check_url, load_settings
 from memrecall.text import TEXT_VERSION
@@ -71,7 +73,7 @@ async def diagnose(
 ) -> Diagnosis:
     """Check the settings, the database, the embedder and the model.
 
-    `ask_model` sends the model three short requests; otherwise only its address is checked.
+    `ask_model` sends the model a few short requests; otherwise only its address is checked.
     """
     loaded = load_settings(arguments)
     findings = [
@@ -82,9 +84,11 @@ async def diagnose(
             findings += await _check_library(library, load_embedder)
     except MemrecallError as error:
         findings.append(Finding("database", False, str(error)))
-    findings.append(await _check_model(loaded))
+    address = await _check_model(loaded)
     if ask_model and loaded.settings.model:
-        findings += await _check_answers(loaded.settings)
+        findings += await _check_answers(loaded.settings, address)
+    else:
+        findings.append(address)
     return Diagnosis(tuple(findings), loaded.settings.redacted(), loaded.origins)
 
 
@@ -165,36 +169,62 @@ async def _check_model(loaded: LoadedSettings) -> Finding:
     return Finding("model", True, name)
 
 
-async def _check_answers(settings: Settings) -> list[Finding]:
-    """Ask the model for a tool call, for a stream and for JSON."""
+async def _check_answers(settings: Settings, address: Finding) -> list[Finding]:
+    """Ask the model for a tool call, for a stream and for JSON; its address is known to work.
+
+    A server may list its models for everybody and refuse every request: then it does not work.
+    """
     client = model.make_client(settings)
     assert client is not None  # noqa: S101 -- a model is set
     findings: list[Finding] = []
+    problems: list[str] = []
     for check in (_check_tool_call, _check_stream, _check_json):
         try:
             findings += await check(client)
         except Exception as error:  # plugins raise errors of any type
-            failure = error if isinstance(error, MemrecallError) else to_model_failure(error)
-            findings.append(Finding(_SUBJECTS[check.__name__], False, str(failure)))
+            problems.append(_describe_failure(error))
+            findings.append(Finding(_SUBJECTS[check.__name__], False, problems[-1]))
     await client.close()
-    return findings
+    if address.is_ok and len(problems) == len(_SUBJECTS):
+        address = Finding(address.subject, False, f"answers no request: {problems[0]}")
+    return [address, *findings]
+
+
+def _describe_failure(error: Exception) -> str:
+    return str(error if isinstance(error, MemrecallError) else to_model_failure(error))
 
 
 async def _check_tool_call(client: protocol.ChatCompletionClient) -> list[Finding]:
-    reply = await client.create(_make_question(), tools=[_TOOL], tool_choice="required")
-    has_called = not isinstance(reply.content, str)
-    message = "calls tools" if has_called else "answers with text instead of a tool call"
-    is_forced = "tool_choice=forced" not in getattr(client, "refused_options", ())
-    choice = "cannot be forced: the model is asked to call them"
-    if is_forced:
-        choice = "can be forced" if has_called else "accepted, but no tool was called"
+    """Force a tool call; if that fails, let the model choose: recalls can work that way too."""
+    problem = "a forced choice is accepted, but no tool was called"
+    try:
+        reply = await _request_call(client, "required")
+    except Exception as error:  # plugins raise errors of any type
+        reply, problem = None, _describe_failure(error)
+    is_refused = FORCED_CHOICE in find_refused(client)
+    is_forced = reply is not None and _has_call(reply) and not is_refused
+    if reply is None or not (_has_call(reply) or is_refused):
+        reply = await _request_call(client, "auto")
+    has_called = _has_call(reply)
+    choice = "cannot be forced: the model is asked to call them" if is_refused else problem
     usage = reply.usage.prompt_tokens + reply.usage.completion_tokens
     counted = f"{usage} tokens" if usage else "not reported: tokens are estimated"
+    message = "calls tools" if has_called else "answers with text instead of a tool call"
     return [
         Finding("tools", has_called, message),
-        Finding("forced tools", has_called or not is_forced, choice),
+        Finding("forced tools", is_forced or is_refused, "can be forced" if is_forced else choice),
         Finding("usage", True, counted),
     ]
+
+
+async def _request_call(
+    client: protocol.ChatCompletionClient, choice: Literal["required", "auto"]
+) -> protocol.CreateResult:
+    return await create_accepted(client, _make_question(), tools=[_TOOL], tool_choice=choice)
+
+
+def _has_call(reply: protocol.CreateResult) -> bool:
+    return not isinstance(reply.content, str)
 
 
 async def _check_stream(client: protocol.ChatCompletionClient) -> list[Finding]:
@@ -203,10 +233,17 @@ async def _check_stream(client: protocol.ChatCompletionClient) -> list[Finding]:
 
 
 async def _check_json(client: protocol.ChatCompletionClient) -> list[Finding]:
-    reply = await client.create(_make_question("Answer with a JSON object."), json_output=True)
-    is_json = isinstance(reply.content, str) and load_json_object(reply.content) is not None
-    # Answers that are not plain JSON are repaired, so this alone is not a problem.
-    return [Finding("JSON", True, "works" if is_json else "not plain: answers are repaired")]
+    question = _make_question("Answer with a JSON object.")
+    reply = await create_accepted(client, question, json_output=True)
+    text = reply.content if isinstance(reply.content, str) else ""
+    if load_json_object(text) is not None:
+        return [Finding("JSON", True, "works")]
+    try:
+        is_repaired = isinstance(repair_json(text), dict)
+    except ValueError:
+        is_repaired = False
+    message = "not plain: answers are repaired" if is_repaired else "answers without JSON"
+    return [Finding("JSON", is_repaired, message)]
 
 
 def _make_question(more: str = "") -> list[protocol.LLMMessage]:

@@ -12,11 +12,13 @@ from memrecall.model.failures import refuses_option
 
 _log = logging.getLogger(__name__)
 
+FORCED_CHOICE = "tool_choice=forced"  # among refused options
+
 _REQUIRED = frozenset({"model", "messages", "tools", "stream"})
 _STRICT = "strict"
 # Weaker options for one that a server refuses; without any left, the option is not sent.
 _WEAKER: dict[str, dict[str, Any]] = {
-    "tool_choice=forced": {"tool_choice": "auto"},
+    FORCED_CHOICE: {"tool_choice": "auto"},
     "response_format=json_schema": {"response_format": {"type": "json_object"}},
 }
 # How servers name an option in other words than its name.
@@ -112,6 +114,12 @@ async def create_accepted(
                 raise
             refused = ", ".join(sorted(accepted.refused))
             _log.warning("%s refuses %s from now on", type(client).__name__, refused)
+
+
+def find_refused(client: ChatCompletionClient) -> frozenset[str]:
+    """Return the options that the server of a client has refused so far."""
+    own: frozenset[str] = getattr(client, "refused_options", frozenset())
+    return own | _find_accepted(client).refused
 
 
 def _find_accepted(client: ChatCompletionClient) -> AcceptedOptions:

@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 _RESERVED = frozenset({"model", "messages", "tools", "tool_choice", "stream"})
 _EXTRA_BODY = "extra_body"
+_STREAM_TYPE = "text/event-stream"
 _OPTIONS_HINT = 'Write it like {"temperature": 0, "max_tokens": 4000}'
 _NO_KEY = "none"  # local servers need no key, but the library requires one
 
@@ -133,13 +134,17 @@ class ServerClient(BaseClient):
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
         stream = await run_cancellable(request.token, self._attempt(request, stream=True))
         answer = AnswerCollector(request)
+        has_chunks = False
         try:
             chunks = aiter(stream)
             while (chunk := await run_cancellable(request.token, self._next(chunks))) is not None:
+                has_chunks = True
                 if text := answer.add(self._check(chunk.model_dump(warnings=False))):
                     yield text
         finally:
             await stream.close()
+        if not has_chunks and _STREAM_TYPE not in stream.response.headers.get("content-type", ""):
+            raise self._malformed("is not a stream: the server ignores `stream`")
         if answer.is_interrupted:
             message = f"{self.model} at {self._url} interrupted its answer"
             raise make_failure("unreachable", message)

@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -305,12 +305,68 @@ def test_doctor_reports_what_the_model_can_do(
     assert without_tools.code == 1
     said = " ".join(without_tools.out.split())
     assert "bad tools answers with text" in said
-    assert "bad forced tools accepted, but no tool was called" in said
-    assert "JSON not plain: answers are repaired" in said
+    assert "bad forced tools a forced choice is accepted, but no tool was called" in said
+    assert "bad JSON answers without JSON" in said
     dead = shell("doctor", "--db", chat, "--quick", "--model", "--json")
     assert dead.code == 1
     states = {item["subject"]: item["well"] for item in dead.json["findings"]}
     assert [states[name] for name in ("model", "tools", "streaming", "JSON")] == [False] * 4
+
+
+WHOLE = {"choices": [{"message": {"content": 'Sure: ```json\n{"sum": 5}\n```'}}]}
+
+
+@pytest.mark.concurrent
+def test_doctor_tells_failures_of_a_model_apart(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot_be_forced(request: dict[str, Any]) -> Reply:
+        if request.get("tool_choice") == "required":
+            return completion({"content": "five"})
+        return tool_call("add", {"a": 2, "b": 3}) if "tools" in request else Reply(body="{}")
+
+    def fails_when_forced(request: dict[str, Any]) -> Reply:
+        is_forced = request.get("tool_choice") == "required"
+        return refusal(400, "bad grammar") if is_forced else cannot_be_forced(request)
+
+    def ignores_stream(request: dict[str, Any]) -> Reply:
+        return Reply(body=json.dumps(WHOLE))
+
+    answers: dict[str, tuple[Callable[[dict[str, Any]], Reply], dict[str, tuple[bool, str]]]] = {
+        "accepts a forced choice": (
+            cannot_be_forced,
+            {"tools": (True, "calls tools"), "forced tools": (False, "no tool was called")},
+        ),
+        "fails when forced": (
+            fails_when_forced,
+            {"tools": (True, "calls tools"), "forced tools": (False, "status 400")},
+        ),
+        "ignores stream": (
+            ignores_stream,
+            {
+                "streaming": (False, "is not a stream: the server ignores `stream`"),
+                "JSON": (True, "not plain: answers are repaired"),
+            },
+        ),
+        "refuses the key": (
+            lambda _: refusal(401, "bad key"),
+            {"model": (False, "answers no request"), "tools": (False, "status 401")},
+        ),
+    }
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("MEMRECALL_MODEL", "m")
+
+    def check(name: str) -> None:
+        server.answer, expected = answers[name]
+        outcome = shell("doctor", "--db", chat, "--quick", "--model", "--json")
+        findings = {item["subject"]: item for item in outcome.json["findings"]}
+        for subject, (is_ok, words) in expected.items():
+            assert findings[subject]["well"] is is_ok, findings
+            assert words in findings[subject]["said"]
+
+    with serve() as server:
+        monkeypatch.setenv("MEMRECALL_BASE_URL", server.url)
+        check_each(answers, check)
 
 
 def test_only_resumable_commands_offer_to_continue(
