@@ -33,13 +33,7 @@ from memrecall.memory.records import outcome_item, to_utterance
 from memrecall.memory.short_term import SessionSummaries
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import (
-    PendingText,
-    PlanOutcome,
-    PlanStep,
-    RowKey,
-    as_claim,
-)
+from memrecall.store import PendingText, PlanOutcome, PlanStep, RowKey, as_claim
 from memrecall.types import (
     EXTRACTION,
     NAME_LENGTH,
