@@ -63,7 +63,7 @@ class _Requests:
 
 
 async def _refuse(method: str, params: Params) -> None:
-    """Refuse what is valid JSON-RPC, but not MCP: batches, and ids that are fractions or null."""
+    """Refuse what is valid JSON-RPC, but not MCP: batches and ids that are null."""
     raise RpcError(Code.INVALID_REQUEST)
 
 

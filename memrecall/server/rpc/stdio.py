@@ -83,15 +83,21 @@ class StdioStreams:
 async def run_until_signal(work: Coroutine[Any, Any, None]) -> None:
     """Run some work until it ends; SIGINT and SIGTERM cancel it, which is not an error."""
     loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    stop = asyncio.Event()
     for number in _SIGNALS:
-        loop.add_signal_handler(number, task.cancel)
+        loop.add_signal_handler(number, stop.set)
+    stopped = asyncio.ensure_future(stop.wait())
     try:
-        await asyncio.wait([task])
+        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
-    if not task.cancelled():
-        task.result()
+        stopped.cancel()
+        task.cancel()
+        # What it raises on being cancelled, such as that its streams are closed, is not an error.
+        outcomes = await asyncio.gather(task, return_exceptions=True)
+    if not stop.is_set() and isinstance(outcomes[0], BaseException):
+        raise outcomes[0]
 
 
 class StdioServer:
