@@ -149,11 +149,11 @@ class _RecallTurn:
     def _read_details(self) -> RuleAnswer | None:
         if DETAIL not in self._tools or self._transcript.details or self._window_message:
             return None
-        candidates = self._selection.candidates
-        if self._selection.abstains or not candidates:
-            return None
         # The message after a question may be its answer, above all if the request repeats it.
         asked = [hit for hit in self._findings.hits if repeats_question(self._request, hit)]
+        candidates = [] if self._selection.abstains else self._selection.candidates
+        if not asked and not candidates:
+            return None
         questions = [*asked, *(c for c in candidates[1:] if c.is_question)]
         anchors = list({c.key: c for c in (*candidates[:1], *questions)}.values())
         calls = tuple(RuleCall(DETAIL, {"memory_key": c.key}) for c in anchors[:_MAX_DETAILS])

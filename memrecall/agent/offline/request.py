@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER, Reference, find_references
 from memrecall.agent.offline.vocabulary import (
+    ASKING,
     ASSISTANCE_VERBS_EN,
     ASSISTANCE_VERBS_ZH,
     GENERIC_WORDS_EN,
@@ -49,6 +50,8 @@ _IDENTIFIER = re.compile(
     r"|(?<!\w)(?=[\w\-]*[A-Za-z])(?=[\w\-]*\d)[A-Za-z0-9][A-Za-z0-9\-]{2,}|(?<![\w.:/-])\d{3,}(?![\w.:/年-])",
     re.ASCII,
 )
+_QUESTION_ENDINGS = ("?", "？", "吗", "呢", "吗。", "呢。")
+_STATEMENT_ENDINGS = (".", "。", "!", "！", "…")
 # Marks of a question that depends on the one before it: "and the dog?", "what did he pay?", 猫呢？
 _ELLIPSIS = pattern_ignoring_case(
     r"^\W*(?:and|but|so|or|also)\b|\b(?:what|how) about\b",
@@ -84,6 +87,27 @@ def extract_content_words(text: str, times: Iterable[TimeSpan] = ()) -> tuple[st
     content = strip_polite_phrases(_blank_times(text[:MAX_PARSED_LENGTH], times))
     words = [keyword.word for keyword in extract_keywords(content, 2 * _MAX_WORDS)]
     return tuple(word for word in words if not _is_generic(word))[:_MAX_WORDS]
+
+
+def asks_something(text: str) -> bool:
+    """Return True if a message ends in a question, also one without punctuation."""
+    text = text.rstrip(' \n"”)）」')
+    if text.endswith(_QUESTION_ENDINGS):
+        return True
+    return not text.endswith(_STATEMENT_ENDINGS) and is_question(text)
+
+
+def repeats_request(text: str, request: str) -> bool:
+    """Return True for a question that says nothing which the request does not say.
+
+    It is no evidence for its own answer. A request for what was asked means the question itself.
+    """
+    if not asks_something(text) or matches_any(request, ASKING):
+        return False
+    # 护照号 and 护照号码 are the same, but do not share all words.
+    text, request = (each.replace("号码", "号") for each in (text, request))
+    words = extract_content_words(text)
+    return bool(words) and word_coverage(words, request) >= 1
 
 
 def _is_generic(word: str) -> bool:

@@ -11,12 +11,15 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from itertools import accumulate
 
-from memrecall.agent.offline.request import ParsedRequest, extract_content_words
+from memrecall.agent.offline.references import find_people
+from memrecall.agent.offline.request import (
+    ParsedRequest,
+    extract_content_words,
+    repeats_request,
+)
 from memrecall.agent.offline.transcript import Candidate, Findings
 from memrecall.agent.offline.vocabulary import (
     ASKED_VALUES,
-    DATE_NAMES,
-    RELATIONS,
     UNCERTAIN,
     matches_any,
 )
@@ -84,13 +87,26 @@ class _EvidenceContext:
         self.findings = findings
         self.hits = findings.hits
         self.named_speakers = _find_named_speakers(request.text, self.hits)
+        messages = (hit for hit in self.hits if hit.kind == "message")
+        self.repetitions = {m.key for m in messages if repeats_request(m.text, request.text)}
         # The relevance of the best hit is nearly the probability that there is an answer.
-        self.answerable = max((hit.score for hit in self.hits), default=0.0)
+        counted = (h for h in self.hits if h.key not in self.repetitions or self.has_answer(h))
+        self.answerable = max((hit.score for hit in counted), default=0.0)
         # Speakers count as part of what they said.
         self.texts: Mapping[str, MatchableText] = {
             key: MatchableText.from_text(f"{candidate.speaker} {candidate.text}")
             for key, candidate in findings.candidates.items()
         }
+
+    def has_answer(self, question: Candidate) -> bool:
+        """Return True if the message after a question may answer it."""
+        next_keys = self.findings.next_keys.get(question.key)
+        if not next_keys:
+            return False
+        reply = self.findings.candidates[next_keys[0]]
+        is_expected = not self.named_speakers or reply.speaker in self.named_speakers
+        # Users and assistants mostly have no name.
+        return is_expected and (reply.speaker or reply.role) != (question.speaker or question.role)
 
     def features(self, candidate: Candidate) -> _CandidateFeatures:
         share = _search_probability(candidate) / max(self.answerable, _MIN_ANSWERABLE)
@@ -163,16 +179,20 @@ class Selection:
 
 
 def select_evidence(request: ParsedRequest, findings: Findings) -> Selection:
-    """Select the candidates to hand off."""
-    if not findings.hits:
-        return Selection()
+    """Select the candidates to hand off; a question is no evidence for its own answer."""
     context = _EvidenceContext(request, findings)
     probabilities = {hit.key: _probability(context, hit) for hit in context.hits}
     probabilities |= _reply_probabilities(context, probabilities)
     scored = sorted(
-        (ScoredCandidate(findings.candidates[key], p) for key, p in probabilities.items()),
+        (
+            ScoredCandidate(findings.candidates[key], probability)
+            for key, probability in probabilities.items()
+            if key not in context.repetitions
+        ),
         key=lambda s: (-s.probability, s.candidate.rank, s.candidate.key),
     )
+    if not scored:
+        return Selection()
     selected = tuple(scored[: _best_size(context, [s.probability for s in scored])])
     answerable = _answer_probability(context, selected[0].candidate)
     any_right = 1 - math.prod(1 - scored.probability for scored in selected)
@@ -266,13 +286,13 @@ def _reply_probabilities(
         anchor = findings.candidates.get(key)
         if anchor is None or not next_keys or key not in probabilities:
             continue
-        reply = findings.candidates[next_keys[0]]
-        if repeats_question(context.request, anchor) and _may_answer(context, anchor, reply):
+        reply, may_answer = findings.candidates[next_keys[0]], context.has_answer(anchor)
+        if may_answer and repeats_question(context.request, anchor):
             replies[reply.key] = min(_REPEATED_FACTOR * probabilities[best], 1.0)
             continue
         is_other_role = role is not None and anchor.role not in ("", role)
         if (is_other_role and role in (reply.role, reply.speaker)) or (
-            key == best and anchor.is_question and _may_answer(context, anchor, reply)
+            may_answer and key == best and anchor.is_question
         ):
             inherited = _REPLY_FACTOR * probabilities[key]
             replies[reply.key] = max(inherited, probabilities.get(reply.key, 0.0))
@@ -285,11 +305,6 @@ def repeats_question(request: ParsedRequest, hit: Candidate) -> bool:
         return False
     words = extract_content_words(_SENTENCES.split(hit.text.strip())[-1])
     return bool(words) and word_coverage(words, request.text) >= 1
-
-
-def _may_answer(context: _EvidenceContext, question: Candidate, reply: Candidate) -> bool:
-    is_expected = not context.named_speakers or reply.speaker in context.named_speakers
-    return is_expected and reply.speaker != question.speaker
 
 
 def _time_match(request: ParsedRequest, candidate: Candidate) -> float:
@@ -361,6 +376,12 @@ def _answer_probability(context: _EvidenceContext, best: Candidate) -> float:
     return probability
 
 
+def _lacks_person(request_text: str, text: str) -> bool:
+    """Return True if a text lacks a person that the request names."""
+    folded = text.casefold()
+    return any(person.casefold() not in folded for person in find_people(request_text))
+
+
 def _lacks_value(question: str, text: str) -> bool:
     """Return True if a question asks for a kind of value that a text has none of."""
     values = (value for asked, value in ASKED_VALUES if matches_any(question, asked))
@@ -377,24 +398,3 @@ def _other_person_lead(context: _EvidenceContext) -> float:
     others = max((share for person, share in shares.items() if person not in people), default=0.0)
     # Of many people, one has more of the words by chance.
     return max(others + _PERSON_MARGIN - shares[next(iter(people))], 0.0) / (len(shares) - 1)
-
-
-_SENTENCE_START = re.compile(r"(?:^|[.?!:;\n]\s+)[\"'“(]*[A-Z][a-z]+")
-_CAPITALISED = re.compile(r"\b[A-Z][a-z]+\b")
-
-
-def _lacks_person(request_text: str, text: str) -> bool:
-    """Return True if a text lacks a person that the request names."""
-    people = _find_names(request_text)
-    people += [match.group() for r in RELATIONS for match in r.finditer(request_text)]
-    folded = text.casefold()
-    return any(person.casefold() not in folded for person in people)
-
-
-def _find_names(text: str) -> list[str]:
-    sentence_starts = {match.end() for match in _SENTENCE_START.finditer(text)}
-    return [
-        match.group()
-        for match in _CAPITALISED.finditer(text)
-        if match.end() not in sentence_starts and not DATE_NAMES.fullmatch(match.group())
-    ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
+from memrecall.agent.offline.request import asks_something
 from memrecall.agent.tools.models import ToolErrorCode
 from memrecall.agent.tools.names import DETAIL, EXPANSION, SEARCH
 from memrecall.budget import Limit
@@ -27,7 +28,6 @@ _FAILURE_CODES = frozenset(
         ToolErrorCode.UNREADABLE,
     }
 )
-_QUESTION_ENDINGS = ("?", "？", "吗", "呢", "吗。", "呢。")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Candidate:
     @property
     def is_question(self) -> bool:
         """Whether it asks something, so that the next message may be the answer."""
-        return self.text.rstrip(' \n"”)）」').endswith(_QUESTION_ENDINGS)
+        return asks_something(self.text)
 
     @property
     def day(self) -> str:

@@ -166,6 +166,8 @@ QUESTION_MARKERS = (
         r"|can|could|would|will|should)\b",
     ),
 )
+# Marks of a request for what somebody asked. 请问 is polite, 问题 mostly a problem.
+ASKING = (re.compile("(?<!请)问(?!题)"), english_pattern("ask,asks,asked,asking,questions?"))
 # Markers of a request that is not phrased as a question.
 REQUEST_MARKERS = (
     chinese_pattern(

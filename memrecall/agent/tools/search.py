@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from memrecall.agent.conversation import Conversation
+from memrecall.agent.offline.request import repeats_request
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState, SearchRecord
 from memrecall.agent.tools.keywords import expand_query
 from memrecall.agent.tools.models import (
@@ -30,6 +31,7 @@ _PREVIEW = 200
 _MAX_ROUNDS = 5
 _MAX_LIMIT = 200
 _MAX_SOURCES = 10
+_MAX_REPHRASED = 2
 _MAX_ENTRIES = 3  # of the knowledge base, beside the memories and messages
 
 
@@ -45,11 +47,11 @@ async def search_memories(
     if state.expand_queries and arguments.search_mode != "keyword":
         expansions = await expand_query(state, arguments.query)
     request = _make_request(state, arguments, expansions)
-    page, repetitions = await _search(state, request)
+    page, repetitions = await _search(state, request, arguments.limit)
     relaxed: list[str] = []
     if not page.results and (request.keywords or request.memory_types):
         request, relaxed = _relax(request)
-        page, repetitions = await _search(state, request)
+        page, repetitions = await _search(state, request, arguments.limit)
     knowledge = await _find_knowledge(state, arguments)
     return _answer(state, arguments, request, page, relaxed, repetitions, knowledge)
 
@@ -140,20 +142,32 @@ def _relax(request: SearchRequest) -> tuple[SearchRequest, list[str]]:
     return replace(request, query=query, keywords=(), memory_types=()), filters
 
 
-async def _search(state: RecallState, request: SearchRequest) -> tuple[SearchPage, int]:
-    """Return a page without repetitions of the request, and how many there were."""
+async def _search(state: RecallState, request: SearchRequest, limit: int) -> tuple[SearchPage, int]:
+    """Return a page without repetitions of the request, and how many there were.
+
+    The same question in other words would outrank its answer. It is last: a reply may follow it.
+    """
     page = await _cached_page(state, request)
     repetitions, count = RepetitionFilter(state.conversation), 0
+    rephrased: dict[str, Hit] = {}
     for _ in range(_MAX_ROUNDS):
         keys = frozenset(hit.key for hit in page.results if repetitions.matches(hit))
-        if not keys:
+        others = [h for h in page.results if h.key not in keys and repetitions.rephrases(h)]
+        rephrased |= {hit.key: hit for hit in others}
+        if not keys and not others:
             break
         count += len(keys)
-        limit = min(request.limit * 2, _MAX_LIMIT)
-        request = replace(request, exclude=request.exclude | keys, limit=limit)
+        request = replace(
+            request,
+            exclude=request.exclude.union(keys, rephrased),
+            limit=min(request.limit * 2, _MAX_LIMIT),
+        )
         page = await _cached_page(state, request)
     hits = await add_sources(state.library.store, state.scope, request, page.results)
-    return replace(page, results=tuple(hits)), count
+    last = list(rephrased.values())[:_MAX_REPHRASED]
+    total = page.total_found + len(last)
+    results = (*hits[: max(limit - len(last), 0)], *last) if last else tuple(hits)
+    return replace(page, results=results, total_found=total), count
 
 
 async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage:
@@ -174,6 +188,7 @@ class RepetitionFilter:
     def __init__(self, conversation: Conversation) -> None:
         request = conversation.request.text if conversation.messages else ""
         self._conversation = conversation
+        self._request = request
         self._terms = all_terms(request).keys()
         self._topics = query_terms(request).keys()
 
@@ -191,6 +206,10 @@ class RepetitionFilter:
         if text.endswith(("?", "？")):
             return query_terms(text).keys() <= self._topics
         return all_terms(text).keys() == self._terms
+
+    def rephrases(self, hit: Hit) -> bool:
+        """Return True for the same question in other words."""
+        return hit.kind == "message" and repeats_request(hit.content, self._request)
 
 
 def source_keys(role: str | None, metadata: Mapping[str, object]) -> list[str]:

@@ -1,6 +1,6 @@
 """Complete offline recalls through the driver over a small bilingual history."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -103,3 +103,81 @@ async def test_bare_reference_is_resolved_by_the_session(history: Library) -> No
 async def test_recalls_are_deterministic(history: Library) -> None:
     first, second = [await recall(history, "What is Ingrid allergic to?") for _ in range(2)]
     assert first.trace.fixed() == second.trace.fixed()
+
+
+class TestEarlierQuestions:
+    """A question is no evidence for its own answer."""
+
+    @staticmethod
+    async def recall(texts: Sequence[str], request: str) -> RecallResult:
+        async with open_library() as library:
+            for day, text in enumerate(texts):
+                scope = Scope("user", session_id=f"day{day}")
+                # What an assistant answers follows in the same session.
+                messages = [
+                    NewMessage(role=role, content=part, ts=START + timedelta(days=day, minutes=at))
+                    for at, (role, part) in enumerate(
+                        zip((Role.USER, Role.ASSISTANT), text.split("\n"), strict=False)
+                    )
+                ]
+                await library.add_messages(scope, messages)
+            recaller = Recaller(library, Scope("user"), clock=lambda: NOW)
+            return await recaller.recall(request)
+
+    @pytest.mark.parametrize(
+        ("question", "request_text"),
+        [
+            ("Do you remember my passport number?", "What was my passport number?"),
+            ("Could you look up the number of my passport", "What was my passport number?"),
+            ("你还记得我的护照号吗？", "我的护照号码是多少？"),
+            ("我的护照号码是多少", "你还记得我的护照号吗？"),
+        ],
+    )
+    async def test_question_alone_is_not_handed_off(self, question: str, request_text: str) -> None:
+        result = await self.recall([question], request_text)
+        assert contents(result) == []
+        assert result.confidence == 0
+
+    @pytest.mark.parametrize(
+        ("fact", "question", "request_text"),
+        [
+            (
+                "My spare key is with my neighbour Joyce.",
+                "Do you still know who has got my spare key",
+                "Who keeps my spare key?",
+            ),
+            (
+                "备用钥匙放在邻居乔伊斯那里。",
+                "我的备用钥匙给谁了来着",
+                "我的备用钥匙在谁那里？",
+            ),
+        ],
+    )
+    async def test_question_neither_outranks_nor_replaces_the_fact(
+        self, fact: str, question: str, request_text: str
+    ) -> None:
+        alone = await self.recall([fact], request_text)
+        result = await self.recall([fact, question], request_text)
+        assert contents(result) == contents(alone) == [fact]
+        assert result.confidence == pytest.approx(alone.confidence, abs=0.1)
+        assert result.handoff.search_summary == alone.handoff.search_summary
+
+    async def test_reply_to_the_question_is_handed_off(self) -> None:
+        stored = "Do you remember who keeps my spare key?\nYour neighbour Joyce does."
+        result = await self.recall([stored], "Who keeps my spare key?")
+        assert contents(result) == ["Your neighbour Joyce does."]
+
+    @pytest.mark.parametrize(
+        ("question", "request_text"),
+        [
+            ("Did I tell you that my sister moved to Porto?", "Where did my sister move to?"),
+            ("我是不是说过我妹搬到波尔图了？", "我妹搬到哪儿了？"),
+            ("Who keeps my spare key?", "What did I ask about my spare key?"),
+            ("我的备用钥匙在谁那里？", "关于备用钥匙，我问过什么？"),
+        ],
+    )
+    async def test_question_with_information_is_evidence(
+        self, question: str, request_text: str
+    ) -> None:
+        result = await self.recall([question], request_text)
+        assert contents(result) == [question]
