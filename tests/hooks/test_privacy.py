@@ -1,10 +1,13 @@
 """What hooks leave alone: ignored folders, and secrets in what is said."""
 
+import json
 import time
 from pathlib import Path
 
 import pytest
 
+from memrecall.integrations.hooks.binding import read_binding
+from memrecall.integrations.hooks.events import read_event
 from memrecall.integrations.hooks.ignore import NAME, is_ignored
 from memrecall.integrations.hooks.redaction import MASK, redact_patterns, redact_secrets
 from tests.cases import check_each
@@ -75,6 +78,21 @@ async def test_session_in_ignored_folder_is_left_alone(tmp_path: Path) -> None:
         assert await hook.run(sample.event, sample.payload) == ""
     assert hook.pending == []
     assert hook.log == []
+
+
+@pytest.mark.parametrize("ignored", [0, 1, None])
+def test_session_with_several_folders_is_left_alone_if_one_is_ignored(
+    tmp_path: Path, ignored: int | None
+) -> None:
+    roots = [tmp_path / "first", tmp_path / "second"]
+    for place, root in enumerate(roots):
+        root.mkdir()
+        (root / NAME).write_text("/\n" if place == ignored else "")
+    binding = read_binding(str(bind(tmp_path, "cursor").path))
+    sample = next(each for each in samples("Hello", "Hi") if each.client == "cursor")
+    payload = {**sample.payload, "workspace_roots": list(map(str, roots))}
+    event = read_event(binding, sample.event, json.dumps(payload).encode())
+    assert (event is None) == (ignored is not None)
 
 
 KEY_BLOCK = (

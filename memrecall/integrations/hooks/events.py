@@ -42,15 +42,15 @@ def find_event(client_name: str, event_name: str) -> tuple[Client, HookEvent]:
 
 
 def read_event(binding: Binding, event_name: str, data: bytes) -> CapturedEvent | None:
-    """Return the event of a client's JSON; None if it has no text or its folder is ignored."""
+    """Return the event of a client's JSON; None if it has no text or a folder is ignored."""
     client, event = find_event(binding.client, event_name)
     payload = parse_payload(client, event, data)
     redacted = (each._replace(content=_redact(binding, each.content)) for each in payload.messages)
     messages = tuple(each for each in redacted if each.content)
-    folder = payload.folder or binding.workspace or os.getcwd()
-    if not messages or is_ignored(folder):
+    folders = payload.folders or (binding.workspace or os.getcwd(),)
+    if not messages or any(map(is_ignored, folders)):
         return None
-    workspace = binding.workspace or _find_workspace(folder)
+    workspace = binding.workspace or _find_workspace(folders[0])
     return CapturedEvent(client, event, payload.session_id, workspace, messages)
 
 

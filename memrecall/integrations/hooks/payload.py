@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from memrecall.integrations.hooks.client import MAX_INPUT
 from memrecall.integrations.hooks.clients import Client, HookEvent, Role
+from memrecall.json_objects import make_storable
 
 MAX_TEXT = 100_000  # characters of one message; the rest is cut
 MAX_QUERY = 10_000  # characters that are recalled for
@@ -35,7 +36,7 @@ class Payload(NamedTuple):
     """The checked content of an event."""
 
     session_id: str
-    folder: str
+    folders: tuple[str, ...]  # the first is the one that the client works in
     messages: tuple[CapturedMessage, ...]
 
 
@@ -49,7 +50,7 @@ def parse_payload(client: Client, event: HookEvent, data: bytes) -> Payload:
         for role, name in event.texts
         if (text := _read_text(fields, name))
     )
-    return Payload(session, _read_folder(fields, client.folder), tuple(messages))
+    return Payload(session, _read_folders(fields, client.folder), tuple(messages))
 
 
 def _parse_object(data: bytes) -> dict[str, Any]:
@@ -71,13 +72,12 @@ def _read_id(fields: dict[str, Any], name: str) -> str:
     return value
 
 
-def _read_folder(fields: dict[str, Any], name: str) -> str:
+def _read_folders(fields: dict[str, Any], name: str) -> tuple[str, ...]:
     value = fields.get(name)
-    if isinstance(value, list):
-        value = value[0] if value else ""
-    if not isinstance(value, str) or "\0" in value:
+    folders = value if isinstance(value, list) else [value]
+    if not all(isinstance(folder, str) and "\0" not in folder for folder in folders):
         raise BadPayload(f"{name} is not a folder")
-    return value
+    return tuple(filter(None, folders))
 
 
 def _read_text(fields: dict[str, Any], name: str) -> str:
@@ -86,13 +86,10 @@ def _read_text(fields: dict[str, Any], name: str) -> str:
         value = "\n\n".join(value)
     if value is None:  # an answer without text
         return ""
-    if not isinstance(value, str) or "\0" in value:
+    if not isinstance(value, str):
         raise BadPayload(f"{name} is not a text")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise BadPayload(f"{name} contains half of a surrogate pair") from None
-    return value.strip()[:MAX_TEXT]
+    text: str = make_storable(value)
+    return text.strip()[:MAX_TEXT]
 
 
 def _message_id(client: Client, session: str, turn: str, role: Role, text: str) -> str:
