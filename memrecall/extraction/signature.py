@@ -1,11 +1,13 @@
 """Signatures of facts: their subject, content words and numbers, and what they deny or end.
 
 Memories are compared by signature, because the same fact is rarely worded the same way twice.
+Names of people are read and compared here too.
 """
 
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 from memrecall.extraction.protocol import USER
 from memrecall.extraction.rules.tables import load_table
@@ -13,9 +15,11 @@ from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
 from memrecall.text.normalize import normalize, strip_accents
 from memrecall.text.tokens import BREAK, analyze, is_cjk, stem
+from memrecall.text.word_classes import is_ordinary_word, tag_words, word_classes
 
 SPEAKER_NAMES = frozenset({"", "user", "theuser", "用户", "me", "i", "我", "speaker"})
-_SHARED = load_table("shared")
+_SHARED, _CHINESE = load_table("shared"), load_table("zh")
+_MAX_NAME = 4
 _DAYS = {"mon": "1", "tue": "2", "wed": "3", "thu": "4", "fri": "5", "sat": "6", "sun": "7"}
 _DAYS |= dict(zip("一二三四五六日天", "12345677", strict=True))
 _COUNTS: dict[str, float] = {
@@ -123,3 +127,48 @@ def fold_person_name(name: str) -> str:
 def end_name(name: str) -> str:
     """Return the name of an end of a relation; the user has one name in every language."""
     return USER if fold_person_name(name) in SPEAKER_NAMES and name else name
+
+
+def is_name(text: str) -> bool:
+    """Return True if a short text looks like a person's name: 李明, 小王, 张教授."""
+    if text.isascii():
+        return text[:1].isupper() and text.replace(" ", "").isalpha()
+    if (
+        text in _CHINESE.words("not_names")
+        or len(text) > _MAX_NAME
+        or _CHINESE.search("never_in_names", text)
+    ):
+        return False
+    if _CHINESE.fullmatch("titled_name", text):
+        return True
+    if not (_CHINESE.fullmatch("full_name", text) or _CHINESE.fullmatch("familiar_name", text)):
+        return False
+    from rjieba import has_word
+
+    # The segmenter knows common words; an unknown word with a surname is a name.
+    classes = word_classes(text)
+    is_nickname = _CHINESE.fullmatch("nickname", text) and classes[:1] == ["a"]  # 小段, not 小米
+    return classes == ["nr"] or bool(is_nickname) or not has_word(text)
+
+
+def opens_with_name(text: str, name: str) -> bool:
+    """Return True if a clause begins with this name."""
+    if not is_name(name):
+        return False
+    if (
+        name.isascii()
+        or _CHINESE.fullmatch("titled_name", name)
+        or _CHINESE.fullmatch("nickname", name)
+    ):
+        return True
+    return next(iter(tag_words(text)), ("", "")) == (name, "nr")
+
+
+def may_name(name: str, text: str) -> bool:
+    """Return True if what follows 我爸 may be his name: not 终于, nor 糖尿 of 糖尿病."""
+    if _CHINESE.search("never_in_names", name) or is_ordinary_word(name):
+        return False
+    if name.isascii() or is_name(name):
+        return True
+    end = text.index(name) + len(name)
+    return end in accumulate(len(word) for word, _ in tag_words(text))

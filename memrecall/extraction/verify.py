@@ -29,7 +29,9 @@ from memrecall.extraction.signature import (
     fact_signature,
     fold_person_name,
 )
+from memrecall.extraction.well_formed import is_well_formed
 from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time
+from memrecall.text.language import language_of
 from memrecall.text.normalize import normalize_caseless
 
 TYPES = frozenset(get_args(MemoryType))
@@ -65,7 +67,7 @@ def check_fact(
     if item.type == RETRACTION:
         if not asks_to_forget(sources):
             return None
-    elif not evidence.supports(text, subject):
+    elif not is_well_formed(text, language_of(text)) or not evidence.supports(text, subject):
         return None
     since = read_time(item.since) or sources[-1].ts or now
     return Fact(

@@ -1,5 +1,7 @@
 """Chinese words and their classes, by the tags of the segmenter: n for nouns, ns for places, …"""
 
+_MAX_NOUN_PHRASE = 8
+
 
 def tag_words(text: str) -> list[tuple[str, str]]:
     """Return the words of a text, each with its class."""
@@ -24,15 +26,31 @@ def is_ordinary_word(text: str) -> bool:
 
 def starts_with_noun(text: str) -> bool:
     """Return True if a clause opens with a thing or a person, so that it has a subject."""
-    _, kind = next(iter(tag_words(text[:12])), ("", ""))
-    return kind.startswith(("n", "r")) and not kind.startswith("nt")
+    word, kind = next(iter(tag_words(text[:12])), ("", ""))
+    return word.istitle() or (kind.startswith(("n", "r", "s", "f")) and not kind.startswith("nt"))
 
 
 def has_more_than_time(text: str) -> bool:
     """Return True if a text has words beyond times, numbers and measures."""
-    return any(kind[:1] not in "tmqfux" for kind in word_classes(text))
+    words = tag_words(text)
+    return any(kind[:1] not in "tmqfux" and not word[0].isdigit() for word, kind in words)
+
+
+def has_predicate(text: str) -> bool:
+    """Return True if a text has a verb, or a noun that can do without one: 每天两杯咖啡."""
+    words = tag_words(text.lstrip("0123456789一二两三四五六七八九十半几"))
+    return any(kind[:1] in "vai" or (kind[:1] in "nl" and len(word) > 1) for word, kind in words)
 
 
 def is_place(text: str) -> bool:
     """Return True if a word is the name of a place."""
     return word_classes(text) == ["ns"]
+
+
+def is_bare_noun(text: str) -> bool:
+    """Return True if a clause only names a person or a thing: 小温, 另一家店."""
+    # 换公司了 states something, whatever its words are tagged.
+    if text.endswith("了") or len(text) > _MAX_NOUN_PHRASE:
+        return False
+    kinds = word_classes(text)
+    return kinds != [] and all(kind[0] in "nrmqbuj" for kind in kinds)

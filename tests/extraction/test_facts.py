@@ -285,7 +285,11 @@ PLAN_DATES: list[tuple[list[str], list[str]]] = [
     (["周四上午九点拔智齿"], ["用户2026年3月12日09:00拔智齿。"]),
     (
         ["11月6号飞曼谷 13号回"],
-        ["用户2026年11月6日要去曼谷。", "用户2026年11月13日要回来。"],
+        ["用户2026年11月6日要去曼谷。", "用户要在2026年11月13日回来。"],
+    ),
+    (
+        ["计划变了 改成7月3号去威海 9号回来"],
+        ["用户改成2026年7月3日去威海。", "用户要在2026年7月9日回来。"],
     ),
 ]
 
@@ -329,3 +333,54 @@ async def test_facts_are_stored_again_after_role_play() -> None:
 async def test_actually_introduces_a_fact() -> None:
     fact = await extract_one("Actually I live in Berlin since March.")
     assert (fact.text, fact.field) == ("User lives in Berlin since March.", "home")
+
+
+# A clause without a subject goes on about the person before it, and is not about the speaker.
+INHERITED_SUBJECTS: list[tuple[str, list[str]]] = [
+    ("我奶奶 83了 血糖一直高", ["用户的奶奶血糖一直高。"]),
+    ("我爸糖尿病 打胰岛素", ["用户的爸糖尿病。", "用户的爸打胰岛素。"]),
+    ("班里有个小孩 对虾过敏", []),
+    ("隔壁老王家闺女考上清华了 学计算机", []),
+    ("我们楼下新开了家店 叫拾光 做手冲的", []),
+    ("我姐在深圳 姐夫是开出租的 上个月查出脂肪肝", []),
+    ("我记得，是在1997年12月20日。", []),
+    ("祖籍是安徽寿县，那他毕业于哪里啊？", []),
+    ("每天9:00-21:00开放的，你有详细地址吗？", []),
+    ("公司其实挺好 准备明年考研", ["用户准备2027年考研。"]),
+    ("my son has a new teacher, he's from Malta", []),
+]
+# Times, lengths of time, pronouns and particles are no objects, and a dose is no predicate.
+FRAGMENTS = [
+    "戒俩月了",
+    "周日不行",
+    "我叫它土总",
+    "每次0.5g",
+    "教资算了",
+    "烦透了",
+    "喜欢的那个下架了",
+    "退了",
+    "晚上住江边",
+]
+
+
+async def test_clauses_without_a_subject_go_on_about_the_last_one() -> None:
+    async def check(case: tuple[str, list[str]]) -> None:
+        text, expected = case
+        assert [fact.text for fact in (await extract(parse_turns(text))).facts] == expected
+
+    await check_each_async(INHERITED_SUBJECTS, check)
+
+
+async def test_fragments_are_no_facts() -> None:
+    async def check(text: str) -> None:
+        assert (await extract(parse_turns(text))).facts == ()
+
+    await check_each_async(FRAGMENTS, check)
+
+
+async def test_pronouns_mean_a_person_of_their_gender() -> None:
+    niece = "我侄女今年高考 想报护理。我哥常年在安哥拉干工程。"
+    facts = (await extract(parse_turns(niece, "她叫林小满"))).facts
+    assert [fact.text for fact in facts if "林小满" in fact.text] == ["用户的侄女叫林小满。"]
+    facts = (await extract(parse_turns(niece, "我嫂子是会计", "我哥回来了", "她叫林小满"))).facts
+    assert not [fact.text for fact in facts if "林小满" in fact.text]  # the niece or her mother

@@ -3,7 +3,16 @@
 import json
 from pathlib import Path
 
-from benchmarks.extraction import FORMS, HELD_OUT, UNSEEN, held_out, measure, measure_relations
+from benchmarks.extraction import (
+    FORMS,
+    HELD_OUT,
+    SECOND_UNSEEN,
+    TRAPS,
+    UNSEEN,
+    held_out,
+    measure,
+    measure_relations,
+)
 
 
 def test_held_out_file_is_well_formed() -> None:
@@ -39,6 +48,17 @@ async def test_single_sentences_by_kind_of_error() -> None:
         score = scores[language]
         assert score.correct / score.extracted >= 0.9, score.wrong
         assert score.correct / score.expected >= 0.6, score.missed
+
+
+async def test_little_that_is_wrong_is_read_from_casual_chat() -> None:
+    for file, recall in ((TRAPS, 0.5), (SECOND_UNSEEN, 0.2)):
+        scores = await measure(held_out(file))
+        for language in ("en", "zh"):
+            score = scores[language]
+            assert score.correct / score.extracted >= 0.9, (file.name, score.wrong)
+            assert score.correct / score.expected >= recall, (file.name, score.missed)
+        related = (await measure_relations(file))["all"]
+        assert related.correct / related.extracted >= 0.9, related.wrong
 
 
 async def test_relations_of_another_author_are_precise() -> None:

@@ -163,6 +163,14 @@ async def test_facts_are_grounded_in_their_sources() -> None:
     await check_each_async(INVENTED, is_dropped)
 
 
+async def test_facts_of_a_model_are_whole_sentences() -> None:
+    messages = parse_turns("二甲双胍改成一天三次了，每次0.5g。我对花生过敏")
+    texts = ["用户每次0.5g。", "用户我过敏。", "用户对花生过敏。"]
+    items = [{"text": text, "about": "User", "sources": [1]} for text in texts]
+    found, _ = await facts(answer(facts=items), messages)
+    assert found == [("user", "用户对花生过敏。")]
+
+
 async def test_retraction_needs_a_request_in_own_words() -> None:
     async def stored(turn: str) -> int:
         item = {"text": "User likes tea.", "type": "retraction", "sources": [1]}

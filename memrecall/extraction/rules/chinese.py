@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import ClassVar
 
 from memrecall.extraction.rules.clauses import (
@@ -20,7 +19,7 @@ from memrecall.extraction.rules.matching import (
     match_slot,
 )
 from memrecall.extraction.rules.reader import Order, SentenceReader, read_order
-from memrecall.extraction.rules.stated_relations import RelationReader
+from memrecall.extraction.rules.stated_relations import ChineseRelations
 from memrecall.extraction.rules.statements import (
     Clause,
     FactMatch,
@@ -33,45 +32,27 @@ from memrecall.extraction.rules.statements import (
 )
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.sentences import Sentence
+from memrecall.extraction.signature import is_name, may_name, opens_with_name
 from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
 from memrecall.text.word_classes import (
     has_more_than_time,
-    is_ordinary_word,
+    is_bare_noun,
     is_place,
     starts_with_noun,
-    tag_words,
-    word_classes,
 )
 from memrecall.types import Language
 
 ZH = load_table("zh")
-_MAX_NAME = 4
-_MAX_NOUN = 8
+# Somebody or something that the rules cannot name.
+_SOMEBODY, _SOMETHING = Clause("it", ""), Clause("thing", "")
+_OTHERS = frozenset({"kin", "named", "it"})
 _NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
 _TASTE_SLOTS = frozenset({"likes", "avoids", "hobby"})
 _STEP_SLOTS = frozenset({"home", "employer", "school", "marital_status", "job", "family", "age"})
 _HABIT_SLOTS = frozenset({"uses", "learning", "hobby"})
 _MAX_ADVERBIALS = 16
 _MAX_TIME = 40
-# Only the position of a time matters where this is used.
-_ANY_TIME = datetime(2026, 6, 17, 12, tzinfo=UTC)
-
-
-class ChineseRelations(RelationReader):
-    """Reads the relations of Chinese statements."""
-
-    def trim_value(self, value: str) -> str:
-        """Return the value without times and particles: 成都 of 成都三年了."""
-        for span in reversed(find_times(value, _ANY_TIME)):
-            if span.position == 0 or span.position + len(span.text) == len(value):
-                value = value.replace(span.text, "")
-        return super().trim_value(value)
-
-    def place_in(self, text: str) -> str:
-        """Return the place with which a text begins: 合肥 of 合肥参加."""
-        sizes = range(min(len(text), _MAX_NAME), 1, -1)
-        return next((text[:size] for size in sizes if is_place(text[:size])), "")
 
 
 class ChineseReader(SentenceReader):
@@ -100,36 +81,39 @@ class ChineseReader(SentenceReader):
     def _read_clauses(
         self, text: str, speaker: SpeakerContext, time: ReferenceTime, *, is_question: bool
     ) -> Iterator[Statement]:
-        subject: Clause | None = None
+        is_unknown = speaker.last_person is None and ZH.match("third_person", text)
+        subject = _SOMEBODY if speaker.about_other or is_unknown else None
         last: Statement | None = None
-        has_other_topic = False
         people = {*speaker.others, *speaker.people}
         clauses = list(split_clauses(ZH, text))
-        for piece in map(_turn_round, asserted_clauses(ZH, clauses, text, is_question=is_question)):
+        for spoken in asserted_clauses(ZH, clauses, text, is_question=is_question):
+            is_other = subject is not None and subject.kind in _OTHERS
+            is_own = not is_other or ZH.search("my_word", spoken)
+            piece = _turn_round(spoken) if is_own else spoken
             if order := read_order(ZH, piece):
                 yield self._state_order(order, speaker.person("zh"))
                 continue
             self._note_mention(piece, speaker)
             if other := ZH.fullmatch("others_kin", piece):
-                subject, has_other_topic = Clause("named", "", name=other["name"]), False
+                subject = Clause("named", "", name=other["name"])
                 continue
             clause = _read_clause(piece, people)
-            has_other_topic = has_other_topic and clause is None
             naming = _read_naming(piece, last) if clause is None else None
             if clause := clause or naming:
                 statement = self._state(clause, _read_phrase(clause, time), speaker, time)
-            elif has_other_topic:
-                continue
+                # 电话是010-… is that of the place that was asked about, 公司叫… a former firm's.
+                is_shared = subject is _SOMEBODY or not speaker.in_person
+                if ZH.match("shared_slot" if is_shared else "firm_slot", piece):
+                    statement = None
             else:
                 clause, statement = self._complete(piece, subject, speaker, time)
-                # After 小温 or 房东姓欧阳 the clauses that follow are about them.
-                opens = subject is None and ZH.match("other_person", piece)
-                has_other_topic = statement is None and (bool(opens) or _is_bare_noun(piece))
-            if not clause.elided or statement is not None:
-                subject = replace(clause, elided=False)
+            subject = _next_subject(piece, clause, statement, subject)
+            if subject is _SOMEBODY:
+                speaker.last_person = None
             if statement is not None:
                 last = last if naming is not None else statement
                 yield statement
+        speaker.about_other = subject is not None and subject.kind in _OTHERS
 
     def _complete(
         self, piece: str, subject: Clause | None, speaker: SpeakerContext, time: ReferenceTime
@@ -139,14 +123,19 @@ class ChineseReader(SentenceReader):
             thing = Clause("thing", match["predicate"], noun=match["noun"])
             if statement := self._state(thing, _read_phrase(thing, time), speaker, time):
                 return thing, statement
-        person = subject if subject and subject.kind != "thing" else Clause("self", "")
+        is_thing = subject is not None and subject.kind == "thing"
+        if is_thing and not ZH.search("personal", piece):  # Things do not plan, eat or drink.
+            return replace(_SOMETHING, elided=True), None
+        person = Clause("self", "") if subject is None or is_thing else subject
         clause = replace(person, predicate=piece, lead="", elided=True)
         phrase = _read_phrase(clause, time)
         statement = self._state(clause, phrase, speaker, time)
         is_step = statement is not None and statement.memory_type in _NEEDS_SUBJECT
-        # 锅炉保养过了 is not about the speaker.
+        # 锅炉保养过了 is not about the speaker, and neither is 每天9点开放.
         is_other = starts_with_noun(phrase.core) and not ZH.fullmatch("own_step", phrase.core)
-        return clause, None if is_step and is_other else statement
+        is_lost = subject is None and (is_step or not speaker.in_person)
+        is_vague = is_lost and ZH.search("impersonal", phrase.core)
+        return clause, None if is_vague or (is_step and is_other) else statement
 
     def _match_clause(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
@@ -157,7 +146,7 @@ class ChineseReader(SentenceReader):
         match = None
         if clause.kind == "kin":
             is_called = "叫" in phrase.core[:3]
-            match = match_introduction(ZH, clause, phrase, lambda name: is_called or _is_name(name))
+            match = match_introduction(ZH, clause, phrase, lambda name: is_called or is_name(name))
         return match or _match_person(phrase, clause, time)
 
     def _write(
@@ -189,6 +178,29 @@ class ChineseReader(SentenceReader):
         return ZH.pattern("first_person").sub("自己" if own else me.label, text)
 
 
+def _next_subject(
+    piece: str, clause: Clause, statement: Statement | None, subject: Clause | None
+) -> Clause | None:
+    """Return whom a clause without a subject is about if it follows this one.
+
+    After 班里有个小孩, 楼下新开了家店 or 房东姓欧阳 it is not the speaker.
+    """
+    if kin := ZH.fullmatch("bare_kin", piece):
+        return Clause("kin", "", noun=kin["noun"], owner="my")
+    if ZH.search("introduces_other", piece):
+        return _SOMEBODY
+    if ZH.match("nearby", clause.predicate):
+        return _SOMETHING
+    if statement is not None or (clause.kind != "self" and not clause.elided):
+        return replace(clause, elided=False)
+    if ZH.match("other_person" if clause.elided else "knowing", clause.predicate):
+        return _SOMEBODY  # 我知道，是1986年成立的
+    is_noun = is_bare_noun(piece) or starts_with_noun(piece)
+    if clause.elided and is_noun and not ZH.match("no_topic", piece):
+        return _SOMETHING
+    return subject if clause.elided else clause
+
+
 def _turn_round(text: str) -> str:
     """Put the subject first: 牛奶我喝不了 becomes 我喝不了牛奶."""
     for pattern, template in ZH.rewrites("object_first"):
@@ -198,8 +210,8 @@ def _turn_round(text: str) -> str:
 
 
 def _read_clause(text: str, people: set[str]) -> Clause | None:
-    clause = read_clause(ZH, text, lambda name: name in people or _opens_with_name(text, name))
-    if clause and clause.kind == "kin" and clause.name and is_ordinary_word(clause.name):
+    clause = read_clause(ZH, text, lambda name: name in people or opens_with_name(text, name))
+    if clause and clause.kind == "kin" and clause.name and not may_name(clause.name, text):
         return replace(clause, predicate=clause.name + clause.predicate, name="")
     return clause
 
@@ -282,7 +294,7 @@ def _match_lasting(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> F
         return FactMatch(replace(rule, memory_type="plan"), phrase.core)
     if match is None and clause.kind == "self":
         name = _match_first(("self_name",), phrase, time)
-        return name if name and _is_name(name.value) else None
+        return name if name and is_name(name.value) else None
     return match
 
 
@@ -357,39 +369,3 @@ def _match_noun(clause: Clause, time: ReferenceTime) -> FactMatch | None:
     if match and has_time(clause.lead + clause.predicate, time):
         return FactMatch(event, match["value"])
     return None
-
-
-def _is_name(text: str) -> bool:
-    """Return True if a short text looks like a person's name: 李明, 小王, 张教授."""
-    if text.isascii():
-        return text[:1].isupper() and text.replace(" ", "").isalpha()
-    if text in ZH.words("not_names") or len(text) > _MAX_NAME or ZH.search("never_in_names", text):
-        return False
-    if ZH.fullmatch("titled_name", text):
-        return True
-    if not (ZH.fullmatch("full_name", text) or ZH.fullmatch("familiar_name", text)):
-        return False
-    from rjieba import has_word
-
-    # The segmenter knows common words; an unknown word with a surname is a name.
-    classes = word_classes(text)
-    is_nickname = ZH.fullmatch("nickname", text) and classes[:1] == ["a"]  # 小段, not 小米
-    return classes == ["nr"] or bool(is_nickname) or not has_word(text)
-
-
-def _opens_with_name(text: str, name: str) -> bool:
-    """Return True if a clause begins with this name."""
-    if not _is_name(name):
-        return False
-    if name.isascii() or ZH.fullmatch("titled_name", name) or ZH.fullmatch("nickname", name):
-        return True
-    return next(iter(tag_words(text)), ("", "")) == (name, "nr")
-
-
-def _is_bare_noun(text: str) -> bool:
-    """Return True if a clause only names a person or a thing: 小温, 另一家店."""
-    # 换公司了 states something, whatever its words are tagged.
-    if text.endswith("了") or len(text) > _MAX_NOUN:
-        return False
-    kinds = word_classes(text)
-    return kinds != [] and all(kind[0] in "nrmqbuj" for kind in kinds)

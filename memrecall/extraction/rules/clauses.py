@@ -74,7 +74,7 @@ def _build(table: LanguageTable, kind: str, match: re.Match[str], start: int) ->
         return Clause("kin", predicate, lead, noun, groups["name"], "my")
     if kind == "pronoun":
         is_thing = groups["word"].lower() in ("it", "它")
-        return Clause("it" if is_thing else "named", predicate, lead)
+        return Clause("it" if is_thing else "named", predicate, lead, noun=groups["word"])
     if kind == "thing":
         return Clause(
             "thing", predicate, lead, groups["noun"], "", groups.get("owner", "my").lower()

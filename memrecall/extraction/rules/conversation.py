@@ -69,6 +69,8 @@ def correct_statement(
     if match is None or previous.language != sentence.language:
         return None
     new, old = match["new"].strip(), (match["old"] or "").strip()
+    if table.search("no_object", new):
+        return None  # 不是我
     text = _replace(previous, new, old, time, is_latest=is_latest)
     if text is None or text == previous.text:
         return None
@@ -215,6 +217,8 @@ def _read_utterance(
     speaker = conversation.speaker(utterance.speaker)
     time = replace(time, previous=speaker.last_date)
     speaker.in_scene = False
+    speaker.in_person = bool(_TABLES["zh"].search("my_word", utterance.text[:MAX_MESSAGE]))
+    speaker.about_other = bool(_TABLES["zh"].match("third_person", conversation.previous_message))
     for sentence in split_sentences(utterance.text):
         if _plays_role(sentence, speaker):
             continue

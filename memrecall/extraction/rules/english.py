@@ -80,11 +80,12 @@ class EnglishReader(SentenceReader):
             if clause is None and (place == 0 or previous is not None):
                 clause = _complete(piece, previous, phrase, has_time=is_ahead(piece, time))
             previous = clause
-            if clause is None:
-                continue
-            phrase = PhraseReader(clause.predicate, clause.lead).read()
-            if statement := self._state(clause, phrase, speaker, time):
-                yield statement
+            if clause is not None:
+                phrase = PhraseReader(clause.predicate, clause.lead).read()
+                if statement := self._state(clause, phrase, speaker, time):
+                    yield statement
+            if EN.search("introduces_other", piece):
+                speaker.last_person = None  # "my son has a new teacher, she is strict"
 
     def _match_clause(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime

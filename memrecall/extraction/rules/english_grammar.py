@@ -1,6 +1,7 @@
 """English grammar: contractions, verb forms, verb phrases and grammatical person."""
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from memrecall.extraction.rules.statements import Tense, VerbPhrase
@@ -96,6 +97,7 @@ def _spell(word: re.Match[str]) -> str:
     return EN.mapping("spellings")[word.group().lower()].replace("_", " ")
 
 
+@lru_cache(maxsize=64)  # a sentence is read again as the previous one
 def expand_contractions(text: str) -> str:
     """Return the text with I'm, don't and gonna written out."""
     text = EN.pattern("spelling").sub(_spell, text)

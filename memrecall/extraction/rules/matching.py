@@ -40,7 +40,7 @@ def match_first(
         if match is None or (rule.timed and not has_time(phrase.timing, time)):
             continue
         groups = match.groupdict()
-        if rule.timed and needs_content and not _has_content(groups["value"], time):
+        if rule.timed and needs_content and not has_content(groups["value"], time):
             continue
         negation = groups.get("neg") or ""
         if negation and not rule.ended and (rule.negated or rule.memory_type in _STEPS):
@@ -52,7 +52,8 @@ def match_first(
     return None
 
 
-def _has_content(value: str, time: ReferenceTime) -> bool:
+def has_content(value: str, time: ReferenceTime) -> bool:
+    """Return True if a value says more than when something is."""
     for span in find_statement_times(value, time):
         value = value.replace(span.text, "")
     return bool(_EMPTY_CHARACTERS.sub("", value))

@@ -23,6 +23,7 @@ from memrecall.extraction.rules.statements import (
 )
 from memrecall.extraction.rules.tables import LanguageTable
 from memrecall.extraction.sentences import Sentence, is_balanced
+from memrecall.extraction.well_formed import is_well_formed_match
 from memrecall.types import Language
 
 _FAMILY = frozenset({"married_to", "engaged_to", "partner_of", "child_of", "parent_of"})
@@ -107,10 +108,22 @@ class SentenceReader(ABC):
             return person
         if clause.kind != "named":
             return None
+        if not clause.name:
+            return self._find_referent(clause.noun, speaker)
         last = speaker.last_person
-        if not clause.name or (last and last.key == clause.name):
+        if last and last.key == clause.name:
             return last
         return speaker.people.get(clause.name) or Person(clause.name, clause.name)
+
+    def _find_referent(self, pronoun: str, speaker: SpeakerContext) -> Person | None:
+        """Return whom "she" means: the last person, or the only other one who is not a man."""
+        misfit = dict(self.table.patterns("never_means")).get(pronoun.lower())
+        last = speaker.last_person
+        if last is None or misfit is None or not misfit.search(last.label):
+            return last
+        people = speaker.people.values()
+        others = {person.key: person for person in people if not misfit.search(person.label)}
+        return next(iter(others.values())) if len(others) == 1 else None
 
     def _named_relative(self, clause: Clause, match: FactMatch, person: Person) -> str:
         """Return what the relative is to whom a clause gives a name: "sister", else nothing."""
@@ -160,6 +173,8 @@ class SentenceReader(ABC):
         match = self._match_clause(clause, phrase, speaker, time)
         is_addressed = self.table.search("addressee", phrase.text)
         if match is None or is_addressed or not is_balanced(clause.noun + phrase.text):
+            return None
+        if not is_well_formed_match(self.table, match, clause, phrase, time):
             return None
         match = assign_device_slot(match, clause.noun if clause.kind == "thing" else "")
         me = speaker.person(self.language)

@@ -1,13 +1,19 @@
 """Relations for the knowledge graph that a statement gives."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from memrecall.extraction.rules.statements import Clause, FactMatch, StatedRelation
 from memrecall.extraction.rules.tables import LanguageTable
+from memrecall.text.times import find_times
+from memrecall.text.word_classes import is_place
 
 _LISTED = frozenset({"likes", "dislikes", "speaks", "avoids", "allergic_to", "plays", "learns"})
 _SHORT = frozenset({"works_as", "plays", "uses", "prefers", "studies", "has_condition"})
 _MAX_VALUE = {"en": 60, "zh": 24}
+_MAX_PLACE = 4
+# Only the position of a time matters where this is used.
+_ANY_TIME = datetime(2026, 6, 17, 12, tzinfo=UTC)
 
 
 class RelationReader:
@@ -142,3 +148,19 @@ class RelationReader:
         if role := self.trim_value(groups.get("role") or ""):
             return [StatedRelation("works_as", role, "field", source)]
         return []
+
+
+class ChineseRelations(RelationReader):
+    """Reads the relations of Chinese statements."""
+
+    def trim_value(self, value: str) -> str:
+        """Return the value without times and particles: 成都 of 成都三年了."""
+        for span in reversed(find_times(value, _ANY_TIME)):
+            if span.position == 0 or span.position + len(span.text) == len(value):
+                value = value.replace(span.text, "")
+        return super().trim_value(value)
+
+    def place_in(self, text: str) -> str:
+        """Return the place with which a text begins: 合肥 of 合肥参加."""
+        sizes = range(min(len(text), _MAX_PLACE), 1, -1)
+        return next((text[:size] for size in sizes if is_place(text[:size])), "")

@@ -151,7 +151,9 @@ class SpeakerContext:
 
     `capitalized` are words written with a capital inside a sentence; `previous` is the speaker's
     previous sentence, `last_date` the last date of a plan, `mentions` the relatives named in
-    passing, and nothing that they say while `in_role` or `in_scene` is about themselves.
+    passing, and nothing that they say while `in_role` or `in_scene` is about themselves. After a
+    sentence or a question `about_other`, a clause without a subject is not about the speaker;
+    `in_person` says that the message has an "I".
     """
 
     speaker: str | None
@@ -164,6 +166,8 @@ class SpeakerContext:
     in_role: bool = False
     in_scene: bool = False
     mentions: list[StatedRelation] = field(default_factory=list)
+    about_other: bool = False
+    in_person: bool = False
 
     def take_mentions(self) -> list[StatedRelation]:
         """Return the relatives named since the last statement, and forget them."""
