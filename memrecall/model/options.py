@@ -1,13 +1,14 @@
 """The options of requests that a server accepts, learned from what it refuses."""
 
+from __future__ import annotations
+
 import logging
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage
-
+from memrecall.model import protocol
 from memrecall.model.failures import refuses_option
 
 _log = logging.getLogger(__name__)
@@ -89,12 +90,14 @@ def _without_strict(value: Any) -> Any:
     return [_without_strict(item) for item in value] if isinstance(value, list) else value
 
 
-_accepted_by_client: WeakKeyDictionary[ChatCompletionClient, AcceptedOptions] = WeakKeyDictionary()
+_accepted_by_client: WeakKeyDictionary[protocol.ChatCompletionClient, AcceptedOptions] = (
+    WeakKeyDictionary()
+)
 
 
 async def create_accepted(
-    client: ChatCompletionClient, messages: Sequence[LLMMessage], **arguments: Any
-) -> CreateResult:
+    client: protocol.ChatCompletionClient, messages: Sequence[protocol.LLMMessage], **arguments: Any
+) -> protocol.CreateResult:
     """Call `create` of any client, again with a weaker option if its server refuses one.
 
     What a server refuses is remembered with the client. A `ServerClient` learns by itself, and its
@@ -116,13 +119,13 @@ async def create_accepted(
             _log.warning("%s refuses %s from now on", type(client).__name__, refused)
 
 
-def find_refused(client: ChatCompletionClient) -> frozenset[str]:
+def find_refused(client: protocol.ChatCompletionClient) -> frozenset[str]:
     """Return the options that the server of a client has refused so far."""
     own: frozenset[str] = getattr(client, "refused_options", frozenset())
     return own | _find_accepted(client).refused
 
 
-def _find_accepted(client: ChatCompletionClient) -> AcceptedOptions:
+def _find_accepted(client: protocol.ChatCompletionClient) -> AcceptedOptions:
     try:
         return _accepted_by_client.setdefault(client, AcceptedOptions())
     except TypeError:  # a client that cannot be a key learns in each call

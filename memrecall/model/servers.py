@@ -280,8 +280,9 @@ def _merge(fields: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any
     result = dict(fields)
     for name, value in extra.items():
         known = result.get(name)
-        is_object = isinstance(known, Mapping) and isinstance(value, Mapping)
-        result[name] = _merge(known, value) if is_object else value
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            value = _merge(known, value)
+        result[name] = value
     return result
 
 

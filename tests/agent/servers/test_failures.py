@@ -277,7 +277,8 @@ async def test_extra_body_becomes_fields_of_the_request(server: ModelServer) -> 
     }
     thinking = {"type": "disabled", "budget": 9}
     assert merged == plain | {"thinking": thinking, "top_k": 7, "enable_thinking": False}
-    for wrong in ({"messages": []}, {"model": "other"}, "thinking"):
+    cases: tuple[object, ...] = ({"messages": []}, {"model": "other"}, "thinking")
+    for wrong in cases:
         with pytest.raises(InvalidArgument):
             ServerClient("tiny", base_url=server.url, options={"extra_body": wrong})
         with pytest.raises(InvalidArgument):
