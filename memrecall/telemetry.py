@@ -133,6 +133,12 @@ def trace_search(mode: str, query: str, limit: int) -> AbstractContextManager[Ac
     return _trace(f"retrieval {NAME}", "INTERNAL", attributes)
 
 
+def trace_recall() -> AbstractContextManager[ActiveSpan]:
+    """Start the span of a recall, the parent of its model calls and tool calls."""
+    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": NAME}
+    return _trace(f"invoke_agent {NAME}", "INTERNAL", attributes)
+
+
 def trace_model(model: str, provider: str, prompt: str) -> AbstractContextManager[ActiveSpan]:
     """Start the span of a model call with the prompt of that name."""
     attributes = {

@@ -187,6 +187,8 @@ async def test_global_provider_gets_the_spans_of_a_recall(
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", recorder.provider)
     async with open_library(messages=["My tea is oolong"]) as library:
         await recall("Which tea did I mention before?", user_id="user", library=library)
+    roots = [span.name for span in recorder.spans if span.parent is None]
+    assert roots == ["invoke_agent memrecall"]  # one trace for all of a recall
     names = {span.name for span in recorder.spans}
     assert {"execute_tool search_memories", "retrieval memrecall"} <= names
     assert any(name.startswith("chat ") for name in names)

@@ -41,6 +41,7 @@ from memrecall.model.prompts import load_prompt
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
 from memrecall.store import UserVersion
+from memrecall.telemetry import trace_recall
 from memrecall.text.language import language_of
 from memrecall.types import Language, check_time_zone, parse_time
 
@@ -140,8 +141,12 @@ class Recaller:
             stop = Stop(StopReason.STORAGE_FAILED, error.message)
         state = self._make_state(conversation, version, as_of, time_zone)
         run = RecallRun(self, state, Recorder(_join(self._observer, observer)))
-        outcome = RunOutcome(stop) if stop else await _run_until_cancelled(run, cancellation_token)
-        return await build_result(run.context, outcome, run.windows, self.options.keep_traces_days)
+        with trace_recall():
+            outcome = (
+                RunOutcome(stop) if stop else await _run_until_cancelled(run, cancellation_token)
+            )
+            keep_days = self.options.keep_traces_days
+            return await build_result(run.context, outcome, run.windows, keep_days)
 
     def _make_state(
         self,

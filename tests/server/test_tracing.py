@@ -80,17 +80,22 @@ async def test_recall_is_one_span_tree(traced: HttpService, recorder: SpanRecord
     assert tree(spans, root) == (
         "POST /v1/users/{user_id}/recall",
         [
-            chat,
-            ("execute_tool search_memories", ["retrieval memrecall"]),
-            chat,
-            "execute_tool unknown",
-            chat,
-            "execute_tool handoff",
+            (
+                "invoke_agent memrecall",
+                [
+                    chat,
+                    ("execute_tool search_memories", ["retrieval memrecall"]),
+                    chat,
+                    "execute_tool unknown",
+                    chat,
+                    "execute_tool handoff",
+                ],
+            )
         ],
     )
     assert root.context is not None
     request_spans = [s for s in spans if s.context and s.context.trace_id == root.context.trace_id]
-    assert len(request_spans) == 8
+    assert len(request_spans) == 9
     by_name: dict[str, Any] = {span.name: span.attributes for span in request_spans}
     assert by_name[chat]["gen_ai.operation.name"] == "chat"
     assert by_name[chat]["gen_ai.usage.input_tokens"] == 700
@@ -108,7 +113,8 @@ async def test_streamed_recall_is_the_same_span_tree(
     answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"}, headers=stream)
     assert "event: done" in answer.text
     root = await last_span(recorder, "POST /v1/users/{user_id}/recall")
-    assert len(tree(recorder.spans, root)[1]) == 6
+    [(recall, calls)] = tree(recorder.spans, root)[1]
+    assert (recall, len(calls)) == ("invoke_agent memrecall", 6)
 
 
 async def test_spans_contain_no_content_or_user(
