@@ -29,6 +29,7 @@ from memrecall.agent import (
 from memrecall.budget import Limits
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
+from memrecall.model.servers import ServerClient
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient
 
@@ -163,3 +164,21 @@ async def test_redacting_tools_are_loaded_with_their_function(library: Library) 
     change = await loaded.run_json({"text": "The pin is 4711"}, CancellationToken())
     (record,) = await library.store.memories(ANN).get_many([change.memory_key])
     assert record.content == "The pin is [pin]"
+
+
+def test_client_of_an_agent_is_dumped_without_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "http://127.0.0.1:1/v1"
+    client = ServerClient(
+        "tiny", base_url=url, api_key="zqkey", timeout=7, options={"temperature": 0}
+    )
+    data = dump(AssistantAgent("boss", client))
+    assert "zqkey" not in json.dumps(data)
+    settings = {"model": "tiny", "base_url": url, "timeout": 7.0, "options": {"temperature": 0}}
+    assert data["config"]["model_client"]["config"] == settings
+
+    monkeypatch.setenv("MEMRECALL_API_KEY", "zqkey")
+    for address, key in ((url, "zqkey"), ("http://127.0.0.1:2/v1", "")):
+        monkeypatch.setenv("MEMRECALL_BASE_URL", address)
+        loaded = ServerClient.load_component(client.dump_component())
+        assert dump(loaded) == dump(client)
+        assert loaded._key == key  # it goes to the server of the settings alone
