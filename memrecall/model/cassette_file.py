@@ -67,6 +67,7 @@ class RecordedCall(_StrictModel):
         return self
 
 
+_LINE = "line"  # the digest of the whole line, which older cassettes do not have
 EMPTY_HEADER = CassetteHeader(cassette=VERSION, model="", model_info=text_model_info())
 
 
@@ -74,6 +75,7 @@ def append_call(path: Path, line: RecordedCall) -> None:
     """Append a call to the file of a cassette."""
     # The file is closed after each call, so that the record survives a crash.
     fields = line.model_dump(mode="json", exclude_none=True, exclude={"response": {"logprobs"}})
+    fields["digests"][_LINE] = _digest_line(fields)
     write_text(path, json.dumps(fields, ensure_ascii=False) + "\n", "a")
 
 
@@ -110,6 +112,7 @@ def read_cassette(path: Path) -> tuple[CassetteHeader, list[RecordedCall]]:
             hint="Record it again",
         )
     _check_digests(path, calls)
+    _check_lines(path, lines)
     return header, calls
 
 
@@ -147,6 +150,25 @@ def _check_digests(path: Path, calls: Sequence[RecordedCall]) -> None:
                     call=call.call,
                     part=part,
                 )
+
+
+def _check_lines(path: Path, lines: Sequence[str]) -> None:
+    """Raise CassetteMismatch if anything else was edited: a response, its usage, names of tools."""
+    for number, line in enumerate(lines, 1):
+        fields = json.loads(line) if line.strip() else {}
+        digest = fields.get("digests", {}).get(_LINE)
+        if digest is not None and digest != _digest_line(fields):
+            raise CassetteMismatch(
+                f"line {number} of {path} was edited: it does not match its digest",
+                hint="Restore the file, or record it again",
+                call=fields["call"],
+                part=_LINE,
+            )
+
+
+def _digest_line(fields: Mapping[str, Any]) -> str:
+    digests = {part: digest for part, digest in fields["digests"].items() if part != _LINE}
+    return make_digest(to_canonical_json({**fields, "digests": digests}))
 
 
 _SECRET_NAME = re.compile(

@@ -335,6 +335,37 @@ async def test_edited_text_does_not_match_its_digest(path: Path) -> None:
     check_each(EDITS, check)
 
 
+async def test_edited_response_or_name_does_not_match_the_digest_of_its_line(
+    path: Path, tools: Tools
+) -> None:
+    await record(path, say("一"), say("二"), tools=tools)
+    text = read_text(path)
+
+    def check(edit: tuple[str, str]) -> None:
+        assert edit[0] in text
+        path.write_text(text.replace(*edit, 1), "utf-8")
+        with pytest.raises(CassetteMismatch, match=r"line 1 of .* was edited") as raised:
+            ReplayClient(path)
+        assert raised.value.details == {"call": 1, "part": "line"}
+
+    edits = (
+        ('"content": "一"', '"content": "三"'),
+        ('"prompt_tokens": ', '"prompt_tokens": 7'),
+        ('"tools": ["', '"tools": ["my_'),
+        ('"model": "', '"model": "my-'),
+        ('"about": {', '"about": {"now": 1'),
+    )
+    check_each(edits, check)
+
+
+async def test_cassette_without_digests_of_lines_replays(path: Path) -> None:
+    await record(path, say("一"))
+    line = json.loads(read_text(path))
+    del line["digests"]["line"]
+    path.write_text(json.dumps(line), "utf-8")  # noqa: ASYNC240 -- nothing else runs
+    assert (await ReplayClient(path).create(history(0))).content == "一"
+
+
 async def test_about_is_recorded(path: Path) -> None:
     about = {"now": "2026-01-26T10:00:00Z"}
     recorder = RecordingClient(ScriptedClient([say("一")]), path, about=about)
