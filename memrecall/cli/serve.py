@@ -86,7 +86,7 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
 
     with _requires_extra("mcp", ("mcp", "mcp_types")):
         from memrecall.server.mcp.context import make_context, make_ingestor
-        from memrecall.server.mcp.stdio import serve_stdio
+        from memrecall.server.mcp.server import serve_stdio
     log_to_stderr()
     settings = options.read_settings(**arguments)
     client = client_of(settings)

@@ -29,10 +29,10 @@ from memrecall.extraction.signature import (
     fact_signature,
     fold_person_name,
 )
-from memrecall.extraction.well_formed import is_well_formed
 from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time
 from memrecall.text.language import language_of
 from memrecall.text.normalize import normalize_caseless
+from memrecall.types import Language
 
 TYPES = frozenset(get_args(MemoryType))
 ENTITY_TYPES = frozenset(get_args(EntityType))
@@ -67,7 +67,7 @@ def check_fact(
     if item.type == RETRACTION:
         if not asks_to_forget(sources):
             return None
-    elif not is_well_formed(text, language_of(text)) or not evidence.supports(text, subject):
+    elif not _is_well_formed(text, language_of(text)) or not evidence.supports(text, subject):
         return None
     since = read_time(item.since) or sources[-1].ts or now
     return Fact(
@@ -242,3 +242,8 @@ def _unless_used(decision: Decision, used: set[str]) -> Decision:
     if decision.event == "DELETE":
         return replace(decision, event="NONE", memory_key=None)
     return replace(decision, event="ADD", memory_key=None)
+
+
+def _is_well_formed(text: str, language: Language) -> bool:
+    """Return True if the sentence of a fact says something: not 用户每次0.5g, nor "User it"."""
+    return not load_table(language).search("no_sentence", text)

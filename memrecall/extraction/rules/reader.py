@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
 from memrecall.extraction.protocol import MemoryType
-from memrecall.extraction.rules.matching import assign_device_slot, find_slot
+from memrecall.extraction.rules.matching import assign_device_slot, find_slot, has_content
 from memrecall.extraction.rules.stated_relations import RelationReader
 from memrecall.extraction.rules.statements import (
     Clause,
@@ -23,11 +23,14 @@ from memrecall.extraction.rules.statements import (
 )
 from memrecall.extraction.rules.tables import LanguageTable
 from memrecall.extraction.sentences import Sentence, is_balanced
-from memrecall.extraction.well_formed import is_well_formed_match
+from memrecall.text.word_classes import has_more_than_time, has_predicate
 from memrecall.types import Language
 
 _FAMILY = frozenset({"married_to", "engaged_to", "partner_of", "child_of", "parent_of"})
 _FAMILY |= {"sibling_of", "grandchild_of", "grandparent_of", "cousin_of"}
+
+# What may be named by a number: a graphics card, a flat.
+_NUMBERED = frozenset({"owns", "uses", "lives_in"})
 
 
 class Order(NamedTuple):
@@ -174,7 +177,7 @@ class SentenceReader(ABC):
         is_addressed = self.table.search("addressee", phrase.text)
         if match is None or is_addressed or not is_balanced(clause.noun + phrase.text):
             return None
-        if not is_well_formed_match(self.table, match, clause, phrase, time):
+        if not _is_well_formed(self.table, match, clause, phrase, time):
             return None
         match = assign_device_slot(match, clause.noun if clause.kind == "thing" else "")
         me = speaker.person(self.language)
@@ -346,3 +349,34 @@ def _read_remember(table: LanguageTable, text: str) -> str | None:
     if match is None or table.match("remember_to_do", match["what"]):
         return None
     return match["what"].strip(" ,:，：")
+
+
+def _is_well_formed(
+    table: LanguageTable,
+    match: FactMatch,
+    clause: Clause,
+    phrase: VerbPhrase,
+    time: ReferenceTime,
+) -> bool:
+    """Return True if what a clause says can stand alone: not 戒俩月了, nor 跟他定了周六去."""
+    pattern = "incomplete_fragment" if clause.elided else "incomplete"
+    if table.search(pattern, phrase.core) or not _has_object(table, match, time):
+        return False
+    if table.language != "zh" or not clause.elided:
+        return True
+    # Only a stated subject has a name, an origin or a date of birth: 叫拾光, 是1986年成立的.
+    is_claim = match.rule.field in ("origin", "birthday") and phrase.core.startswith("是")
+    if match.rule.field == "name" or is_claim:
+        return clause.kind != "self"
+    return match.rule.memory_type != "habit" or has_predicate(phrase.core)
+
+
+def _has_object(table: LanguageTable, match: FactMatch, time: ReferenceTime) -> bool:
+    """Return True if a relation or taste names something: no pronoun, time or particle."""
+    rule, value = match.rule, match.value
+    if rule.relation is None and rule.memory_type != "user_preference" and rule.field != "name":
+        return True
+    if table.search("no_object", value) or not has_content(value, time):
+        return False
+    may_be_number = rule.relation is None or rule.relation in _NUMBERED
+    return table.language != "zh" or may_be_number or has_more_than_time(value)
