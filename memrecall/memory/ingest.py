@@ -169,8 +169,7 @@ class Ingestor:
         The first outcome is that of the memory, the others are of memories that it ended. What the
         user said is kept: only the user's own messages replace it.
         """
-        utterance = Utterance("", None, Role.USER, memory.content)
-        extracted = await self._read_facts(scope, [utterance])
+        extracted = await self._read_facts(scope, [Utterance("", None, Role.USER, memory.content)])
         facts = [fact for fact in extracted.facts if fact.memory_type != RETRACTION]
         whole = _as_one_fact(memory.content, facts)
         async with self._lock(scope):
@@ -183,11 +182,10 @@ class Ingestor:
                 return [PlanOutcome("NONE", known.memory_key, memory.content)]
             if whole.field is None and facts:
                 decided = await self._decide(facts, related)
-            replaced = [str(d.memory_key) for d in decided if d.event in ("UPDATE", "DELETE")]
-            records = await self._library.store.memories(scope).get_many(replaced)
-            if whole.field is not None:
-                slot = {"subject": whole.subject[:NAME_LENGTH], "field": whole.field}
-                memory = memory.model_copy(update=slot)
+            replaced = [d.memory_key for d in decided if d.event in ("UPDATE", "DELETE")]
+            records = [stored[key] for key in replaced if key is not None]
+            slot = {"subject": whole.subject[:NAME_LENGTH], "field": whole.field}
+            memory = memory.model_copy(update=slot) if whole.field else memory
             steps = _plan_replacement(memory, records, origin)
             return await self._library.apply_plan(scope, steps, actor=actor)
 
