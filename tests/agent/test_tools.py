@@ -497,8 +497,8 @@ class TestKeywords:
         by_model = [output for output in outputs if "message" not in output]
         assert (len(outputs), len(by_model)) == (8, allowed)
         assert "the limit on" in outputs[-1]["message"]
-        assert recall.judged  # one call was left for the handoff
-        assert recall.usage["model_calls"] == allowed + 2
+        assert len(client.requests) == allowed + 2  # one call was left for the handoff
+        assert recall.fallback is not None  # the model searched nothing
 
 
 async def test_chinese_recall_answers_in_chinese(library: Library) -> None:

@@ -43,6 +43,7 @@ def memory(change_no: int, **changes: Any) -> SimpleNamespace:
         "sensitive": False,
         "valid_from": None,
         "valid_to": None,
+        "conflicts": (),
         "search_text": analyze(changes.pop("content", "tea")).to_search_text(),
     }
     return SimpleNamespace(**(fields | changes))
