@@ -17,7 +17,6 @@ from autogen_agentchat.teams import SelectorGroupChat
 from history import LIN, opened_history
 
 from memrecall import MemRecallAgent
-from memrecall.agent import RecallHandoff
 from memrecall.model import Request
 from memrecall.testing import ScriptedClient, Step, say
 
@@ -28,9 +27,9 @@ def select(messages: Sequence[BaseAgentEvent | BaseChatMessage]) -> str:
 
 
 def answer(request: Request) -> Step:
-    """Act as the assistant's model, which reads the handoff as JSON."""
-    handoff = RecallHandoff.model_validate_json(str(request.messages[-1].content))
-    return say("花生。点菜时我会避开。" if "花生" in handoff.search_summary else "我不知道。")
+    """Act as the assistant's model, which reads the handoff with its evidence."""
+    handoff = str(request.messages[-1].content)
+    return say("花生。点菜时我会避开。" if "花生" in handoff else "我不知道。")
 
 
 async def run() -> None:
