@@ -203,4 +203,4 @@ def system_text(request: Request) -> str:
 async def stored_messages(library: Library, scope: Scope) -> list[Message]:
     """Return the messages of the scope's session in all branches, oldest first."""
     timeline = library.store.timeline(scope)
-    return await timeline.thread(session_id=str(scope.session_id), limit=1_000, branches=False)
+    return await timeline.thread(session_id=str(scope.session_id), limit=1_000)

@@ -15,7 +15,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.store.database.statements import new_id
-from memrecall.types import NewMessage
+from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async
 from .samples import ANN, BEN, at, new_message
@@ -40,6 +40,15 @@ def chain(*links: str) -> list[NewMessage]:
     ]
 
 
+def with_answers(messages: list[NewMessage]) -> list[NewMessage]:
+    """Return the messages; those whose ids begin with "a" are the assistant's."""
+    answer = {"role": Role.ASSISTANT}
+    return [
+        message.model_copy(update=answer) if str(message.message_id).startswith("a") else message
+        for message in messages
+    ]
+
+
 class TestLinear:
     async def test_thread_returns_the_end_of_a_session_oldest_first(self, store: Store) -> None:
         await store.timeline(TEA).add(chain(*"abcdef"))
@@ -54,6 +63,18 @@ class TestLinear:
         assert await thread(store, "d") == list("abc")
         assert await thread(store, "d", limit=2) == list("bc")
         assert await thread(store, "a") == []
+
+    async def test_answer_written_after_another_message_hides_nothing(self, store: Store) -> None:
+        await store.timeline(TEA).add(with_answers(chain("u1", "u2", "a1<u1", "a2<u2", "u3")))
+
+        assert await thread(store) == ["u1", "u2", "a1", "a2", "u3"]
+        assert await thread(store, "a2") == ["u1", "u2", "a1"]
+
+    async def test_answer_that_was_replaced_is_left_out(self, store: Store) -> None:
+        messages = chain("u1", "a1<u1", "a1x<u1", "u2<a1x", "a2<u2", "a2x<u2")
+        await store.timeline(TEA).add(with_answers(messages))
+
+        assert await thread(store) == ["u1", "a1x", "u2", "a2x"]
 
     async def test_thread_is_sorted_by_time_then_sequence(self, store: Store) -> None:
         timeline = store.timeline(TEA)

@@ -55,6 +55,7 @@ class _Node:
 
     message_id: str
     parent_message_id: str | None
+    role: str
     ts: datetime
     sequence_no: int
 
@@ -77,6 +78,7 @@ class ThreadWalk:
         self._limit = limit
         self._page_size = min(limit, NODES_PER_READ)
         self._visited: set[str] = set()
+        self._in_branch = False
         # Read ahead: the node that was last looked back from, then those before it without a gap.
         self._read_ahead: list[_Node] = []
 
@@ -95,13 +97,23 @@ class ThreadWalk:
         return ids
 
     async def _get_parent(self, node: _Node | None) -> _Node | None:
-        parent = node.parent_message_id if node is not None and self._branches else None
-        if parent is None or parent in self._visited:
+        if node is None or not self._branches or node.parent_message_id in self._visited:
+            return None
+        parent = await self._find_before(node, node.parent_message_id)
+        # Every answer names its question. That alone is no branch: two may be asked at once.
+        is_branch = node.role != Role.ASSISTANT or (parent and parent.parent_message_id)
+        if parent is not None and (self._in_branch or is_branch):
+            self._in_branch = True
+            return parent
+        return None
+
+    async def _find_before(self, node: _Node, message_id: str | None) -> _Node | None:
+        if message_id is None:
             return None
         for earlier in await self._look_back(node):
-            if earlier.message_id == parent:
+            if earlier.message_id == message_id:
                 return earlier
-        return await self._find(parent)
+        return await self._find(message_id)
 
     async def _get_previous(self, node: _Node | None) -> _Node | None:
         while earlier := await self._look_back(node):
@@ -234,7 +246,8 @@ class Timeline:
         """Return what leads up to a message of a session, or to its end, oldest first.
 
         A message is preceded by its parent, whatever was written between the two; without a parent,
-        by the message just before it. A message that is not stored follows the end of the session.
+        by the message just before it. So is an answer whose question has no parent, because others
+        may have written between the two. A message that is not stored follows the session's end.
         Without `branches`, all messages before it are returned, whatever their parents are.
         """
         require_limit("limit", limit, LONGEST_THREAD)
