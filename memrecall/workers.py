@@ -9,14 +9,15 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 _Job = Callable[[], None]
 
@@ -122,6 +123,56 @@ async def run_to_completion(work: Coroutine[Any, Any, Result]) -> Result:
         if not task.cancelled():
             task.exception()  # Marks it as retrieved: no caller is left to receive it.
         raise
+
+
+class _Waiting(Generic[Item, Result]):
+    """One call that waits for its turn, and later its outcome."""
+
+    def __init__(self, item: Item) -> None:
+        self.item = item
+        self.outcome: Result | BaseException | None = None
+
+
+class Grouped(Generic[Item, Result]):
+    """Does the work of all calls that wait at once; the first of them does it for the others.
+
+    The work returns a result or an error for each item, in their order.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[list[Item]], Awaitable[Sequence[Result | BaseException]]],
+        most: int,
+    ) -> None:
+        self._work = work
+        self._most = most
+        self._waiting: list[_Waiting[Item, Result]] = []
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, item: Item) -> Result:
+        """Return the result for an item."""
+        call = _Waiting[Item, Result](item)
+        self._waiting.append(call)
+        try:
+            async with self._turn:
+                if call.outcome is None:
+                    # To its end, because other callers wait for the same work.
+                    await run_to_completion(self._do_next())
+        finally:
+            if call in self._waiting:  # cancelled before its turn
+                self._waiting.remove(call)
+        if isinstance(call.outcome, BaseException):
+            raise call.outcome
+        return cast("Result", call.outcome)
+
+    async def _do_next(self) -> None:
+        calls, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+        try:
+            outcomes = await self._work([call.item for call in calls])
+        except Exception as error:  # raised again by every caller
+            outcomes = [error] * len(calls)
+        for call, outcome in zip(calls, outcomes, strict=True):
+            call.outcome = outcome
 
 
 class DaemonThreadPool(ThreadPoolExecutor, ForkAware):

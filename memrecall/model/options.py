@@ -116,7 +116,9 @@ async def create_accepted(
             if not accepted.learn(body, message):
                 raise
             refused = ", ".join(sorted(accepted.refused))
-            _log.warning("%s refuses %s: sent without it from now on", type(client).__name__, refused)
+            _log.warning(
+                "%s refuses %s: sent without it from now on", type(client).__name__, refused
+            )
 
 
 def find_refused(client: protocol.ChatCompletionClient) -> frozenset[str]:

@@ -71,6 +71,7 @@ class DatabaseDialect(ABC):
     autocommit_options: ClassVar[Mapping[str, Any]] = {}
     write_options: ClassVar[Mapping[str, Any]] = {}
     truncate_log_command: ClassVar[str | None] = None
+    locks_rows: ClassVar[bool] = False  # instead of the whole database
     byte_collation: ClassVar[str | None] = None  # None: text is in the order of its bytes anyway
 
     @abstractmethod
@@ -266,6 +267,7 @@ class PostgresqlDialect(DatabaseDialect):
         "postgresql_readonly": True,
     }
     autocommit_options: ClassVar[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
+    locks_rows = True
     byte_collation = "C"
     error_codes = (  # SQLSTATE
         ("53100", StorageFull, _SPACE_HINT),

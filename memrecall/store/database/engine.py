@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from sqlalchemy import DDL, Connection, Dialect, Engine, Executable, Row
@@ -25,8 +26,9 @@ from memrecall.store.database.dialects import (
     Durability,
     parse_location,
 )
-from memrecall.workers import ForkAware, ForkGate, abandon, run_to_completion
+from memrecall.workers import ForkAware, ForkGate, Grouped, abandon, run_to_completion
 
+Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
@@ -110,6 +112,7 @@ class Database(ForkAware):
         self._direct = self.dialect.create_direct_engine(*self._arguments)
         self._write_lock = asyncio.Lock()
         self._gate = ForkGate()
+        self._groups: dict[Any, Grouped[Any, Any]] = {}
 
     def before_fork(self) -> None:
         """Close the connections to a SQLite file.
@@ -214,6 +217,16 @@ class Database(ForkAware):
             writing = connection.execution_options(**self.dialect.write_options)
             with writing.begin():
                 return run_inline(work(InlineConnection(writing)))
+
+    def grouped(
+        self,
+        work: Callable[["Database", list[Item]], Awaitable[Sequence[Result | BaseException]]],
+        most: int,
+    ) -> Grouped[Item, Result]:
+        """Return `work` on this database, done for up to `most` callers at once."""
+        if work not in self._groups:
+            self._groups[work] = Grouped(partial(work, self), most)
+        return self._groups[work]
 
     async def truncate_log(self) -> None:
         """Remove erased bytes from SQLite's write-ahead log too."""

@@ -110,14 +110,21 @@ def session_of(scope: Scope) -> str:
 
 
 async def lock_scopes(
-    connection: AsyncConnection, scopes: Iterable[Scope], *, with_sessions: bool
+    connection: AsyncConnection,
+    scopes: Iterable[Scope],
+    *,
+    with_sessions: bool,
+    wait: bool = True,
 ) -> Locks:
-    """Lock the users of scopes; create what is missing and refuse what is disabled."""
+    """Lock the users of scopes; create what is missing and refuse what is disabled.
+
+    Without `wait`, StorageBusy if another transaction has locked one of the users.
+    """
     now = datetime.now(UTC)
     # In one order for all writers, or two of them could wait for each other.
     ordered = sorted(set(scopes), key=lambda s: (s.user_id, session_of(s), agent_of(s)))
     await ensure_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
-    versions = await _lock_or_create_users(connection, ordered, now)
+    versions = await _lock_or_create_users(connection, ordered, now, wait=wait)
     counters = await _open_sessions(connection, ordered, now) if with_sessions else {}
     return Locks(now, versions, counters)
 
@@ -166,10 +173,10 @@ async def ensure_agents(
 
 
 async def _lock_or_create_users(
-    connection: AsyncConnection, scopes: list[Scope], now: datetime
+    connection: AsyncConnection, scopes: list[Scope], now: datetime, *, wait: bool
 ) -> dict[str, int]:
     first_scopes = {scope.user_id: scope for scope in reversed(scopes)}
-    locked = await lock_users(connection, first_scopes)
+    locked = await lock_users(connection, first_scopes, wait=wait)
     while len(locked) < len(first_scopes):  # some are new, or were erased meanwhile
         stamps = {"create_time": now, "update_time": now}
         new = [
@@ -183,10 +190,12 @@ async def _lock_or_create_users(
     return {user: row["version"] for user, row in locked.items()}
 
 
-async def lock_users(connection: AsyncConnection, user_ids: Iterable[str]) -> dict[str, RowMapping]:
+async def lock_users(
+    connection: AsyncConnection, user_ids: Iterable[str], *, wait: bool = True
+) -> dict[str, RowMapping]:
     """Lock the users that exist until the transaction ends; return their version and status."""
     statement = select(users.c.user_id, users.c.status, users.c.version)
-    locking = statement.order_by(users.c.user_id).with_for_update()
+    locking = statement.order_by(users.c.user_id).with_for_update(nowait=not wait)
     rows = await select_by_keys(connection, locking, [users.c.user_id], sorted(user_ids))
     return {row["user_id"]: row for row in rows}
 

@@ -1,14 +1,16 @@
 """Writing messages: in batches, all or nothing, and never twice."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Any
 
 from sqlalchemy import insert, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import CallerError, Conflict
+from memrecall.errors import CallerError, Conflict, StorageBusy
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes, session_of
@@ -16,6 +18,11 @@ from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages, tombstones
 from memrecall.store.texts import make_search_text
 from memrecall.types import NewMessage
+from memrecall.workers import run_to_completion
+
+# Messages of a batch that shares a transaction, and batches in one.
+_LARGEST_SHARED = 64
+_MOST_SHARED = 64
 
 _Key = tuple[str, str]  # user and message
 
@@ -42,12 +49,48 @@ class WriteResult:
 
 
 async def write_messages(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:
-    """Store a batch, all or nothing; Conflict if a message is stored with another content."""
+    """Store a batch, all or nothing; Conflict if a message is stored with another content.
+
+    Small batches that arrive at once share a transaction: it costs more than their rows.
+    """
     if not entries:
         return WriteResult()
+    if len(entries) > _LARGEST_SHARED:
+        return await _write(database, entries)
+    write = database.grouped(_write_group, _MOST_SHARED)
+    return await run_to_completion(write(entries))
 
+
+async def _write_group(
+    database: Database, batches: list[Sequence[ScopedMessage]]
+) -> list[WriteResult | BaseException]:
+    if len(batches) > 1:
+        try:
+            together = await _write(database, list(chain.from_iterable(batches)), wait=False)
+        except CallerError:
+            pass  # Written one by one, only the wrong batch fails.
+        except StorageBusy:
+            if not database.dialect.locks_rows:
+                raise
+            # One user's rows are locked: the others must not wait for them.
+        else:
+            return list(_split_result(together, map(len, batches)))
+    writes = (_write(database, batch) for batch in batches)
+    return await asyncio.gather(*writes, return_exceptions=True)
+
+
+def _split_result(together: WriteResult, sizes: Iterable[int]) -> Iterator[WriteResult]:
+    ids, created = iter(together.ids), iter(together.created)
+    for size in sizes:
+        yield WriteResult(tuple(islice(ids, size)), tuple(islice(created, size)))
+
+
+async def _write(
+    database: Database, entries: Sequence[ScopedMessage], *, wait: bool = True
+) -> WriteResult:
     async def work(connection: AsyncConnection) -> WriteResult:
-        locks = await lock_scopes(connection, {e.scope for e in entries}, with_sessions=True)
+        scopes = {entry.scope for entry in entries}
+        locks = await lock_scopes(connection, scopes, with_sessions=True, wait=wait)
         result = await insert_messages(connection, entries, locks)
         await locks.save(connection)
         return result
