@@ -47,6 +47,7 @@ class Settings:
     db: str = field(default="", repr=False)  # a URL may hold a password
     embedder: str = "local"
     embedder_base_url: str = ""
+    embedder_timeout: float = 10.0  # seconds for a question; a hybrid search then does without
     query_map: bool = True  # move the vectors of questions towards those of answers
     reranker: str = ""  # reorders the first hits of `Memory.search`; "": none
     reranker_base_url: str = ""

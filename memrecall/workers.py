@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, ParamSpec, TypeVar
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -125,18 +125,11 @@ async def run_to_completion(work: Coroutine[Any, Any, Result]) -> Result:
         raise
 
 
-class _Waiting(Generic[Item, Result]):
-    """One call that waits for its turn, and later its outcome."""
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        self.outcome: Result | BaseException | None = None
-
-
 class Grouped(Generic[Item, Result]):
-    """Does the work of all calls that wait at once; the first of them does it for the others.
+    """Does the work of all calls that wait at once, while later ones gather.
 
-    The work returns a result or an error for each item, in their order.
+    The work returns a result or an error for each item, in their order. It goes on if a caller is
+    cancelled, because others may wait for the same work.
     """
 
     def __init__(
@@ -146,33 +139,32 @@ class Grouped(Generic[Item, Result]):
     ) -> None:
         self._work = work
         self._most = most
-        self._waiting: list[_Waiting[Item, Result]] = []
-        self._turn = asyncio.Lock()
+        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
+        self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, item: Item) -> Result:
         """Return the result for an item."""
-        call = _Waiting[Item, Result](item)
-        self._waiting.append(call)
-        try:
-            async with self._turn:
-                if call.outcome is None:
-                    # To its end, because other callers wait for the same work.
-                    await run_to_completion(self._do_next())
-        finally:
-            if call in self._waiting:  # cancelled before its turn
-                self._waiting.remove(call)
-        if isinstance(call.outcome, BaseException):
-            raise call.outcome
-        return cast("Result", call.outcome)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Result] = loop.create_future()
+        self._waiting.append((item, future))
+        if self._task is None or self._task.done():
+            self._task = loop.create_task(self._run())
+        return await future
 
-    async def _do_next(self) -> None:
-        calls, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
-        try:
-            outcomes = await self._work([call.item for call in calls])
-        except Exception as error:  # raised again by every caller
-            outcomes = [error] * len(calls)
-        for call, outcome in zip(calls, outcomes, strict=True):
-            call.outcome = outcome
+    async def _run(self) -> None:
+        while self._waiting:
+            calls, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+            try:
+                outcomes = await self._work([item for item, _ in calls])
+            except Exception as error:  # raised again by every caller
+                outcomes = [error] * len(calls)
+            for (_, future), outcome in zip(calls, outcomes, strict=True):
+                if future.done():  # Its caller was cancelled.
+                    continue
+                if isinstance(outcome, BaseException):
+                    future.set_exception(outcome)
+                else:
+                    future.set_result(outcome)
 
 
 class DaemonThreadPool(ThreadPoolExecutor, ForkAware):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.workers import DaemonThreadPool, run_to_completion
+from memrecall.workers import DaemonThreadPool, Grouped, run_to_completion
 
 from .waiting import LIMIT
 
@@ -130,3 +130,64 @@ async def test_completed_work_returns_its_result_and_its_error() -> None:
     assert await run_to_completion(divide(2)) == 0.5
     with pytest.raises(ZeroDivisionError):
         await run_to_completion(divide(0))
+
+
+class TestGrouped:
+    async def test_calls_that_wait_are_done_together(self) -> None:
+        groups: list[list[int]] = []
+        gate = asyncio.Event()
+
+        async def double(items: list[int]) -> list[int]:
+            groups.append(items)
+            await gate.wait()
+            return [2 * item for item in items]
+
+        grouped = Grouped(double, 3)
+        calls = [asyncio.create_task(grouped(number)) for number in range(5)]
+        await asyncio.sleep(0)
+        late = asyncio.create_task(grouped(5))
+        await asyncio.sleep(0)
+        gate.set()
+
+        assert await asyncio.gather(*calls, late) == [0, 2, 4, 6, 8, 10]
+        assert groups == [[0, 1, 2], [3, 4, 5]]
+
+    async def test_error_reaches_its_caller_alone(self) -> None:
+        async def invert(items: list[int]) -> list[float | BaseException]:
+            return [1 / item if item else ZeroDivisionError() for item in items]
+
+        grouped = Grouped(invert, 9)
+        outcomes = await asyncio.gather(*map(grouped, (1, 0, 2)), return_exceptions=True)
+
+        assert outcomes[::2] == [1, 0.5]
+        assert isinstance(outcomes[1], ZeroDivisionError)
+
+    async def test_failing_work_fails_all_its_callers_and_not_the_next(self) -> None:
+        async def work(items: list[str]) -> list[str]:
+            if "bad" in items:
+                raise LookupError
+            return items
+
+        grouped = Grouped(work, 9)
+        outcomes = await asyncio.gather(*map(grouped, ("good", "bad")), return_exceptions=True)
+
+        assert [type(outcome) for outcome in outcomes] == [LookupError, LookupError]
+        assert await grouped("good") == "good"
+
+    async def test_cancelled_caller_leaves_the_others_their_results(self) -> None:
+        gate = asyncio.Event()
+
+        async def work(items: list[int]) -> list[int]:
+            await gate.wait()
+            return items
+
+        grouped = Grouped(work, 9)
+        calls = [asyncio.create_task(grouped(number)) for number in range(3)]
+        await asyncio.sleep(0)
+        calls[0].cancel()
+        await asyncio.sleep(0)
+        gate.set()
+
+        assert await asyncio.gather(*calls[1:]) == [1, 2]
+        assert calls[0].cancelled()
+        assert await grouped(7) == 7

@@ -166,8 +166,8 @@ def _unit_rows(rows: npt.ArrayLike, expected: tuple[int, int | None]) -> Vectors
 
 Encode: TypeAlias = "Callable[[list[str]], npt.ArrayLike]"
 
-# About a third of a second with the local model: the longest wait of a query behind a backfill.
-BATCH_CHARACTERS = 8_000
+# A query waits behind a batch of a backfill. Larger batches save nothing with the local model.
+BATCH_CHARACTERS = 2_000
 
 # The errors of the libraries for model files that are missing, damaged or too large.
 LOAD_FAILURES = (

