@@ -35,6 +35,16 @@ class MemrecallError(Exception):
     def __str__(self) -> str:
         return f"{self.message}. {self.hint}" if self.hint else self.message
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By its state: other processes cannot call constructors with arguments of their own.
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(kind: type[MemrecallError], args: tuple[Any, ...], state: dict[str, Any]) -> Any:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 class CallerError(MemrecallError, ValueError):
     """The request is invalid."""
@@ -126,6 +136,10 @@ class StorageFull(StorageError):
 
 class EmbedderFailed(RunError):
     """The embedder could not be loaded, or did not respond."""
+
+
+class WorkerFailed(RunError):
+    """A worker process took too long, or ended in the middle of its work."""
 
 
 class ModelFailed(RunError):

@@ -75,6 +75,8 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8765
     cors_origins: str = ""  # web pages that may call the service, separated by commas
+    text_workers: int = 2  # processes of `memrecall serve` for work on long texts; 0: threads
+    text_seconds: float = 10.0  # that such work may take
     recalls_per_key: int = 4  # concurrently
     recall_queue: int = 16  # waiting recalls; 0: none
     recall_patience: float = 30.0  # seconds that a recall may wait

@@ -1,4 +1,4 @@
-"""Work that must finish or survive: daemon threads, shielded tasks, and forks.
+"""Work that must finish or survive: daemon threads, shielded tasks, groups of calls, and forks.
 
 The standard executors accept nothing once the main thread has ended. A write that has begun, and
 the vectors that follow it, must still be completed then. A forked child has none of its parent's

@@ -26,10 +26,11 @@ from autogen_core.models import (
 from autogen_core.tools import BaseTool, Tool, ToolSchema
 from pydantic import BaseModel
 
-from memrecall.errors import ModelFailed
+from memrecall.errors import ModelFailed, WorkerFailed
 from memrecall.model.messages import count_tool_calls, message_texts
 from memrecall.model.offline import OFFLINE_FAMILY, Rule, RuleAnswer, RuleRequest
 from memrecall.model.prompts import prompt_name
+from memrecall.processes import run_aside
 from memrecall.text_length import estimate_tokens
 
 AnyTool = Tool | ToolSchema
@@ -39,7 +40,9 @@ Part = str | CreateResult
 
 # The assumed context size: servers do not report that of their model.
 CONTEXT_TOKENS = 128_000
-# Characters above which a rule runs in a thread, because it may take a while.
+# Characters up to which a rule takes less time than moving it to a thread or process, and from
+# which it may take a while.
+_SMALL_INPUT = 2_000
 _LARGE_INPUT = 20_000
 T = TypeVar("T")
 
@@ -196,10 +199,19 @@ class RuleClient(BaseClient):
                 hint=f"There are rules for: {names}. Set a model to use this prompt",
             )
         texts = (text for message in request.messages for text in message_texts(message))
-        if sum(map(len, texts)) > _LARGE_INPUT:
-            answer = await run_cancellable(request.token, asyncio.to_thread(rule, rule_request))
-        else:
+        length = sum(map(len, texts))
+        if length <= _SMALL_INPUT:
             answer = rule(rule_request)
+        else:
+            work = run_aside(rule, rule_request, is_large=length > _LARGE_INPUT)
+            try:
+                answer = await run_cancellable(request.token, work)
+            except WorkerFailed as error:
+                raise ModelFailed(
+                    f"the rules failed with {length:,} characters: {error}",
+                    kind="timeout",
+                    hint="Pass fewer or shorter messages",
+                ) from error
         return _to_result(answer, count_tool_calls(request.messages))
 
 

@@ -1,0 +1,162 @@
+"""Worker processes, for functions of text that would hold up the event loop in this one."""
+
+import asyncio
+import multiprocessing
+import signal
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import BaseContext
+from typing import Any, TypeVar
+
+from memrecall.errors import WorkerFailed
+from memrecall.workers import DaemonThreadPool
+
+Result = TypeVar("Result")
+
+
+def _serve_calls(connection: Connection) -> None:
+    """Answer calls until the other end is closed, by the parent or by its death."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent decides when to stop.
+    with suppress(EOFError, OSError):
+        while True:
+            function, args = connection.recv()
+            try:
+                outcome = function(*args)
+            except Exception as error:  # raised again by the caller
+                outcome = error
+            connection.send(outcome)
+
+
+class _WorkerProcess:
+    """One process that answers calls one after the other; started at the first one."""
+
+    def __init__(self, context: BaseContext) -> None:
+        self._context: Any = context
+        self._process: Any = None
+        self._connection: Connection | None = None
+
+    def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """Return the result of a call; EOFError if the process ended meanwhile."""
+        if self._connection is None:
+            self._connection, there = self._context.Pipe()
+            self._process = self._context.Process(
+                target=_serve_calls, args=(there,), name="memrecall-worker", daemon=True
+            )
+            self._process.start()
+            there.close()
+        try:
+            self._connection.send((function, args))
+            return self._connection.recv()
+        except (EOFError, OSError) as error:
+            self.end()
+            raise EOFError from error
+
+    def kill(self) -> None:
+        """End the process at once; a call that waits for it fails."""
+        if self._process is not None:
+            self._process.kill()
+
+    def end(self) -> None:
+        """Release a process; the next call starts another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._process.join()
+            self._process = self._connection = None
+
+
+class WorkerProcesses:
+    """A few processes that are kept ready.
+
+    A call that takes too long is ended with its process, which the next call starts anew. Calls
+    with large inputs never take all processes.
+    """
+
+    def __init__(self, count: int, modules: Sequence[str], seconds: float) -> None:
+        has_server = "forkserver" in multiprocessing.get_all_start_methods()
+        context = multiprocessing.get_context("forkserver" if has_server else "spawn")
+        # Imported once by the server that the processes are forked from.
+        context.set_forkserver_preload(list(modules))
+        self._seconds = seconds
+        self._workers = [_WorkerProcess(context) for _ in range(count)]
+        self._free = list(self._workers)
+        self._slots = asyncio.Semaphore(count)
+        self._large_slots = asyncio.Semaphore(max(1, count // 2))
+        self._threads = DaemonThreadPool(count, "memrecall-workers")
+
+    async def warm_up(self) -> None:
+        """Start all processes, so that no request waits for it."""
+        warm_ups = (self._threads.submit(worker.call, int, ()) for worker in self._workers)
+        await asyncio.gather(*map(asyncio.wrap_future, warm_ups))
+
+    async def run(
+        self, function: Callable[..., Result], *args: Any, is_large: bool = False
+    ) -> Result:
+        """Return the result of a function of a module; WorkerFailed if it takes too long."""
+        async with self._large_slots if is_large else nullcontext(), self._slots:
+            worker = self._free.pop()
+            try:
+                for _ in range(2):  # A process may have died before this call.
+                    with suppress(EOFError):
+                        return await self._call(worker, function, args)
+            finally:
+                self._free.append(worker)
+        raise WorkerFailed(f"{function.__name__} ended its worker process")
+
+    async def _call(
+        self, worker: _WorkerProcess, function: Callable[..., Result], args: tuple[Any, ...]
+    ) -> Result:
+        call = asyncio.wrap_future(self._threads.submit(worker.call, function, args))
+        try:
+            done, _ = await asyncio.wait([call], timeout=self._seconds)
+        finally:
+            if not call.done():  # too late, or cancelled
+                worker.kill()
+                await asyncio.wait([call])
+                call.exception()  # Marks it as retrieved.
+        if not done:
+            raise WorkerFailed(f"{function.__name__} took longer than {self._seconds:g} s")
+        outcome = call.result()
+        if isinstance(outcome, Exception):
+            raise outcome
+        result: Result = outcome
+        return result
+
+    async def close(self) -> None:
+        """End the processes."""
+        for worker in self._workers:
+            worker.kill()
+        await asyncio.to_thread(self._threads.shutdown)
+        for worker in self._workers:
+            worker.end()
+
+
+_processes: WorkerProcesses | None = None
+
+
+@asynccontextmanager
+async def worker_processes(
+    count: int, modules: Sequence[str], seconds: float
+) -> AsyncIterator[None]:
+    """Let `run_aside` use processes inside the block; with a count of 0, threads."""
+    global _processes  # one pool for all clients of this process
+    if not count:
+        yield
+        return
+    _processes = WorkerProcesses(count, modules, seconds)
+    try:
+        await _processes.warm_up()
+        yield
+    finally:
+        processes, _processes = _processes, None
+        await processes.close()
+
+
+async def run_aside(function: Callable[..., Result], *args: Any, is_large: bool = False) -> Result:
+    """Call a function of a module in a worker process, if there are some.
+
+    WorkerFailed if that takes too long. Without processes, large work is done in a thread.
+    """
+    if _processes is not None:
+        return await _processes.run(function, *args, is_large=is_large)
+    return await asyncio.to_thread(function, *args) if is_large else function(*args)
