@@ -13,6 +13,7 @@ from memrecall.text.leaks.matchers import LeakMode, Reasoning
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "leaks"
 TOOLS = ("search_memory", "is_mentioned")
 MODES: tuple[LeakMode, ...] = ("lenient", "strict")
+UNLISTED_CHARACTER = "好"  # a character that no pattern lists
 
 
 @dataclass(frozen=True)

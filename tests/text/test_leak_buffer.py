@@ -23,11 +23,10 @@ from memrecall.text.leaks.json_calls import (
 from memrecall.text.leaks.markdown import MAX_SPAN_LENGTH
 from memrecall.text.leaks.matchers import FormatEntry, get_formats
 from tests.cases import check_each
-from tests.text.leak_cases import CASES, TOOLS
+from tests.text.leak_cases import CASES, TOOLS, UNLISTED_CHARACTER
 from tests.text.leak_samples import TEMPLATE_SAMPLES
 
 MAX_STATES = 3_000
-UNLISTED_CHARACTER = "好"  # a character that no pattern lists
 KEYS = sorted(NAME_KEYS | CALL_KEYS | LIST_KEYS | ARGUMENT_KEYS | OTHER_KEYS)
 WORDS = [*KEYS, *TOOLS, *(f"{space}.search_memory" for space in ("functions", "tools"))]
 CALL = '"name": "search_memory", "arguments": {}}'

@@ -21,7 +21,7 @@ from memrecall.text.leaks.formats import (
 from memrecall.text.leaks.matchers import LeakMode, expand_macros, get_formats
 from memrecall.text.leaks.patterns import parse, parse_words
 from tests.cases import check_each
-from tests.text.leak_cases import TOOLS, read_cases
+from tests.text.leak_cases import TOOLS, UNLISTED_CHARACTER, read_cases
 
 LETTERS = "ab<"
 BEFORE = ("前文", "前文 ", "前文。 ", "前文\n", "")  # by start position
@@ -156,10 +156,10 @@ def shortest_example(row: FormatRow) -> str:
         if state.matched is not None:
             return text
         truncated = truncated or (text if state.truncated is not None else "")
-        for char in sorted(state.characters):
+        for char in [*sorted(state.characters), OTHER]:
             if state[char].can_match and id(state[char]) not in visited:
                 visited.add(id(state[char]))
-                queue.append((state[char], text + char))
+                queue.append((state[char], text + (char or UNLISTED_CHARACTER)))
     return truncated
 
 

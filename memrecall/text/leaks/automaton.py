@@ -42,8 +42,8 @@ class AutomatonState(dict[str, "AutomatonState[T]"], Generic[T]):
 
     @property
     def characters(self) -> set[str]:
-        """The characters that patterns name; all others behave like `OTHER`."""
-        return self._automaton.alphabet - {OTHER}
+        """The characters that are expected here; all others behave like `OTHER`."""
+        return self._automaton.expected_characters(self._nodes)
 
 
 @dataclass(slots=True)
@@ -85,6 +85,12 @@ class Automaton(Generic[T]):
             for node in nodes
             for chars, target in self._transitions[node]
             if (char in chars.members) != chars.negated
+        )
+
+    def expected_characters(self, nodes: frozenset[int]) -> set[str]:
+        """Return the characters that the transitions of some nodes name."""
+        return set().union(
+            *(chars.members for node in nodes for chars, _ in self._transitions[node])
         )
 
     def first_pattern(self, nodes: frozenset[int], patterns: Mapping[int, int]) -> T | None:
@@ -202,7 +208,7 @@ def _branches(anywhere: AutomatonState[T], word: AutomatonState[T]) -> list[str]
         raise ValueError("a pattern may not begin with any character; name its first character")
     cache: _Cache = {}
     branches = []
-    for first in sorted(anywhere.characters):
+    for first in sorted(anywhere.characters | word.characters):
         char = re.escape(first)
         after = _prefixes(anywhere[first], _LOOKAHEAD - 1, cache)
         after_word = _prefixes(word[first], _LOOKAHEAD - 1, cache)

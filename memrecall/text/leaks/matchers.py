@@ -46,14 +46,31 @@ class FormatEntry:
 _Member = tuple[FormatEntry, int]  # an entry and its start node in the automaton
 
 
-@dataclass(frozen=True, slots=True)
+class _LineSearches(dict[LineState, re.Pattern[str]]):
+    """Search expressions by the state of the lines, compiled when a text first needs them."""
+
+    def __init__(self, starts: Sequence[AutomatonState[FormatEntry]]) -> None:
+        super().__init__()
+        self._starts = starts
+
+    def __missing__(self, lines: LineState) -> re.Pattern[str]:
+        self[lines] = compile_stops(f"`|{STOPS[lines]}", *self._starts[: StartPosition.START])
+        return self[lines]
+
+
 class FormatSet:
     """Formats that are searched for together."""
 
-    starts: tuple[AutomatonState[FormatEntry], ...]  # by start position
-    anywhere_pattern: re.Pattern[str]  # finds where a format could begin
-    search: dict[LineState, re.Pattern[str]]
-    """Finds that, a backtick, or a line end after which the next line needs processing."""
+    def __init__(self, starts: Sequence[AutomatonState[FormatEntry]]) -> None:
+        self.starts = starts  # by start position
+        self.search = _LineSearches(starts)
+        """Finds a possible start, a backtick, or a line end after which the next line needs
+        processing."""
+
+    @cached_property
+    def anywhere_pattern(self) -> re.Pattern[str]:
+        """The expression that finds where a format could begin."""
+        return compile_search(*self.starts[: StartPosition.LINE])
 
 
 class FormatCatalog:
@@ -142,12 +159,7 @@ class FormatCatalog:
             )
             for start_position in StartPosition
         ]
-        anywhere, word, sentence, line, _ = starts
-        search = {
-            lines: compile_stops(f"`|{stop}", anywhere, word, sentence, line)
-            for lines, stop in STOPS.items()
-        }
-        return FormatSet(tuple(starts), compile_search(anywhere, word, sentence), search)
+        return FormatSet(starts)
 
     def _add_calls(self, rows: Sequence[FormatRow]) -> list[_Member]:
         """Add the rows, without tools only those that need no tool's name."""
