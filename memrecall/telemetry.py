@@ -1,4 +1,4 @@
-"""OpenTelemetry spans, by its conventions for HTTP servers and generative AI.
+"""The log of server processes, and OpenTelemetry spans of HTTP servers and generative AI.
 
 Spans go to the tracer of the enclosing block (`with tracing(tracer): …`), or else to the global
 provider if the application has set one. Otherwise nothing is recorded or imported, and a span costs
@@ -8,11 +8,14 @@ A span contains names, numbers and codes, but no contents, queries, results or u
 attributes nor as the message of an exception.
 """
 
+import json
+import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -237,3 +240,37 @@ def _exporters() -> Sequence["SpanExporter"]:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return (OTLPSpanExporter(),)
+
+
+class JsonLineFormatter(logging.Formatter):
+    """Formats a record as one line of JSON with time, level, logger, event and fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; of an exception only its type, as its message may quote content."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def log_to_stderr() -> None:
+    """Write the logs of memrecall and its libraries to stderr as JSON lines."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLineFormatter())
+    levels = {
+        "memrecall": logging.INFO,
+        "uvicorn": logging.WARNING,
+        "opentelemetry": logging.WARNING,
+        "nicegui": logging.CRITICAL,  # it quotes user content; the dashboard logs errors itself
+    }
+    for name, level in levels.items():
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False

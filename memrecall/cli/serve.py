@@ -13,6 +13,7 @@ from typer import Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
+from memrecall.telemetry import log_to_stderr
 
 Workspaces = Annotated[
     str | None, Option("--workspaces", help="Folder of workspaces; default: beside the database.")
@@ -43,7 +44,6 @@ async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str |
     from memrecall.memory import Library
     from memrecall.server.rpc.methods import dispatcher
     from memrecall.server.rpc.stdio import StdioServer
-    from memrecall.server.runner import log_to_stderr
 
     log_to_stderr()
     settings = options.read_settings(db=db, **folders)
@@ -82,7 +82,6 @@ def mcp(
 async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write: bool) -> None:
     from memrecall.memory import Library, client_of
     from memrecall.scope import Permission
-    from memrecall.server.runner import log_to_stderr
 
     with _requires_extra("mcp", ("mcp", "mcp_types")):
         from memrecall.server.mcp.context import make_context, make_ingestor
@@ -149,7 +148,6 @@ def serve(
         settings = replace(settings, port=0)
     with _requires_extra("server", ("fastapi", "prometheus_client", "starlette", "uvicorn")):
         from memrecall.server import run_server
-        from memrecall.server.runner import log_to_stderr
     log_to_stderr()
     run_server(settings, _announce_json if json else _announce)
 

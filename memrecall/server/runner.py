@@ -1,16 +1,13 @@
-"""The server process: logging, socket, startup and graceful shutdown."""
+"""The server process: socket, startup and graceful shutdown."""
 
 import asyncio
 import contextlib
 import errno
-import json
 import logging
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import uvicorn
@@ -38,40 +35,6 @@ _MAX_FRAME_BYTES = 1024 * 1024  # of a websocket
 _MAX_PORT = 65_535
 _BACKLOG = 512
 _IDLE_SECONDS = 30  # longer than clients keep idle connections, so that no request meets a close
-
-
-class JsonLineFormatter(logging.Formatter):
-    """Formats a record as one line of JSON with time, level, logger, event and fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line; of an exception only its type, as its message may quote content."""
-        line = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "event": record.getMessage(),
-            **getattr(record, "fields", {}),
-        }
-        if record.exc_info and record.exc_info[0] is not None:
-            line["error"] = record.exc_info[0].__name__
-        return json.dumps(line, ensure_ascii=False, default=str)
-
-
-def log_to_stderr() -> None:
-    """Write the logs of memrecall and its libraries to stderr as JSON lines."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLineFormatter())
-    levels = {
-        "memrecall": logging.INFO,
-        "uvicorn": logging.WARNING,
-        "opentelemetry": logging.WARNING,
-        "nicegui": logging.CRITICAL,  # it quotes user content; the dashboard logs errors itself
-    }
-    for name, level in levels.items():
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.setLevel(level)
-        logger.propagate = False
 
 
 @dataclass(frozen=True, slots=True)

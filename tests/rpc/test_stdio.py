@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -131,7 +132,7 @@ def test_printed_text_goes_to_stderr(tmp_path: Path) -> None:
 
 
 @pytest.mark.concurrent
-def test_input_can_be_a_file(tmp_path: Path) -> None:
+def test_input_can_be_a_file_and_no_web_framework_is_loaded(tmp_path: Path) -> None:
     input_file = tmp_path / "in.jsonl"
     input_file.write_text('{"jsonrpc":"2.0","method":"memory_get_status","id":1}\n' * 3)
     command = [sys.executable, "-m", "memrecall", "rpc", "--db", str(tmp_path / "x.db")]
@@ -141,10 +142,12 @@ def test_input_can_be_a_file(tmp_path: Path) -> None:
             stdin=stream,
             capture_output=True,
             timeout=PROCESS_LIMIT,
-            env=ENVIRONMENT,
+            env={**ENVIRONMENT, "PYTHONPROFILEIMPORTTIME": "1"},
             check=True,
         )
     assert len(completed.stdout.splitlines()) == 3
+    assert b"memrecall.server.rpc.stdio" in completed.stderr
+    assert not re.search(rb"\b(fastapi|starlette|uvicorn)\b", completed.stderr)
     assert not (tmp_path / "x.db-workspaces").exists()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from memrecall.memory import Library
 from memrecall.server.http.middleware import BodyLimits
-from memrecall.server.runner import JsonLineFormatter
+from memrecall.telemetry import JsonLineFormatter
 
 from .http_service import (
     OPERATOR,
