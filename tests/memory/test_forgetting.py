@@ -229,8 +229,8 @@ class Story:
     async def _rows(self, table: str, text: str) -> bool:
         """Return True if a row of a table contains a text."""
         store = (await self.memory._open()).library.store
-        tables = await read_tables(store.database)
-        return any(text in str(row) for row in tables[table])
+        rows = (await read_tables(store.database, table))[table]
+        return any(text in str(row) for row in rows)
 
     async def _in_lists(self) -> tuple[bool, bool]:
         listed = [item["id"] for item in (await self.memory.get_all("ann"))["results"]]

@@ -21,8 +21,8 @@ from .word_extractor import WordExtractor
 
 
 async def add_messages(memory: AsyncMemory, count: int, first: int = 0, session: str = "s") -> None:
-    for number in range(first, first + count):
-        await memory.add(f"m{number}", "ann", session_id=session)
+    texts = [f"m{number}" for number in range(first, first + count)]
+    await memory.add(texts, "ann", session_id=session)
 
 
 class TestSummaries:

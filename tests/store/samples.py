@@ -77,11 +77,13 @@ async def ids(timeline: Timeline, condition: MessageFilter = NO_FILTER) -> list[
     return [message.message_id for message in await read_pages(timeline, condition)]
 
 
-async def read_tables(database: Database) -> Rows:
-    """Return every row of every table, without the store's own readers."""
+async def read_tables(database: Database, *names: str) -> Rows:
+    """Return every row of the named tables, or of all, without the store's own readers."""
     async with database.read() as connection:
         tables: Rows = {}
         for table in metadata.sorted_tables:
+            if names and table.name not in names:
+                continue
             rows = await connection.execute(select(table).order_by(*table.primary_key.columns))
             tables[table.name] = [dict(row) for row in rows.mappings()]
         return tables
