@@ -29,6 +29,7 @@ from memrecall.chat import (
 from memrecall.memory import Library
 from memrecall.model import Request
 from memrecall.scope import Scope
+from memrecall.store import ScopedMessage
 from memrecall.testing import Script, ScriptedClient
 from memrecall.types import Message, NewMessage, Role
 from tests.waiting import LIMIT
@@ -53,21 +54,22 @@ TERMINAL = (Final, Failed)
 
 
 async def fill(library: Library) -> None:
-    """Store messages of lin and of the team that are some days old."""
-    for scope, speaker in ((LIN, None), (TEAM, "Ann")):
-        batch = [
+    """Store messages of lin and of the team that are some days old, in a session each."""
+    messages = [
+        ScopedMessage(
+            scope.with_session(f"session {scope.user_id}-{number}"),
             NewMessage(
                 message_id=f"{scope.user_id}-{number}",
                 role=Role.USER,
                 content=text,
                 speaker=speaker,
                 ts=NOW - timedelta(days=8 - 2 * number),
-            )
-            for number, text in enumerate((PEANUTS, LISBON, "今天跑了十公里。"))
-        ]
-        for message in batch:
-            day = scope.with_session(f"session {message.message_id}")
-            await library.add_messages(day, [message])
+            ),
+        )
+        for scope, speaker in ((LIN, None), (TEAM, "Ann"))
+        for number, text in enumerate((PEANUTS, LISBON, "今天跑了十公里。"))
+    ]
+    await library.add_entries(messages)
 
 
 def make_options(**options: Any) -> ChatOptions:

@@ -33,7 +33,7 @@ UNRELATED = [
 ]
 
 
-@pytest.mark.parametrize("others", [0, 2_000])
+@pytest.mark.parametrize("others", [0, 400, pytest.param(2_000, marks=pytest.mark.long)])
 async def test_a_half_separates_answers_from_unrelated_rows(tmp_path: Path, others: int) -> None:
     lines = CORPUS.read_text("utf-8").splitlines()
     texts = [json.loads(line)["content"] for line in lines]
