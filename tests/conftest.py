@@ -7,6 +7,7 @@ starts when the first test needs it, one for each worker of pytest-xdist.
 overrides these two instead of opening another library.
 """
 
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -166,6 +167,11 @@ _load_local_model = LocalEmbedder._load
 def loaded_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load the weights of the local embedder once for all tests."""
     monkeypatch.setattr(LocalEmbedder, "_load", lambda _: _load_weights())
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector skip the modules, which are never freed."""
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
