@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from memrecall.errors import MemrecallError
@@ -82,7 +82,8 @@ class IsolationChecker:
     async def _state(self, scope: dict[str, Any], session: str, owner_name: str, _: int) -> None:
         state = await self._memory.state(500, **scope, session_id=session)
         lines = [line for line in state["text"].splitlines() if "note" in line]
-        assert all(owner_name in line for line in lines)
+        updated = _updated_text(scope["user_id"], scope["agent_id"])  # of the owner's profile
+        assert all(owner_name in line or line == updated for line in lines)
 
     async def _sweep(self, scope: dict[str, Any], _: str, __: str, number: int) -> None:
         await self._memory.sweep(**scope, dry_run=number != 0)
@@ -100,7 +101,7 @@ class IsolationChecker:
             is_owner = (other_user, other_agent) == owner
             work: dict[str, Any] = {
                 "update": lambda key=key: self._memory.update(
-                    key, f"{user}-{agent}-x note", user_id=user
+                    key, _updated_text(user, agent), user_id=user
                 ),
                 "delete": lambda key=key: self._memory.delete(key, user_id=user),
                 "undo": lambda key=key: self._memory.undo(key, user_id=user),
@@ -126,6 +127,10 @@ class IsolationChecker:
                 assert _owner_prefix(scope) in item["memory"]
 
 
+def _updated_text(user: str, agent: str) -> str:
+    return f"{user}-{agent}-x note"
+
+
 def _owner_prefix(scope: dict[str, Any]) -> str:
     return f"{scope['user_id']}-{scope['agent_id']}-"
 
@@ -133,6 +138,7 @@ def _owner_prefix(scope: dict[str, Any]) -> str:
 def test_users_and_agents_are_isolated(databases: Databases) -> None:
     @settings(max_examples=8, suppress_health_check=list(HealthCheck))
     @given(st.lists(STEP, min_size=10, max_size=40))
+    @example([(verb, "ann", "a1", "s1", 0) for verb in ("infer", "update", "state")])
     def run(steps: list[tuple[str, str, str, str, int]]) -> None:
         asyncio.run(run_steps(databases.fresh(), steps))
 
