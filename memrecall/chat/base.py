@@ -206,7 +206,11 @@ class Chat:
         from memrecall.extraction import ModelExtractor, RuleExtractor
         from memrecall.memory import AsyncMemory
 
-        extractor = RuleExtractor() if self._uses_rules else ModelExtractor(self._client)
+        extractor = (
+            RuleExtractor()
+            if self._uses_rules
+            else ModelExtractor(self._client, embedder=self._library.embedder)
+        )
         scope = self._scope
         memory = AsyncMemory(
             library=self._library,

@@ -115,6 +115,11 @@ def opposite_relations(relation: Relation) -> Iterator[Relation]:
             yield replace(relation, relationship=name, ended=True)
 
 
+def has_one_value(fact: Fact) -> bool:
+    """Return True for a slot of which everybody has one value: home, employer, name."""
+    return fact.field in _SHARED.words("single_value_slots")
+
+
 def _slot(field: str | None) -> str | None:
     return _SAME_SLOT.get(field, field) if field else None
 
@@ -123,7 +128,7 @@ def _is_single_value(fact: Fact) -> bool:
     """Return True if the slot holds one value at a time, as settings and named nouns do."""
     field = fact.field or ""
     is_listed = (
-        field in _SHARED.words("single_value_slots")
+        has_one_value(fact)
         or field.startswith(("favourite_", "最喜欢的"))
         or field.endswith("_name")
     )

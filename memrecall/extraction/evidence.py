@@ -5,16 +5,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 
+from memrecall.embedding.protocol import Embedder
 from memrecall.extraction.own_words import is_person, own_words
 from memrecall.extraction.protocol import USER, Utterance
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.sentences import Sentence, claimed_words, split_sentences
 from memrecall.extraction.signature import SPEAKER_NAMES, fact_signature, fold_person_name
+from memrecall.text.language import STOP_CHARS, STOP_TERMS, language_of
 from memrecall.text.normalize import normalize, strip_accents
 from memrecall.text.times import TimeSpan, find_times
 from memrecall.text.times.chinese import NUMERALS, read_number
+from memrecall.text.tokens import BREAK, analyze
 from memrecall.text.word_classes import tag_words
-from memrecall.types import Role
+from memrecall.types import Language, Role
 
 _SHARED = load_table("shared")
 _TABLES = {"en": load_table("en"), "zh": load_table("zh")}
@@ -40,6 +43,35 @@ _SPOKEN |= {"ninety": 90, "hundred": 100, "thousand": 1_000, "dozen": 12, "coupl
 _TENS = re.compile(r"(twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)[ -](\w+)")
 _SLACK = timedelta(days=14)  # "next Friday" and 周末 are read in more than one way
 _YEAR = timedelta(days=366)
+_SHORT = 2  # content words, up to which a message is read with the one before it: "me neither"
+# What a fact has in common with these is chance. A paraphrase is closer to its message than they
+# are: by 3 standard deviations, of 19 true ones 18 were, and of 18 invented ones none.
+_UNRELATED: dict[Language, tuple[str, ...]] = {
+    "en": (
+        "Thanks, that helps a lot.",
+        "Can you write this again, but shorter?",
+        "The meeting starts in ten minutes.",
+        "What is the weather like today?",
+        "Sounds good, see you later.",
+        "I bought some groceries on the way home.",
+        "The train was late again.",
+        "How does this work?",
+    ),
+    "zh": (
+        "谢谢，很有帮助。",
+        "能再写短一点吗？",
+        "会议十分钟后开始。",
+        "今天天气怎么样？",
+        "好的，回头见。",
+        "我回家路上买了点东西。",
+        "火车又晚点了。",
+        "这个怎么用？",
+    ),
+}
+_DEVIATIONS = 3.0
+_FIRST_PERSON = {"User's": "my", "User is": "I am", "User has": "I have", "User": "I", "用户": "我"}
+_THIRD_PERSON = re.compile("|".join(_FIRST_PERSON))
+_NO_CONTENT = STOP_TERMS | STOP_CHARS | {BREAK, "user", "用", "户"}
 
 
 class Evidence:
@@ -67,6 +99,7 @@ class Evidence:
             claimed_words(source) if claims else _asserted(source.text) for source in sources
         ]
         self._text = _fold(" ".join([*asserted, *answered]))
+        self._answered = [messages[place - 1].text for place in places if place > 0]
         self._is_whole = all(
             len(_LETTERS.findall(part)) == len(_LETTERS.findall(source.text))
             for part, source in zip(asserted, sources, strict=True)
@@ -107,6 +140,18 @@ class Evidence:
         terms = fact_signature(text, subject).terms
         shared = terms & fact_signature(self._text).terms
         return len(shared) >= _MIN_SHARED * len(terms)
+
+    async def resembles(self, text: str, embedder: Embedder) -> bool:
+        """Return True if a fact shares a word with its messages, or means something like them."""
+        words, own = _content(text), _content(self._text)
+        said = self._text if len(own) > _SHORT else " ".join([*self._answered, self._text])
+        if not words or not own or words & _content(said):
+            return True
+        fact = _THIRD_PERSON.sub(lambda match: _FIRST_PERSON[match[0]], text)
+        vectors = await embedder.embed([fact, said, *_UNRELATED[language_of(text)]])
+        similarity = vectors[1:] @ vectors[0]
+        chance = similarity[1:]
+        return bool(similarity[0] >= chance.mean() + _DEVIATIONS * chance.std())
 
     def has_name(self, name: str) -> bool:
         """Return True if the evidence has a name, in any case, width and script."""
@@ -155,6 +200,10 @@ def visible_text(utterance: Utterance) -> str:
 def cited(numbers: Sequence[int], utterances: Mapping[int, Utterance]) -> list[Utterance]:
     """Return the utterances with these numbers, without repetitions."""
     return [utterances[number] for number in dict.fromkeys(numbers) if number in utterances]
+
+
+def _content(text: str) -> set[str]:
+    return set(analyze(normalize(text)).atoms) - _NO_CONTENT
 
 
 def _fold(text: str) -> str:

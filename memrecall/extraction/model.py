@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from memrecall.embedding.protocol import Embedder
 from memrecall.extraction import verify, wire
 from memrecall.extraction.evidence import visible_text
 from memrecall.extraction.own_words import is_person
@@ -47,12 +48,20 @@ class ModelExtractor:
     """Reads conversations with a model, and checks each reply against the conversation.
 
     A reply that is not JSON is repaired or requested once more; then the rules answer, and the
-    result says so in `by` and `problem`. Facts that no person stated are dropped.
+    result says so in `by` and `problem`. Facts that no person stated are dropped. With an
+    `embedder`, so are those that mean something else than the messages that they name.
     """
 
-    def __init__(self, client: protocol.ChatCompletionClient, *, seconds: float = SECONDS) -> None:
+    def __init__(
+        self,
+        client: protocol.ChatCompletionClient,
+        *,
+        seconds: float = SECONDS,
+        embedder: Embedder | None = None,
+    ) -> None:
         self._client = client
         self._seconds = seconds
+        self._embedder = embedder
         # The offline client answers by the rules: the result must not claim a model.
         self._by: By = "rules" if client.model_info["family"] == OFFLINE_FAMILY else "model"
         self._rules = RuleExtractor()
@@ -80,20 +89,22 @@ class ModelExtractor:
             lines = [setting, *conversation.before(group), *group.values()]
             reply = await self._ask("extract_facts", conversation.language, lines, wire.FactsAnswer)
             visible = conversation.utterances_of(group)
+            earlier = conversation.earlier(group)
             if reply.value is None:
                 problems.append(reply.problem)
-                earlier = conversation.earlier(group)
                 fallback = await self._rules.facts(
                     list(visible.values()), now=now, zone=zone, context=earlier
                 )
                 facts += fallback.facts
             else:
-                earlier = conversation.earlier(group)
+                checked: list[Fact] = []
                 for item in reply.value.facts:
                     fact = verify.check_fact(item, visible, now, zone=zone, context=earlier)
                     claim = fact or verify.check_claim(item, visible, now, zone=zone)
-                    facts += [fact] if fact else []
+                    checked += [fact] if fact else []
                     claims += [claim] if claim and not fact else []
+                messages = [*earlier, *visible.values()]
+                facts += await verify.drop_inventions(checked, messages, self._embedder)
         by, problem = self._describe(problems, len(groups))
         unique = dict.fromkeys
         return Extracted(tuple(unique(facts)), by, problem, tuple(unique(claims)))

@@ -200,10 +200,15 @@ def _end_mark(sentence: Sentence) -> str:
 
 def shorten(text: str, limit: int) -> str:
     """Return the text within a limit: whole sentences if at least one fits."""
+    return whole_sentences(text, limit) or _truncate(text, limit)
+
+
+def whole_sentences(text: str, limit: int) -> str:
+    """Return the first sentences of a text that fit into a limit; "" if none does."""
     if len(text) <= limit:
         return text
     ends = [match.end() for match in _SENTENCE_END.finditer(text) if match.end() <= limit]
-    return text[: ends[-1]].rstrip() if ends else _truncate(text, limit)
+    return text[: ends[-1]].rstrip() if ends else ""
 
 
 def _truncate(text: str, limit: int) -> str:

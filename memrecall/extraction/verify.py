@@ -6,6 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from typing import cast, get_args
 
+from memrecall.embedding.protocol import Embedder
+from memrecall.errors import EmbedderFailed
+from memrecall.extraction.conflicts import has_one_value, is_known, sign
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
 from memrecall.extraction.evidence import Evidence, cited
 from memrecall.extraction.own_words import is_person, own_words
@@ -20,7 +23,7 @@ from memrecall.extraction.protocol import (
     Relation,
     Utterance,
 )
-from memrecall.extraction.rules.conversation import slot_name
+from memrecall.extraction.rules.conversation import build_facts, read_statements, slot_name
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import (
     SPEAKER_NAMES,
@@ -29,10 +32,11 @@ from memrecall.extraction.signature import (
     fact_signature,
     fold_person_name,
 )
+from memrecall.extraction.summaries import whole_sentences
 from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time
 from memrecall.text.language import language_of
 from memrecall.text.normalize import normalize_caseless
-from memrecall.types import Language
+from memrecall.types import Language, Role
 
 TYPES = frozenset(get_args(MemoryType))
 ENTITY_TYPES = frozenset(get_args(EntityType))
@@ -50,7 +54,7 @@ def check_fact(
     context: Sequence[Utterance] = (),
 ) -> Fact | None:
     """Return the fact, or None if no person stated it in their own words."""
-    text = re.sub(r"\s+", " ", item.text)[:MAX_FACT].strip()
+    text = _read_text(item)
     sources = _sources(text, item.sources, utterances)
     if not text or not sources:
         return None
@@ -74,7 +78,7 @@ def check_fact(
         text,
         subject,
         cast(MemoryType, item.type) if item.type in TYPES else "general",
-        slot_name(item.field[:_MAX_FIELD]),
+        slot_name(item.field[:_MAX_FIELD]) or _read_slot(text, subject),
         tuple(source.message_id for source in sources),
         min(since, now) if item.type != "plan" else sources[-1].ts or now,
         item.negated,
@@ -82,11 +86,48 @@ def check_fact(
     )
 
 
+def _read_text(item: FactItem) -> str:
+    """Return the text of a fact: of a long one the first sentences, "" if none fits."""
+    text = re.sub(r"\s+", " ", item.text).strip()
+    return text if len(text) <= MAX_FACT else whole_sentences(text, MAX_FACT)
+
+
+def _read_slot(text: str, subject: str) -> str | None:
+    """Return the slot that the rules read in a fact, because models often name none.
+
+    A text that says more must not go when its slot gets another value.
+    """
+    message = Utterance("", None, Role.USER, text)
+    for fact in build_facts(read_statements([message], now=datetime.now(UTC), zone=UTC)):
+        whole = Fact(text, subject)
+        if is_known(whole, sign(KnownMemory("", fact.text, fact.subject))):
+            return fact.field
+    return None
+
+
+async def drop_inventions(
+    facts: Sequence[Fact], messages: Sequence[Utterance], embedder: Embedder | None
+) -> list[Fact]:
+    """Return the facts without those that have nothing to do with the messages they name."""
+    if embedder is None:
+        return list(facts)
+    related: list[Fact] = []
+    for fact in facts:
+        sources = [message for message in messages if message.message_id in fact.source_ids]
+        try:
+            is_related = await Evidence(sources, messages).resembles(fact.text, embedder)
+        except EmbedderFailed:
+            is_related = True  # The other checks have passed; a message must not lose its facts.
+        if is_related or fact.memory_type == RETRACTION:
+            related.append(fact)
+    return related
+
+
 def check_claim(
     item: FactItem, utterances: Mapping[int, Utterance], now: datetime, *, zone: tzinfo = UTC
 ) -> Fact | None:
     """Return what an assistant, a tool or a quoted text claims about the user; None otherwise."""
-    text = re.sub(r"\s+", " ", item.text)[:MAX_FACT].strip()
+    text = _read_text(item)
     sources = cited(item.sources, utterances)
     if not text or not sources or item.type == RETRACTION:
         return None
@@ -193,7 +234,8 @@ def merge_verdicts(
     """Return the model's decisions where they are valid, and the rules' everywhere else.
 
     A memory is superseded at most once, only by a fact about the same subject, and a fact that
-    denies nothing never just deletes.
+    denies nothing never just deletes. A new value of a slot that has one replaces the old one,
+    whatever the model says: the graph ends the old relation too.
     """
     memories = dict(enumerate(known, 1))
     verdict_of = {verdict.fact: verdict for verdict in reversed(verdicts)}
@@ -204,6 +246,9 @@ def merge_verdicts(
         verdict = verdict_of.get(index) if index in undecided else None
         decision = _apply_verdict(fact, verdict, memories, used) if verdict else None
         fallback = [_unless_used(choice, used) for choice in by_rules if choice.fact is fact]
+        is_change = has_one_value(fact) and any(choice.event == "UPDATE" for choice in fallback)
+        if decision and decision.event in ("ADD", "NONE") and is_change:
+            decision = None
         chosen = [decision] if decision else fallback
         used |= {item.memory_key for item in chosen if item.memory_key and item.event != "NONE"}
         merged += chosen

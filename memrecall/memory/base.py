@@ -190,7 +190,7 @@ class SharedState(ForkAware):
 
     def _make(self, library: Library) -> Resources:
         extractor = self.components.extractor or make_extractor(
-            library.settings, self.components.model_client
+            library.settings, self.components.model_client, library.embedder
         )
         library.review_plan = review_plan
         ingestor = Ingestor(library, extractor, self.processes)
@@ -218,13 +218,15 @@ class SharedState(ForkAware):
         self._resources = None
 
 
-def make_extractor(settings: Settings, client: Any = None) -> Extractor:
+def make_extractor(
+    settings: Settings, client: Any = None, embedder: Embedder | None = None
+) -> Extractor:
     """Return a model extractor if a client is passed or configured, else the rule extractor."""
     # Imported here because a program that only searches needs neither rules nor models.
     from memrecall.extraction import ModelExtractor, RuleExtractor
 
     model = client or client_of(settings)
-    return RuleExtractor() if model is None else ModelExtractor(model)
+    return RuleExtractor() if model is None else ModelExtractor(model, embedder=embedder)
 
 
 class MemoryBase:

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from memrecall.agent.prompt_view import wrap_block
+from memrecall.embedding import Vectors, make_embedder
+from memrecall.embedding.local import HashEmbedder
+from memrecall.errors import EmbedderFailed
 from memrecall.extraction import Fact, ModelExtractor, RuleExtractor, Utterance
 from memrecall.model.prompts import load_prompt
 from memrecall.testing import Request, ScriptedClient, fail, say, silence, wait
@@ -161,6 +164,79 @@ async def test_facts_are_grounded_in_their_sources() -> None:
 
     await check_each_async(GROUNDED, is_kept)
     await check_each_async(INVENTED, is_dropped)
+
+
+PARAPHRASED: list[tuple[list[str], str]] = [
+    (["I can't do dairy."], "User is lactose intolerant."),
+    (["I never touch alcohol."], "User does not drink."),
+    (["我在中学教书"], "用户是老师。"),
+    (["我不吃肉"], "User is vegetarian."),
+    (["assistant| So you gave up smoking.", "Yes, at last"], "User does not smoke."),
+]
+UNRELATED: list[tuple[list[str], str]] = [
+    (["The weather is nice today."], "User is depressed."),
+    (["Can you fix this bug?"], "User is vegetarian."),
+    (["The meeting was boring."], "User likes gambling."),
+    (["今天天气真好。"], "用户患有抑郁症。"),
+    (["帮我改一下代码"], "用户吃素。"),
+]
+
+
+async def test_facts_have_to_do_with_the_messages_that_they_name() -> None:
+    embedder = make_embedder("local")
+
+    async def stored(case: tuple[list[str], str]) -> list[str]:
+        turns, text = case
+        client = ScriptedClient([answer(facts=[{"text": text, "sources": [len(turns)]}])])
+        extractor = ModelExtractor(client, embedder=embedder)
+        extracted = await extractor.facts(parse_turns(*turns), now=NOW, zone=UTC)
+        return [fact.text for fact in extracted.facts]
+
+    async def is_kept(case: tuple[list[str], str]) -> None:
+        assert await stored(case) == [case[1]]
+
+    async def is_dropped(case: tuple[list[str], str]) -> None:
+        assert await stored(case) == []
+
+    assert embedder is not None
+    try:
+        await check_each_async([*GROUNDED, *PARAPHRASED], is_kept)
+        await check_each_async(UNRELATED, is_dropped)
+    finally:
+        await embedder.close()
+
+
+class FailingEmbedder(HashEmbedder):
+    """An embedder that is out of reach."""
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        raise EmbedderFailed(f"no vectors for {len(texts)} texts")
+
+
+async def test_facts_are_kept_while_the_embedder_fails() -> None:
+    client = ScriptedClient([answer(facts=[{"text": "User is vegan.", "sources": [1]}])])
+    extractor = ModelExtractor(client, embedder=FailingEmbedder())
+    extracted = await extractor.facts(parse_turns("No animals on my plate."), now=NOW, zone=UTC)
+    assert [fact.text for fact in extracted.facts] == ["User is vegan."]
+
+
+async def test_slot_that_a_model_leaves_out_is_read_by_rules() -> None:
+    messages = parse_turns("I moved to Faro and work at Helix.")
+    texts = [
+        "User moved to Faro.",
+        "User works at Helix.",
+        "User moved to Faro and works at Helix.",
+    ]
+    client = ScriptedClient([answer(facts=[{"text": text, "sources": [1]} for text in texts])])
+    extracted = await ModelExtractor(client).facts(messages, now=NOW, zone=UTC)
+    assert [fact.field for fact in extracted.facts] == ["home", "employer", None]
+
+
+async def test_long_facts_end_with_a_sentence() -> None:
+    texts = ["User lives in Porto. " * 40, "User lives in Porto and " * 40]
+    items = [{"text": text, "sources": [1]} for text in texts]
+    found, _ = await facts(answer(facts=items), parse_turns("I live in Porto."))
+    assert found == [("user", ("User lives in Porto. " * 23).strip())]
 
 
 async def test_facts_of_a_model_are_whole_sentences() -> None:

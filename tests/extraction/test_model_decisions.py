@@ -66,6 +66,15 @@ async def test_invalid_verdicts_fall_back_to_rules() -> None:
     await check_each_async(UNUSABLE, check)
 
 
+async def test_new_value_of_a_slot_replaces_the_old_one_whatever_the_model_says() -> None:
+    for verdict in ({"event": "ADD"}, {"event": "NONE", "known": 1}):
+        decisions = await decide([{"fact": 0, **verdict}], BERLIN)
+        assert [(item.event, item.memory_key) for item in decisions] == [("UPDATE", "k1")]
+    coffee = KnownMemory("k1", "User likes coffee.", "user", "likes", "user_preference")
+    decisions = await decide([{"fact": 0, "event": "ADD"}], TEA, known=[coffee])
+    assert [(item.event, item.memory_key) for item in decisions] == [("ADD", None)]
+
+
 async def test_model_cannot_change_memory_of_another_subject() -> None:
     memory = KnownMemory("k1", "Ann lives in Paris.", "Ann", "home", "user_profile")
     update = {"fact": 0, "event": "UPDATE", "known": 1}
