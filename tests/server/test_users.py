@@ -92,6 +92,17 @@ class TestPurge:
         check_error(await ann.get(f"{path}/history"), 404, "NOT_FOUND")
         check_error(await ann.post(f"{path}/purge"), 404, "NOT_FOUND")
 
+    async def test_options_in_a_body_that_nobody_reads_are_refused(
+        self, ann: httpx.AsyncClient
+    ) -> None:
+        path = f"/v1/memories/{await add_verbatim(ann, 'tea')}"
+        for action in ("purge", "undo"):
+            response = await ann.post(f"{path}/{action}", json={"sources": True})
+            check_error(response, 400, "INVALID_ARGUMENT")
+        assert (await ann.get(path)).status_code == 200
+        report = await post(ann, f"{path}/purge?sources=true")
+        assert (report["purged"], len(report["messages"])) == (1, 1)
+
     async def test_purge_requires_the_permissions_of_the_key(
         self, sqlite_service: HttpService
     ) -> None:

@@ -14,6 +14,7 @@ from memrecall.server.rpc.codec import MAX_DEPTH, is_deeper
 from memrecall.types import Message
 
 MEDIA_TYPE = "application/json"
+_NO_BODY = (b"", b"{}", b"null")  # what clients send that always send JSON
 LINES_TYPE = "application/x-ndjson"  # one JSON object per line
 
 
@@ -58,22 +59,31 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """A route that refuses unknown or repeated parameters, loose JSON and DELETE bodies."""
+    """A route that refuses unknown or repeated parameters, loose JSON and needless bodies."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the framework's handler with the strict checks in front of it."""
         handle = super().get_route_handler()
         known = [name for field in self.dependant.query_params for name in _names(field)]
+        reads_body = self.body_field is not None or self.dependant.request_param_name is not None
 
         async def handle_strictly(request: Request) -> Response:
             _check_parameters(request.query_params.multi_items(), known)
-            if request.method == "DELETE" and await request.body():
-                # A caller who sends filters in the body would delete more than intended.
-                message = "a DELETE takes no body: pass filters as query parameters"
-                raise RequestError(Problem("INVALID_ARGUMENT", message))
+            if request.method in ("POST", "DELETE") and not reads_body:
+                await _refuse_body(request)
             return await handle(StrictRequest(request.scope, request.receive))
 
         return handle_strictly
+
+
+async def _refuse_body(request: Request) -> None:
+    """Refuse options in a body that nobody reads.
+
+    With filters in it a DELETE would delete more than intended, with `sources` a purge less.
+    """
+    if await request.body() not in _NO_BODY:
+        message = "this endpoint takes no body: pass its options as query parameters"
+        raise RequestError(Problem("INVALID_ARGUMENT", message))
 
 
 def _names(field: Any) -> Collection[str]:
