@@ -98,6 +98,11 @@ class TestUpdate:
                 ("UNDO", False, False),
                 ("UNDO", False, True),
             ]
+            assert [(s["old_memory"], s["new_memory"], s["reason"]) for s in story[3:]] == [
+                ("Ann lives in Paris.", "Ann moved to Paris.", "undo of UPDATE"),
+                ("Ann moved to Paris.", "Ann lives in Rome.", "undo of UPDATE"),
+                ("Ann moved to Paris.", None, f"undo of {first['memory_id']}"),
+            ]
 
     async def test_history_hides_a_sensitive_successor(self, location: str) -> None:
         async with AsyncMemory(settings=make_settings(location)) as memory:

@@ -252,14 +252,18 @@ def _addition(memory: MemoryRecord, changes: Sequence[Revision]) -> Revision:
 
 
 def _with_successor(entry: Revision, successors: Mapping[str, Revision]) -> Revision:
-    """Return an entry; that of a supersession with the text of the successor and its messages."""
-    if entry.event != "UPDATE" or entry.other_key is None:
+    """Return an entry; that of a supersession with the text of the successor and its messages.
+
+    That of its undo goes from the successor back to the memory.
+    """
+    if entry.event not in ("UPDATE", "UNDO") or entry.other_key is None:
         return entry
     successor = successors.get(entry.other_key)
-    if successor is None:
-        return replace(entry, new_text=None)  # not visible
-    sources = successor.source_message_ids
-    return replace(entry, new_text=successor.new_text, source_message_ids=sources)
+    text = successor and successor.new_text  # None if it is not visible
+    if entry.event == "UNDO":
+        return replace(entry, old_text=text)
+    sources = successor.source_message_ids if successor else entry.source_message_ids
+    return replace(entry, new_text=text, source_message_ids=sources)
 
 
 def _to_record(row: Any) -> MemoryRecord:

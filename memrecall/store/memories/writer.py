@@ -160,7 +160,8 @@ class MemoryWriter:
             row = await self._find(revision["memory_key"])
             before = {n: value for n, value in revision["before"].items() if n != HIDDEN}
             values = _with_search_text(row, before)
-            changes.append(PendingChange(row, values, "UNDO", revision["event"]))
+            reason = f"undo of {revision['event']}"
+            changes.append(PendingChange(row, values, "UNDO", reason, revision["other_key"]))
             await mark_undone(self._connection, revision)
         if successor is not None and successor["deleted_at"] is None:
             hidden = {"deleted_at": self._locks.now}
