@@ -39,6 +39,10 @@ _ROLE_NAMES: dict[Language, dict[Role, str]] = {
     },
     "zh": {Role.USER: "用户", Role.ASSISTANT: "助手", Role.TOOL: "工具", Role.SYSTEM: "系统"},
 }
+_ROLES = {name: role for names in _ROLE_NAMES.values() for role, name in names.items()}
+_TURN = re.compile(
+    r"(?:\[(?P<day>\d{4}-\d\d-\d\d)\] )?(?P<speaker>[^\s:][^:\n]{0,39}): (?P<text>.+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +137,31 @@ def _split_message(
     message: Utterance | str, language: Language | None, whole: bool
 ) -> Iterator[_Line]:
     if isinstance(message, str):
-        speaker, day, role, text = "", "", Role.USER, message
+        turns = _read_summary(message) if whole else [("", "", Role.USER, message)]
     else:
-        text, role = message.text, message.role
-        names = _ROLE_NAMES[language or language_of(text)]
-        speaker = message.speaker or names.get(role, str(role))
+        names = _ROLE_NAMES[language or language_of(message.text)]
+        speaker = message.speaker or names.get(message.role, str(message.role))
         day = f"{message.ts:%Y-%m-%d}" if message.ts else ""
-    for sentence in split_sentences(text, whole=whole and isinstance(message, str)):
-        terms = frozenset(analyze(sentence.text).atoms) - _NO_TERMS
-        yield _Line(sentence, speaker, day, role, terms)
+        turns = [(day, speaker, message.role, message.text)]
+    for day, speaker, role, text in turns:
+        for sentence in split_sentences(text, whole=whole and isinstance(message, str)):
+            terms = frozenset(analyze(sentence.text).atoms) - _NO_TERMS
+            yield _Line(sentence, speaker, day, role, terms)
+
+
+def _read_summary(text: str) -> Iterator[tuple[str, str, Role, str]]:
+    """Yield day, speaker, role and text of each line of an earlier summary.
+
+    Without them, "Assistant: Noted." is scored as something that the user said.
+    """
+    day = ""
+    for line in text.split("\n"):
+        match = _TURN.fullmatch(line)
+        if match is None:
+            yield "", "", Role.USER, line
+            continue
+        day = match["day"] or day
+        yield day, match["speaker"], _ROLES.get(match["speaker"], Role.USER), match["text"]
 
 
 def _score(line: _Line, counts: Counter[str], statements: Sequence[Statement]) -> float:
