@@ -17,6 +17,7 @@ from memrecall.memory.records import to_utterance
 from memrecall.scope import Scope
 from memrecall.search.ranking.lexical import rank_texts
 from memrecall.store import Checkpoint, Store, StoredSummary
+from memrecall.store.database.statements import require_limit
 from memrecall.store.sessions import CHUNKS, NOTHING, SESSION, TURNS, WITHDRAWN
 from memrecall.text_length import estimate_tokens
 from memrecall.types import Message, check_json, check_text
@@ -29,6 +30,7 @@ MESSAGES_PER_SUMMARY = 6
 SUMMARIES_PER_CHUNK = 5
 _LENGTHS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
 _MOST_MESSAGES = 200  # that `context` reads
+_MOST_TOKENS = 10_000_000  # more than any model reads
 _MOST_REMADE = 10  # withdrawn summaries of each level that one update makes again
 
 Part = TypeVar("Part")
@@ -195,8 +197,7 @@ class SessionSummaries:
         `profile` are facts with the ids of their source messages; `sources` are the ids of the
         messages shown and of those facts, `covers` the sequence numbers that summaries stand for.
         """
-        if max_tokens < 1:
-            raise InvalidArgument(f"max_tokens {max_tokens} is out of range", hint="Use 1 or more")
+        require_limit("max_tokens", max_tokens, _MOST_TOKENS)
         stored = await self._state.summaries()
         latest = await self._state.last_messages(_MOST_MESSAGES)
         share = max_tokens * 2 // 3 if stored or profile else max_tokens

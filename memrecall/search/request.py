@@ -7,6 +7,7 @@ from typing import Literal
 
 from memrecall.errors import InvalidArgument
 from memrecall.store import MessageFilter
+from memrecall.store.database.statements import require_limit
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import Role, check_range, check_text, check_time_zone
 
@@ -56,10 +57,11 @@ class SearchRequest:
         _check_choice("syntax", self.syntax, SYNTAXES)
         if self.kind is not None:
             _check_choice("kind", self.kind, KINDS)
-        _check_number("limit", self.limit, LARGEST_LIMIT)
-        if not 0.0 <= self.threshold <= 1.0:
+        require_limit("limit", self.limit, LARGEST_LIMIT)
+        is_number = isinstance(self.threshold, int | float)
+        if not is_number or not 0.0 <= self.threshold <= 1.0:
             raise InvalidArgument(
-                f"threshold {self.threshold} is out of range", hint="Use 0.0 to 1.0"
+                f"threshold {self.threshold!r} is out of range", hint="Use a number from 0.0 to 1.0"
             )
         check_range(self.since, self.until)
         if self.time_zone is not None:
@@ -87,7 +89,7 @@ class LexicalQuery:
 
     def __post_init__(self) -> None:
         check_query_text(self.text)
-        _check_number("page_size", self.page_size, LARGEST_PAGE)
+        require_limit("page_size", self.page_size, LARGEST_PAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class SemanticQuery:
             raise InvalidArgument("exactly one of query_text and query_embedding is required")
         if self.text is not None:
             check_query_text(self.text)
-        _check_number("top_k", self.top_k, LARGEST_TOP_K)
+        require_limit("top_k", self.top_k, LARGEST_TOP_K)
         if self.min_score is not None and not -1.0 <= self.min_score <= 1.0:
             raise InvalidArgument(
                 f"min_score {self.min_score} is out of range", hint="Use a cosine from -1 to 1"
@@ -124,8 +126,3 @@ def check_query_text(text: str, name: str = "query_text", longest: int = MAX_QUE
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InvalidArgument(f"{name} {value!r} is not known", hint=f"Use {', '.join(choices)}")
-
-
-def _check_number(name: str, value: int, largest: int) -> None:
-    if not 1 <= value <= largest:
-        raise InvalidArgument(f"{name} {value} is out of range", hint=f"Use 1 to {largest}")

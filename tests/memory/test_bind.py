@@ -149,6 +149,10 @@ async def test_caller_mistakes_are_value_errors(memory: AsyncMemory) -> None:
         lambda: memory.update("missing", "tea", user_id="ann"),
         lambda: memory.delete("missing", user_id="ann"),
         lambda: memory.get_all(user_id="ann", filters={"year": {"near": 1}}),
+        lambda: memory.get_all(user_id="ann", limit="5"),  # type: ignore[arg-type]
+        lambda: memory.search("tea", user_id="ann", limit=2.5),  # type: ignore[arg-type]
+        lambda: memory.search("tea", user_id="ann", threshold="0.5"),  # type: ignore[arg-type]
+        lambda: memory.state("500", user_id="ann"),  # type: ignore[arg-type]
     ]
 
     async def check(call: Callable[[], Awaitable[Any]]) -> None:

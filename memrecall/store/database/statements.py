@@ -40,7 +40,11 @@ def split(items: Sequence[Item], size: int = KEYS_PER_STATEMENT) -> Iterator[Seq
 
 
 def require_limit(name: str, value: int, largest: int, smallest: int = 1) -> None:
-    """Raise InvalidArgument for a number outside its range."""
+    """Raise InvalidArgument for what is no whole number, or outside its range."""
+    if not isinstance(value, int):
+        raise InvalidArgument(
+            f"{name} {value!r} is not a whole number", hint=f"Use {smallest} to {largest}"
+        )
     if not smallest <= value <= largest:
         raise InvalidArgument(
             f"{name} {value} is out of range", hint=f"Use {smallest} to {largest}"
