@@ -13,6 +13,7 @@ from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.records import (
     LARGEST_LIMIT,
+    follow_text,
     list_memories,
     list_messages,
     list_of_users,
@@ -231,8 +232,10 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         values = parse_update(data, fields, self._shared.redact)
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
+        memories = library.store.memories(scope)
+        values = follow_text(values, await memories.get(memory_id))
         await library.changes(scope).update(memory_id, values, actor=self._actor)
-        record = await library.store.memories(scope).get(memory_id)
+        record = await memories.get(memory_id)
         if values.keys() & {"content", "summary"}:
             row = RowKey(scope.user_id, "memory", memory_id)
             text = f"{record.summary}\n{record.content}".strip()

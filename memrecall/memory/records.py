@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument
-from memrecall.extraction.protocol import Utterance
+from memrecall.extraction.protocol import USER, Utterance
+from memrecall.extraction.signature import fact_keywords
 from memrecall.memory.display import SearchResults
 from memrecall.memory.mem0 import expiration_date, parse_expiration
 from memrecall.messages import Redact, redact_text
@@ -24,6 +25,8 @@ from memrecall.store import (
     Store,
 )
 from memrecall.types import (
+    NAME_LENGTH,
+    Keyword,
     MemoryRecord,
     Message,
     NewMemory,
@@ -72,6 +75,14 @@ def parse_update(data: object, fields: Mapping[str, Any], redact: Redact | None)
     except ValidationError as error:
         raise InvalidArgument(describe_validation_error(error)) from None
     return {name: getattr(checked, name) for name in values}
+
+
+def follow_text(values: dict[str, Any], record: MemoryRecord) -> dict[str, Any]:
+    """Return the fields to update, with keywords of the new text for those of the old one."""
+    if "content" not in values or "keywords" in values or not record.keywords:
+        return values
+    words = fact_keywords(values["content"], record.subject or USER)
+    return {**values, "keywords": tuple(Keyword(keyword=word[:NAME_LENGTH]) for word in words)}
 
 
 def to_utterance(message: Message | NewMessage, message_id: str | None = None) -> Utterance:
