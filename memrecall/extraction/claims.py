@@ -13,7 +13,7 @@ from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, MessageFilter, PlanStep, as_claim, read_filter
-from memrecall.types import MemoryRecord, NewMemory, Origin, Role
+from memrecall.types import DIGESTS, MemoryRecord, NewMemory, Origin, Role
 
 _RELATED_PER_FACT = 6
 _MOST_RELATED = 60
@@ -101,8 +101,11 @@ async def review_plan(library: Library, scope: Scope, steps: Sequence[PlanStep])
 
 
 def _is_settled(step: PlanStep) -> bool:
-    is_own = step.origin is Origin.USER
-    return is_own or step.memory is None or bool(step.memory.conflicts_with)
+    memory = step.memory
+    if memory is None or step.origin is Origin.USER or memory.conflicts_with:
+        return True
+    # A digest tells how stored messages went, with what assistants did; tools cannot name any.
+    return memory.memory_type in DIGESTS and bool(memory.source_message_ids)
 
 
 async def _review(library: Library, scope: Scope, step: PlanStep) -> PlanStep:

@@ -14,6 +14,7 @@ from memrecall.memory import AsyncMemory
 
 from ..cases import check_each, check_each_async
 from ..model.openai_server import serve, text
+from .conftest import make_settings
 
 
 async def _texts(work: Any) -> list[str]:
@@ -273,6 +274,19 @@ class TestResults:
         assert item["memory_type"] == "procedural_memory"
         assert len(item["source_message_ids"]) == 3
         assert item["memory"] == "sum(opened the s+put tea into+paid by card)"
+
+    async def test_procedure_tells_what_the_assistant_did(self, location: str) -> None:
+        turns = [
+            {"role": "user", "content": "Open the site."},
+            {"role": "assistant", "content": "Clicked login, filled in the form."},
+        ]
+        async with AsyncMemory(settings=make_settings(location), user_id="ann") as memory:
+            added = await memory.add(turns, memory_type="procedural_memory", session_id="s1")
+            assert added["results"][0]["memory"].endswith("login, filled in the form.")
+            key = (await memory.end_session(session_id="s1"))["experience"]
+            item = await memory.get(key)
+            assert item is not None
+            assert "Clicked login" in item["memory"]
 
 
 async def test_reset_erases_all_users(memory: AsyncMemory) -> None:
