@@ -165,7 +165,8 @@ def test_summary_of_summaries_says_less() -> None:
 def test_summary_of_summaries_prefers_what_the_user_said() -> None:
     parts = [
         "[2026-03-10] User: I live in Porto.\nAssistant: Noted, will do.\n"
-        "User: I'm allergic to peanuts.\nAssistant: Noted, will do.\nUser: My budget is 4000 euros.",
+        "User: I'm allergic to peanuts.\nAssistant: Noted, will do.\n"
+        "User: My budget is 4000 euros.",
         "[2026-03-11] User: Okay.\nAssistant: Noted, will do.\nUser: My budget is 5000 euros now.",
     ]
     assert summarise(parts, 110) == (
@@ -173,7 +174,8 @@ def test_summary_of_summaries_prefers_what_the_user_said() -> None:
         "[2026-03-11] User: My budget is 5000 euros now."
     )
     chinese = [
-        "[2026-03-10] 用户: 我对花生过敏。\n助手: 好的，记下了。\n用户: 我住在上海。\n助手: 好的，记下了。"
+        "[2026-03-10] 用户: 我对花生过敏。\n助手: 好的，记下了。\n"
+        "用户: 我住在上海。\n助手: 好的，记下了。"
     ]
     assert summarise([*chinese, "助手: 好的，记下了。"], 35) == (
         "[2026-03-10] 用户: 我对花生过敏。我住在上海。"

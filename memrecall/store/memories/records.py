@@ -259,7 +259,7 @@ def _with_successor(entry: Revision, successors: Mapping[str, Revision]) -> Revi
     if entry.event not in ("UPDATE", "UNDO") or entry.other_key is None:
         return entry
     successor = successors.get(entry.other_key)
-    text = successor and successor.new_text  # None if it is not visible
+    text = successor.new_text if successor else None  # of one that is not visible
     if entry.event == "UNDO":
         return replace(entry, old_text=text)
     sources = successor.source_message_ids if successor else entry.source_message_ids
