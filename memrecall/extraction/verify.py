@@ -78,7 +78,7 @@ def check_fact(
         text,
         subject,
         cast(MemoryType, item.type) if item.type in TYPES else "general",
-        slot_name(item.field[:_MAX_FIELD]) or _read_slot(text, subject),
+        slot_name(item.field[:_MAX_FIELD]) or _read_slot(item, text, subject),
         tuple(source.message_id for source in sources),
         min(since, now) if item.type != "plan" else sources[-1].ts or now,
         item.negated,
@@ -92,11 +92,13 @@ def _read_text(item: FactItem) -> str:
     return text if len(text) <= MAX_FACT else whole_sentences(text, MAX_FACT)
 
 
-def _read_slot(text: str, subject: str) -> str | None:
+def _read_slot(item: FactItem, text: str, subject: str) -> str | None:
     """Return the slot that the rules read in a fact, because models often name none.
 
-    A text that says more must not go when its slot gets another value.
+    A text that says more must not go when its slot gets another value. Plans fill none yet.
     """
+    if item.type == "plan":
+        return None
     message = Utterance("", None, Role.USER, text)
     for fact in build_facts(read_statements([message], now=datetime.now(UTC), zone=UTC)):
         whole = Fact(text, subject)
