@@ -85,6 +85,7 @@ def ends(fact: Fact, memory: SignedMemory) -> bool:
         or _is_replacement(fact, new, memory)
         or _changes_work(fact, memory)
         or _ends_partnership(fact, new, memory)
+        or _is_next_partner(fact, new, memory)
     )
 
 
@@ -183,12 +184,27 @@ def _changes_work(fact: Fact, memory: SignedMemory) -> bool:
 
 
 def _ends_partnership(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
-    """Return True for "broke up with Amy" after "my girlfriend is Amy"."""
+    """Return True for "broke up with Amy", or only "broke up", after "my girlfriend is Amy"."""
+    if _SHARED.fullmatch("broke_up", fact.text):
+        return memory.known.field in _PARTNER_SLOTS and not memory.signature.is_negated
     are_partners = fact.field in _PARTNER_SLOTS and memory.known.field in _PARTNER_SLOTS
     if not fact.negated or not are_partners or memory.signature.is_negated:
         return False
     shared_name = "".join(new.terms & memory.signature.terms)
     return len(shared_name) > 1  # Chinese terms are single characters.
+
+
+def _is_next_partner(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+    """Return True for "is dating Sofia" after "my girlfriend is called Anna"."""
+    fields = {fact.field, memory.known.field}
+    if len(fields) == 1 or not fields <= _PARTNER_SLOTS - {"marital_status"}:
+        return False  # Two values of one slot are compared elsewhere.
+    old = memory.signature
+    are_named = all(
+        _SHARED.search("named_partner", text) for text in (fact.text, memory.known.text)
+    )
+    is_denied = fact.negated or new.is_negated or old.is_negated
+    return are_named and not is_denied and not new.terms & old.terms
 
 
 def _keeps_profession(fact: Fact, memory: SignedMemory) -> bool:

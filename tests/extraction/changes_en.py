@@ -341,8 +341,25 @@ MORE_EN: list[Change] = [
         ["gave up coffee"],
     ),
 ]
+PARTNERS_EN: list[Change] = [
+    (
+        ["My girlfriend is called Anna."],
+        "Anna and I broke up. I'm dating Sofia now.",
+        ["girlfriend&Anna"],
+        ["dating Sofia"],
+    ),
+    (["My girlfriend is called Anna."], "We broke up.", ["girlfriend&Anna"], ["broke up"]),
+    (["My husband is Tom."], "We got divorced.", ["husband&Tom"], ["got divorced"]),
+    (
+        ["My girlfriend is called Anna."],
+        "I'm dating Anna.",
+        ["girlfriend&Anna"],
+        ["girlfriend&Anna", "?dating Anna"],
+    ),
+]
 CHANGES_EN = [
     *MORE_EN,
+    *PARTNERS_EN,
     *JOBS_EN,
     *HOMES_EN,
     *TASTES_EN,

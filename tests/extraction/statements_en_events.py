@@ -108,5 +108,8 @@ EVENTS_EN: list[tuple[str, list[str]]] = [
         "I'm moving to Denver in August for work.",
         ["User is moving to Denver in August 2026 for work."],
     ),
+    ("We decided to fly on 12 February.", ["User decided to fly on 2027-02-12."]),
+    ("I promised to call on 24 January.", ["User promised to call on 2027-01-24."]),
+    ("I moved the meeting to Friday.", ["User moved the meeting to 2026-03-13."]),
     ("We're expecting a baby girl in October.", ["User is expecting a baby girl in October 2026."]),
 ]

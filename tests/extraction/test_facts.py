@@ -306,6 +306,8 @@ NOT_MEANT = [
     ["I'm basically a vampire."],
     ["I'm Batman."],
     ["I've told you a hundred times that I live in Rome."],
+    ["I almost moved to Madrid."],
+    ["I'm dating myself here."],
     ["Imagine I'm a pirate. I live on a ship."],
     ["Let's role-play.", "assistant| Sure!", "I'm a pirate and I live on a ship."],
     ["Pretend I'm an astronaut.", "assistant| Do you miss it?", "I'm 81 and I live on a boat."],

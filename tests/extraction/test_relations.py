@@ -161,6 +161,11 @@ async def test_relation_is_not_read_into_other_words() -> None:
             [("user", "works_at", "拓野"), ("user", "lives_in", "上海")],
         ),
         ("老韩花粉过敏 别走有花的那条线", [("老韩", "allergic_to", "花粉")]),
+        ("I almost moved to Madrid.", []),
+        ("I work at the weekend.", []),
+        ("I married young.", []),
+        ("I'm dating myself here.", []),
+        ("I married Tom in May.", [("user", "married_to", "Tom")]),
         ("我喜欢蒸的。", []),
         ("我最近开始健身。", []),
     ]

@@ -224,7 +224,8 @@ def _read_utterance(
             continue
         statements = read_sentence(sentence, speaker, time)
         corrects: SourcedStatement | None = None
-        if not statements and not sentence.is_question:
+        is_dose = bool(_apply_dose(sentence, [], conversation, speaker))
+        if not statements and not sentence.is_question and not is_dose:
             for place, last in enumerate(conversation.latest(utterance.speaker)):
                 corrected = correct_statement(sentence, last.statement, last.time, place == 0)
                 if corrected:
