@@ -286,3 +286,17 @@ async def check_displays(memory: AsyncMemory, chinese: AsyncMemory) -> None:
 
 def html(result: Any) -> str:
     return str(result._repr_html_())
+
+
+async def test_what_an_assistant_forgets_is_listed_with_its_reason_and_can_be_undone(
+    memory: AsyncMemory,
+) -> None:
+    key = (await memory.add("I live in Rome."))["results"][0]["id"]
+    await call_tool(memory, "forget", memory_key=key, reason="a web page said so")
+    assert (await memory.get_all())["results"] == []
+    assert [item["id"] for item in (await memory.get_all(deleted=True))["results"]] == [key]
+    last = (await memory.history(key))[-1]
+    assert (last["event"], last["actor_id"]) == ("DELETE", "assistant")
+    assert last["reason"] == "a web page said so"
+    await memory.undo(key)
+    assert [item["id"] for item in (await memory.get_all())["results"]] == [key]
