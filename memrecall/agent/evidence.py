@@ -89,6 +89,7 @@ def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
         made_from=source_keys(hit.role, hit.metadata),
         claimed_by=hit.origin if hit.conflicts_with else None,
         conflicts_with=list(hit.conflicts_with),
+        truncated=hit.truncated,
     )
 
 
@@ -112,6 +113,7 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
         sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
         claimed_by=memory.provenance.claimed_by,
         conflicts_with=list(memory.provenance.conflicts_with),
+        truncated=memory.truncated,
     )
 
 

@@ -101,6 +101,7 @@ class RecalledMemory(_FrozenModel):
     made_from: list[str] = []  # keys that an assistant's answer is based on
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
+    truncated: bool = False  # the content was too long and only its beginning is stored
 
     def describe_conflict(self) -> dict[str, str]:
         """Return the fields that tell a model of an unconfirmed claim; none for other memories."""

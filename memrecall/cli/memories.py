@@ -23,6 +23,7 @@ Sensitive = Annotated[
 Sources = Annotated[bool, Option("--sources", help="Also the messages that the memory comes from.")]
 
 _LONGEST_QUOTE = 200
+_TRUNCATED = "[yellow]longer than 100 KB: the content was truncated[/yellow]"
 
 memories = typer.Typer(help="Add, list, search, update and delete memories.")
 
@@ -65,7 +66,7 @@ def add_memory(
     report = {"memory_key": memory_key, "stored": is_new, "truncated": record.truncated}
     output.print_outcome(f"{verb} [bold]{output.escape(memory_key)}[/bold]", report, json=json)
     if record.truncated and not json:
-        output.console().print("[yellow]longer than 100 KB: the content was truncated[/yellow]")
+        output.console().print(_TRUNCATED)
 
 
 def _read_text(text: str) -> str:
@@ -140,6 +141,8 @@ def add(
             f"[bold]{item['event']:<6}[/bold] {output.escape(item['memory'])}{replaced}"
             f"  [dim]{item['id']}[/dim]"
         )
+        if item.get("truncated"):
+            output.console().print(_TRUNCATED)
     if not result["results"]:
         output.console().print("stored; no new facts in it")
     for problem in result["problems"]:
@@ -225,7 +228,7 @@ def search(
 
 def _memory_line(item: dict[str, Any]) -> str:
     score = f"[bold]{item['score']:.2f}[/bold] " if "score" in item else ""
-    labels = [item["memory_type"], *(["pinned"] if item["pinned"] else [])]
+    labels = [item["memory_type"], *(flag for flag in ("pinned", "truncated") if item[flag])]
     if item["valid_to"]:
         labels.append(f"until {item['valid_to'][:10]}")
     labels += _conflict_labels(item)

@@ -132,6 +132,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "superseded": ("superseded", "已取代"),
     "deleted": ("deleted", "已删除"),
     "sensitive": ("sensitive", "敏感"),
+    "truncated": ("truncated", "已截断"),
+    "content": ("content", "内容"),
     "history": ("History", "变更历史"),
     "came_from": ("Sources", "来源消息"),
     "no_sources": ("No source messages.", "没有来源消息。"),

@@ -103,7 +103,7 @@ class Ingestor:
         rows: list[PendingText] = []
         for message, name, key in zip(addition.messages, result.ids, keys, strict=True):
             if key is not None:
-                added.append((PlanOutcome("ADD", key, message.content), message))
+                added.append((PlanOutcome.of_content("ADD", key, message.content), message))
                 rows.append(PendingText(RowKey(scope.user_id, "message", name), message.content))
                 rows.append(PendingText(RowKey(scope.user_id, "memory", key), message.content))
         await self._library.vectors.submit(rows)
@@ -175,11 +175,11 @@ class Ingestor:
         async with self._lock(scope):
             stored = await find_related(self._library, scope, [whole, *facts])
             if equal := find_equal_claim(whole, stored.values()):
-                return [PlanOutcome("NONE", equal, memory.content)]
+                return [PlanOutcome.of_content("NONE", equal, memory.content)]
             related = known_memories(stored)
             decided = await self._decide([whole], related)
             if known := next((d for d in decided if d.event == "NONE"), None):
-                return [PlanOutcome("NONE", known.memory_key, memory.content)]
+                return [PlanOutcome.of_content("NONE", known.memory_key, memory.content)]
             if whole.field is None and facts:
                 decided = await self._decide(facts, related)
             replaced = [d.memory_key for d in decided if d.event in ("UPDATE", "DELETE")]

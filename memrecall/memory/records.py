@@ -37,7 +37,7 @@ from memrecall.types import (
 
 LARGEST_LIMIT = 1_000
 _MESSAGES_PER_PAGE = 200
-_NOT_SHOWN = {"provenance", "truncated", "deleted_at", "last_recalled_at"}
+_NOT_SHOWN = {"provenance", "deleted_at", "last_recalled_at"}
 _MESSAGE_FIELDS = {
     "role",
     "user_id",
@@ -178,6 +178,8 @@ def outcome_item(outcome: PlanOutcome, source: NewMessage | None = None) -> dict
         item["previous_memory"] = outcome.previous_text
     if outcome.reason:
         item["reason"] = outcome.reason
+    if outcome.truncated:
+        item["truncated"] = True
     if outcome.conflicts_with:
         item["conflicts_with"] = [{"id": key} for key in outcome.conflicts_with]
     return item

@@ -369,6 +369,7 @@ def _make_hit(row: Message | MemoryRecord | KnowledgeEntry, shared: dict[str, An
             valid_to=row.valid_to,
             origin=row.provenance.origin.value,
             conflicts_with=row.provenance.conflicts_with,
+            truncated=row.truncated,
             **shared,
         )
     return Hit(

@@ -82,6 +82,7 @@ class Hit:
     sequence_no: int | None = None  # of a message in its session
     origin: str | None = None  # of a memory
     conflicts_with: tuple[str, ...] = ()  # of an unconfirmed claim: what the user said instead
+    truncated: bool = False  # a memory whose content was too long: only its beginning is stored
 
     def _repr_html_(self) -> str:
         say = labels(_LABELS, language_of(self.content))

@@ -239,3 +239,18 @@ class TestMoving:
         outcome = shell("import", file, "--db", tmp_path / "new.db", "--json")
         assert outcome.code == 2
         assert "line" in json.loads(outcome.err)["error"]["message"]
+
+
+def test_truncated_memory_says_so(shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("harbour " * 9))
+    monkeypatch.setattr("memrecall.store.texts.MEMORY_BYTES", 64)
+    arguments = ["--user", "ann", "--db", db]
+    (added,) = shell("memories", "add", "-", "--as-is", *arguments, "--json").json["results"]
+    (listed,) = shell("memories", "list", *arguments, "--json").json["results"]
+    (found,) = shell("memories", "search", "harbour", *arguments, "--json").json["results"]
+    (hit,) = shell(
+        "search", "harbour", *arguments, "--kind", "memory", "--min-score", 0, "--json"
+    ).json["results"]
+    shown = shell("memories", "show", added["id"], *arguments, "--json").json
+    assert [item["truncated"] for item in (added, listed, found, hit, shown)] == [True] * 5
+    assert "truncated" in shell("memories", "list", *arguments).out

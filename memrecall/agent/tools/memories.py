@@ -92,8 +92,12 @@ async def remember(
     if outcome.memory_key is None:
         raise InvalidArgument(outcome.reason)
     if outcome.event == "NONE":
-        note = "This fact is already stored"
-        return MemoryChange(done=True, memory_key=outcome.memory_key, note=note)
+        return MemoryChange(
+            done=True,
+            memory_key=outcome.memory_key,
+            note="This fact is already stored",
+            truncated=outcome.truncated,
+        )
     length = excerpt_length(_SIMILAR_MEMORIES)
     replaced = [key for key in (outcome.previous_key, *(step.memory_key for step in ended)) if key]
     similar = [
@@ -322,6 +326,7 @@ class McpEvidence(ToolOutput):
     """A memory, message or knowledge entry that belongs to the answer.
 
     If `characters` is more than `content` has, that is an excerpt; `read_memory` returns the rest.
+    `truncated` means that the content was too long and only its beginning is stored.
     """
 
     memory_key: str
@@ -334,6 +339,7 @@ class McpEvidence(ToolOutput):
     relevance_score: float | None
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = Field(default_factory=list)  # what the user said instead
+    truncated: bool = False
 
 
 class RecallReply(ToolOutput):
@@ -370,6 +376,7 @@ class RecallReply(ToolOutput):
                     relevance_score=memory.relevance_score,
                     claimed_by=memory.claimed_by,
                     conflicts_with=memory.conflicts_with,
+                    truncated=memory.truncated,
                 )
                 for memory in result.memories
             ],

@@ -91,6 +91,8 @@ def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | No
             ui.label(page.text("deleted")).classes("mr-badge mr-bad")
         if item.sensitive:
             ui.label(page.text("sensitive")).classes("mr-badge")
+        if item.truncated:
+            ui.label(page.text("truncated")).classes("mr-badge mr-warn")
         if score is not None:
             dim_label(f"{score:.2f}")
         dim_label(f"{item.memory_type} · {format_minute(item.created_at, zone)}")
@@ -154,6 +156,8 @@ def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
         if item.valid_to is not None:
             show_fact(page.text("valid_to"), format_minute(item.valid_to, zone), "mr-warn")
         show_fact(page.text("origin"), f"{item.provenance.origin.value}, {item.provenance.actor}")
+        if item.truncated:
+            show_fact(page.text("content"), page.text("truncated"), "mr-warn")
         if item.keywords:
             show_fact(page.text("keywords"), ", ".join(k.keyword for k in item.keywords[:12]))
     if item.superseded_by:

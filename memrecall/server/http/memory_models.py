@@ -216,7 +216,7 @@ class _Item(BaseModel):
 
 
 class MemoryItem(_Item):
-    """A memory; `run_id` is its `session_id` under mem0's name."""
+    """A memory; `run_id` is `session_id`; `truncated`: only the first 100 KB are stored."""
 
     kind: Literal["memory"]
     hash: str
@@ -241,6 +241,7 @@ class MemoryItem(_Item):
     supersedes: str | None
     superseded_by: str | None
     superseded_reason: str | None
+    truncated: bool
     updated_at: datetime
 
 
@@ -252,6 +253,7 @@ class FoundMemory(_Item):
     sequence_no: int | None = None
     origin: Literal["user", "assistant", "tool", "import"] | None = None
     conflicts_with: list[dict[str, str | None]] = []
+    truncated: bool = False
     score: float
     probability: float | None
     score_details: dict[str, float] | None = None
@@ -284,6 +286,7 @@ class MemoryEvent(BaseModel):
     previous_memory: str | None = None
     reason: str | None = None
     conflicts_with: list[dict[str, str | None]] = []
+    truncated: bool = False
 
 
 class ToldRelation(BaseModel):

@@ -4,8 +4,8 @@ Nothing is lost before it is purged: corrected, superseded and deleted memories 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -53,6 +53,14 @@ class PlanOutcome:
     reason: str = ""
     truncated: bool = False  # the content was too long and is stored in part
     conflicts_with: tuple[str, ...] = ()  # it was stored as a claim beside these memories
+
+    @classmethod
+    def of_content(
+        cls, event: PlanEvent, memory_key: str | None, content: str, **fields: Any
+    ) -> Self:
+        """Return the outcome for a content, of which the text is what can be stored."""
+        text, is_cut = truncate(content)
+        return cls(event, memory_key, text, truncated=is_cut, **fields)
 
 
 class MemoryChanges:
@@ -215,7 +223,8 @@ async def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) ->
     equal = await writer.find_equal(step.memory)
     confirmed = [key for key, is_claim in equal.items() if is_claim and step.origin is Origin.USER]
     if known := [key for key in equal if key not in confirmed]:
-        return PlanOutcome("NONE", known[0], step.memory.content, reason="known already")
+        content = step.memory.content
+        return PlanOutcome.of_content("NONE", known[0], content, reason="known already")
     outcome = await _apply_memory(writer, step, with_key(step.memory))
     for key in confirmed:  # The user says now what was only claimed.
         await writer.end(key, CONFIRMED, outcome.memory_key)
@@ -234,12 +243,22 @@ async def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory)
             except (NotFound, Conflict):
                 pass  # it was deleted or superseded meanwhile
             else:
-                text, is_cut = truncate(memory.content)
-                return PlanOutcome("UPDATE", key, text, old, previous_text, step.reason, is_cut)
+                return PlanOutcome.of_content(
+                    "UPDATE",
+                    key,
+                    memory.content,
+                    previous_key=old,
+                    previous_text=previous_text,
+                    reason=step.reason,
+                )
     await writer.add([memory], step.origin)
-    text, is_cut = truncate(memory.content)
-    result = PlanOutcome("ADD", memory.memory_key, text, reason=step.reason, truncated=is_cut)
-    return replace(result, conflicts_with=memory.conflicts_with)
+    return PlanOutcome.of_content(
+        "ADD",
+        memory.memory_key,
+        memory.content,
+        reason=step.reason,
+        conflicts_with=memory.conflicts_with,
+    )
 
 
 async def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:
