@@ -181,13 +181,13 @@ def test_every_format_row_hides_its_match() -> None:
 
 
 def test_every_row_for_code_hides_its_match_in_code() -> None:
-    """A fence is hidden with the call in it, except for the first backtick of a span."""
+    """A fence and the backtick of a span are hidden with the call in them."""
 
     def check(row: FormatRow) -> None:
         example = shortest_example(row)
         if row.kind is FormatKind.JSON:
             example += 'name": "search_memory", "arguments": {}}'
-        for before, around, hidden_from in (("前文\n", "```\n", 3), ("前文 ", "`", 4)):
+        for before, around, hidden_from in (("前文\n", "```\n", 3), ("前文 ", "`", 3)):
             text = f"{before}{around}{example}{around}"
             visible, leaks = filter_leaks(text, TOOLS, mode="strict")
             assert (visible, len(leaks) > 0) == (text[:hidden_from], True)

@@ -177,6 +177,7 @@ class TextBuffer:
     position: int = 0  # the end of the text that is processed
     visible_end: int = 0  # the end of the text that is shown or hidden
     is_final: bool = False  # whether nothing will follow
+    hides_marks: bool = False  # whether the backticks before a call are hidden with it
     last_piece: str = ""  # the text before the buffer, or the end of it
     previous_piece: str = ""  # the text before that; each is empty only at the start of the text
     _pieces: list[str] = field(default_factory=list)
@@ -203,6 +204,11 @@ class TextBuffer:
         if to > self.visible_end:
             self._pieces.append(self.text[self.visible_end : to])
             self.visible_end = to
+
+    def show_before_call(self, to: int) -> None:
+        """Make the text visible up to a possible call, or where one may begin."""
+        marks = "`" if self.hides_marks else ""
+        self.show(self.visible_end + len(self.text[self.visible_end : to].rstrip(marks)))
 
     def skip(self, to: int) -> str:
         """Hide the text up to a position, and return what was not shown of it."""

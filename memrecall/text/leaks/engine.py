@@ -42,7 +42,7 @@ class LeakScanner:
     ) -> None:
         self._catalog = get_formats(unique_names(tool_names), reasoning, mode)
         self._formats = self._catalog.prose()
-        self._buffer = TextBuffer()
+        self._buffer = TextBuffer(hides_marks=mode == "strict")
         self._fast_search: Callable[[str], re.Match[str] | None] | None = None
         self._mode = ScanMode.PROSE
         self._at_line_start = True  # nothing of the line was read
@@ -131,7 +131,7 @@ class LeakScanner:
         ):
             self._reject(candidate)
             return True
-        buffer.show(candidate.start)
+        buffer.show_before_call(candidate.start)
         return self._accept(candidate)
 
     def _find_candidate(self) -> LeakCandidate | None:
@@ -220,11 +220,8 @@ class LeakScanner:
             return False
         if candidate.entry is not None and candidate.entry.row.kind is FormatKind.REASONING:
             return reasoning.is_ambiguous and not self._accepts_ambiguous
-        before, is_lenient = (
-            self._buffer.look_back(candidate.start)[-1:],
-            self._code_formats is None,
-        )
-        is_mention = candidate.mentions_end(self._buffer.text, before, is_lenient)
+        before, is_lenient = self._buffer.look_back(candidate.start), self._code_formats is None
+        is_mention = candidate.mentions_end(self._buffer.text, before[-1:], is_lenient)
         return self._mentions_tags or is_mention
 
     def _accept(self, candidate: LeakCandidate) -> bool:
@@ -270,7 +267,7 @@ class LeakScanner:
         start, mark = buffer.position, buffer.text[buffer.position]
         end = start + delimiter_length(buffer.text, start)
         if end == len(buffer.text) and not buffer.is_final:
-            buffer.show(end)
+            buffer.show_before_call(end)
             return False
         buffer.position = end
         may_be_fence = self._delimiter_position >= StartPosition.LINE and end - start >= FENCE
@@ -290,7 +287,7 @@ class LeakScanner:
             if end is None:
                 candidate = self._find_format(self._formats, span.scanned_end)
                 span.scanned_end = candidate.start if candidate else len(buffer.text)
-                buffer.show(span.scanned_end)
+                buffer.show_before_call(span.scanned_end)
                 return False
             self._candidate = None
             if isinstance(end, Fence) or end < 0:
@@ -329,7 +326,8 @@ class LeakScanner:
         buffer, formats = self._buffer, self._code_formats
         start = max(start, buffer.visible_end)
         candidate = self._find_format(formats, start, end) if formats else None
-        buffer.show(candidate.start if candidate else end)
+        show = buffer.show_before_call if candidate and self._span else buffer.show
+        show(candidate.start if candidate else end)
         if candidate is not None and candidate.verdict is CallVerdict.YES:
             buffer.position = candidate.start
             self._accept(candidate)

@@ -121,6 +121,8 @@ class LeakFilter(LeakScanner):
             return None
         if has_marks and (end := span.decide(text, is_final=False)) is not None:
             return self._show_after_span(text, end) if isinstance(end, int) else None
+        if formats and text[-1] == "`":  # a call may follow
+            return None
         match = self._formats.search[LineState.CODE].search(text, max(position - 2, 0))
         if match and sentence_start(match) < len(text) and text[match.start() :].strip("`"):
             return None

@@ -258,6 +258,7 @@ TAGS = (
     FormatRow("tool_tag", r"\L\T\G\s*(\L[a-z]|\{\s*\Q)"),
     FormatRow("tool_tag", r"\L\T\s+[a-z_]+\s*=\s*\Q"),
     FormatRow("tool_tag", r"\L\T\s*(/\G|\G\s*\L/\T)"),
+    FormatRow("tool_tag", r"\L\T\G[^<>]*\L/\T\G", lenient_position=_SENTENCE),
     FormatRow("tool_result", r"\L ?" + _RESULT + r"\A\G\s*(\{\s*(\Q|\})|\[\s*([{\]]|\Q)|\T)"),
     FormatRow("tool_result", r"\L ?" + _RESULT + r"\A\G\s*\L(result|output|tool_name|name|\T)\A\G"),
 )
@@ -300,6 +301,9 @@ _LABEL = (
     r"(Action|Call|Tool|Function|Tool\Ucall|Function\Ucall|Tool\Uname"
     r"|工具|工具名称?|动作|行动|调用|调用工具)\s*[:：]\s*"
 )
+_ANNOUNCEMENT = (
+    r"\[?(Calling|Using|Invoking|正在调用|调用|使用)\s*((the )?(tool|function)|工具|函数)?\s*[:：]?\s*`?"
+)
 _ARGUMENTS = (
     r"((Action|Tool|Function)[ _]?)?(Input|Arguments?|Args|Parameters|参数|输入|动作输入|行动输入)"
 )
@@ -324,6 +328,8 @@ NAMED = (
             (r"\[\s*", _NOTHING, _ENDS_ITEM, _ANY),
             (_CODE, _KEYWORDS, _ENDS_LINE, _SENTENCE),
             (_CODE, _KEYWORDS, _END, _LINE),
+            (_CODE, _VALUES, _ENDS_LINE, _SENTENCE),
+            (_CODE, _NOTHING, _ENDS_LINE, _LINE),
             (_CODE, _VALUES, _END, _START),
             (_CODE, _NOTHING, _END, _START),
         )
@@ -378,7 +384,8 @@ _FENCE = r"(```|~~~)[a-z_\-]*[ \t]*\n\s*"
 STRICT_CALLS = (
     *(row for row in CALLS if row.kind is FormatKind.CALL or row.start_position is not _START),
     FormatRow("pythonic", r"```tool_(code|calls?)\s*\n\s*" + _CODE + r"\T\(", _WORD),
-    FormatRow("pythonic", _FENCE + _CODE + r"\T\(", _START),
+    FormatRow("pythonic", _FENCE + rf"({_ASSIGNMENT})?" + _CODE + r"\T\(", _LINE),
+    FormatRow("react", _ANNOUNCEMENT + r"\T`?[^\n{}<>.。]*\{§\s*(\Q|\})", _SENTENCE),
     *(replace(row, pattern=_FENCE + row.pattern, start_position=_LINE) for row in CODE_CALLS),
 )
 """The rows of strict mode; a fence around a call is hidden with it."""
