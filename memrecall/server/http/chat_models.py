@@ -9,13 +9,14 @@ from memrecall.budget import Limits
 from memrecall.chat import Member
 from memrecall.chat.mentions import MOST_MEMBERS
 from memrecall.messages import ConversationMessage
-from memrecall.server.http.input_messages import InputMessages, accept_messages
 from memrecall.server.http.message_models import (
     ID_BOUNDS,
+    InputMessages,
     MessageId,
     QueryText,
     RequestModel,
     SessionId,
+    accept_messages,
     require_exactly_one,
 )
 from memrecall.types import (

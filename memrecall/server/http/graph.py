@@ -10,7 +10,6 @@ from memrecall.extraction.protocol import USER
 from memrecall.memory.graph import DEEPEST
 from memrecall.memory.graph import LARGEST_LIMIT as LARGEST_GRAPH
 from memrecall.server.http.context import Context
-from memrecall.server.http.input_messages import InputMessages, accept_messages
 from memrecall.server.http.memories import describe_problems
 from memrecall.server.http.memory_models import (
     AgentRequest,
@@ -20,7 +19,7 @@ from memrecall.server.http.memory_models import (
     SessionRequest,
     ToldRelation,
 )
-from memrecall.server.http.message_models import MAX_BATCH
+from memrecall.server.http.message_models import MAX_BATCH, InputMessages, accept_messages
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.payloads import JsonResponse, StrictRoute
 

@@ -10,15 +10,16 @@ from memrecall.memory.records import LARGEST_LIMIT as LARGEST_LIST
 from memrecall.memory.search import LARGEST_LIMIT as LARGEST_SEARCH
 from memrecall.memory.search import Kinds
 from memrecall.server.errors import invalid_field
-from memrecall.server.http.input_messages import InputMessages, accept_messages
 from memrecall.server.http.message_models import (
     ID_BOUNDS,
     MAX_BATCH,
     MAX_CURSOR,
+    InputMessages,
     QueryText,
     RequestModel,
     SessionId,
     UserId,
+    accept_messages,
 )
 from memrecall.server.http.payloads import parse_json
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
