@@ -1,5 +1,6 @@
 """Settings from arguments, the environment and a file; checks of server addresses and keys."""
 
+import ipaddress
 import json
 import os
 import re
@@ -29,6 +30,8 @@ ZERO_MEANS_OFF = frozenset(
         "trace_days",
         "counter_days",
         "recall_queue",
+        "key_rate",
+        "address_rate",
         "chat_recalls",
         "chat_history",
         "sweep_hours",
@@ -77,6 +80,10 @@ class Settings:
     cors_origins: str = ""  # web pages that may call the service, separated by commas
     text_workers: int = 2  # processes of `memrecall serve` for work on long texts; 0: threads
     text_seconds: float = 10.0  # that such work may take
+    connections: int = 2_000  # open at once; the oldest idle ones are closed for new ones
+    key_rate: float = 200.0  # requests of a key per second, on average over 10 seconds; 0: no limit
+    address_rate: float = 20.0  # the same of an address without a valid key; 0: no limit
+    trusted_proxies: str = ""  # addresses or networks whose X-Forwarded-For is believed
     recalls_per_key: int = 4  # concurrently
     recall_queue: int = 16  # waiting recalls; 0: none
     recall_patience: float = 30.0  # seconds that a recall may wait
@@ -103,6 +110,19 @@ class Settings:
     def allowed_origins(self) -> frozenset[str]:
         """Return the web pages that may call the service."""
         return frozenset(filter(None, map(str.strip, self.cors_origins.split(","))))
+
+    def proxy_networks(self) -> list[str]:
+        """Return the trusted proxies; raise InvalidArgument if one is not an address or network."""
+        names = list(filter(None, map(str.strip, self.trusted_proxies.split(","))))
+        for name in names:
+            try:
+                ipaddress.ip_network(name)
+            except ValueError:
+                raise InvalidArgument(
+                    f"trusted_proxies: {name!r} is not an address or a network",
+                    hint="Write it like 10.0.0.7, or 10.0.0.0/8",
+                ) from None
+        return names
 
     def redacted(self) -> dict[str, Any]:
         """Return the settings for display, without passwords and keys."""

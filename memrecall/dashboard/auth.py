@@ -34,6 +34,7 @@ MAX_SESSIONS = 10_000
 SEE_OTHER = 303
 _YEAR = 365 * 24 * 3600
 _MAX_FORM_BYTES = 4096
+_ASSET_TOKENS = 0.1  # a page loads many assets
 
 
 def read_cookies(headers: Headers) -> dict[str, str]:
@@ -135,6 +136,11 @@ class Browser:
         """The session token of the cookie; empty without one."""
         return read_cookies(self.headers).get(SESSION, "")
 
+    @property
+    def is_signed_in(self) -> bool:
+        """True if the browser signed in with a key, which may have been revoked since."""
+        return self.sessions.find_key(self.token) is not None
+
     async def authenticate(self) -> Principal:
         """Return the principal of the browser, or raise RequestError."""
         key_id = self.sessions.find_key(self.token)
@@ -176,16 +182,23 @@ class SignInMiddleware:
         if path.startswith(SOCKET):  # long polling, which the pages do not use
             raise RequestError(Problem("NOT_FOUND", "there is no such page"))
         if path.startswith(ASSETS) or path == SIGN_IN:
+            if not browser.is_signed_in:
+                tokens = 1.0 if path == SIGN_IN else _ASSET_TOKENS
+                self._authenticator.admit_stranger(browser.client, tokens)
             return None
         try:
-            request.scope["state"]["principal"] = await browser.authenticate()
+            principal = await browser.authenticate()
         except RequestError as error:
+            self._authenticator.admit_stranger(browser.client)
             if error.problem.code != "UNAUTHENTICATED":
                 raise
             return _redirect_to_sign_in(request)
+        self._authenticator.admit(principal)
+        request.scope["state"]["principal"] = principal
         return None
 
     async def _sign_in(self, request: Request, browser: Browser) -> Response:
+        self._authenticator.admit_stranger(browser.client)
         form = await _read_form(request)
         target = local_path(form.get("next", "/"))
         key = await self._authenticator.find_key(form.get("key", "").strip())

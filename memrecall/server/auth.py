@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
 from memrecall.server.errors import Problem, RequestError, invalid_field
+from memrecall.server.limits import RequestLimiter
 from memrecall.store import Key, Keys
 
 Headers = Mapping[bytes, bytes]
@@ -82,15 +83,44 @@ class Authenticator:
     """Authenticates requests by key or, while there are no keys, by their local origin.
 
     Every request reads the key from the database, so that a revocation takes effect at once.
+    Callers without a valid key are limited by their address before that, others by their key.
     """
 
-    def __init__(self, keys: Keys, *, allow_keyless: bool, origins: frozenset[str]) -> None:
+    def __init__(
+        self, keys: Keys, limiter: RequestLimiter, *, allow_keyless: bool, origins: frozenset[str]
+    ) -> None:
         self._keys = keys
+        self._limiter = limiter
         self._allow_keyless = allow_keyless
         self._origins = origins
 
     async def authenticate(self, headers: Headers, client: Address | None) -> Principal:
         """Return the principal of an API request, or raise RequestError."""
+        authorization = headers.get(b"authorization")
+        self._limiter.admit_stranger(_host_of(client), authorization)
+        try:
+            principal = await self._authenticate_request(headers, client)
+        except RequestError:
+            self.charge_stranger(client)
+            raise
+        self.admit(principal, authorization)
+        return principal
+
+    def admit_stranger(self, client: Address | None, tokens: float = 1.0) -> None:
+        """Count a request that needs no key; raise RequestError if its address sent too many."""
+        self._limiter.admit_stranger(_host_of(client))
+        self.charge_stranger(client, tokens)
+
+    def charge_stranger(self, client: Address | None, tokens: float = 1.0) -> None:
+        """Count a request without a valid key, or as many as `tokens`."""
+        self._limiter.charge_stranger(_host_of(client), tokens)
+
+    def admit(self, principal: Principal, credentials: bytes | None = None) -> None:
+        """Count a request of a principal; raise RequestError if its key sent too many."""
+        if principal.key_id != LOCAL:
+            self._limiter.admit_key(principal.key_id, credentials)
+
+    async def _authenticate_request(self, headers: Headers, client: Address | None) -> Principal:
         authorization = headers.get(b"authorization")
         if authorization is not None:
             return await self._verify_header(authorization.decode("latin-1"))
@@ -156,6 +186,10 @@ def is_allowed_origin(headers: Headers, origins: frozenset[str]) -> bool:
         return True
     host = headers.get(b"host", b"").decode("latin-1")
     return is_loopback(_host_name(host)) and origin == f"http://{host}"
+
+
+def _host_of(client: Address | None) -> str:
+    return client[0] if client is not None else ""
 
 
 def _host_name(host: str) -> str:

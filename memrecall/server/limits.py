@@ -1,7 +1,12 @@
-"""Concurrency limits: how many recalls of a key run at once, and how many may wait."""
+"""Limits of callers: requests per second, and recalls of a key that run at once or wait."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import hashlib
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -9,6 +14,99 @@ from memrecall.server.errors import Problem, RequestError
 from memrecall.server.metrics import Metrics
 
 RETRY_SECONDS = 2
+BURST_SECONDS = 10  # a caller that was silent may send as many requests as in this time at once
+_MAX_CALLERS = 10_000  # that are remembered
+_PREFIX = 64  # of an IPv6 address: whoever has one address has all of its network
+
+
+class TokenBuckets:
+    """A token bucket for each caller, filled with `rate` tokens a second; a rate of 0 is no limit.
+
+    The caller that was silent longest is forgotten first; its bucket is the fullest.
+    """
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens, at time
+
+    def wait_seconds(self, caller: str) -> float:
+        """Return the seconds until the caller has a token; 0 if it has one now."""
+        return max(0.0, (1.0 - self._tokens(caller)) / self._rate) if self._rate else 0.0
+
+    def take(self, caller: str, tokens: float = 1.0) -> None:
+        """Take tokens from the bucket of a caller, down to an empty bucket."""
+        if self._rate:
+            self._buckets[caller] = (max(0.0, self._tokens(caller) - tokens), self._clock())
+            self._buckets.move_to_end(caller)
+            if len(self._buckets) > _MAX_CALLERS:
+                self._buckets.popitem(last=False)
+
+    def _tokens(self, caller: str) -> float:
+        most = max(1.0, self._rate * BURST_SECONDS)
+        if caller not in self._buckets:
+            return most
+        tokens, since = self._buckets[caller]
+        return min(most, tokens + (self._clock() - since) * self._rate)
+
+
+class RequestLimiter:
+    """Bounds the requests of each key, and for each address those without a valid key.
+
+    Strangers cannot use up the requests of a key: a key that was valid before is never refused
+    because of its address.
+    """
+
+    def __init__(self, metrics: Metrics, *, key_rate: float, address_rate: float) -> None:
+        self._metrics = metrics
+        self._keys = TokenBuckets(key_rate)
+        self._addresses = TokenBuckets(address_rate)
+        self._known: OrderedDict[bytes, None] = OrderedDict()  # digests of credentials
+
+    def admit_stranger(self, address: str, credentials: bytes | None = None) -> None:
+        """Raise RequestError if an address sent too many requests without a valid key."""
+        seconds = self._addresses.wait_seconds(_network(address))
+        if seconds and (credentials is None or _digest(credentials) not in self._known):
+            raise self._refusal("address", seconds)
+
+    def charge_stranger(self, address: str, tokens: float = 1.0) -> None:
+        """Count a request without a valid key."""
+        self._addresses.take(_network(address), tokens)
+
+    def admit_key(self, key_id: str, credentials: bytes | None = None) -> None:
+        """Count a request of a valid key; raise RequestError if there are too many."""
+        if credentials is not None:
+            digest = _digest(credentials)
+            self._known[digest] = None
+            self._known.move_to_end(digest)
+            if len(self._known) > _MAX_CALLERS:
+                self._known.popitem(last=False)
+        if seconds := self._keys.wait_seconds(key_id):
+            raise self._refusal("key", seconds)
+        self._keys.take(key_id)
+
+    def _refusal(self, caller: str, seconds: float) -> RequestError:
+        self._metrics.limited.labels(caller).inc()
+        message = f"too many requests from this {caller}; try again later"
+        headers = {"Retry-After": str(math.ceil(seconds))}
+        return RequestError(Problem("RESOURCE_EXHAUSTED", message, headers=headers))
+
+
+def _digest(credentials: bytes) -> bytes:
+    return hashlib.sha256(credentials).digest()
+
+
+def _network(address: str) -> str:
+    """Return what identifies the owner of an address: itself, or the network of an IPv6 address."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:100]  # forwarded by a proxy as it was received
+    if parsed.version == 4:
+        return address
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.ip_network((int(parsed), _PREFIX), strict=False))
 
 
 @dataclass(slots=True)

@@ -167,6 +167,12 @@ class Metrics:
             "memrecall_recall_seconds", "Duration of a recall.", buckets=_SLOW
         )
         self.refused = counter("memrecall_recalls_refused", "Recalls refused by a full queue.")
+        self.limited = counter(
+            "memrecall_requests_limited", "Requests refused by a rate limit.", ["by"]
+        )
+        self.evicted = counter(
+            "memrecall_connections_evicted", "Idle connections closed to make room for others."
+        )
         self._leaks = counter(
             "memrecall_leaks", "Tool calls that a model wrote as text, by their form.", ["family"]
         )

@@ -6,8 +6,9 @@ import errno
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -18,6 +19,7 @@ from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.auth import is_loopback
+from memrecall.server.connections import ConnectionLimits, ConnectionTable, GuardedProtocol
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
 from memrecall.settings import Settings
@@ -34,6 +36,9 @@ _MAX_HEAD_BYTES = 16 * 1024
 _MAX_FRAME_BYTES = 1024 * 1024  # of a websocket
 _MAX_PORT = 65_535
 _BACKLOG = 512
+_ACCEPT_ROUNDS = 5  # of the event loop, until an accepted connection can be read from
+_FAREWELL_SECONDS = 2.0
+_RESERVED_FILES = 200  # for the database, the model and the embedder
 _IDLE_SECONDS = 30  # longer than clients keep idle connections, so that no request meets a close
 
 
@@ -66,7 +71,11 @@ class _Server(uvicorn.Server):
         running = len(self._application.service.limiter)
         log.info("shutdown", extra={"fields": {"recalls_cancelled": running}})
         self._application.service.closing.set()
+        for _ in range(_ACCEPT_ROUNDS):  # connections that wait in the listener would be reset
+            await asyncio.sleep(0)
         await super().shutdown(sockets)
+        if self.server_state.tasks:  # cancelled after the grace period: they answer with 503
+            await asyncio.wait(self.server_state.tasks, timeout=_FAREWELL_SECONDS)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -98,6 +107,7 @@ def run_server(settings: Settings, announce: Callable[[ServerInfo], None]) -> No
 
 async def serve(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
     """Serve within a running event loop; see `run_server`."""
+    limits, proxies = _connection_limits(settings.connections), settings.proxy_networks()
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
         is_local = is_loopback(listener.getsockname()[0])
@@ -123,7 +133,7 @@ async def serve(settings: Settings, announce: Callable[[ServerInfo], None]) -> N
             dashboard=info.has_dashboard,
         )
         stack.push_async_callback(app.close)
-        config = server_config(app, websockets=info.has_dashboard)
+        config = server_config(app, websockets=info.has_dashboard, limits=limits, proxies=proxies)
         config.load()  # NiceGUI looks for a loaded server
         await app.start_sweeps()
         await stack.enter_async_context(_dashboard_running(app.service, info.has_dashboard))
@@ -178,17 +188,47 @@ async def _describe(library: Library, listener: socket.socket, *, is_open: bool)
     )
 
 
-def server_config(app: Any, *, websockets: bool = False) -> uvicorn.Config:
-    """Return the configuration of uvicorn; the dashboard needs websockets."""
+def _connection_limits(connections: int) -> ConnectionLimits:
+    """Return the limits, with as many connections as the limit of open files allows."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return ConnectionLimits(connections)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _RESERVED_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        if soft < wanted:
+            connections = max(soft - _RESERVED_FILES, 1)
+            fields = {"connections": connections, "open_files": soft}
+            log.warning("the limit of open files bounds connections", extra={"fields": fields})
+    return ConnectionLimits(connections)
+
+
+def server_config(
+    app: Application,
+    *,
+    websockets: bool = False,
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 -- frozen
+    proxies: Sequence[str] = (),
+) -> uvicorn.Config:
+    """Return the configuration of uvicorn; the dashboard needs websockets.
+
+    The client of a request that one of the `proxies` sent is the one that it forwards.
+    """
+    table = ConnectionTable(limits, app.service)
+    protocol: Any = partial(GuardedProtocol, table)
     return uvicorn.Config(
         app,
-        http="h11",
+        http=protocol,
         ws="websockets-sansio" if websockets else "none",
         ws_max_size=_MAX_FRAME_BYTES,
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         server_header=False,
         backlog=_BACKLOG,
         timeout_keep_alive=_IDLE_SECONDS,

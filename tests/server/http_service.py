@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ import uvicorn
 from memrecall.memory import Library
 from memrecall.scope import Permission
 from memrecall.server import create_app
+from memrecall.server.connections import ConnectionLimits
 from memrecall.server.http.app import Application
 from memrecall.server.runner import server_config
 from memrecall.settings import Settings
@@ -121,15 +122,20 @@ async def serve_in_process(
 
 @asynccontextmanager
 async def serve_on_socket(
-    library: Library, *, allow_keyless: bool = True, **options: Any
+    library: Library,
+    *,
+    allow_keyless: bool = True,
+    connection_limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 -- frozen
+    proxies: Sequence[str] = (),
+    **options: Any,
 ) -> AsyncIterator[HttpService]:
-    """Serve a library on a socket; the options are those of `create_app`."""
+    """Serve a library on a socket; the other options are those of `create_app`."""
     app = create_app(library, allow_keyless=allow_keyless, **options)
     # With an explicit protocol, as in the runner, asyncio turns Nagle's algorithm off, which would
     # delay every response by 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    server = TestServer(server_config(app))
+    server = TestServer(server_config(app, limits=connection_limits, proxies=proxies))
     service = HttpService(
         f"http://127.0.0.1:{listener.getsockname()[1]}", app, library, server=server
     )

@@ -216,6 +216,10 @@ async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None
                     answer = await client.post("/v1/users/ann/messages", json={"messages": batch})
                 except httpx.TransportError:
                     break
+                if answer.status_code == 503:
+                    assert answer.headers["connection"] == "close"
+                    check_error(answer, 503, "UNAVAILABLE")
+                    break
                 acknowledged += answer.json()["stored"]
         assert await asyncio.to_thread(server.process.wait, TIMEOUT) == 0
         (line,) = [line for line in server.log_lines() if line["event"] == "shutdown"]

@@ -31,7 +31,7 @@ from memrecall.server.http.message_models import Health
 from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, RequestMiddleware
 from memrecall.server.http.openapi import complete_document, docs_page, route_options
 from memrecall.server.http.payloads import MEDIA_TYPE, JsonResponse, problem_response
-from memrecall.server.limits import RecallLimiter
+from memrecall.server.limits import RecallLimiter, RequestLimiter
 from memrecall.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from memrecall.server.metrics import CounterBuffer, Metrics
 from memrecall.server.rpc.codec import answer
@@ -117,7 +117,12 @@ def create_app(
     memory = _create_memory(library, model_client)
     service = Service(library, metrics, limiter, memory, model_client, counters)
     origins = settings.allowed_origins()
-    authenticator = Authenticator(library.store.keys, allow_keyless=allow_keyless, origins=origins)
+    request_limiter = RequestLimiter(
+        metrics, key_rate=settings.key_rate, address_rate=settings.address_rate
+    )
+    authenticator = Authenticator(
+        library.store.keys, request_limiter, allow_keyless=allow_keyless, origins=origins
+    )
     routes = _McpSwitch(_routes(), service, origins)
     asgi: ASGIApp = AdmissionMiddleware(routes, authenticator, body_limits)
     if origins:
@@ -130,7 +135,10 @@ def create_app(
         )
     if dashboard:
         asgi = _add_dashboard(asgi, authenticator)
-    return Application(RequestMiddleware(asgi, metrics, _find_route, tracer), service)
+    observed = RequestMiddleware(
+        asgi, metrics, _find_route, body_limits.seconds, service.closing, tracer
+    )
+    return Application(observed, service)
 
 
 def _log_sweep(report: dict[str, Any]) -> None:

@@ -9,15 +9,17 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memrecall.server.auth import Authenticator, Principal
+from memrecall.server.auth import USER_HEADER, Authenticator, Principal
 from memrecall.server.errors import (
     RETRY_AFTER,
+    SHUTTING_DOWN,
     Problem,
     RequestError,
     new_request_id,
@@ -30,7 +32,8 @@ from memrecall.telemetry import ActiveSpan, trace_request, tracing
 log = logging.getLogger("memrecall.server")
 
 MAX_REQUESTS = 1_000  # at once, in one process
-PUBLIC_PATHS = frozenset({"/healthz", "/openapi.json", "/docs"})
+PROBE_PATHS = frozenset({"/healthz", "/readyz"})
+PUBLIC_PATHS = frozenset({"/openapi.json", "/docs"})
 UNMATCHED = "unmatched"
 _SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 _HEADERS = (
@@ -41,32 +44,48 @@ _ENCODED_SLASH = re.compile(rb"%2f", re.IGNORECASE)
 _BULK_PATHS = re.compile(r"/v1/users/[^/]+/(?:messages|import)|/v1/memories")
 _LINES_PATHS = re.compile(r"/v1/users/[^/]+/import")
 _CLOSE = {"Connection": "close"}
+_CLOSE_HEADER = (b"connection", b"close")
+# Another server may take the other one of two values.
+_SINGLE_HEADERS = ("Authorization", "Content-Type", "Content-Encoding", "Origin", USER_HEADER)
 _TOO_MANY_REQUESTS = Problem("UNAVAILABLE", "too many requests at once", headers=RETRY_AFTER)
 
 
-class ClientDisconnected(Exception):
-    """The client closed the connection before the response was complete."""
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """Limits of the size and duration of request bodies."""
+
+    bytes: int = 1024 * 1024
+    bulk_bytes: int = 8 * 1024 * 1024
+    seconds: float = 15.0
+    drain_bytes: int = 16 * 1024 * 1024  # read and dropped so that the client sees the refusal
+    drain_seconds: float = 2.0
 
 
 class Exchange:
     """One request and its response, as the log and the metrics see them."""
 
-    def __init__(self, scope: Scope, send: Send, find_route: Callable[[str], str | None]) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        *,
+        body_seconds: float,
+        closing: asyncio.Event,
+    ) -> None:
         self._scope = scope
-        self._find_route = find_route
+        self._receive = receive
         self._send = send
+        self._closing = closing
+        self._body_seconds = body_seconds
+        self._body_deadline: float | None = None
+        self._has_body = False
         self._start = time.perf_counter()
+        self.is_waiting = False  # for its body
         self.request_id = _request_id(scope)
         self.status = 0
         self.log_fields: dict[str, Any] = {}
         scope["state"].update(log_fields=self.log_fields, request_id=self.request_id)
-
-    @property
-    def route(self) -> str:
-        """The route template of the path, also of a request that was refused before routing."""
-        route = self._scope.get("route")  # set by the framework when it has matched the request
-        template = getattr(route, "path_format", None)
-        return template or self._find_route(self._scope["path"]) or UNMATCHED
 
     @property
     def seconds(self) -> float:
@@ -79,22 +98,45 @@ class Exchange:
         principal: Principal | None = self._scope["state"].get("principal")
         return principal.key_id if principal else None
 
+    async def receive(self) -> Message:
+        """Receive a part of the body; raise RequestError if the whole body takes too long.
+
+        After the body, wait for the client to disconnect.
+        """
+        if self._has_body:
+            return await self._receive()
+        if self._body_deadline is None:
+            self._body_deadline = asyncio.get_running_loop().time() + self._body_seconds
+        self.is_waiting = True
+        try:
+            async with asyncio.timeout_at(self._body_deadline):
+                message = await self._receive()
+        except TimeoutError:
+            reason = f"the body took longer than {self._body_seconds:g} seconds"
+            problem = Problem("UNAVAILABLE", reason, status=408, headers=_CLOSE)
+            raise RequestError(problem) from None
+        finally:
+            self.is_waiting = False
+        self._has_body = not message.get("more_body", False)
+        return message
+
     async def send(self, message: Message) -> None:
         """Send a part of the response, adding the common headers to its head."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             names = {name for name, _ in message["headers"]}
-            headers = [item for item in _HEADERS if item[0] not in names]
+            common = (*_HEADERS, _CLOSE_HEADER) if self._closing.is_set() else _HEADERS
+            headers = [item for item in common if item[0] not in names]
             request_id = (b"x-request-id", self.request_id.encode())
             message = {**message, "headers": [*message["headers"], *headers, request_id]}
         await self._send(message)
 
-    def write_log(self) -> None:
+    def write_log(self, route: str) -> None:
         """Log the request."""
         fields = {
             "request_id": self.request_id,
             "method": self._scope["method"],
-            "route": self.route,
+            "route": route,
             "status": self.status,
             "ms": round(self.seconds * 1000, 2),
             "key": self.key_id,
@@ -110,47 +152,70 @@ class RequestMiddleware:
     app: ASGIApp
     metrics: Metrics
     find_route: Callable[[str], str | None]
+    body_seconds: float
+    closing: asyncio.Event  # set when the server shuts down
     tracer: Any = None
-    _running: int = 0
+    _exchanges: set[Exchange] = field(default_factory=set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        exchange = Exchange(
+            scope, receive, send, body_seconds=self.body_seconds, closing=self.closing
+        )
         with tracing(self.tracer), trace_request(scope["method"], scope["headers"]) as span:
-            await self._observe(span, scope, receive, send)
+            if span.trace_id is not None:
+                exchange.log_fields["trace_id"] = span.trace_id
+            self._exchanges.add(exchange)
+            try:
+                await self._serve(exchange, scope)
+            finally:
+                self._exchanges.discard(exchange)
+                self._report(exchange, span, scope)
 
-    async def _observe(self, span: ActiveSpan, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange(scope, send, self.find_route)
-        if span.trace_id is not None:
-            exchange.log_fields["trace_id"] = span.trace_id
-        self._running += 1
-        try:
-            await self._serve(exchange, scope, receive)
-        finally:
-            self._running -= 1
-            self.metrics.count_request(
-                scope["method"], exchange.route, exchange.status, exchange.seconds
-            )
-            exchange.write_log()
-            route = "" if exchange.route == UNMATCHED else exchange.route
-            span.answer(scope["method"], route, exchange.status)
+    def _report(self, exchange: Exchange, span: ActiveSpan, scope: Scope) -> None:
+        # The framework sets the route when it has matched the request; others were refused before.
+        template = getattr(scope.get("route"), "path_format", None)
+        route = template or self.find_route(scope["path"])
+        method, status = scope["method"], exchange.status
+        self.metrics.count_request(method, route or UNMATCHED, status, exchange.seconds)
+        exchange.write_log(route or UNMATCHED)
+        span.answer(method, route or "", status)
 
-    async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
+    async def _serve(self, exchange: Exchange, scope: Scope) -> None:
         problem = None
         try:
-            if self._running > MAX_REQUESTS:
-                problem = _TOO_MANY_REQUESTS
-            else:
-                await self.app(scope, receive, exchange.send)
-        except ClientDisconnected:
+            self._admit(scope)
+            await self.app(scope, exchange.receive, exchange.send)
+        except ClientDisconnect:
             exchange.log_fields["client_gone"] = True
             exchange.status = 0  # even if a response had started
+            return
+        except asyncio.CancelledError:
+            if not self.closing.is_set():
+                raise
+            problem = SHUTTING_DOWN  # the grace period is over
         except Exception as error:  # the outermost layer: nothing above could answer the client
             problem = report_error(error, exchange.log_fields, exchange.request_id)
         if problem is not None and not exchange.status:  # else the response can only be cut off
-            await problem_response(problem)(scope, receive, exchange.send)
+            await problem_response(problem)(scope, exchange.receive, exchange.send)
+
+    def _admit(self, scope: Scope) -> None:
+        """Refuse a request while the server stops or is overloaded, or with ambiguous headers."""
+        if self.closing.is_set():
+            raise RequestError(SHUTTING_DOWN)
+        if len(self._exchanges) > MAX_REQUESTS:
+            # A request that waits for its body costs little, and anybody can send one.
+            running = sum(not item.is_waiting for item in self._exchanges)
+            if running > MAX_REQUESTS:
+                raise RequestError(_TOO_MANY_REQUESTS)
+        names = [name for name, _ in scope["headers"]]
+        for name in _SINGLE_HEADERS:
+            if names.count(name.lower().encode()) > 1:
+                message = f"the header {name} is given more than once"
+                raise RequestError(Problem("INVALID_ARGUMENT", message))
 
 
 def _request_id(scope: Scope) -> str:
@@ -161,21 +226,10 @@ def _request_id(scope: Scope) -> str:
     return new_request_id()
 
 
-@dataclass(frozen=True, slots=True)
-class BodyLimits:
-    """Limits of the size and duration of request bodies."""
-
-    bytes: int = 1024 * 1024
-    bulk_bytes: int = 8 * 1024 * 1024
-    seconds: float = 15.0
-    drain_bytes: int = 16 * 1024 * 1024  # read and dropped so that the client sees the refusal
-    drain_seconds: float = 2.0
-
-
 class AdmissionMiddleware:
     """Authenticates a request and reads its whole body before the framework sees it.
 
-    Bytes and seconds are counted as the body arrives, whatever its headers claim.
+    Bytes are counted as the body arrives, whatever its headers claim.
     """
 
     def __init__(self, app: ASGIApp, authenticator: Authenticator, limits: BodyLimits) -> None:
@@ -190,7 +244,9 @@ class AdmissionMiddleware:
             return
         headers = dict(scope["headers"])
         preserve_encoded_slashes(scope)
-        if scope["path"] not in PUBLIC_PATHS:
+        if scope["path"] in PUBLIC_PATHS:
+            self._authenticator.admit_stranger(scope.get("client"))
+        elif scope["path"] not in PROBE_PATHS:
             principal = await self._authenticator.authenticate(headers, scope.get("client"))
             scope["state"]["principal"] = principal
         if scope["method"] in ("POST", "PATCH", "DELETE"):
@@ -209,13 +265,7 @@ class AdmissionMiddleware:
             if b"expect" not in headers:  # else the client waits for us before it sends
                 await self._drain(receive)
             raise _too_large(max_bytes)
-        try:
-            async with asyncio.timeout(self._limits.seconds):
-                body, has_more = await _collect(receive, max_bytes)
-        except TimeoutError:
-            message = f"the body took longer than {self._limits.seconds:g} seconds"
-            problem = Problem("UNAVAILABLE", message, status=408, headers=_CLOSE)
-            raise RequestError(problem) from None
+        body, has_more = await _collect(receive, max_bytes)
         if has_more:
             await self._drain(receive)
         if has_more or len(body) > max_bytes:
@@ -245,7 +295,7 @@ async def _collect(receive: Receive, max_bytes: int) -> tuple[bytes, bool]:
     while has_more and size <= max_bytes:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientDisconnected
+            raise ClientDisconnect
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         has_more = message.get("more_body", False)

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from fastapi import Response
 from pydantic_core import to_json
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from memrecall.server.errors import SHUTTING_DOWN, RequestError, report_error
-from memrecall.server.http.middleware import ClientDisconnected
 from memrecall.server.http.payloads import MEDIA_TYPE
 
 Result = TypeVar("Result")
@@ -36,7 +36,7 @@ async def run_while_connected(
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        raise ClientDisconnected if disconnect.done() else RequestError(SHUTTING_DOWN)
+        raise ClientDisconnect if disconnect.done() else RequestError(SHUTTING_DOWN)
     finally:
         for each in tasks:
             each.cancel()
@@ -107,7 +107,7 @@ class EventStream(Response):
         state = scope["state"]
         try:
             await self._serve(receive, send)
-        except ClientDisconnected:
+        except ClientDisconnect:
             if not self._has_ended:  # else the client left because it had received everything
                 raise
         except Exception as error:  # RequestMiddleware can respond only before the start
@@ -126,7 +126,7 @@ class EventStream(Response):
         except TimeoutError:
             if not deadline.expired():
                 raise
-            raise ClientDisconnected from None  # it no longer reads what is sent
+            raise ClientDisconnect from None  # it no longer reads what is sent
 
     async def _stream(self, send: Send) -> None:
         async with aclosing(self._events()) as events:
