@@ -15,7 +15,7 @@ from memrecall.scope import Permission
 from memrecall.server.mcp.server import describe_tool
 from tests.cases import check_each_async
 
-from ..server.http_service import HttpService, open_library, serve_on_socket
+from ..server.http_service import HttpService, check_error, open_library, serve_on_socket
 from .mcp_clients import (
     Mode,
     add_conversations,
@@ -376,6 +376,9 @@ class TestAccess:
         kind = {**headers, "Content-Type": "application/json"}
         large = await client.post("/mcp", content=b" " * 1_100_000, headers=kind)
         assert large.status_code == 413
+        twice = b'{"jsonrpc": "2.0", "method": "tools/call", "method": "tools/list", "id": 1}'
+        repeated = await client.post("/mcp", content=twice, headers=kind)
+        assert "the same key twice" in check_error(repeated, 400, "INVALID_ARGUMENT")["message"]
         garbage = await client.post("/mcp", content=b"{", headers=kind)
         assert garbage.status_code == 400
 

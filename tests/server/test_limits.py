@@ -6,10 +6,14 @@ import json
 import zlib
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from memrecall.memory import Library
 from memrecall.server.http.middleware import BodyLimits
+from memrecall.server.http.payloads import parse_json
+from memrecall.server.rpc.codec import MAX_DEPTH
 from tests.cases import check_each_async
 from tests.waiting import LIMIT
 
@@ -132,6 +136,9 @@ NOT_JSON = [
     b"1" * 5_000,
     b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
     b'{"messages": [{"role": "user", "content": "x"}]} trailing',
+    b'{"messages": [], "messages": [{"role": "user", "content": "x"}]}',
+    b'{"messages": [{"role": "user", "content": "x", "content": "y"}]}',
+    b'{"messages": [{"role": "user", "content": "x", "c\\u006fntent": "\\u0022\\u0022"}]}',
 ]
 
 
@@ -144,10 +151,50 @@ async def test_malformed_json_is_refused(sqlite_service: HttpService) -> None:
     await check_each_async(NOT_JSON, check, lambda body: repr(body[:60]))
 
 
-async def test_json_nesting_is_limited_to_64_levels(sqlite_service: HttpService) -> None:
-    from memrecall.server.http.payloads import parse_json
-    from memrecall.server.rpc.codec import MAX_DEPTH
+def repeats_a_key(body: bytes) -> bool:
+    """Return True if an object has a key twice, as a slow parser sees it."""
+    found = False
 
+    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal found
+        found = found or len(dict(pairs)) < len(pairs)
+        return dict(pairs)
+
+    json.loads(body, object_pairs_hook=check)
+    return found
+
+
+STRINGS = st.text(alphabet='a"\\\\u02火', max_size=4)
+
+
+def write_string(text: str, escapes: bool) -> str:
+    quote = "\\u0022" if escapes else '\\"'
+    return '"' + text.replace("\\", "\\\\").replace('"', quote) + '"'
+
+
+JSON_STRINGS = st.builds(write_string, STRINGS, st.booleans())
+JSON_TEXTS = st.recursive(
+    JSON_STRINGS | st.sampled_from(["1", "-2.5e3", "null", "true", "[]", "{}"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+        | st.lists(st.tuples(JSON_STRINGS, inner), max_size=3).map(
+            lambda pairs: "{" + ", ".join(f"{name}: {value}" for name, value in pairs) + "}"
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@given(JSON_TEXTS)
+def test_repeated_keys_are_found(text: str) -> None:
+    body = text.encode()
+    message = "an object has the same key twice"
+    refusal = pytest.raises(json.JSONDecodeError, match=message)
+    with refusal if repeats_a_key(body) else contextlib.nullcontext():
+        assert parse_json(body) == json.loads(body)
+
+
+async def test_json_nesting_is_limited_to_64_levels(sqlite_service: HttpService) -> None:
     fits = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
     assert parse_json(fits)
     with pytest.raises(json.JSONDecodeError, match="deeper than 64"):
@@ -164,6 +211,24 @@ async def test_json_nesting_is_limited_to_64_levels(sqlite_service: HttpService)
         deep = {"a": deep}
     body = {"messages": [make_message(1, metadata=deep)]}
     check_error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
+
+
+async def test_headers_that_decide_are_given_once(sqlite_service: HttpService) -> None:
+    key = await sqlite_service.create_key("ann")
+    client = sqlite_service.client(key)
+    await write_messages(client, "ann", make_message(1))
+
+    async def check(name: str) -> None:
+        for values in (("a", "a"), (f"Bearer {key}", "b"), ("a", f"Bearer {key}")):
+            headers = [("authorization", f"Bearer {key}"), *((name, value) for value in values)]
+            answer = await sqlite_service.client().get(PATH, headers=headers)
+            detail = check_error(answer, 400, "INVALID_ARGUMENT")
+            assert "given more than once" in detail["message"]
+
+    names = ("Authorization", "Content-Type", "Content-Encoding", "Origin", "Memrecall-User")
+    await check_each_async(names, check)
+    accept = [("authorization", f"Bearer {key}"), ("accept", "a/b"), ("accept", "*/*")]
+    assert (await sqlite_service.client().get(PATH, headers=accept)).status_code == 200
 
 
 async def test_response_carries_request_id(sqlite_service: HttpService) -> None:

@@ -40,14 +40,28 @@ def problem_response(problem: Problem) -> JsonResponse:
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse JSON, refusing NaN, infinite numbers and more than 64 levels of nesting."""
+    """Parse JSON, refusing repeated keys, NaN, infinite numbers and more than 64 levels."""
     try:
         value = from_json(body, allow_inf_nan=False, cache_strings=False)
     except ValueError as error:
         raise json.JSONDecodeError(str(error), "", 0) from None
     if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
         raise json.JSONDecodeError(f"nested deeper than {MAX_DEPTH} levels", "", 0)
+    if has_repeated_keys(body, value):
+        raise json.JSONDecodeError("an object has the same key twice", "", 0)
     return value
+
+
+def has_repeated_keys(body: bytes, value: Any) -> bool:
+    """Return True if the parser dropped a member of an object: it keeps the last of each key.
+
+    Written again, a value has as many quotes as its source, unless a member is missing. Counting
+    them takes a tenth of the time of a parser that reports repeated keys.
+    """
+    quotes = body.count(b'"')
+    if rb"\u0022" in body:  # a quote too, unless its backslash is escaped
+        quotes += body.replace(rb"\\", b"").count(rb"\u0022")
+    return to_json(value).count(b'"') != quotes
 
 
 class StrictRequest(Request):

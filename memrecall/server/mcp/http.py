@@ -5,11 +5,12 @@ Every request is authenticated by its own key: there are no sessions that could 
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
+from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
@@ -19,6 +20,7 @@ from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import USER_HEADER, Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
+from memrecall.server.http.payloads import has_repeated_keys
 from memrecall.server.mcp.context import RequestContext, make_context, make_ingestor
 from memrecall.server.mcp.server import McpHandlers
 from memrecall.server.rpc.codec import Code
@@ -57,6 +59,7 @@ class McpEndpoint:
         self._idle.clear()
         try:
             body = await Request(scope, receive).body()
+            _check_keys(body)
             # Progress needs a stream of events; everything else is answered with plain JSON.
             manager = self._streaming if _PROGRESS in body else self._plain
             await manager.handle_request(scope, _replay(body, receive), send)
@@ -93,6 +96,14 @@ class McpEndpoint:
             can_write=not principal.read_only,
             limiter=lambda: _limit(service, principal.key_id),
         )
+
+
+def _check_keys(body: bytes) -> None:
+    """Refuse repeated keys, of which the SDK would take the last; it reports other mistakes."""
+    with suppress(ValueError):
+        if has_repeated_keys(body, from_json(body)):
+            message = "not JSON: an object has the same key twice"
+            raise RequestError(Problem("INVALID_ARGUMENT", message))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
