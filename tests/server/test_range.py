@@ -45,6 +45,24 @@ async def test_latest_messages_come_first_and_ties_are_ordered_by_id(
     assert answer.json()["next_cursor"] is None
 
 
+async def test_user_of_the_key_without_messages_has_empty_pages(service: HttpService) -> None:
+    own, all_users = await service.client_with_key("ann", "ben"), await service.client_with_key()
+    query = {"user_id": "ann", "query_text": "tea"}
+
+    async def ask(client: httpx.AsyncClient) -> list[httpx.Response]:
+        kinds = ("lexical", "semantic")
+        searches = [await client.post(f"/v1/messages/{kind}_search", json=query) for kind in kinds]
+        return [await client.get(PATH), *searches]
+
+    for answer in await ask(own):
+        assert message_ids(answer) == []
+        assert answer.json().get("next_cursor") is None
+    check_error(await own.get(f"{PATH}/m001/neighbors"), 404, "NOT_FOUND")
+    check_error(await own.get("/v1/users/eve/messages"), 404, "NOT_FOUND")
+    for answer in await ask(all_users):  # it names any user, so the name may be misspelt
+        check_error(answer, 404, "NOT_FOUND")
+
+
 FILTERS: list[tuple[dict[str, Any], list[int]]] = [
     ({}, [5, 4, 3, 2, 1]),
     ({"since": timestamp(3)}, [5, 4, 3]),

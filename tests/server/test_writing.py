@@ -77,7 +77,7 @@ async def test_conflict_within_a_batch_is_reported(ann: httpx.AsyncClient) -> No
     detail = check_error(answer, 409, "CONFLICT")
     assert "occurs twice in this batch, with another content" in detail["message"]
     assert set(detail["details"]["faults"]) == {"2"}
-    check_error(await ann.get(PATH), 404, "NOT_FOUND")
+    assert message_ids(await ann.get(PATH)) == []
 
 
 async def test_read_messages_can_be_written_back(sqlite_service: HttpService) -> None:
@@ -165,7 +165,7 @@ async def test_invalid_messages_are_refused_and_nothing_stored(sqlite_service: H
     ann = await sqlite_service.client_with_key("ann")
     for body in INVALID_MESSAGES:
         check_error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
-    check_error(await ann.get(PATH), 404, "NOT_FOUND")
+    assert message_ids(await ann.get(PATH)) == []
     fault = check_error(
         await ann.post(PATH, json={"messages": [make_message(1), {"role": "user"}]}),
         400,

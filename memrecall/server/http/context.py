@@ -1,11 +1,14 @@
 """The state that all endpoints share, and the context of one request."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
+from memrecall.errors import NotFound
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
@@ -43,11 +46,23 @@ class RequestContext:
         """The service's library."""
         return self.service.library
 
-    async def existing_scope(self, user_id: str) -> Scope:
-        """Return the scope of a user; raise NotFound if nothing is stored for that user."""
+    async def readable_scope(self, user_id: str) -> Scope:
+        """Return the scope of a user; raise NotFound if the user is unknown, unless the key names
+        them: then they may store something later.
+        """
         scope = self.principal.scope(user_id)
-        await self.library.require_user(scope)
+        async with self.tolerate_new_user():
+            await self.library.require_user(scope)
         return scope
+
+    @asynccontextmanager
+    async def tolerate_new_user(self) -> AsyncIterator[None]:
+        """Ignore NotFound in the block if the key names its users, who may have no data yet."""
+        try:
+            yield
+        except NotFound:
+            if self.principal.users is None:
+                raise
 
     def memory(self, user_id: str | None = None, agent_id: str | None = None) -> AsyncMemory:
         """Return the memory of a user, by default of the key's only user."""

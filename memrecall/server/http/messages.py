@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Response
 
 from memrecall.errors import CallerError
 from memrecall.scope import DEFAULT_NAME
-from memrecall.search import LexicalQuery, SemanticQuery
+from memrecall.search import LexicalQuery, ScoredPage, SemanticQuery
 from memrecall.server.errors import RequestError, invalid_field, problem_from_error
 from memrecall.server.http.context import Context
 from memrecall.server.http.message_models import (
@@ -41,7 +41,7 @@ async def read_messages(
     user_id: PathId, query: Annotated[RangeQuery, Query()], context: Context
 ) -> Response:
     """Read messages by time, the latest first; ties are ordered by `message_id`."""
-    scope = await context.existing_scope(user_id)
+    scope = await context.readable_scope(user_id)
     page = await context.library.store.timeline(scope).page(
         query.filter(), page_size=query.page_size, cursor=query.cursor
     )
@@ -84,7 +84,7 @@ async def read_neighbors(
     user_id: PathId, message_id: PathId, query: Annotated[NeighborsQuery, Query()], context: Context
 ) -> Response:
     """Read a message with the messages before and after it, the earliest first."""
-    scope = await context.existing_scope(user_id)
+    scope = await context.readable_scope(user_id)
     page = await context.library.store.timeline(scope).neighbors(
         message_id, before=query.before, after=query.after
     )
@@ -117,7 +117,9 @@ async def lexical_search(body: LexicalSearchRequest, context: Context) -> Respon
     scope = context.principal.scope(body.user_id)
     context.log_fields["query_chars"] = len(body.query_text)
     query = LexicalQuery(body.query_text, body.message_filter(), body.page_size, body.cursor)
-    page = await context.library.find_messages(scope, query)
+    page = ScoredPage()
+    async with context.tolerate_new_user():
+        page = await context.library.find_messages(scope, query)
     context.service.metrics.count_search("lexical")
     return page_response(
         [hit.message for hit in page.items],
@@ -143,7 +145,9 @@ async def semantic_search(body: SemanticSearchRequest, context: Context) -> Resp
     query = SemanticQuery(
         body.query_text, body.query_embedding, body.message_filter(), body.top_k, body.min_score
     )
-    page = await context.library.nearest_messages(scope, query)
+    page = ScoredPage()
+    async with context.tolerate_new_user():
+        page = await context.library.nearest_messages(scope, query)
     context.service.metrics.count_search("semantic")
     fields = _select_fields(body.return_fields)
     items = [
