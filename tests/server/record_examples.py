@@ -148,6 +148,7 @@ REQUESTS = {
         },
     ),
     "health": Example(),
+    "readiness": Example(),
     "add_memories": Example(
         body={
             "user_id": EXAMPLE_USER,

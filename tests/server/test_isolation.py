@@ -14,7 +14,7 @@ from memrecall.types import NewMemory, Origin
 from .http_service import HttpService, make_message, write_messages
 
 CANARY = "zqcanaryzq"
-PUBLIC = {"/healthz", "/metrics"}
+PUBLIC = {"/healthz", "/readyz", "/metrics"}
 ERASURE = "erase_user"  # would leave nothing to walk through; tests/server/test_users.py has it
 ALL_PERMISSIONS = frozenset(Permission)
 

@@ -24,10 +24,15 @@ from memrecall.memory.base import make_extractor
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import USER_HEADER, Authenticator
-from memrecall.server.errors import problem_from_http, problem_from_validation
+from memrecall.server.errors import (
+    RETRY_AFTER,
+    Problem,
+    problem_from_http,
+    problem_from_validation,
+)
 from memrecall.server.http import chat, graph, memories, messages, recall, users
 from memrecall.server.http.context import Context, Service
-from memrecall.server.http.message_models import Health
+from memrecall.server.http.message_models import ErrorBody, Health, ReadinessReport
 from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, RequestMiddleware
 from memrecall.server.http.openapi import complete_document, docs_page, route_options
 from memrecall.server.http.payloads import MEDIA_TYPE, JsonResponse, problem_response
@@ -265,6 +270,30 @@ def _matching_routes(path: str) -> Iterator[APIRoute]:
 async def health() -> Response:
     """Check that the service is running, and return its version."""
     return JsonResponse({"status": "ok", "version": __version__})
+
+
+@service_routes.get(
+    "/readyz",
+    operation_id="readiness",
+    response_model=None,
+    response_class=JsonResponse,
+    responses={
+        200: {"model": ReadinessReport, "description": "The service can answer requests."},
+        503: {"model": ErrorBody, "description": "UNAVAILABLE: `details.checks` says what fails."},
+    },
+)
+async def readiness(request: Request) -> Response:
+    """Check that the database, the embedder and whatever else requests need respond."""
+    service: Service = request.scope["state"]["service"]
+    outcomes = await service.readiness.outcomes()
+    checks = {name: "ok" if is_ready else "failed" for name, is_ready in outcomes.items()}
+    if all(outcomes.values()):
+        return JsonResponse({"status": "ready", "checks": checks})
+    failed = ", ".join(name for name, is_ready in outcomes.items() if not is_ready)
+    details = {"checks": checks}
+    return problem_response(
+        Problem("UNAVAILABLE", f"not ready: {failed}", details, headers=RETRY_AFTER)
+    )
 
 
 @service_routes.get("/metrics", **route_options("metrics", None, also=("text/plain",)))

@@ -1,14 +1,16 @@
-"""The state that all endpoints share, and the context of one request."""
+"""The state that all endpoints share, its readiness, and the context of one request."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
-from memrecall.errors import NotFound
+from memrecall.errors import MemrecallError, NotFound
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
@@ -16,6 +18,58 @@ from memrecall.server.errors import invalid_field
 from memrecall.server.limits import RecallLimiter
 from memrecall.server.live import LiveRecalls
 from memrecall.server.metrics import CounterBuffer, Metrics
+
+log = logging.getLogger("memrecall.server")
+
+CHECK_SECONDS = 5.0  # for one check
+_FAILED_SECONDS = 1.0  # until a failed check runs again
+_READY_TEXT = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Something that requests need; `run` raises if it is not ready."""
+
+    run: Callable[[], Awaitable[object]]
+    seconds: float = 1.0  # that a success is valid
+
+
+class Readiness:
+    """Named checks, which run at most once a second, however many callers ask."""
+
+    def __init__(self, checks: dict[str, Check], clock: Callable[[], float] = time.monotonic):
+        self.checks = checks
+        self._clock = clock
+        self._outcomes: dict[str, tuple[bool, float]] = {}  # and until when they are valid
+        self._lock = asyncio.Lock()
+
+    async def outcomes(self) -> dict[str, bool]:
+        """Return which checks succeed."""
+        async with self._lock:
+            await asyncio.gather(*(self._renew(name) for name in self.checks))
+            return {name: self._outcomes[name][0] for name in self.checks}
+
+    async def _renew(self, name: str) -> None:
+        if self._outcomes.get(name, (False, 0.0))[1] > self._clock():
+            return
+        check = self.checks[name]
+        try:
+            async with asyncio.timeout(CHECK_SECONDS):
+                await check.run()
+        except (MemrecallError, TimeoutError) as error:
+            fields = {"check": name, "error": type(error).__name__}
+            log.warning("not ready", extra={"fields": fields})
+            self._outcomes[name] = (False, self._clock() + _FAILED_SECONDS)
+        else:
+            self._outcomes[name] = (True, self._clock() + check.seconds)
+
+
+def _library_checks(library: Library) -> dict[str, Check]:
+    checks = {"database": Check(library.store.keys.exist)}
+    embedder = library.embedder
+    if embedder is not None:  # a remote one costs money, so it is not asked every second
+        checks["embedder"] = Check(lambda: embedder.embed([_READY_TEXT]), seconds=30.0)
+    return checks
 
 
 @dataclass(slots=True)
@@ -31,6 +85,10 @@ class Service:
     live: LiveRecalls = field(default_factory=LiveRecalls)
     # When it is set, recalls and chat turns are cancelled; writes that have started are finished.
     closing: asyncio.Event = field(default_factory=asyncio.Event)
+    readiness: Readiness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.readiness = Readiness(_library_checks(self.library))
 
 
 @dataclass(frozen=True, slots=True)

@@ -358,6 +358,13 @@ class Health(BaseModel):
     version: str
 
 
+class ReadinessReport(BaseModel):
+    """What the service needs, and that all of it is ready."""
+
+    status: Literal["ready"]
+    checks: dict[str, Literal["ok"]]
+
+
 class ErrorDetail(BaseModel):
     """What went wrong."""
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from memrecall.server.http.message_models import ErrorBody
 from memrecall.server.http.payloads import LINES_TYPE, MEDIA_TYPE, JsonResponse
 
-_COMMON_ERRORS = (401, 403, 500, 503)
+_COMMON_ERRORS = (401, 403, 429, 500, 503)
 _ERROR_DESCRIPTIONS = {
     400: "INVALID_ARGUMENT: a value has the wrong form or range",
     401: "UNAUTHENTICATED: the key is missing, unknown, revoked or expired",
@@ -25,7 +25,7 @@ _ERROR_DESCRIPTIONS = {
     409: "CONFLICT: the message_id is in use with other content, or there is nothing to undo",
     413: "INVALID_ARGUMENT: the body is too large",
     415: "INVALID_ARGUMENT: the body is not plain JSON, according to the headers",
-    429: "RESOURCE_EXHAUSTED: too many recalls, turns or adds are running; see Retry-After",
+    429: "RESOURCE_EXHAUSTED: too many requests, or running recalls or turns; see Retry-After",
     500: "INTERNAL: a bug; the log has details under the request id",
     503: "UNAVAILABLE: the database, embedder or model does not answer, or the server is closing",
     507: "RESOURCE_EXHAUSTED: the database is full",
