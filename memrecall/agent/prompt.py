@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from memrecall.json_objects import load_json_object
 from memrecall.model import protocol
-from memrecall.model.messages import message_texts
+from memrecall.model.protocol import message_texts
 from memrecall.text_length import estimate_tokens, truncate_text
 
 LARGEST_TEXT = 4_000  # characters of a text, a thought or arguments that a model wrote

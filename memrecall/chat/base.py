@@ -27,9 +27,8 @@ from memrecall.chat.events import (
 from memrecall.chat.offline import offline_chat_client, only_asks
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
-from memrecall.chat.shared_turn import join_turn
 from memrecall.chat.tools import TurnRecalls
-from memrecall.chat.turn import ASSISTANT, USER, Turn
+from memrecall.chat.turn import ASSISTANT, USER, Turn, join_turn
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library

@@ -27,9 +27,9 @@ from autogen_core.tools import BaseTool, Tool, ToolSchema
 from pydantic import BaseModel
 
 from memrecall.errors import ModelFailed, WorkerFailed
-from memrecall.model.messages import count_tool_calls, message_texts
 from memrecall.model.offline import OFFLINE_FAMILY, Rule, RuleAnswer, RuleRequest
 from memrecall.model.prompts import prompt_name
+from memrecall.model.protocol import count_tool_calls, message_texts
 from memrecall.processes import run_aside
 from memrecall.text_length import estimate_tokens
 

@@ -4,6 +4,9 @@ The recall agent and chat name them `protocol.UserMessage` and so on. AutoGen is
 first of them is used, so that only what runs a model pays for it.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from memrecall.lazy import lazy_exports
@@ -35,6 +38,8 @@ __all__ = [
     "Tool",
     "ToolSchema",
     "UserMessage",
+    "count_tool_calls",
+    "message_texts",
 ]
 
 __getattr__ = lazy_exports(
@@ -54,3 +59,31 @@ __getattr__ = lazy_exports(
         "autogen_core.tools": ("Tool", "ToolSchema"),
     },
 )
+
+
+def count_tool_calls(messages: Sequence[LLMMessage]) -> int:
+    """Return the number of tool calls in the messages."""
+    from autogen_core import models
+
+    return sum(
+        len(message.content)
+        for message in messages
+        if isinstance(message, models.AssistantMessage) and not isinstance(message.content, str)
+    )
+
+
+def message_texts(message: LLMMessage) -> list[str]:
+    """Return the texts of a message of any kind, without images."""
+    if isinstance(message.content, str):
+        return [message.content]
+    return [text for item in message.content if (text := _item_text(item))]
+
+
+def _item_text(item: object) -> str:
+    import autogen_core
+
+    if isinstance(item, str):
+        return item
+    if isinstance(item, autogen_core.FunctionCall):
+        return f"{item.name} {item.arguments}"
+    return str(getattr(item, "content", ""))

@@ -19,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from memrecall.errors import InvalidArgument
 from memrecall.model.client import AnyTool, JsonOutput, Request, tool_schema
-from memrecall.model.messages import count_tool_calls
+from memrecall.model.protocol import count_tool_calls
 
 _REASONING_START, _REASONING_END = "<think>", "</think>"
 _MOST_TOKENS = 10**9  # of one call that a server can report

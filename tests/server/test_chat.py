@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from memrecall.chat.shared_turn import _RUNNING
+from memrecall.chat.turn import _RUNNING
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
 from memrecall.server.http.chat_models import ChatAnswer

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from autogen_agentchat import messages as autogen_messages
 from autogen_agentchat.agents import BaseChatAgent
 from autogen_agentchat.base import Response
 from autogen_agentchat.messages import (
@@ -13,14 +14,20 @@ from autogen_agentchat.messages import (
     BaseChatMessage,
     HandoffMessage,
     StructuredMessage,
+    ToolCallExecutionEvent,
+    ToolCallRequestEvent,
 )
 from autogen_agentchat.state import BaseState
-from autogen_core import CancellationToken, Component
-from autogen_core.models import ChatCompletionClient, RequestUsage, UserMessage
+from autogen_core import CancellationToken, Component, FunctionCall
+from autogen_core.models import (
+    ChatCompletionClient,
+    FunctionExecutionResult,
+    RequestUsage,
+    UserMessage,
+)
 from pydantic import Field
 
 from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
-from memrecall.agent.autogen.events import to_agent_event
 from memrecall.agent.conversation import LARGEST_WINDOW
 from memrecall.agent.driver import Clock, Recaller, RecallOptions, stream_recall, utc_now
 from memrecall.agent.phrases import say
@@ -28,6 +35,7 @@ from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.agent.result import RecallHandoff, RecallResult, StopReason
 from memrecall.agent.tools.control import write_parent_message
 from memrecall.agent.trace import Observer
+from memrecall.agent.trace_events import CallEvent, ResultEvent, ThoughtEvent, TraceEvent
 from memrecall.library.library import Library
 from memrecall.messages import USER_SOURCES, ConversationMessage, name_sources, parse_messages
 from memrecall.scope import Scope
@@ -219,3 +227,22 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
         return RecallHandoffMessage(
             content=handoff, source=self.name, models_usage=usage, metadata=metadata
         )
+
+
+def to_agent_event(event: TraceEvent, source: str) -> BaseAgentEvent | None:
+    """Return a trace event as AutoGen's event; None for kinds that AutoGen does not have."""
+    match event:
+        case CallEvent():
+            call = FunctionCall(id=event.id, arguments=event.arguments, name=event.tool)
+            return ToolCallRequestEvent(content=[call], source=source)
+        case ResultEvent():
+            result = FunctionExecutionResult(
+                content=event.text,
+                name=event.tool,
+                call_id=event.id,
+                is_error=event.error is not None,
+            )
+            return ToolCallExecutionEvent(content=[result], source=source)
+        case ThoughtEvent():
+            return autogen_messages.ThoughtEvent(content=event.text, source=source)
+    return None

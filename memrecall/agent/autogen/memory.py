@@ -26,6 +26,7 @@ from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessa
 from autogen_core.tools import BaseStreamTool, ToolSchema
 from pydantic import BaseModel, ConfigDict
 
+from memrecall.agent.autogen.agent import to_agent_event
 from memrecall.agent.autogen.components import (
     DEFAULT_BINDING,
     ReaderConfig,
@@ -33,7 +34,6 @@ from memrecall.agent.autogen.components import (
     RecallConfig,
     find_binding,
 )
-from memrecall.agent.autogen.events import to_agent_event
 from memrecall.agent.blocks import BlockRecaller, NeedJudge
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
