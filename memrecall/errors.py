@@ -5,7 +5,7 @@ Two families: `CallerError` is a mistake in the request, and the same request fa
 A message names the offending value; `hint` says how to fix it.
 """
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 ModelFailure = Literal[
     "unreachable",
@@ -114,6 +114,13 @@ class RunError(MemrecallError):
 
 class StorageError(RunError):
     """The database failed, for a reason without a more specific class."""
+
+    is_transient = False  # the same work may succeed a moment later
+
+    def mark_transient(self, is_transient: bool = True) -> Self:
+        """Set `is_transient` and return the error."""
+        self.is_transient = is_transient
+        return self
 
 
 class StorageUnreachable(StorageError):

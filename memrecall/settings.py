@@ -29,6 +29,7 @@ ZERO_MEANS_OFF = frozenset(
     {
         "trace_days",
         "counter_days",
+        "retry_seconds",
         "recall_queue",
         "key_rate",
         "address_rate",
@@ -66,6 +67,8 @@ class Settings:
     reasoning: Literal["auto", "strip", "open", "keep"] = "auto"  # if the model writes it as text
     durability: Literal["full", "normal"] = "full"
     lock_timeout: float = 10.0
+    statement_timeout: float = 20.0  # of PostgreSQL, beside the waiting for locks
+    retry_seconds: float = 10.0  # that work waits for a PostgreSQL server that restarts; 0: none
     index_memory_mb: int = 1024
     snapshots: bool = True
     trace_days: int = 30  # 0: traces are not stored

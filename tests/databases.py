@@ -8,6 +8,7 @@ schema. SQLite files are copies of a migrated one.
 import asyncio
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +142,40 @@ class PostgresqlServer:
             self.run(*(f"DROP DATABASE {name} WITH (FORCE)" for name in names))
 
 
+class OwnServer(PostgresqlServer):
+    """A server that only one test module uses, and may stop, freeze and damage."""
+
+    def __init__(self, running: Any) -> None:
+        super().__init__(running.get_uri())
+        self._running = running
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the server's files."""
+        return Path(self._running.pgdata)
+
+    def stop(self) -> None:
+        """Stop the server as an administrator does, which disconnects all clients."""
+        self._running.stop()
+
+    def start(self) -> None:
+        """Start the server again."""
+        self._running.ensure_postgres_running()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Keep all processes of the server stopped: they accept bytes and answer nothing."""
+        postmaster = self._running.get_postmaster_info().process
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
+            process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                process.send_signal(signal.SIGCONT)
+
+
 class DatabasePool:
     """Databases of one server that are emptied and reused."""
 
@@ -220,7 +255,7 @@ async def migrate(location: str) -> None:
 
 
 @contextmanager
-def start_postgresql() -> Iterator[PostgresqlServer]:
+def start_postgresql() -> Iterator[OwnServer]:
     """Start a server in a temporary folder."""
     # Not in pytest's own folder, which only its owner can read: a server started by root runs as
     # another user. The name is short because the path of a socket must be.
@@ -232,7 +267,7 @@ def start_postgresql() -> Iterator[PostgresqlServer]:
         Path(folder).chmod(0o755)
         running = get_server(Path(folder) / "data")
         try:
-            server = PostgresqlServer(running.get_uri())
+            server = OwnServer(running)
             server.prepare()
             yield server
         finally:

@@ -163,6 +163,8 @@ class Library(ForkAware):
             create=create,
             durability=settings.durability,
             lock_timeout=settings.lock_timeout,
+            statement_timeout=settings.statement_timeout,
+            retry_seconds=settings.retry_seconds,
         )
         try:
             graphs = graphs or make_graphs(settings.graph_db, store)

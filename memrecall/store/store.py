@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope
 from memrecall.store.counters import Counters
-from memrecall.store.database.dialects import Durability
+from memrecall.store.database.dialect import ConnectionOptions, Durability
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes, require_enabled
 from memrecall.store.database.migrations import schema_version, upgrade
@@ -74,14 +74,17 @@ class Store:
         create: bool = True,
         durability: Durability = "full",
         lock_timeout: float = 10.0,
+        statement_timeout: float = 20.0,
+        retry_seconds: float = 10.0,
     ) -> "Store":
-        """Open a database and upgrade its schema."""
-        database = Database(
-            location, create=create, durability=durability, lock_timeout=lock_timeout
+        """Open a database and upgrade its schema; PostgreSQL has the last two times, in seconds."""
+        options = ConnectionOptions(
+            durability=durability, lock_timeout=lock_timeout, statement_timeout=statement_timeout
         )
+        database = Database(location, options, create=create, retry_seconds=retry_seconds)
         try:
             await database.prepare()
-            await upgrade(database)
+            await database.retry(lambda: upgrade(database))
             facts = await _read_facts(database)
         except BaseException:
             await database.close()

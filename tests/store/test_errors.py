@@ -31,7 +31,7 @@ async def execute_raw(store: Store, statement: str) -> None:
         with store.database.write_engine.connect() as direct:
             direct.exec_driver_sql(statement)
         return
-    async with store.database.autocommit() as connection:
+    async with store.database._writer.begin() as connection:
         await connection.exec_driver_sql(statement)
 
 
@@ -161,6 +161,7 @@ async def test_lost_connection_during_a_write_changes_nothing(
             disconnect_clients(postgresql_server, store)
 
     engine = store.database.write_engine
+    store.database._retry_seconds = 0.1
     event.listen(engine, "before_cursor_execute", interfere)
     with pytest.raises(StorageUnreachable):
         await store.timeline(ANN).add([new_message("n")])

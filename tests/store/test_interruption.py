@@ -14,6 +14,7 @@ from sqlalchemy import event
 
 from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
+from memrecall.store.database.dialect import ConnectionOptions
 from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
@@ -165,7 +166,8 @@ async def test_failure_at_any_statement_changes_nothing(
 
 
 async def test_failure_at_any_statement_of_a_migration_changes_nothing(empty_location: str) -> None:
-    database = Database(empty_location)
+    # Without a time limit, migrations use the same connections as other writes.
+    database = Database(empty_location, ConnectionOptions(statement_timeout=None))
     try:
         for number in count(
             1, 1 if database.dialect is SQLITE else 3

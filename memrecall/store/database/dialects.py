@@ -6,13 +6,13 @@ dialect for what it needs and never which database it talks to.
 
 import math
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from sqlalchemy import (
+    BigInteger,
     Connection,
     Engine,
     Executable,
@@ -33,7 +33,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.sql import ColumnElement
 
@@ -45,105 +45,22 @@ from memrecall.errors import (
     StorageReadOnly,
     StorageUnreachable,
 )
+from memrecall.store.database.dialect import (
+    INVALID_TEXT,
+    Comparison,
+    ConnectionOptions,
+    DatabaseDialect,
+    ErrorCode,
+)
 
-Durability = Literal["full", "normal"]
-# The beginning of an error code of the driver, the error that it means, and a hint for the user.
-ErrorCode = tuple[str, type[StorageError], str]
-Comparison = Callable[[Any, Any], ColumnElement[bool]]
-
-INVALID_TEXT = "22021"  # SQLSTATE: a character that the encoding does not have
 _LOCATION_HINT = "Use a file path, sqlite:///FILE or postgresql+asyncpg://USER@HOST/NAME"
 _BEGIN = "memrecall_begin"  # the execution option that names the statement to begin with
 _CONNECT_SECONDS = 10
+_ANSWER_SECONDS = 1.0  # that the client waits for the server to report its own timeout
 _WAIT_HINT = "Another process is writing; try again"
 _SPACE_HINT = "Free some space and write again"
-
-
-class DatabaseDialect(ABC):
-    """What the store needs of one kind of database."""
-
-    name: ClassVar[str]  # as SQLAlchemy calls it; also the suffix of its migration scripts
-    driver: ClassVar[str]
-    schemes: ClassVar[frozenset[str]]
-    error_codes: ClassVar[tuple[ErrorCode, ...]]
-    position_function: ClassVar[str]  # of a text in another, 0 if it is not there
-    snapshot_options: ClassVar[Mapping[str, Any]]
-    autocommit_options: ClassVar[Mapping[str, Any]] = {}
-    write_options: ClassVar[Mapping[str, Any]] = {}
-    truncate_log_command: ClassVar[str | None] = None
-    locks_rows: ClassVar[bool] = False  # instead of the whole database
-    byte_collation: ClassVar[str | None] = None  # None: text is in the order of its bytes anyway
-
-    @abstractmethod
-    def create_engine(self, url: URL, durability: Durability, lock_timeout: float) -> AsyncEngine:
-        """Return the connection pool."""
-
-    def create_direct_engine(
-        self, url: URL, durability: Durability, lock_timeout: float
-    ) -> Engine | None:
-        """Return a pool for short work in threads, where that is faster than async."""
-        del url, durability, lock_timeout
-        return None
-
-    def get_file(self, url: URL) -> Path | None:
-        """Return the file that holds the database, if it is one file."""
-        del url
-        return None
-
-    def prepare_file(self, url: URL, *, create: bool) -> None:
-        """Create the database file if it is missing."""
-        del url, create
-
-    @abstractmethod
-    def get_error_code(self, error: BaseException) -> str:
-        """Return the code that the driver gave an error, or an empty text."""
-
-    @abstractmethod
-    def insert(self, target: Table) -> Any:
-        """Return an INSERT that knows `on_conflict_do_update` and `on_conflict_do_nothing`."""
-
-    def lock_schema(self, key: int) -> Executable | None:
-        """Return the statement that keeps other processes from changing the schema."""
-        del key
-        return None
-
-    def estimate_rows(self, tables: Sequence[str]) -> Select[Any] | None:
-        """Return a query for `name` and `rows` of tables as the planner knows them."""
-        del tables
-        return None
-
-    def require_pgvector(self) -> None:
-        """Raise InvalidArgument unless the database can have the pgvector extension."""
-        raise InvalidArgument(
-            "vector_db 'pgvector' needs a PostgreSQL database",
-            hint="Set db to a postgresql:// URL, or leave out vector_db",
-        )
-
-    def sort_by_bytes(self, text: ColumnElement[Any]) -> ColumnElement[Any]:
-        """Return a text column that compares in the order of its bytes, as in Python."""
-        return text if self.byte_collation is None else text.collate(self.byte_collation)
-
-    def avoid_index(self, key: ColumnElement[Any]) -> Any:
-        """Return a sort key that keeps the planner from choosing the index on `key`."""
-        return key
-
-    @abstractmethod
-    def _read_json(self, document: ColumnElement[Any]) -> tuple[Any, ColumnElement[str]]:
-        """Return the entries of an object as a table, and the type of their values."""
-
-    def has_json_key(
-        self, document: ColumnElement[Any], key: str, *, with_null: bool = False
-    ) -> ColumnElement[bool]:
-        """Return the condition that an object has a key, optionally with the value null."""
-        entries, json_type = self._read_json(document)
-        rows = select(literal(1)).select_from(entries).where(entries.c.key == key)
-        return exists(rows.where(json_type == "null") if with_null else rows)
-
-    @abstractmethod
-    def compare_json(
-        self, document: ColumnElement[Any], key: str, compare: Comparison, value: Any
-    ) -> ColumnElement[bool]:
-        """Return the condition that a key holds a value of the same type that compares so."""
+_RESTART_HINT = "The server is starting or stopping; try again"
+_SLOW_HINT = "Try again, or set MEMRECALL_STATEMENT_TIMEOUT higher"
 
 
 class SqliteDialect(DatabaseDialect):
@@ -163,25 +80,26 @@ class SqliteDialect(DatabaseDialect):
     write_options: ClassVar[Mapping[str, Any]] = {_BEGIN: "BEGIN IMMEDIATE"}
     truncate_log_command = "PRAGMA wal_checkpoint(TRUNCATE)"
     error_codes = (
-        ("SQLITE_FULL", StorageFull, _SPACE_HINT),
-        ("SQLITE_BUSY", StorageBusy, _WAIT_HINT),
-        ("SQLITE_LOCKED", StorageBusy, _WAIT_HINT),
-        ("SQLITE_READONLY", StorageReadOnly, "Choose a folder that can be written, with --db"),
-        ("SQLITE_CANTOPEN", StorageUnreachable, "Check the path and the folder's permissions"),
-        ("SQLITE_IOERR", StorageError, "Check the disk"),
-        ("SQLITE_NOTADB", StorageUnreachable, "The file is not a SQLite database"),
-        ("SQLITE_CORRUPT", StorageError, "The file is damaged; restore a backup"),
+        ErrorCode("SQLITE_FULL", StorageFull, _SPACE_HINT),
+        ErrorCode("SQLITE_BUSY", StorageBusy, _WAIT_HINT),
+        ErrorCode("SQLITE_LOCKED", StorageBusy, _WAIT_HINT),
+        ErrorCode("SQLITE_READONLY", StorageReadOnly, "Choose a writable folder, with --db"),
+        ErrorCode("SQLITE_CANTOPEN", StorageUnreachable, "Check the path and its permissions"),
+        ErrorCode("SQLITE_IOERR", StorageError, "Check the disk"),
+        ErrorCode("SQLITE_NOTADB", StorageUnreachable, "The file is not a SQLite database"),
+        ErrorCode("SQLITE_CORRUPT", StorageError, "The file is damaged; restore a backup"),
     )
 
-    def create_engine(self, url: URL, durability: Durability, lock_timeout: float) -> AsyncEngine:
+    def create_engine(
+        self, url: URL, options: ConnectionOptions, *, writes: bool = False
+    ) -> AsyncEngine:
         """Return the pool that streams and long reads use."""
-        engine = create_async_engine(url, connect_args={"timeout": lock_timeout})
-        _configure_sqlite(engine.sync_engine, durability)
+        del writes  # they use the direct engine
+        engine = create_async_engine(url, connect_args={"timeout": options.lock_timeout})
+        _configure_sqlite(engine.sync_engine, options)
         return engine
 
-    def create_direct_engine(
-        self, url: URL, durability: Durability, lock_timeout: float
-    ) -> Engine | None:
+    def create_direct_engine(self, url: URL, options: ConnectionOptions) -> Engine | None:
         """Return a pool for single reads and whole transactions in a worker thread.
 
         Through aiosqlite each statement is five steps (cursor, execute, fetch, close, roll back)
@@ -189,9 +107,9 @@ class SqliteDialect(DatabaseDialect):
         reads.
         """
         direct = create_engine(
-            url.set(drivername="sqlite+pysqlite"), connect_args={"timeout": lock_timeout}
+            url.set(drivername="sqlite+pysqlite"), connect_args={"timeout": options.lock_timeout}
         )
-        _configure_sqlite(direct, durability)
+        _configure_sqlite(direct, options)
         return direct
 
     def get_file(self, url: URL) -> Path | None:
@@ -270,30 +188,51 @@ class PostgresqlDialect(DatabaseDialect):
     locks_rows = True
     byte_collation = "C"
     error_codes = (  # SQLSTATE
-        ("53100", StorageFull, _SPACE_HINT),
-        ("55P03", StorageBusy, _WAIT_HINT),  # lock timeout
-        ("40P01", StorageBusy, _WAIT_HINT),  # deadlock
-        ("23503", StorageBusy, "A row that it refers to was erased concurrently; try again"),
-        ("25006", StorageReadOnly, "Connect to a server that accepts writes"),
-        ("08", StorageUnreachable, "Check that the server runs"),
-        ("3D000", StorageUnreachable, "Check the name in the database URL"),
-        ("28", StorageUnreachable, "Check user and password in the URL"),
+        ErrorCode("53100", StorageFull, _SPACE_HINT),
+        ErrorCode("53300", StorageBusy, "Raise max_connections of the server", is_transient=True),
+        ErrorCode("53", StorageBusy, "The server lacks resources; try again"),
+        ErrorCode("55P03", StorageBusy, _WAIT_HINT),  # lock timeout
+        ErrorCode("57014", StorageBusy, _SLOW_HINT),  # statement timeout
+        ErrorCode("57P04", StorageUnreachable, "The database was dropped"),
+        ErrorCode("57P", StorageUnreachable, _RESTART_HINT, is_transient=True),
+        ErrorCode("40", StorageBusy, _WAIT_HINT, is_transient=True),  # deadlock, serialization
+        ErrorCode(
+            "23503", StorageBusy, "A row that it refers to was erased concurrently; try again"
+        ),
+        ErrorCode("25006", StorageReadOnly, "Connect to a server that accepts writes"),
+        ErrorCode("25P03", StorageBusy, "The transaction was idle for too long; try again"),
+        ErrorCode("08", StorageUnreachable, "Check that the server runs", is_transient=True),
+        ErrorCode("3D000", StorageUnreachable, "Check the name in the database URL"),
+        ErrorCode("28", StorageUnreachable, "Check user and password in the URL"),
+        ErrorCode("58", StorageError, "Check the disk of the server"),
+        ErrorCode("XX001", StorageError, "The database is damaged; restore a backup"),
+        ErrorCode("XX002", StorageError, "An index is damaged; REINDEX it"),
     )
 
-    def create_engine(self, url: URL, durability: Durability, lock_timeout: float) -> AsyncEngine:
-        """Return the pool; durability is a setting of the server."""
-        del durability
+    def create_engine(
+        self, url: URL, options: ConnectionOptions, *, writes: bool = False
+    ) -> AsyncEngine:
+        """Return a pool; durability is a setting of the server."""
+        patience = options.lock_timeout if writes else 0.0
+        limit = options.statement_timeout and options.statement_timeout + patience
         server_settings = {
             "application_name": "memrecall",
-            "lock_timeout": str(max(1, int(lock_timeout * 1000))),  # 0 would wait for ever
+            "lock_timeout": _milliseconds(options.lock_timeout),
+            "statement_timeout": _milliseconds(limit) if limit else "0",
             "idle_in_transaction_session_timeout": "60000",
             "timezone": "UTC",
         }
-        return create_async_engine(
+        engine = create_async_engine(
             url,
-            pool_pre_ping=True,
-            connect_args={"timeout": _CONNECT_SECONDS, "server_settings": server_settings},
+            pool_timeout=limit or options.lock_timeout,
+            connect_args={
+                "timeout": _CONNECT_SECONDS,
+                "command_timeout": limit and limit + _ANSWER_SECONDS,
+                "server_settings": server_settings,
+            },
         )
+        _drop_dead_connections(engine.sync_engine)
+        return engine
 
     def get_error_code(self, error: BaseException) -> str:
         """Return the SQLSTATE, or that of a wrong encoding for text that asyncpg refused."""
@@ -307,6 +246,20 @@ class PostgresqlDialect(DatabaseDialect):
     def insert(self, target: Table) -> Any:
         """Return PostgreSQL's INSERT."""
         return postgresql.insert(target)
+
+    def get_driver_errors(self) -> tuple[type[Exception], ...]:
+        """Return asyncpg's errors, which connecting and closing may raise as they are."""
+        import asyncpg
+
+        return (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+
+    def select_transaction_id(self) -> Select[Any] | None:
+        """Return the query for an id that outlives the connection."""
+        return select(func.txid_current())
+
+    def select_transaction_status(self, transaction_id: int) -> Select[Any]:
+        """Return the query for the state of a transaction, in words."""
+        return select(func.txid_status(literal(transaction_id, BigInteger)))
 
     def lock_schema(self, key: int) -> Executable | None:
         """Return the statement that takes an advisory lock until the transaction ends."""
@@ -373,14 +326,38 @@ def dialect_of(connection: AsyncConnection) -> DatabaseDialect:
     return _BY_NAME[connection.dialect.name]
 
 
-def _configure_sqlite(engine: Engine, durability: Durability) -> None:
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, int(seconds * 1000)))  # 0 would mean no limit
+
+
+def _drop_dead_connections(engine: Engine) -> None:
+    """Keep closed and silent connections from being used again.
+
+    The loop learns of a closed connection by itself; asking each one before its use, as the pool
+    could, takes three round trips.
+    """
+
+    @event.listens_for(engine, "checkout")
+    def require_open(connection: Any, _record: object, _proxy: object) -> None:
+        if connection.driver_connection.is_closed():
+            raise DisconnectionError("the server closed the connection")
+
+    @event.listens_for(engine, "handle_error")
+    def terminate(context: Any) -> None:
+        # Otherwise the roll-back waits for the same silent server once more.
+        if isinstance(context.original_exception, TimeoutError) and context.connection is not None:
+            context.connection.connection.driver_connection.terminate()
+            context.is_disconnect = True
+
+
+def _configure_sqlite(engine: Engine, options: ConnectionOptions) -> None:
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # `begin` below begins transactions, not the driver
         cursor = connection.cursor()
         for pragma in (
             "journal_mode=WAL",
-            f"synchronous={'FULL' if durability == 'full' else 'NORMAL'}",
+            f"synchronous={'FULL' if options.durability == 'full' else 'NORMAL'}",
             "foreign_keys=ON",
             "trusted_schema=OFF",
             "cell_size_check=ON",

@@ -6,13 +6,14 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import DDL, Connection, Dialect, Engine, Executable, Row
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memrecall.errors import (
     InvalidArgument,
@@ -21,20 +22,18 @@ from memrecall.errors import (
     StorageError,
     StorageUnreachable,
 )
-from memrecall.store.database.dialects import (
-    INVALID_TEXT,
-    Durability,
-    parse_location,
-)
+from memrecall.store.database.dialect import INVALID_TEXT, ConnectionOptions
+from memrecall.store.database.dialects import parse_location
 from memrecall.workers import ForkAware, ForkGate, Grouped, abandon, run_to_completion
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Work = Callable[[AsyncConnection], Awaitable[Result]]
 
 log = logging.getLogger(__name__)
 
 _FORK_SECONDS = 10.0  # that a fork waits for statements and streams to end
-_RETRY_SECONDS = 0.01
+_FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.5  # seconds between two attempts
 _ID_HINT = "Check the ids: 1 to 64 printable characters"
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
@@ -91,16 +90,24 @@ class Database(ForkAware):
     def __init__(
         self,
         location: str,
+        options: ConnectionOptions | None = None,
         *,
         create: bool = True,
-        durability: Durability = "full",
-        lock_timeout: float = 10.0,
+        retry_seconds: float = 10.0,
     ) -> None:
-        """Make a pool that has not connected yet; without `create` the file must exist."""
+        """Make pools that have not connected yet; without `create` the file must exist.
+
+        Work that a lost server interrupted is repeated for `retry_seconds`.
+        """
         self.dialect, url = parse_location(location)
         self.dialect.prepare_file(url, create=create)
-        self._arguments = (url, durability, lock_timeout)
-        self._lock_timeout = lock_timeout
+        self._url = url
+        self._options = options or ConnectionOptions()
+        self._retry_seconds = retry_seconds
+        self._driver_errors: tuple[type[Exception], ...] = (
+            DBAPIError,
+            *self.dialect.get_driver_errors(),
+        )
         self._make_pools()
         self.watch_forks()
         self.file = self.dialect.get_file(url)
@@ -108,8 +115,10 @@ class Database(ForkAware):
         self.location = str(self.file) if self.file else without_password
 
     def _make_pools(self) -> None:
-        self._engine = self.dialect.create_engine(*self._arguments)
-        self._direct = self.dialect.create_direct_engine(*self._arguments)
+        self._engine = self.dialect.create_engine(self._url, self._options)
+        self._direct = self.dialect.create_direct_engine(self._url, self._options)
+        # Writes have a pool of their own: those that wait for a lock must not hold up reads.
+        self._writer = self.dialect.create_engine(self._url, self._options, writes=True)
         self._write_lock = asyncio.Lock()
         self._gate = ForkGate()
         self._groups: dict[Any, Grouped[Any, Any]] = {}
@@ -137,7 +146,7 @@ class Database(ForkAware):
 
     def after_fork_in_child(self) -> None:
         """Open connections of its own when they are needed."""
-        abandon(self._engine, self._direct)
+        abandon(self._engine, self._direct, self._writer)
         self._make_pools()
 
     async def prepare(self) -> None:
@@ -148,7 +157,7 @@ class Database(ForkAware):
     def _switch_to_wal(self, direct: Engine) -> None:
         # Several processes may open a new file at once, and while the journal mode changes, SQLite
         # reports a lock without waiting for its busy timeout.
-        deadline = time.monotonic() + self._lock_timeout
+        deadline = time.monotonic() + self._options.lock_timeout
         while True:
             try:
                 with self._typed_errors(), direct.connect():
@@ -156,18 +165,19 @@ class Database(ForkAware):
             except StorageBusy:
                 if time.monotonic() >= deadline:
                     raise
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(_FIRST_PAUSE)
 
     async def close(self) -> None:
         """Close all connections."""
         await self._engine.dispose()
+        await self._writer.dispose()
         if self._direct is not None:
             self._direct.dispose()
 
     @property
     def write_engine(self) -> Engine:
         """The engine of the transactions, to attach event listeners to."""
-        return self._direct or self._engine.sync_engine
+        return self._direct or self._writer.sync_engine
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -188,35 +198,107 @@ class Database(ForkAware):
     ) -> Sequence[Row[Any]]:
         """Return all rows of one statement, by the fastest way that the database has."""
         if self._direct is not None:
-            return await asyncio.to_thread(self._fetch, self._direct, statement, parameters)
+            return await asyncio.to_thread(self._fetch_inline, self._direct, statement, parameters)
+        return await self.retry(lambda: self._fetch(statement, parameters))
+
+    async def _fetch(
+        self, statement: Executable, parameters: Mapping[str, Any] | None = None
+    ) -> Sequence[Row[Any]]:
         async with self.autocommit() as connection:
             rows: Sequence[Row[Any]] = (await connection.execute(statement, parameters)).all()
             return rows
 
-    def _fetch(
+    def _fetch_inline(
         self, direct: Engine, statement: Executable, parameters: Mapping[str, Any] | None
     ) -> Sequence[Row[Any]]:
         with self._typed_errors(), direct.connect() as connection:
             return connection.execute(statement, parameters).all()
 
-    async def transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
-        """Run `work` in one transaction, which ends even if the caller is cancelled."""
-        return await run_to_completion(self._transact(work))
+    async def transact(self, work: Work[Result], *, is_long: bool = False) -> Result:
+        """Run `work` in one transaction, which ends even if the caller is cancelled.
 
-    async def _transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
+        After a lost connection or a deadlock it is run again, unless it was committed. The
+        statements of long work have no time limit.
+        """
+        return await run_to_completion(self._transact(work, is_long))
+
+    async def _transact(self, work: Work[Result], is_long: bool) -> Result:
         if self._direct is not None:
             # One writer at a time in this process: a queue is fairer than SQLite's polling.
             async with self._write_lock:
                 return await asyncio.to_thread(self._transact_inline, self._direct, work)
-        with self._typed_errors():
-            async with self._engine.begin() as connection:
-                return await work(connection)
+        if not is_long or self._options.statement_timeout is None:
+            return await self.retry(lambda: self._transact_once(self._writer, work))
+        async with self._unlimited_engine() as engine:
+            return await self.retry(lambda: self._transact_once(engine, work))
 
-    def _transact_inline(self, direct: Engine, work: Callable[[Any], Awaitable[Result]]) -> Result:
+    @asynccontextmanager
+    async def _unlimited_engine(self) -> AsyncIterator[AsyncEngine]:
+        options = replace(self._options, statement_timeout=None)
+        engine = self.dialect.create_engine(self._url, options, writes=True)
+        try:
+            yield engine
+        finally:
+            await engine.dispose()
+
+    async def _transact_once(self, engine: AsyncEngine, work: Work[Result]) -> Result:
+        select_id = self.dialect.select_transaction_id()
+        transaction_id: int | None = None
+        try:
+            with self._typed_errors():
+                async with engine.begin() as connection:
+                    result = await work(connection)
+                    if select_id is not None:
+                        transaction_id = await connection.scalar(select_id)
+        except StorageUnreachable as error:
+            if transaction_id is None or not await self._was_committed(transaction_id):
+                raise
+            log.info("the acknowledgement of a commit was lost: %s", error)
+        return result
+
+    async def _was_committed(self, transaction_id: int) -> bool:
+        """Return whether a transaction was committed whose acknowledgement was lost."""
+        statement = self.dialect.select_transaction_status(transaction_id)
+        unknown = StorageUnreachable(
+            f"{self.location}: the connection was lost during a commit, which may have succeeded",
+            hint="Write again with the same ids",
+        )
+        for pause in self._pauses():
+            try:
+                ((status,),) = await self._fetch(statement)
+            except StorageError as error:
+                if not error.is_transient:
+                    raise unknown from error
+            else:
+                if status != "in progress":
+                    return bool(status == "committed")
+            await asyncio.sleep(pause)
+        raise unknown
+
+    async def retry(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
+        """Return the result of an attempt that is repeated after transient errors."""
+        for pause in self._pauses():
+            try:
+                return await attempt()
+            except StorageError as error:
+                if not error.is_transient:
+                    raise
+            await asyncio.sleep(pause)
+        return await attempt()
+
+    def _pauses(self) -> Iterator[float]:
+        """Yield growing pauses until the time for retries has passed."""
+        deadline = time.monotonic() + self._retry_seconds
+        pause = _FIRST_PAUSE
+        while time.monotonic() + pause < deadline:
+            yield pause
+            pause = min(2 * pause, _LAST_PAUSE)
+
+    def _transact_inline(self, direct: Engine, work: Work[Result]) -> Result:
         with self._typed_errors(), direct.connect() as connection:
             writing = connection.execution_options(**self.dialect.write_options)
             with writing.begin():
-                return run_inline(work(InlineConnection(writing)))
+                return run_inline(work(cast(AsyncConnection, InlineConnection(writing))))
 
     def grouped(
         self,
@@ -236,8 +318,10 @@ class Database(ForkAware):
 
     async def compact(self) -> None:
         """Free the space of erased rows, in the files too."""
-        async with self.autocommit() as connection:
-            await connection.execute(_COMPACT)
+        with self._typed_errors():
+            async with self._unlimited_engine() as engine, engine.connect() as connection:
+                await connection.execution_options(**self.dialect.autocommit_options)
+                await connection.execute(_COMPACT)
         await self.truncate_log()
 
     @contextmanager
@@ -246,7 +330,7 @@ class Database(ForkAware):
         try:
             with self._gate:
                 yield
-        except DBAPIError as error:
+        except self._driver_errors as error:
             typed = self._classify(error)
             if typed is None:  # a violated constraint or a wrong statement is a bug
                 raise
@@ -258,24 +342,31 @@ class Database(ForkAware):
         except PoolTimeout as error:
             raise StorageBusy(f"no free connection to {self.location}", hint="Try again") from error
         except OSError as error:
+            silent = isinstance(error, TimeoutError)
+            reason = "no answer in time" if silent else error.strerror or str(error)
             raise StorageUnreachable(
-                f"cannot reach {self.location}: {error.strerror or error}",
+                f"cannot reach {self.location}: {reason}",
                 hint="Check that the server runs and the URL is right",
-            ) from error
+            ).mark_transient(not silent) from error
 
-    def _classify(self, error: DBAPIError) -> MemrecallError | None:
-        message = next(iter(str(error.orig).splitlines()), type(error.orig).__name__)
-        code = "" if error.orig is None else self.dialect.get_error_code(error.orig)
+    def _classify(self, error: Exception) -> MemrecallError | None:
+        cause = getattr(error, "orig", None) or error
+        message = next(iter(str(cause).splitlines()), type(cause).__name__)
+        code = self.dialect.get_error_code(cause)
         if code == INVALID_TEXT:
             return InvalidArgument(
                 "a value contains characters that no database can store", hint=_ID_HINT
             )
-        for prefix, error_type, hint in self.dialect.error_codes:
-            if code.startswith(prefix):
-                return error_type(f"{self.location}: {message}", hint=hint)
-        if error.connection_invalidated:
+        for known in self.dialect.error_codes:
+            if code.startswith(known.prefix):
+                typed = known.error(f"{self.location}: {message}", hint=known.hint)
+                return typed.mark_transient(known.is_transient)
+        if getattr(error, "connection_invalidated", False):
             hint = "The server closed the connection"
-            return StorageUnreachable(f"{self.location}: {message}", hint=hint)
-        if not isinstance(error, OperationalError | InterfaceError):
+            lost = StorageUnreachable(f"{self.location}: {message}", hint=hint)
+            return lost.mark_transient()
+        if isinstance(error, DBAPIError) and not isinstance(
+            error, OperationalError | InterfaceError
+        ):
             return None
         return StorageError(f"{self.location}: {message}")

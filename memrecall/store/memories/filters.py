@@ -11,7 +11,7 @@ from sqlalchemy import and_, false, func, not_, or_, true
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import InvalidArgument
-from memrecall.store.database.dialects import DatabaseDialect
+from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.tables import memories
 from memrecall.types import check_text, parse_time
 

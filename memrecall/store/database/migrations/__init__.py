@@ -32,7 +32,9 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
             hint="Upgrade memrecall: pip install -U memrecall",
         )
     if version < target:
-        await database.transact(lambda connection: _upgrade(connection, database, target))
+        await database.transact(
+            lambda connection: _upgrade(connection, database, target), is_long=True
+        )
 
 
 async def schema_version(connection: AsyncConnection) -> int:

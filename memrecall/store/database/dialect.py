@@ -1,0 +1,137 @@
+"""What the store needs of one kind of database; `dialects` has the kinds."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from sqlalchemy import Engine, Executable, Select, Table, exists, literal, select
+from sqlalchemy.engine import URL
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.sql import ColumnElement
+
+from memrecall.errors import InvalidArgument, StorageError
+
+Durability = Literal["full", "normal"]
+Comparison = Callable[[Any, Any], ColumnElement[bool]]
+
+INVALID_TEXT = "22021"  # SQLSTATE: a character that the encoding does not have
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionOptions:
+    """How connections are opened; times are in seconds."""
+
+    durability: Durability = "full"
+    lock_timeout: float = 10.0  # of a write that waits for another
+    statement_timeout: float | None = 20.0  # beside the waiting for locks; None: no limit
+    read_only: bool = False
+
+
+class ErrorCode(NamedTuple):
+    """What an error code of the driver means."""
+
+    prefix: str
+    error: type[StorageError]
+    hint: str
+    is_transient: bool = False  # the same work may succeed a moment later
+
+
+class DatabaseDialect(ABC):
+    """What the store needs of one kind of database."""
+
+    name: ClassVar[str]  # as SQLAlchemy calls it; also the suffix of its migration scripts
+    driver: ClassVar[str]
+    schemes: ClassVar[frozenset[str]]
+    error_codes: ClassVar[tuple[ErrorCode, ...]]
+    position_function: ClassVar[str]  # of a text in another, 0 if it is not there
+    snapshot_options: ClassVar[Mapping[str, Any]]
+    autocommit_options: ClassVar[Mapping[str, Any]] = {}
+    write_options: ClassVar[Mapping[str, Any]] = {}
+    truncate_log_command: ClassVar[str | None] = None
+    locks_rows: ClassVar[bool] = False  # instead of the whole database
+    byte_collation: ClassVar[str | None] = None  # None: text is in the order of its bytes anyway
+
+    @abstractmethod
+    def create_engine(
+        self, url: URL, options: ConnectionOptions, *, writes: bool = False
+    ) -> AsyncEngine:
+        """Return the connection pool of reads, or that of writes."""
+
+    def create_direct_engine(self, url: URL, options: ConnectionOptions) -> Engine | None:
+        """Return a pool for short work in threads, where that is faster than async."""
+        del url, options
+        return None
+
+    def get_file(self, url: URL) -> Path | None:
+        """Return the file that holds the database, if it is one file."""
+        del url
+        return None
+
+    def prepare_file(self, url: URL, *, create: bool) -> None:
+        """Create the database file if it is missing."""
+        del url, create
+
+    @abstractmethod
+    def get_error_code(self, error: BaseException) -> str:
+        """Return the code that the driver gave an error, or an empty text."""
+
+    @abstractmethod
+    def insert(self, target: Table) -> Any:
+        """Return an INSERT that knows `on_conflict_do_update` and `on_conflict_do_nothing`."""
+
+    def get_driver_errors(self) -> tuple[type[Exception], ...]:
+        """Return the errors of the driver that reach the store without SQLAlchemy's around them."""
+        return ()
+
+    def select_transaction_id(self) -> Select[Any] | None:
+        """Return the query for the id of the transaction, if its fate can be asked for later."""
+        return None
+
+    def select_transaction_status(self, transaction_id: int) -> Select[Any]:
+        """Return the query for "committed", "aborted" or "in progress"."""
+        raise NotImplementedError(f"{self.name} has no transaction ids: {transaction_id}")
+
+    def lock_schema(self, key: int) -> Executable | None:
+        """Return the statement that keeps other processes from changing the schema."""
+        del key
+        return None
+
+    def estimate_rows(self, tables: Sequence[str]) -> Select[Any] | None:
+        """Return a query for `name` and `rows` of tables as the planner knows them."""
+        del tables
+        return None
+
+    def require_pgvector(self) -> None:
+        """Raise InvalidArgument unless the database can have the pgvector extension."""
+        raise InvalidArgument(
+            "vector_db 'pgvector' needs a PostgreSQL database",
+            hint="Set db to a postgresql:// URL, or leave out vector_db",
+        )
+
+    def sort_by_bytes(self, text: ColumnElement[Any]) -> ColumnElement[Any]:
+        """Return a text column that compares in the order of its bytes, as in Python."""
+        return text if self.byte_collation is None else text.collate(self.byte_collation)
+
+    def avoid_index(self, key: ColumnElement[Any]) -> Any:
+        """Return a sort key that keeps the planner from choosing the index on `key`."""
+        return key
+
+    @abstractmethod
+    def _read_json(self, document: ColumnElement[Any]) -> tuple[Any, ColumnElement[str]]:
+        """Return the entries of an object as a table, and the type of their values."""
+
+    def has_json_key(
+        self, document: ColumnElement[Any], key: str, *, with_null: bool = False
+    ) -> ColumnElement[bool]:
+        """Return the condition that an object has a key, optionally with the value null."""
+        entries, json_type = self._read_json(document)
+        rows = select(literal(1)).select_from(entries).where(entries.c.key == key)
+        return exists(rows.where(json_type == "null") if with_null else rows)
+
+    @abstractmethod
+    def compare_json(
+        self, document: ColumnElement[Any], key: str, compare: Comparison, value: Any
+    ) -> ColumnElement[bool]:
+        """Return the condition that a key holds a value of the same type that compares so."""
