@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from sqlalchemy import (
     BigInteger,
@@ -52,6 +53,7 @@ from memrecall.store.database.dialect import (
     DatabaseDialect,
     ErrorCode,
 )
+from memrecall.store.database.integrity import read_only_mode
 
 _LOCATION_HINT = "Use a file path, sqlite:///FILE or postgresql+asyncpg://USER@HOST/NAME"
 _BEGIN = "memrecall_begin"  # the execution option that names the statement to begin with
@@ -95,7 +97,9 @@ class SqliteDialect(DatabaseDialect):
     ) -> AsyncEngine:
         """Return the pool that streams and long reads use."""
         del writes  # they use the direct engine
-        engine = create_async_engine(url, connect_args={"timeout": options.lock_timeout})
+        engine = create_async_engine(
+            _open_existing(url, options), connect_args={"timeout": options.lock_timeout}
+        )
         _configure_sqlite(engine.sync_engine, options)
         return engine
 
@@ -107,7 +111,8 @@ class SqliteDialect(DatabaseDialect):
         reads.
         """
         direct = create_engine(
-            url.set(drivername="sqlite+pysqlite"), connect_args={"timeout": options.lock_timeout}
+            _open_existing(url, options).set(drivername="sqlite+pysqlite"),
+            connect_args={"timeout": options.lock_timeout},
         )
         _configure_sqlite(direct, options)
         return direct
@@ -350,20 +355,27 @@ def _drop_dead_connections(engine: Engine) -> None:
             context.is_disconnect = True
 
 
+def _open_existing(url: URL, options: ConnectionOptions) -> URL:
+    """Return the URL that opens a SQLite file without creating it."""
+    file = Path(os.path.abspath(str(url.database)))
+    mode = read_only_mode(file) if options.read_only else {"mode": "rw"}
+    located = url.set(database=f"file:{quote(str(file))}")
+    return located.update_query_dict({"uri": "true", **mode})
+
+
 def _configure_sqlite(engine: Engine, options: ConnectionOptions) -> None:
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: object) -> None:
         connection.isolation_level = None  # `begin` below begins transactions, not the driver
         cursor = connection.cursor()
-        for pragma in (
+        writing = (
             "journal_mode=WAL",
             f"synchronous={'FULL' if options.durability == 'full' else 'NORMAL'}",
             "foreign_keys=ON",
-            "trusted_schema=OFF",
-            "cell_size_check=ON",
-            "mmap_size=0",
             "secure_delete=ON",  # erased rows are overwritten
-        ):
+        )
+        always = ("trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0")
+        for pragma in (*(() if options.read_only else writing), *always):
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 

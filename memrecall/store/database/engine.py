@@ -24,6 +24,7 @@ from memrecall.errors import (
 )
 from memrecall.store.database.dialect import INVALID_TEXT, ConnectionOptions
 from memrecall.store.database.dialects import parse_location
+from memrecall.store.database.integrity import FileGuard
 from memrecall.workers import ForkAware, ForkGate, Grouped, abandon, run_to_completion
 
 Item = TypeVar("Item")
@@ -104,13 +105,14 @@ class Database(ForkAware):
         self._url = url
         self._options = options or ConnectionOptions()
         self._retry_seconds = retry_seconds
+        self.file = self.dialect.get_file(url)
+        self._guard = None if self.file is None else FileGuard(self.file)
         self._driver_errors: tuple[type[Exception], ...] = (
             DBAPIError,
             *self.dialect.get_driver_errors(),
         )
         self._make_pools()
         self.watch_forks()
-        self.file = self.dialect.get_file(url)
         without_password = url.difference_update_query(["password"]).render_as_string()
         self.location = str(self.file) if self.file else without_password
 
@@ -119,6 +121,9 @@ class Database(ForkAware):
         self._direct = self.dialect.create_direct_engine(self._url, self._options)
         # Writes have a pool of their own: those that wait for a lock must not hold up reads.
         self._writer = self.dialect.create_engine(self._url, self._options, writes=True)
+        for engine in (self._direct, self._engine.sync_engine):
+            if self._guard is not None and engine is not None:
+                self._guard.watch(engine)
         self._write_lock = asyncio.Lock()
         self._gate = ForkGate()
         self._groups: dict[Any, Grouped[Any, Any]] = {}
