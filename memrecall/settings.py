@@ -6,7 +6,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ _BOOLEANS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
+_CONNECTION = ("durability", "lock_timeout", "statement_timeout", "retry_seconds", "read_only")
 ZERO_MEANS_OFF = frozenset(
     {
         "trace_days",
@@ -66,6 +67,7 @@ class Settings:
     tool_calls: Literal["native", "json"] = "native"
     reasoning: Literal["auto", "strip", "open", "keep"] = "auto"  # if the model writes it as text
     durability: Literal["full", "normal"] = "full"
+    read_only: bool = False  # refuse writes and create no file
     lock_timeout: float = 10.0
     statement_timeout: float = 20.0  # of PostgreSQL, beside the waiting for locks
     retry_seconds: float = 10.0  # that work waits for a PostgreSQL server that restarts; 0: none
@@ -126,6 +128,15 @@ class Settings:
                     hint="Write it like 10.0.0.7, or 10.0.0.0/8",
                 ) from None
         return names
+
+    def connection_options(self) -> dict[str, Any]:
+        """Return the settings of `Store.open`, by name."""
+        return {name: getattr(self, name) for name in _CONNECTION}
+
+    def without_writes(self) -> "Settings":
+        """Return the settings of a process that writes nothing: no traces, snapshots, counters."""
+        off: dict[str, Any] = dict.fromkeys(("trace_days", "counter_days", "sweep_hours"), 0)
+        return replace(self, snapshots=False, vector_db="", **off)
 
     def redacted(self) -> dict[str, Any]:
         """Return the settings for display, without passwords and keys."""

@@ -39,6 +39,8 @@ _COMMANDS: dict[str, Any] = {
     "stats": maintenance.stats,
     "reindex": maintenance.reindex,
     "compact": maintenance.compact,
+    "backup": maintenance.backup,
+    "restore": maintenance.restore,
     "doctor": maintenance.doctor,
     "serve": serve.serve,
     "rpc": serve.rpc,

@@ -1,9 +1,10 @@
-"""`stats`, `reindex`, `sweep`, `compact` and `doctor`."""
+"""`stats`, `reindex`, `sweep`, `compact`, `backup`, `restore` and `doctor`."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
@@ -92,10 +93,13 @@ def _print_preview(result: dict[str, Any]) -> None:
 
 
 def stats(
-    db: options.Db = None, user: options.MaybeUser = None, json: options.Json = False
+    db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
+    user: options.MaybeUser = None,
+    json: options.Json = False,
 ) -> None:
     """Count the stored rows of one user or of all users."""
-    facts = dict(options.with_library(lambda library: library.stats(user), db))
+    facts = dict(options.with_library(lambda library: library.stats(user), db, read_only=read_only))
     if json:
         output.print_json(facts)
         return
@@ -137,6 +141,52 @@ def compact(db: options.Db = None, json: options.Json = False) -> None:
     result = options.with_library(run, db)
     change = f": {result['before']:,} bytes, now {result['after']:,}" if result["after"] else ""
     output.print_outcome(f"compacted{change}", result, json=json)
+
+
+def backup(
+    file: Annotated[Path, Argument(help="A new file.")],
+    db: options.Db = None,
+    json: options.Json = False,
+) -> None:
+    """Back up the whole database to one file, also while it is served, and verify the file.
+
+    It can be searched as it is: --db FILE --read-only.
+    """
+    from memrecall.store.backup.database import backup_database, count_rows
+
+    async def run(library: Any) -> dict[str, int]:
+        rows = await count_rows(library.store.database)
+        with output.progress_bar("backing up", rows, unit="rows") as advance:
+            return await backup_database(library.store, file, advance)
+
+    rows = options.with_library(run, db)
+    size = file.stat().st_size
+    text = f"{sum(rows.values()):,} rows in {output.escape(str(file))}, {size:,} bytes, verified"
+    fields = {"file": str(file), "bytes": size, "rows": rows, "verified": True}
+    output.print_outcome(text, fields, json=json)
+
+
+def restore(
+    file: Annotated[Path, Argument(help="A file that `memrecall backup` wrote.")],
+    db: options.Db = None,
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="Replace everything that the database has.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Restore a backup into an empty database of any kind, completely or not at all."""
+    from memrecall.store.backup.database import count_backup_rows, restore_database
+
+    async def run(library: Any) -> dict[str, int]:
+        rows = await count_backup_rows(file)
+        with output.progress_bar("restoring", rows, unit="rows") as advance:
+            return await restore_database(library.store, file, advance, overwrite=overwrite)
+
+    if not file.is_file():  # before a database is created for it
+        raise InvalidArgument(f"there is no backup {file}", hint="Check the path")
+    rows = options.with_library(run, db, create=True)
+    text = f"{sum(rows.values()):,} rows restored from {output.escape(str(file))}"
+    output.print_outcome(text, {"file": str(file), "rows": rows}, json=json)
 
 
 def doctor(

@@ -157,6 +157,7 @@ def _read_filter(text: str | None) -> dict[str, Any] | None:
 def list_memories(
     user: options.User,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     agent: options.Agent = None,
     session: options.Session = None,
     filter_: Filter = None,
@@ -185,6 +186,7 @@ def list_memories(
         user,
         agent,
         sensitive=allow_sensitive,
+        read_only=read_only,
     )
     output.print_page(page, map(_memory_line, page["results"]), json=json, empty="no memories")
 
@@ -194,6 +196,7 @@ def search(
     query: Annotated[str, Argument(help="What to search for.")],
     user: options.User,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     agent: options.Agent = None,
     session: options.Session = None,
     filter_: Filter = None,
@@ -221,6 +224,7 @@ def search(
         user,
         agent,
         sensitive=allow_sensitive,
+        read_only=read_only,
     )
     empty = output.escape(result["message"]) or "no memories"
     output.print_page(result, map(_memory_line, result["results"]), json=json, empty=empty)
@@ -250,10 +254,16 @@ def _conflict_labels(item: dict[str, Any]) -> list[str]:
 
 @memories.command("show")
 def show(
-    memory_id: MemoryId, user: options.User, db: options.Db = None, json: options.Json = False
+    memory_id: MemoryId,
+    user: options.User,
+    db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
+    json: options.Json = False,
 ) -> None:
     """Show one memory with all its fields."""
-    item = options.with_memory(lambda memory: memory.get(memory_id), db, user, sensitive=True)
+    item = options.with_memory(
+        lambda memory: memory.get(memory_id), db, user, sensitive=True, read_only=read_only
+    )
     if item is None:
         raise NotFound(f"there is no memory {memory_id!r}", hint="Check the id and the user")
     if json:
@@ -267,11 +277,15 @@ def show(
 
 @memories.command("history")
 def history(
-    memory_id: MemoryId, user: options.User, db: options.Db = None, json: options.Json = False
+    memory_id: MemoryId,
+    user: options.User,
+    db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
+    json: options.Json = False,
 ) -> None:
     """Show a memory's change history, oldest first."""
     changes = options.with_memory(
-        lambda memory: memory.history(memory_id), db, user, sensitive=True
+        lambda memory: memory.history(memory_id), db, user, sensitive=True, read_only=read_only
     )
     if json:
         output.print_json({"results": changes})

@@ -97,22 +97,23 @@ def export(
     user: options.User,
     out: Annotated[Path | None, Option(help="A new file; default: standard output.")] = None,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     json: options.Json = False,
 ) -> None:
     """Export all data of a user as JSON lines, for `memrecall import`."""
     if out is None and json:
         raise InvalidArgument("--json requires --out", hint="Add --out FILE, or drop --json")
-    lines = options.run(_export(user, out, db))
+    lines = options.run(_export(user, out, db, read_only))
     if out is not None:
         text = f"{output.count_noun(lines, 'line')} in {output.escape(str(out))}"
         fields = {"user_id": user, "lines": lines, "file": str(out)}
         output.print_outcome(text, fields, json=json)
 
 
-async def _export(user: str, out: Path | None, db: str | None) -> int:
+async def _export(user: str, out: Path | None, db: str | None, read_only: bool) -> int:
     lines = 0
     async with (
-        await options.open_library(db) as library,
+        await options.open_library(db, read_only=read_only) as library,
         aclosing(library.export_user(user)) as rows,
     ):
         row = await anext(rows)  # fails before a file is created for an unknown user
@@ -144,6 +145,7 @@ def _write_line(file: Any, line: str) -> None:
 def list_messages(
     user: options.User,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     since: options.Since = None,
     until: options.Until = None,
     role: options.RoleName = None,
@@ -169,7 +171,7 @@ def list_messages(
         is_known = bool(page.items) or await library.store.feed(user).version() is not None
         return page, is_known
 
-    page, is_known = options.with_library(read, db)
+    page, is_known = options.with_library(read, db, read_only=read_only)
     note = "" if is_known else f"there is no user {user!r}: nothing is stored under this id"
     _print_page(page, json, note)
 
@@ -178,6 +180,7 @@ def show_neighbors(
     message_id: Annotated[str, Argument(help="Id of the message in the middle.")],
     user: options.User,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     before: Annotated[int, Option(help="Number of messages before it.")] = 20,
     after: Annotated[int, Option(help="Number of messages after it.")] = 0,
     agent: options.Agent = None,
@@ -189,7 +192,7 @@ def show_neighbors(
         timeline = library.store.timeline(options.build_scope(user, agent))
         return await timeline.neighbors(message_id, before=before, after=after)
 
-    _print_page(options.with_library(read, db), json)
+    _print_page(options.with_library(read, db, read_only=read_only), json)
 
 
 def delete_message(

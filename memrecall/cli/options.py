@@ -42,6 +42,9 @@ After = Annotated[str, Option("--after", help="Continue after this id.")]
 AsOf = Annotated[str | None, Option("--as-of", help="Show the state at this time.")]
 Yes = Annotated[bool, Option("--yes", help="Skip the confirmation prompt.")]
 ReadOnly = Annotated[bool, Option("--read-only", help="Forbid writes.")]
+ReadOnlyDb = Annotated[
+    bool, Option("--read-only", help="Open the database read-only; create no file beside it.")
+]
 AllowKnowledge = Annotated[
     bool, Option("--allow-knowledge", help="Allow changes to the shared knowledge base.")
 ]
@@ -62,20 +65,24 @@ def read_settings(**arguments: Any) -> Any:
     return load_settings(arguments).settings
 
 
-def open_library(db: str | None, *, create: bool = False) -> Any:
+def open_library(db: str | None, *, create: bool = False, read_only: bool = False) -> Any:
     """Return a coroutine that opens the library of `--db`; only writing commands `create` it."""
     from memrecall.memory import Library
 
-    return Library.open(read_settings(db=db), create=create)
+    return Library.open(read_settings(db=db, read_only=read_only or None), create=create)
 
 
 def with_library(
-    work: Callable[[Any], Awaitable[Any]], db: str | None, *, create: bool = False
+    work: Callable[[Any], Awaitable[Any]],
+    db: str | None,
+    *,
+    create: bool = False,
+    read_only: bool = False,
 ) -> Any:
     """Open the library of `--db`, run `work` with it and return the result."""
 
     async def call() -> Any:
-        async with await open_library(db, create=create) as library:
+        async with await open_library(db, create=create, read_only=read_only) as library:
             return await work(library)
 
     return run(call())
@@ -89,6 +96,7 @@ def with_memory(
     *,
     sensitive: bool = False,
     create: bool = False,
+    read_only: bool = False,
 ) -> Any:
     """Run `work` with an `AsyncMemory`, bound to a user if one is named."""
 
@@ -104,7 +112,7 @@ def with_memory(
         ) as memory:
             return await work(memory)
 
-    return with_library(call, db, create=create)
+    return with_library(call, db, create=create, read_only=read_only)
 
 
 def build_scope(

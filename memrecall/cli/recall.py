@@ -54,6 +54,7 @@ def recall(
         str | None, Argument(help="The user's message that refers to something earlier.")
     ] = None,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     session: options.CurrentSession = None,
     agent: options.Agent = None,
     messages: Annotated[
@@ -91,6 +92,7 @@ def recall(
                 library, conversation, scope, moment, cassette, limits, observer
             ),
             db,
+            read_only=read_only,
         )
     if json:
         output.print_json(result.model_dump(mode="json"))
@@ -212,6 +214,7 @@ def show_trace(
     trace_id: Annotated[str | None, Argument(help="Trace id.")] = None,
     user: Annotated[str | None, Option(help="User of the recall.")] = None,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     last: Annotated[bool, Option("--last", help="Show the user's latest recall.")] = False,
     file: Annotated[Path | None, Option(help="Output of `memrecall recall --json`.")] = None,
     agent: options.Agent = None,
@@ -229,7 +232,9 @@ def show_trace(
         raise InvalidArgument("a stored trace requires --user", hint="Add --user U")
     else:
         scope = options.build_scope(user, agent)
-        trace = options.with_library(lambda library: _get_trace(library, scope, trace_id), db)
+        trace = options.with_library(
+            lambda library: _get_trace(library, scope, trace_id), db, read_only=read_only
+        )
         body, place = trace.body, f"trace {trace.trace_id}"
     if json:
         output.print_json(body)
@@ -272,6 +277,7 @@ def _read_result(body: Any, place: str) -> Any:
 def list_traces(
     user: options.User,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     agent: options.Agent = None,
     limit: Annotated[int, Option(help="Traces per page, at most 200.")] = 50,
     cursor: options.Cursor = None,
@@ -279,7 +285,9 @@ def list_traces(
 ) -> None:
     """List a user's recalls, newest first."""
     scope = options.build_scope(user, agent)
-    page = options.with_library(lambda library: library.store.traces(scope).page(limit, cursor), db)
+    page = options.with_library(
+        lambda library: library.store.traces(scope).page(limit, cursor), db, read_only=read_only
+    )
     fields = {"items": page.items, "next_cursor": page.next_cursor}
     output.print_page(fields, map(_trace_line, page.items), json=json)
 

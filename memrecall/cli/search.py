@@ -16,6 +16,7 @@ def search(
     query: Annotated[str, Argument(help="What to search for.")],
     user: options.User,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     mode: Annotated[str, Option(help="keyword, semantic or hybrid.")] = "hybrid",
     limit: Annotated[int, Option(help="Number of results, at most 200.")] = 10,
     since: options.Since = None,
@@ -59,7 +60,9 @@ def search(
         cursor=cursor,
     )
     scope = options.build_scope(user, agent, sensitive=allow_sensitive)
-    page = options.with_library(lambda library: library.search(scope, request), db)
+    page = options.with_library(
+        lambda library: library.search(scope, request), db, read_only=read_only
+    )
     if json:
         output.print_json({name: getattr(page, name) for name in _PAGE_FIELDS})
     else:
@@ -133,6 +136,7 @@ def graph(
     cursor: options.Cursor = None,
     agent: options.Agent = None,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     json: options.Json = False,
 ) -> None:
     """Show a user's knowledge graph: entities, relations, paths."""
@@ -145,6 +149,7 @@ def graph(
         db,
         user,
         agent,
+        read_only=read_only,
     )
     output.print_page(result, _graph_lines(result), json=json, empty="nothing found")
 

@@ -135,7 +135,7 @@ class Library(ForkAware):
         timeout = settings.embedder_timeout
         self.engine = SearchEngine(store, embedder, self.cache, query_map, timeout)
         self.message_search = MessageSearch(store, self.cache)
-        self.vectors = VectorWriter(store, embedder)
+        self.vectors = VectorWriter(store, None if settings.read_only else embedder)
 
     @classmethod
     async def open(
@@ -151,7 +151,9 @@ class Library(ForkAware):
 
         Objects that are passed are used instead of those that the settings name, and closed too.
         """
-        if create and Path(settings.db) == default_database():
+        if settings.read_only:
+            settings = settings.without_writes()
+        elif create and Path(settings.db) == default_database():
             default_database().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         embedder = embedder or make_embedder(
             settings.embedder,
@@ -161,10 +163,7 @@ class Library(ForkAware):
         store = await Store.open(
             settings.db,
             create=create,
-            durability=settings.durability,
-            lock_timeout=settings.lock_timeout,
-            statement_timeout=settings.statement_timeout,
-            retry_seconds=settings.retry_seconds,
+            **settings.connection_options(),
         )
         try:
             graphs = graphs or make_graphs(settings.graph_db, store)

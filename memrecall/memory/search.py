@@ -45,6 +45,8 @@ class RecallTimes:
     async def flush(self) -> None:
         """Write the pending updates; a database that cannot be written is only logged."""
         pending, self._pending = self._pending, {}
+        if self._store.database.is_read_only:
+            return
         now = datetime.now(UTC)
         for user_id, keys in pending.items():
             try:

@@ -76,11 +76,19 @@ class Store:
         lock_timeout: float = 10.0,
         statement_timeout: float = 20.0,
         retry_seconds: float = 10.0,
+        read_only: bool = False,
     ) -> "Store":
-        """Open a database and upgrade its schema; PostgreSQL has the last two times, in seconds."""
+        """Open a database and upgrade its schema; `read_only` creates and changes nothing.
+
+        The times are in seconds; the last two are for PostgreSQL.
+        """
         options = ConnectionOptions(
-            durability=durability, lock_timeout=lock_timeout, statement_timeout=statement_timeout
+            durability=durability,
+            lock_timeout=lock_timeout,
+            statement_timeout=statement_timeout,
+            read_only=read_only,
         )
+        create = create and not read_only
         database = Database(location, options, create=create, retry_seconds=retry_seconds)
         try:
             await database.prepare()

@@ -24,7 +24,12 @@ from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import ensure_agents, lock_scopes, lock_users
 from memrecall.store.database.memory_tables import USER_TABLES
-from memrecall.store.database.statements import insert_missing, select_by_keys, split
+from memrecall.store.database.statements import (
+    insert_missing,
+    select_by_keys,
+    select_in_key_order,
+    split,
+)
 from memrecall.store.database.tables import UtcTime, memories, messages, sessions, tombstones, users
 from memrecall.store.texts import SEARCH_TEXT
 from memrecall.types import (
@@ -64,13 +69,8 @@ async def export_user(database: Database, user_id: str) -> AsyncGenerator[dict[s
     """Yield a user's rows as JSON objects, as of one moment, without vectors and traces."""
     async with database.read() as connection:
         for table in _TABLES:
-            statement = select(table).where(table.c.user_id == user_id)
-            # The same order in every database, so that exports can be compared.
-            order = [
-                database.dialect.sort_by_bytes(key) if isinstance(key.type, String) else key
-                for key in table.primary_key.columns
-            ]
-            rows = await connection.stream(statement.order_by(*order))
+            statement = select_in_key_order(database.dialect, table)
+            rows = await connection.stream(statement.where(table.c.user_id == user_id))
             count = 0
             async for row in rows.mappings():
                 count += 1

@@ -252,7 +252,7 @@ async def compare_with_simple_walk(
 def record_statements(store: Store) -> Iterator[list[tuple[str, Any]]]:
     """Record the statements that run during the block."""
     database = store.database
-    engine: Engine = database.write_engine
+    engine: Engine = database.read_engine
     statements: list[tuple[str, Any]] = []
 
     def record(_c: Any, _u: Any, statement: str, parameters: Any, _x: Any, _many: bool) -> None:

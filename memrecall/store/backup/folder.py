@@ -99,17 +99,10 @@ class BackupFolder:
             suffix = "" if number == 1 else f"_{number}"
             path = self.folder / f"memory_backup_{moment}{suffix}.json"
             try:
-                os.link(temporary, path)
+                publish(temporary, path)
             except FileExistsError:
                 number += 1
                 continue
-            except OSError as error:
-                if error.errno not in _LINK_ERRORS:
-                    raise
-                if path.exists():
-                    number += 1
-                    continue
-                temporary.rename(path)  # the file system has no hard links
             return path
 
     def _remove_stale(self) -> None:
@@ -119,6 +112,18 @@ class BackupFolder:
                 with suppress(FileNotFoundError):
                     if entry.stat(follow_symlinks=False).st_mtime < time.time() - _STALE_SECONDS:
                         os.unlink(entry.path)
+
+
+def publish(temporary: Path, path: Path) -> None:
+    """Give a finished file its name; FileExistsError instead of overwriting another."""
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _LINK_ERRORS:
+            raise
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
+        temporary.rename(path)  # the file system has no hard links
 
 
 def write_synced(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -132,7 +137,12 @@ def write_synced(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make sure that the names in a folder survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    sync_file(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Make sure that a file or folder survives a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -8,14 +8,16 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from sqlalchemy import Engine, Executable, Select, Table, exists, literal, select
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import ColumnElement
 
-from memrecall.errors import InvalidArgument, StorageError
+from memrecall.errors import InvalidArgument, MemrecallError, StorageError, StorageUnreachable
 
 Durability = Literal["full", "normal"]
 Comparison = Callable[[Any, Any], ColumnElement[bool]]
 
+ID_HINT = "Check the ids: 1 to 64 printable characters"
 INVALID_TEXT = "22021"  # SQLSTATE: a character that the encoding does not have
 
 
@@ -77,6 +79,29 @@ class DatabaseDialect(ABC):
     def get_error_code(self, error: BaseException) -> str:
         """Return the code that the driver gave an error, or an empty text."""
 
+    def classify(self, error: Exception, location: str) -> MemrecallError | None:
+        """Return the typed error of a database for one of its driver, by its code; else None."""
+        cause = getattr(error, "orig", None) or error
+        message = next(iter(str(cause).splitlines()), type(cause).__name__)
+        code = self.get_error_code(cause)
+        if code == INVALID_TEXT:
+            return InvalidArgument(
+                "a value contains characters that no database can store", hint=ID_HINT
+            )
+        for known in self.error_codes:
+            if code.startswith(known.prefix):
+                typed = known.error(f"{location}: {message}", hint=known.hint)
+                return typed.mark_transient(known.is_transient)
+        if getattr(error, "connection_invalidated", False):
+            hint = "The server closed the connection"
+            lost = StorageUnreachable(f"{location}: {message}", hint=hint)
+            return lost.mark_transient()
+        if isinstance(error, DBAPIError) and not isinstance(
+            error, OperationalError | InterfaceError
+        ):
+            return None
+        return StorageError(f"{location}: {message}")
+
     @abstractmethod
     def insert(self, target: Table) -> Any:
         """Return an INSERT that knows `on_conflict_do_update` and `on_conflict_do_nothing`."""
@@ -96,6 +121,11 @@ class DatabaseDialect(ABC):
     def lock_schema(self, key: int) -> Executable | None:
         """Return the statement that keeps other processes from changing the schema."""
         del key
+        return None
+
+    def lock_tables(self, tables: Sequence[str]) -> Executable | None:
+        """Return the statement that keeps others from writing to tables."""
+        del tables
         return None
 
     def estimate_rows(self, tables: Sequence[str]) -> Select[Any] | None:

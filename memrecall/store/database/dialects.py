@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Connection,
     Engine,
@@ -225,6 +226,7 @@ class PostgresqlDialect(DatabaseDialect):
             "lock_timeout": _milliseconds(options.lock_timeout),
             "statement_timeout": _milliseconds(limit) if limit else "0",
             "idle_in_transaction_session_timeout": "60000",
+            "default_transaction_read_only": "on" if options.read_only else "off",
             "timezone": "UTC",
         }
         engine = create_async_engine(
@@ -269,6 +271,11 @@ class PostgresqlDialect(DatabaseDialect):
     def lock_schema(self, key: int) -> Executable | None:
         """Return the statement that takes an advisory lock until the transaction ends."""
         return select(func.pg_advisory_xact_lock(key))
+
+    def lock_tables(self, tables: Sequence[str]) -> Executable | None:
+        """Return the statement that lets others read only, until the transaction ends."""
+        locking: Executable = DDL(f"LOCK TABLE {', '.join(tables)} IN EXCLUSIVE MODE")  # type: ignore[no-untyped-call]
+        return locking
 
     def estimate_rows(self, tables: Sequence[str]) -> Select[Any] | None:
         """Return a query of the planner's statistics."""

@@ -11,18 +11,18 @@ from functools import partial
 from typing import Any, TypeVar, cast
 
 from sqlalchemy import DDL, Connection, Dialect, Engine, Executable, Row
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memrecall.errors import (
     InvalidArgument,
-    MemrecallError,
     StorageBusy,
     StorageError,
+    StorageReadOnly,
     StorageUnreachable,
 )
-from memrecall.store.database.dialect import INVALID_TEXT, ConnectionOptions
+from memrecall.store.database.dialect import ID_HINT, ConnectionOptions
 from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import FileGuard
 from memrecall.workers import ForkAware, ForkGate, Grouped, abandon, run_to_completion
@@ -35,7 +35,6 @@ log = logging.getLogger(__name__)
 
 _FORK_SECONDS = 10.0  # that a fork waits for statements and streams to end
 _FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.5  # seconds between two attempts
-_ID_HINT = "Check the ids: 1 to 64 printable characters"
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
 
@@ -180,6 +179,16 @@ class Database(ForkAware):
             self._direct.dispose()
 
     @property
+    def is_read_only(self) -> bool:
+        """Whether writes are refused."""
+        return self._options.read_only
+
+    @property
+    def read_engine(self) -> Engine:
+        """The engine of single reads, to attach event listeners to."""
+        return self._direct or self._engine.sync_engine
+
+    @property
     def write_engine(self) -> Engine:
         """The engine of the transactions, to attach event listeners to."""
         return self._direct or self._writer.sync_engine
@@ -198,12 +207,20 @@ class Database(ForkAware):
             async with self._engine.connect() as connection:
                 yield await connection.execution_options(**self.dialect.autocommit_options)
 
+    @contextmanager
+    def read_inline(self) -> Iterator[Connection]:
+        """Open a connection to a SQLite file in the current thread."""
+        if self._direct is None:
+            raise RuntimeError(f"{self.location} is not read in a thread")
+        with self._typed_errors(), self._direct.connect() as connection:
+            yield connection
+
     async def fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> Sequence[Row[Any]]:
         """Return all rows of one statement, by the fastest way that the database has."""
         if self._direct is not None:
-            return await asyncio.to_thread(self._fetch_inline, self._direct, statement, parameters)
+            return await asyncio.to_thread(self._fetch_inline, statement, parameters)
         return await self.retry(lambda: self._fetch(statement, parameters))
 
     async def _fetch(
@@ -214,9 +231,9 @@ class Database(ForkAware):
             return rows
 
     def _fetch_inline(
-        self, direct: Engine, statement: Executable, parameters: Mapping[str, Any] | None
+        self, statement: Executable, parameters: Mapping[str, Any] | None
     ) -> Sequence[Row[Any]]:
-        with self._typed_errors(), direct.connect() as connection:
+        with self.read_inline() as connection:
             return connection.execute(statement, parameters).all()
 
     async def transact(self, work: Work[Result], *, is_long: bool = False) -> Result:
@@ -228,6 +245,7 @@ class Database(ForkAware):
         return await run_to_completion(self._transact(work, is_long))
 
     async def _transact(self, work: Work[Result], is_long: bool) -> Result:
+        self._require_writable()
         if self._direct is not None:
             # One writer at a time in this process: a queue is fairer than SQLite's polling.
             async with self._write_lock:
@@ -315,6 +333,12 @@ class Database(ForkAware):
             self._groups[work] = Grouped(partial(work, self), most)
         return self._groups[work]
 
+    def _require_writable(self) -> None:
+        if self.is_read_only:
+            raise StorageReadOnly(
+                f"{self.location} is open read-only", hint="Open it without --read-only to write"
+            )
+
     async def truncate_log(self) -> None:
         """Remove erased bytes from SQLite's write-ahead log too."""
         if self.dialect.truncate_log_command is not None:
@@ -323,6 +347,7 @@ class Database(ForkAware):
 
     async def compact(self) -> None:
         """Free the space of erased rows, in the files too."""
+        self._require_writable()
         with self._typed_errors():
             async with self._unlimited_engine() as engine, engine.connect() as connection:
                 await connection.execution_options(**self.dialect.autocommit_options)
@@ -336,13 +361,13 @@ class Database(ForkAware):
             with self._gate:
                 yield
         except self._driver_errors as error:
-            typed = self._classify(error)
+            typed = self.dialect.classify(error, self.location)
             if typed is None:  # a violated constraint or a wrong statement is a bug
                 raise
             raise typed from error
         except UnicodeEncodeError as error:
             raise InvalidArgument(
-                "a value contains half of a surrogate pair", hint=_ID_HINT
+                "a value contains half of a surrogate pair", hint=ID_HINT
             ) from error
         except PoolTimeout as error:
             raise StorageBusy(f"no free connection to {self.location}", hint="Try again") from error
@@ -353,25 +378,3 @@ class Database(ForkAware):
                 f"cannot reach {self.location}: {reason}",
                 hint="Check that the server runs and the URL is right",
             ).mark_transient(not silent) from error
-
-    def _classify(self, error: Exception) -> MemrecallError | None:
-        cause = getattr(error, "orig", None) or error
-        message = next(iter(str(cause).splitlines()), type(cause).__name__)
-        code = self.dialect.get_error_code(cause)
-        if code == INVALID_TEXT:
-            return InvalidArgument(
-                "a value contains characters that no database can store", hint=_ID_HINT
-            )
-        for known in self.dialect.error_codes:
-            if code.startswith(known.prefix):
-                typed = known.error(f"{self.location}: {message}", hint=known.hint)
-                return typed.mark_transient(known.is_transient)
-        if getattr(error, "connection_invalidated", False):
-            hint = "The server closed the connection"
-            lost = StorageUnreachable(f"{self.location}: {message}", hint=hint)
-            return lost.mark_transient()
-        if isinstance(error, DBAPIError) and not isinstance(
-            error, OperationalError | InterfaceError
-        ):
-            return None
-        return StorageError(f"{self.location}: {message}")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event, func, select
 
 from memrecall.errors import StorageReadOnly, StorageUnreachable
 
@@ -76,3 +76,11 @@ def read_only_mode(file: Path) -> dict[str, str]:
             hint="Open the database once without --read-only",
         )
     return {"mode": "ro"}
+
+
+def find_damage(connection: Connection, *, deep: bool) -> list[str]:
+    """Return what SQLite finds wrong with a file; `deep` also reads all indexes."""
+    check = func.pragma_integrity_check() if deep else func.pragma_quick_check()
+    name = "integrity_check" if deep else "quick_check"
+    rows = connection.execute(select(check.table_valued(name).c[name])).scalars()
+    return [row for row in rows if row != "ok"]

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, Table, Text, and_, cast, or_
+from sqlalchemy import Select, String, Table, Text, and_, cast, or_, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
+from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.dialects import dialect_of
 
 Item = TypeVar("Item")
@@ -66,6 +67,15 @@ def come_after(
     is_tie = and_(time_column == last_time, key > last_key)
     # The bound on the time alone lets the index seek; the rest decides between equal times.
     return and_(time_column <= last_time, or_(time_column < last_time, is_tie))
+
+
+def select_in_key_order(dialect: DatabaseDialect, table: Table) -> Select[Any]:
+    """Return the query for all rows of a table, in an order that is the same in all databases."""
+    order = [
+        dialect.sort_by_bytes(key) if isinstance(key.type, String) else key
+        for key in table.primary_key.columns
+    ]
+    return select(table).order_by(*order)
 
 
 def mentions(column: ColumnElement[Any], strings: Sequence[str]) -> ColumnElement[bool]:

@@ -11,7 +11,7 @@ from importlib import resources
 from sqlalchemy import Connection, insert, inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import SchemaTooNew, StorageError
+from memrecall.errors import SchemaTooNew, StorageError, StorageReadOnly
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
 from memrecall.store.database.statements import new_epoch
@@ -30,6 +30,11 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
         raise SchemaTooNew(
             f"{database.location} has schema {version}, but this memrecall supports up to {LATEST}",
             hint="Upgrade memrecall: pip install -U memrecall",
+        )
+    if version < target and database.is_read_only:
+        raise StorageReadOnly(
+            f"{database.location} has schema {version}, and {target} is needed",
+            hint="Open it once without --read-only",
         )
     if version < target:
         await database.transact(

@@ -1,0 +1,249 @@
+"""Backup of a whole database into one file, and its restore into a database of any kind.
+
+The file is a SQLite database with all tables: it can be searched as it is, opened read-only, and a
+backup of PostgreSQL restores into SQLite as well as the reverse.
+"""
+
+import asyncio
+import hashlib
+import json
+import secrets
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import JSON, Table, bindparam, delete, exists, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.errors import Conflict, InvalidArgument, StorageError
+from memrecall.progress import Advance
+from memrecall.store.backup.folder import publish, sync_file, sync_folder
+from memrecall.store.database.dialect import ConnectionOptions
+from memrecall.store.database.engine import Database
+from memrecall.store.database.integrity import find_damage
+from memrecall.store.database.memory_tables import knowledge_bases
+from memrecall.store.database.migrations import LATEST, schema_version
+from memrecall.store.database.statements import insert_missing, new_epoch, select_in_key_order
+from memrecall.store.database.tables import meta, metadata, users
+from memrecall.store.store import Store
+from memrecall.store.workspaces import typed_os_errors
+from memrecall.types import format_time
+
+_ROWS = 1_000  # of a batch
+_MANIFEST = "backup"  # a row of `memrecall_meta`: the digest of each table
+_PORTABLE_FACTS = ("text_version", "embedding_model")  # others name one database
+_SIDE_FILES = ("", "-wal", "-shm", "-journal")
+
+Row = dict[str, Any]
+
+
+class _Digest:
+    """The number of rows of a table, and a checksum of their values."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._hash = hashlib.sha256()
+
+    def add(self, batch: Sequence[Mapping[str, Any]]) -> None:
+        self.rows += len(batch)
+        for row in batch:
+            self._hash.update(repr(sorted(row.items())).encode())
+
+    def as_list(self) -> list[Any]:
+        return [self.rows, self._hash.hexdigest()]
+
+
+async def count_rows(database: Database) -> int:
+    """Return the number of all rows, for a progress bar."""
+    counts = [select(func.count()).select_from(t).scalar_subquery() for t in metadata.sorted_tables]
+    ((total, *_),) = await database.fetch(select(sum(counts[1:], counts[0])))
+    return int(total)
+
+
+async def count_backup_rows(file: Path) -> int:
+    """Return the number of all rows of a backup."""
+    async with _open_backup(file) as backup:
+        return await count_rows(backup)
+
+
+async def backup_database(store: Store, file: Path, advance: Advance) -> dict[str, int]:
+    """Write all rows, as of one moment, to a new file; return their number in each table.
+
+    The file appears when it is complete and its checksums were read back.
+    """
+    if await asyncio.to_thread(file.exists):
+        raise InvalidArgument(f"{file} exists already", hint="Choose another name, or remove it")
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        async with await Store.open(str(temporary), durability="normal") as target:
+            await _fill(store.database, target.database, advance)
+        with typed_os_errors(file.parent):
+            await asyncio.to_thread(_make_single_file, temporary)
+            async with _open_backup(temporary) as backup:
+                counts = await asyncio.to_thread(_verify, backup)
+            publish(temporary, file)
+            sync_folder(file.parent)
+    except FileExistsError:
+        raise InvalidArgument(f"{file} exists already", hint="Choose another name") from None
+    finally:
+        for suffix in _SIDE_FILES:
+            with suppress(OSError):
+                temporary.with_name(temporary.name + suffix).unlink()
+    return counts
+
+
+async def _fill(source: Database, target: Database, advance: Advance) -> None:
+    digests: dict[str, _Digest] = {}
+    await target.transact(lambda connection: connection.execute(delete(meta)))
+    async with source.read() as connection:
+        for table in metadata.sorted_tables:
+            digest = digests[table.name] = _Digest()
+            stream = await connection.stream(select_in_key_order(source.dialect, table))
+            async for batch in stream.mappings().partitions(_ROWS):
+                rows = [dict(row) for row in batch if row.get("name") != _MANIFEST]
+                await target.transact(partial(_insert, table=table, rows=rows))
+                digest.add(rows)
+                advance(len(rows))
+    manifest = {
+        "created_at": format_time(datetime.now(UTC)),
+        "tables": {name: digest.as_list() for name, digest in digests.items()},
+    }
+    row = {"name": _MANIFEST, "value": json.dumps(manifest)}
+    await target.transact(lambda connection: insert_missing(connection, meta, [row]))
+
+
+async def _insert(connection: AsyncConnection, table: Table, rows: list[Row]) -> None:
+    # None is NULL, not JSON's null, which PostgreSQL cannot look into.
+    values = {
+        column.name: bindparam(column.name, type_=JSON(none_as_null=True))
+        for column in table.c
+        if isinstance(column.type, JSON)
+    }
+    if rows:
+        await connection.execute(insert(table).values(values) if values else insert(table), rows)
+
+
+def _make_single_file(file: Path) -> None:
+    """Merge the log into the file, so that reading it needs no other file, and sync it."""
+    connection = sqlite3.connect(file)
+    try:
+        connection.execute("PRAGMA journal_mode=DELETE")
+    finally:
+        connection.close()
+    sync_file(file)
+
+
+@asynccontextmanager
+async def _open_backup(file: Path) -> AsyncIterator[Database]:
+    """Open a backup without changing it; one with an older schema is upgraded as a copy."""
+    with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
+        version = await _read_version(file)
+        if version < LATEST:
+            copy = Path(folder) / "backup.db"
+            with typed_os_errors(file):
+                await asyncio.to_thread(shutil.copyfile, file, copy)
+            async with await Store.open(str(copy)) as upgraded:
+                # Its checksums are of the older tables.
+                without_manifest = delete(meta).where(meta.c.name == _MANIFEST)
+                await upgraded.database.transact(lambda c: c.execute(without_manifest))
+            file = copy
+        database = Database(str(file), ConnectionOptions(read_only=True), create=False)
+        try:
+            yield database
+        finally:
+            await database.close()
+
+
+async def _read_version(file: Path) -> int:
+    database = Database(str(file), ConnectionOptions(read_only=True), create=False)
+    try:
+        async with database.read() as connection:
+            version = await schema_version(connection)
+    finally:
+        await database.close()
+    if not 0 < version <= LATEST:
+        raise InvalidArgument(
+            f"{file} is not a backup that this memrecall can read (schema {version})",
+            hint="Pass a file that `memrecall backup` wrote",
+        )
+    return version
+
+
+def _verify(backup: Database) -> dict[str, int]:
+    """Raise StorageError unless a backup is as it was written; return the counts of rows."""
+    with backup.read_inline() as connection:
+        problems = find_damage(connection, deep=True)
+    facts = {row["name"]: row["value"] for batch in _read(backup, meta) for row in batch}
+    expected = json.loads(facts[_MANIFEST])["tables"] if _MANIFEST in facts else {}
+    counts: dict[str, int] = {}
+    for table in metadata.sorted_tables:
+        digest = _Digest()
+        for batch in _read(backup, table):
+            digest.add([row for row in batch if row.get("name") != _MANIFEST])
+        counts[table.name] = digest.rows
+        if expected.get(table.name, digest.as_list()) != digest.as_list():
+            problems.append(f"the rows of {table.name} do not match their checksum")
+    if problems:
+        raise StorageError(
+            f"{backup.location} is damaged or was changed: {problems[0]}", hint="Use another backup"
+        )
+    return counts
+
+
+def _read(backup: Database, table: Table) -> Iterator[list[Row]]:
+    with backup.read_inline() as connection:
+        statement = select_in_key_order(backup.dialect, table)
+        for batch in connection.execute(statement).mappings().partitions(_ROWS):
+            yield [dict(row) for row in batch]
+
+
+async def restore_database(
+    store: Store, file: Path, advance: Advance, *, overwrite: bool = False
+) -> dict[str, int]:
+    """Store all rows of a backup, all or nothing; return their number in each table.
+
+    Conflict if the database has rows, unless they may be overwritten.
+    """
+    async with _open_backup(file) as backup:
+        counts = await asyncio.to_thread(_verify, backup)
+
+        async def work(connection: AsyncConnection) -> None:
+            lock = store.database.dialect.lock_tables([t.name for t in metadata.sorted_tables])
+            if lock is not None:
+                await connection.execute(lock)
+            await _clear(connection, store.location, overwrite)
+            for table in metadata.sorted_tables:
+                for batch in _read(backup, table):
+                    await _insert(connection, table, _localize(table, batch))
+                    advance(len(batch))
+
+        await store.database.transact(work, is_long=True)
+    return counts
+
+
+async def _clear(connection: AsyncConnection, location: str, overwrite: bool) -> None:
+    for table in reversed(metadata.sorted_tables):
+        if table is meta:
+            await connection.execute(delete(meta).where(meta.c.name.in_(_PORTABLE_FACTS)))
+        elif overwrite:
+            await connection.execute(delete(table))
+        elif await connection.scalar(select(exists(select(table)))):
+            raise Conflict(
+                f"{location} is not empty: it has {table.name}",
+                hint="Restore into an empty database, or replace everything with --overwrite",
+            )
+
+
+def _localize(table: Table, rows: list[Row]) -> list[Row]:
+    """Return rows with what belongs to the database that they are restored into."""
+    if table is meta:
+        return [row for row in rows if row["name"] in _PORTABLE_FACTS]
+    if table in (users, knowledge_bases):  # indexes of earlier rows must not be used again
+        return [{**row, "epoch": new_epoch()} for row in rows]
+    return rows

@@ -1,0 +1,234 @@
+"""Backup and restore of whole databases, between all kinds of them, and reading a backup."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memrecall.errors import Conflict, InvalidArgument, StorageError, StorageReadOnly
+from memrecall.store import Grant, Store
+from memrecall.store.backup.database import backup_database, restore_database
+
+from ..databases import Databases
+from .samples import (
+    ANN,
+    Rows,
+    add_memory,
+    ids,
+    new_message,
+    new_trace,
+    numbered_messages,
+    read_tables,
+)
+
+
+def ignore(_: int) -> None:
+    """Report no progress."""
+
+
+async def fill(store: Store) -> None:
+    """Store rows in many tables, with values that databases treat differently."""
+    metadata = {"number": 1e23, "none": None, "文字": ["é", "💡"]}
+    await store.timeline(ANN).add([new_message("m", "不吃辣 \u2028 ❤️", metadata=metadata)])
+    await store.timeline(ANN).add(numbered_messages("n", 30))
+    await add_memory(store, "k1", "drinks oolong")
+    await store.traces(ANN).add(new_trace(), keep_days=30)
+    await store.keys.create(Grant(frozenset({"ann"})))
+    rows = await store.vectors("model").pending(3)
+    await store.vectors("model").write(rows, np.ones((3, 4), dtype=np.float32))
+
+
+def comparable(tables: Rows) -> dict[str, list[Any]]:
+    """Return the rows without what belongs to one database."""
+    return {
+        name: sorted(
+            repr({key: value for key, value in row.items() if key != "epoch"}) for row in rows
+        )
+        for name, rows in tables.items()
+        if name != "memrecall_meta"
+    }
+
+
+@pytest.mark.parametrize("target", ["sqlite", "postgresql"])
+async def test_backup_restores_into_either_database(
+    databases: Databases, target: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    file = tmp_path / "backup.db"
+    async with await Store.open(databases.fresh()) as store:
+        await fill(store)
+        progress: list[int] = []
+        counts = await backup_database(store, file, progress.append)
+        before = await read_tables(store.database)
+    assert counts == {name: len(rows) for name, rows in before.items()}
+    assert sum(progress) == sum(counts.values())
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [name for name in os.listdir(tmp_path) if "backup" in name] == ["backup.db"]
+
+    location = str(tmp_path / "restored.db")
+    if target == "postgresql":
+        server = request.getfixturevalue("postgresql_server")
+        location = server.location(name := server.create(migrated=True))
+        request.addfinalizer(lambda: server.drop([name]))
+    async with await Store.open(location) as restored:
+        facts = restored.facts
+        assert await restore_database(restored, file, ignore) == counts
+        after = await read_tables(restored.database)
+        assert comparable(after) == comparable(before)
+        epochs = [tables["users"][0]["epoch"] for tables in (before, after)]
+        assert epochs[0] != epochs[1]  # indexes of other rows are not used
+        meta = {row["name"]: row["value"] for row in after["memrecall_meta"]}
+        assert (meta["database_id"], "backup" in meta) == (facts.database_id, False)
+        with pytest.raises(Conflict, match="not empty"):
+            await restore_database(restored, file, ignore)
+        await restored.timeline(ANN).add([new_message("later")])
+        await restore_database(restored, file, ignore, overwrite=True)
+        assert comparable(await read_tables(restored.database)) == comparable(before)
+        assert (await restored.timeline(ANN).add([new_message("later")])).stored == 1
+
+
+async def test_backup_is_a_snapshot_while_others_write(store: Store, tmp_path: Path) -> None:
+    await store.timeline(ANN).add(numbered_messages("m", 1_500))
+    writes: list[asyncio.Task[Any]] = []
+
+    def write(_: int) -> None:
+        if len(writes) < 5:
+            number = len(writes)
+            add = store.timeline(ANN).add(numbered_messages(f"later{number}-", 20))
+            writes.append(asyncio.create_task(add))
+
+    counts = await backup_database(store, tmp_path / "backup.db", write)
+    await asyncio.gather(*writes)
+
+    assert len(writes) == 5
+    assert (await store.count("ann"))["messages"] == 1_600
+    async with await Store.open(str(tmp_path / "backup.db"), read_only=True) as backup:
+        assert counts["messages"] == (await backup.count("ann"))["messages"] == 1_500
+
+
+async def test_existing_file_is_not_overwritten(sqlite_store: Store, tmp_path: Path) -> None:
+    file = tmp_path / "backup.db"
+    file.write_text("precious")
+    with pytest.raises(InvalidArgument, match="exists already"):
+        await backup_database(sqlite_store, file, ignore)
+    assert file.read_text() == "precious"
+
+
+@pytest.fixture
+async def sqlite_store(tmp_path: Path) -> Any:
+    async with await Store.open(str(tmp_path / "memrecall.db")) as store:
+        yield store
+
+
+def flip_content(data: bytearray) -> None:
+    at = data.index(b"drinks oolong")
+    data[at : at + 6] = b"spills"
+
+
+def cut(data: bytearray) -> None:
+    del data[len(data) // 2 :]
+
+
+def blank(data: bytearray) -> None:
+    del data[:]
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (flip_content, "do not match their checksum"),
+        (cut, "malformed|damaged"),
+        (blank, "not a backup"),
+    ],
+)
+async def test_damaged_backup_is_not_restored(
+    sqlite_store: Store, tmp_path: Path, damage: Callable[[bytearray], None], problem: str
+) -> None:
+    await fill(sqlite_store)
+    file = tmp_path / "backup.db"
+    await backup_database(sqlite_store, file, ignore)
+    data = bytearray(file.read_bytes())
+    damage(data)
+    file.write_bytes(data)
+    async with await Store.open(str(tmp_path / "restored.db")) as restored:
+        before = await read_tables(restored.database)
+        with pytest.raises((StorageError, InvalidArgument), match=problem):
+            await restore_database(restored, file, ignore)
+        assert await read_tables(restored.database) == before
+
+
+async def test_failed_restore_changes_nothing(store: Store, tmp_path: Path) -> None:
+    await fill(store)
+    before = await read_tables(store.database)
+    file = tmp_path / "backup.db"
+    await backup_database(store, file, ignore)
+    total = 0
+
+    def stop_half_way(rows: int) -> None:
+        nonlocal total
+        total += rows
+        if total > 40:
+            raise KeyError("stopped")
+
+    with pytest.raises(KeyError):
+        await restore_database(store, file, stop_half_way, overwrite=True)
+    assert await read_tables(store.database) == before
+
+
+async def test_read_only_store_reads_and_refuses_writes(store: Store, location: str) -> None:
+    await fill(store)
+    async with await Store.open(location, read_only=True) as reader:
+        assert len(await ids(reader.timeline(ANN))) == 31
+        with pytest.raises(StorageReadOnly, match="read-only"):
+            await reader.timeline(ANN).add([new_message("x")])
+        with pytest.raises(StorageReadOnly):
+            await add_memory(reader, "k2")
+        with pytest.raises(StorageReadOnly):
+            await reader.compact()
+
+
+@pytest.mark.parametrize("kind", ["database", "backup"])
+async def test_read_only_file_is_read_and_nothing_is_created(
+    sqlite_store: Store, tmp_path: Path, kind: str
+) -> None:
+    await fill(sqlite_store)
+    folder = tmp_path / "mounted"
+    folder.mkdir()
+    file = folder / "chat.db"
+    await backup_database(sqlite_store, file, ignore)
+    if kind == "database":  # in write-ahead mode, as the file of a closed store
+        async with await Store.open(str(file)) as store:
+            await store.timeline(ANN).add([new_message("again")])
+    data = file.read_bytes()
+    file.chmod(0o400)
+    folder.chmod(0o500)
+    try:
+        async with await Store.open(str(file), read_only=True) as reader:
+            assert "m" in await ids(reader.timeline(ANN))
+            assert os.listdir(folder) == ["chat.db"]
+        assert os.listdir(folder) == ["chat.db"]
+        assert file.read_bytes() == data
+    finally:
+        folder.chmod(0o700)
+
+
+async def test_read_only_store_sees_what_a_living_process_wrote(
+    sqlite_store: Store, tmp_path: Path
+) -> None:
+    await sqlite_store.timeline(ANN).add([new_message("in the log")])
+    before = sorted(os.listdir(tmp_path))
+    async with await Store.open(str(tmp_path / "memrecall.db"), read_only=True) as reader:
+        assert await ids(reader.timeline(ANN)) == ["in the log"]
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+async def test_read_only_does_not_create_or_upgrade(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no database"):
+        await Store.open(str(tmp_path / "none.db"), read_only=True)
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(StorageReadOnly, match="schema 0"):
+        await Store.open(str(tmp_path / "empty.db"), read_only=True)
+    assert os.listdir(tmp_path) == ["empty.db"]
