@@ -86,8 +86,9 @@ class WorkerProcesses:
 
     async def warm_up(self) -> None:
         """Start all processes, so that no request waits for it."""
-        warm_ups = (self._threads.submit(worker.call, int, ()) for worker in self._workers)
-        await asyncio.gather(*map(asyncio.wrap_future, warm_ups))
+        calls = [self._threads.submit(worker.call, int, ()) for worker in self._workers]
+        # The next call shows an error.
+        await asyncio.gather(*map(asyncio.wrap_future, calls), return_exceptions=True)
 
     async def run(
         self, function: Callable[..., Result], *args: Any, is_large: bool = False
@@ -122,13 +123,11 @@ class WorkerProcesses:
         result: Result = outcome
         return result
 
-    async def close(self) -> None:
-        """End the processes."""
+    def close(self) -> None:
+        """End the processes. One that is just starting ends when it finds its pipe closed."""
         for worker in self._workers:
             worker.kill()
-        await asyncio.to_thread(self._threads.shutdown)
-        for worker in self._workers:
-            worker.end()
+        self._threads.shutdown(wait=False)
 
 
 _processes: WorkerProcesses | None = None
@@ -144,12 +143,13 @@ async def worker_processes(
         yield
         return
     _processes = WorkerProcesses(count, modules, seconds)
+    warm_up = asyncio.create_task(_processes.warm_up())  # It takes seconds; nobody has to wait.
     try:
-        await _processes.warm_up()
         yield
     finally:
-        processes, _processes = _processes, None
-        await processes.close()
+        warm_up.cancel()
+        _processes.close()
+        _processes = None
 
 
 async def run_aside(function: Callable[..., Result], *args: Any, is_large: bool = False) -> Result:

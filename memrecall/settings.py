@@ -32,6 +32,7 @@ ZERO_MEANS_OFF = frozenset(
         "counter_days",
         "retry_seconds",
         "recall_queue",
+        "text_workers",
         "key_rate",
         "address_rate",
         "chat_recalls",

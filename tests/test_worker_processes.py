@@ -47,7 +47,7 @@ def say_and_sleep(mark: str) -> None:
 async def processes() -> AsyncIterator[WorkerProcesses]:
     pool = WorkerProcesses(2, [], LIMIT)
     yield pool
-    await pool.close()
+    pool.close()
 
 
 async def test_function_runs_in_another_process(processes: WorkerProcesses) -> None:
@@ -81,7 +81,7 @@ async def test_work_that_takes_too_long_is_ended(tmp_path: Path) -> None:
             await pool.run(time.sleep, LIMIT)
         assert await pool.run(str.upper, "tea") == "TEA"
     finally:
-        await pool.close()
+        pool.close()
 
 
 async def test_process_that_died_is_replaced(processes: WorkerProcesses, tmp_path: Path) -> None:

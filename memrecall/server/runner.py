@@ -18,6 +18,7 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
+from memrecall.processes import worker_processes
 from memrecall.server.auth import is_loopback
 from memrecall.server.connections import ConnectionLimits, ConnectionTable, GuardedProtocol
 from memrecall.server.http.app import Application, create_app
@@ -39,6 +40,8 @@ _BACKLOG = 512
 _ACCEPT_ROUNDS = 5  # of the event loop, until an accepted connection can be read from
 _FAREWELL_SECONDS = 2.0
 _RESERVED_FILES = 200  # for the database, the model and the embedder
+# What worker processes run: the rules that answer for a model.
+_WORKER_MODULES = ("memrecall.extraction.offline", "memrecall.chat.offline")
 _IDLE_SECONDS = 30  # longer than clients keep idle connections, so that no request meets a close
 
 
@@ -136,6 +139,8 @@ async def serve(settings: Settings, announce: Callable[[ServerInfo], None]) -> N
         config = server_config(app, websockets=info.has_dashboard, limits=limits, proxies=proxies)
         config.load()  # NiceGUI looks for a loaded server
         await app.start_sweeps()
+        workers = worker_processes(settings.text_workers, _WORKER_MODULES, settings.text_seconds)
+        await stack.enter_async_context(workers)
         await stack.enter_async_context(_dashboard_running(app.service, info.has_dashboard))
         await _Server(config, app, lambda: announce(info)).serve(sockets=[listener])
 

@@ -19,7 +19,9 @@ _MAIN = "import sys; from memrecall.cli import main; main()"
 def make_environment(folder: Path, **variables: str) -> dict[str, str]:
     """Return environment variables without the settings of the current user."""
     homes = {name: str(folder) for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME")}
-    return {**os.environ, **homes, "MEMRECALL_EMBEDDER": "hash", **variables}
+    # Starting worker processes costs two seconds; tests of them set their number.
+    quick = {"MEMRECALL_EMBEDDER": "hash", "MEMRECALL_TEXT_WORKERS": "0"}
+    return {**os.environ, **homes, **quick, **variables}
 
 
 def command_line(*arguments: object) -> list[str]:

@@ -40,7 +40,7 @@ async def test_probes_need_no_key(service: HttpService) -> None:
     assert answer.status_code == 200
     assert answer.json() == {
         "status": "ready",
-        "checks": {"database": "ok", "embedder": "ok"},
+        "checks": {"database": "ok", "embedder": "ok", "workers": "ok"},
     }
 
 
@@ -54,7 +54,9 @@ async def test_failing_database_is_not_ready_but_alive(
     answer = await sqlite_service.client().get("/readyz")
     detail = check_error(answer, 503, "UNAVAILABLE")
     assert detail["message"] == "not ready: database"
-    assert detail["details"] == {"checks": {"database": "failed", "embedder": "ok"}}
+    assert detail["details"] == {
+        "checks": {"database": "failed", "embedder": "ok", "workers": "ok"}
+    }
     assert answer.headers["retry-after"] == "1"
     assert "people" not in answer.text
     assert (await sqlite_service.client().get("/healthz")).status_code == 200

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
 from memrecall.cli.serve import example_request
@@ -57,7 +58,8 @@ async def run_in_process(
 ) -> AsyncIterator[ServerInfo]:
     """Run a server in this process and stop it with a signal."""
     announcements: asyncio.Queue[ServerInfo] = asyncio.Queue()
-    defaults = {"db": str(folder / "a.db"), "cache_dir": str(folder), "embedder": "hash", "port": 0}
+    place = {"db": str(folder / "a.db"), "cache_dir": str(folder), "port": 0}
+    defaults = {**place, "embedder": "hash", "text_workers": 0}
     server_settings = Settings(**{**defaults, "dashboard": False, **settings})
     work = asyncio.create_task(serve(server_settings, announcements.put_nowait))
     announcement = asyncio.create_task(announcements.get())
@@ -260,3 +262,23 @@ async def test_shutdown_ends_running_stream_with_terminal_event(tmp_path: Path) 
                 remaining = [line async for line in lines]
             assert [line for line in remaining if line.startswith("event: ")][-1] == "event: error"
         release.set()
+
+
+def test_rules_run_in_worker_processes(tmp_path: Path) -> None:
+    story = " ".join(f"On day {day} I met Ann in Oslo and we talked." for day in range(100))
+    fact = {"role": "user", "content": f"My sister lives in Lisbon. {story}"}
+    with run_server(tmp_path, **WITHOUT_DASHBOARD, MEMRECALL_TEXT_WORKERS="1") as server:
+        with httpx.Client(base_url=server.url, timeout=TIMEOUT) as client:
+            ready = client.get("/readyz")
+            added = client.post("/v1/memories", json={"user_id": "ann", "messages": [fact]})
+            forked = [
+                process
+                for process in psutil.Process(server.process.pid).children(recursive=True)
+                if process.cpu_times().user
+            ]
+        assert server.stop() == 0
+    assert ready.json()["checks"]["workers"] == "ok"
+    assert any("Lisbon" in result["memory"] for result in added.json()["results"])
+    assert forked
+    psutil.wait_procs(forked, TIMEOUT)
+    assert not any(process.is_running() for process in forked)

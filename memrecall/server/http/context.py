@@ -12,6 +12,7 @@ from fastapi import Depends, Request
 
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.memory import AsyncMemory, Library
+from memrecall.processes import run_aside
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
 from memrecall.server.errors import invalid_field
@@ -64,8 +65,12 @@ class Readiness:
             self._outcomes[name] = (True, self._clock() + check.seconds)
 
 
+async def _ask_worker() -> None:
+    await run_aside(int)
+
+
 def _library_checks(library: Library) -> dict[str, Check]:
-    checks = {"database": Check(library.store.keys.exist)}
+    checks = {"database": Check(library.store.keys.exist), "workers": Check(_ask_worker)}
     embedder = library.embedder
     if embedder is not None:  # a remote one costs money, so it is not asked every second
         checks["embedder"] = Check(lambda: embedder.embed([_READY_TEXT]), seconds=30.0)
