@@ -68,13 +68,13 @@ class StdioProcess:
         assert "result" in self.reply()
         self.send(b'{"jsonrpc":"2.0","method":"notifications/initialized"}')
 
-    def stop(self, how: signal.Signals | None) -> tuple[int, bytes]:
-        """Send a signal, or close the input; return the exit code and stderr."""
+    def stop(self, how: signal.Signals | None) -> tuple[int, bytes, bytes]:
+        """Send a signal, or close the input; return the exit code, stdout and stderr."""
         if how is not None:
             self.process.send_signal(how)
             self.process.wait(timeout=PROCESS_LIMIT)
-        _, errors = self.process.communicate(timeout=PROCESS_LIMIT)
-        return self.process.returncode, errors
+        out, errors = self.process.communicate(timeout=PROCESS_LIMIT)
+        return self.process.returncode, out, errors
 
 
 @contextmanager
@@ -108,7 +108,7 @@ def test_mcp_answers_malformed_lines_with_errors(tmp_path: Path) -> None:
         server.send(b"\n  \r\n")  # blank lines have no reply
         server.request("tools/call", {"name": "memory_get_status", "arguments": {}})
         assert server.reply()["result"]["isError"] is False
-        code, errors = server.stop(None)
+        code, _, errors = server.stop(None)
     assert (code, b"Traceback" in errors) == (0, False)
 
 
@@ -131,7 +131,7 @@ async def test_mcp_ends_at_once_while_a_recall_runs(
             connection, _ = listener.accept()
             with connection:
                 assert connection.recv(10)  # the recall waits for the model now
-                code, errors = server.stop(how)
+                code, _, errors = server.stop(how)
     assert (code, b"Traceback" in errors) == (0, False), errors.decode()
 
 
@@ -142,8 +142,8 @@ async def test_rpc_ends_cleanly_and_keeps_what_it_acknowledged(
     with started("rpc", tmp_path) as server:
         server.request("memory_add", ["content", "summary"])
         key = server.reply()["result"]["id"]
-        code, errors = server.stop(how)
-    assert (code, b"Traceback" in errors) == (0, False), errors.decode()
+        code, out, errors = server.stop(how)
+    assert (code, out, b"Traceback" in errors) == (0, b"", False), errors.decode()
     async with open_library(str(tmp_path / "x.db"), tmp_path) as library:
         entry = await ToolContext.for_operator(library).knowledge.get(key)
         assert entry.content == "content"
