@@ -195,24 +195,26 @@ class TrackedChanges:
             elif _rests_on_deleted(entity, own, changed):
                 hidden[entity.entity_id] = list(entity.aliases)
             else:
-                hidden[entity.entity_id] = await self._deleted_names(entity, changed)
+                hidden[entity.entity_id] = await self._deleted_names(entity, changed, erase)
         if unconnected:
             await self._graph.erase_unconnected(unconnected)
         if hidden:
             await self._graph.hide_names(hidden)
 
     async def _deleted_names(
-        self, entity: StoredEntity, changed: Sequence[MemoryRecord]
+        self, entity: StoredEntity, changed: Sequence[MemoryRecord], erase: bool
     ) -> list[str]:
-        """Return the names that only deleted memories say belong to an entity."""
+        """Return the names that only deleted or erased memories say belong to an entity."""
         sources = {name for memory in changed for name in memory.source_message_ids}
         hidden = []
         for name, ids in entity.alias_sources.items():
             if sources.isdisjoint(ids):
                 continue
             memories = await self._memories.citing(ids)
-            naming = [m for m in memories if _is_named(entity_key(name), entity_key(m.content))]
-            if naming and all(memory.deleted_at for memory in naming):
+            key = entity_key(name)
+            naming = [m for m in memories if _is_named(key, entity_key(m.content))]
+            was_named = erase and any(_is_named(key, entity_key(m.content)) for m in changed)
+            if (naming or was_named) and all(memory.deleted_at for memory in naming):
                 hidden.append(name)
         return hidden
 

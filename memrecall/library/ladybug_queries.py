@@ -218,8 +218,9 @@ def _with_end_names(
     file: GraphFile, relations: Sequence[tuple[str, str, dict[str, Any]]]
 ) -> list[tuple[str, str, StoredRelation]]:
     ends = {end for source, destination, _ in relations for end in (source, destination)}
-    query = "UNWIND $ids AS id MATCH (e:Entity {id: id}) RETURN e.id, e.name"
-    names = {str(key): str(name) for key, name in file.ask(query, ids=sorted(ends))}
+    query = "UNWIND $ids AS id MATCH (e:Entity {id: id}) RETURN e.id, e.name, e.type"
+    rows = file.ask(query, ids=sorted(ends))
+    names = {item.entity_id: item.name for item in _with_names(file, rows, hidden=False)}
     return [
         (source, destination, _to_relation(names[source], names[destination], fields))
         for source, destination, fields in relations

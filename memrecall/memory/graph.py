@@ -172,7 +172,10 @@ async def extract_relations(
     for alias in stated_aliases(utterances, now=datetime.now(UTC)):
         if alias.of_speaker or await graph.entities((alias.name, alias.other)):
             await library.claim_for_graph(scope)
-            await graph.merge(alias.name, alias.other, tuple(filter(None, alias.source_ids)))
+            sources = tuple(filter(None, alias.source_ids))
+            await graph.merge(alias.name, alias.other, () if alias.of_speaker else sources)
+            if alias.of_speaker:  # The message is evidence of the name, not of "user".
+                await graph.merge(alias.other, alias.name, sources)
     return GraphResult(
         entities=[{"name": name, "type": kind} for name, kind in types.items()],
         relations=[

@@ -12,7 +12,7 @@ from collections.abc import (
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.scope import Scope
@@ -214,10 +214,11 @@ class StoreGraphs:
 
 
 def _select_relations() -> Select[Any]:
-    """Return the query for relations with the names of their ends."""
+    """Return the query for relations with the names of their ends, as `named_entity` has them."""
     source, destination = entities.alias("source"), entities.alias("destination")
-    names = (source.c.name.label("source"), destination.c.name.label("destination"))
-    statement = select(relations, *names)
+    statement = select(
+        relations, *(_shown_name(end).label(end.name) for end in (source, destination))
+    )
     for end, end_id in (
         (source, relations.c.source_id),
         (destination, relations.c.destination_id),
@@ -225,6 +226,18 @@ def _select_relations() -> Select[Any]:
         same_entity = and_(end.c.user_id == relations.c.user_id, end.c.entity_id == end_id)
         statement = statement.join(end, same_entity)
     return statement
+
+
+def _shown_name(entity: Any) -> ColumnElement[str]:
+    """Return the name of an entity, or the first of its others if that one is hidden."""
+    visible = select(aliases.c.name).where(
+        aliases.c.user_id == entity.c.user_id,
+        aliases.c.entity_id == entity.c.entity_id,
+        aliases.c.hidden.is_(False),
+    )
+    own = visible.where(aliases.c.name == entity.c.name).limit(1).scalar_subquery()
+    first = visible.order_by(aliases.c.alias).limit(1).scalar_subquery()
+    return func.coalesce(own, first, entity.c.name)
 
 
 def _is_valid(as_of: datetime | None) -> ColumnElement[bool]:

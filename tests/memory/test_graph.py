@@ -87,10 +87,37 @@ async def test_speaker_is_one_entity_before_and_after_the_name(location: str) ->
             await memory.add(after, user)
             entities = (await memory.graph(user_id=user))["entities"]
             (speaker,) = [entity for entity in entities if "user" in entity["aliases"]]
-            assert speaker["alias_sources"] == {"user": stated["messages"]}
+            assert speaker["alias_sources"] == {speaker["name"]: stated["messages"]}
             assert len((await memory.graph(speaker["name"], user))["relations"]) == 2
         assert len((await memory.graph("腾讯", "ann", to="上海"))["paths"]) == 1
         assert len((await memory.graph("Siemens", "ben", to="Rome"))["paths"]) == 1
+
+
+async def test_forgotten_name_of_the_speaker_is_in_no_relation(location: str) -> None:
+    removals: list[tuple[str, dict[str, bool]]] = [
+        ("delete", {}),
+        ("delete", {"sources": True}),
+        ("purge", {}),
+        ("purge", {"sources": True}),
+    ]
+
+    async def check(memory: AsyncMemory, verb: str, options: dict[str, bool]) -> None:
+        user = f"{verb}-{len(options)}"
+        key = (await memory.add("我叫李明。", user))["results"][0]["id"]
+        await memory.add("我住在上海。", user)
+        assert (await memory.graph("上海", user))["relations"][0]["source"] == "李明"
+        await getattr(memory, verb)(key, user_id=user, **options)
+        (home,) = (await memory.graph("上海", user))["relations"]
+        entities = (await memory.graph(user_id=user))["entities"]
+        assert home["source"] == "user"
+        assert "李明" not in str(entities)
+        if verb == "delete":
+            await memory.undo(key, user_id=user)
+            assert (await memory.graph("上海", user))["relations"][0]["source"] == "李明"
+
+    async with AsyncMemory(settings=make_settings(location)) as memory:
+        for verb, options in removals:
+            await check(memory, verb, options)
 
 
 async def test_name_of_something_else_is_not_the_speaker(location: str) -> None:
