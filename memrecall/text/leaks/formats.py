@@ -302,8 +302,7 @@ _LABEL = (
     r"|工具|工具名称?|动作|行动|调用|调用工具)\s*[:：]\s*"
 )
 _ANNOUNCEMENT = (
-    r"\[?(Calling|Using|Invoking|正在调用|调用|使用)\s*((the )?(tool|function)|工具|函数)?"
-    r"\s*[:：]?\s*`?"
+    r"\[?(Calling|Using|正在调用|调用|使用)\s*((the )?(tool|function)|工具|函数)?\s*[:：]?\s*`?"
 )
 _ARGUMENTS = (
     r"((Action|Tool|Function)[ _]?)?(Input|Arguments?|Args|Parameters|参数|输入|动作输入|行动输入)"
