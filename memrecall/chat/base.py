@@ -28,7 +28,7 @@ from memrecall.chat.offline import offline_chat_client, only_asks
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
 from memrecall.chat.tools import TurnRecalls
-from memrecall.chat.turn import ASSISTANT, USER, Turn, join_turn
+from memrecall.chat.turn import ASSISTANT, USER, Turn, TurnKey, is_running, join_turn
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
@@ -165,8 +165,14 @@ class Chat:
         self, final_id: str, play: Callable[[], AsyncGenerator[ChatEvent, None]]
     ) -> AsyncGenerator[ChatEvent, None]:
         """Yield the events of the turn that is about to store this answer, or of a new one."""
-        scope = self._scope
-        return join_turn((id(self._library), scope.user_id, scope.agent_id, final_id), play)
+        return join_turn(self._turn_key(final_id), play)
+
+    def is_answering(self, message_id: str, member_id: str = "") -> bool:
+        """Return True if a turn that answers this message is running in this process."""
+        return is_running(self._turn_key(answer_id(message_id, member_id)))
+
+    def _turn_key(self, final_id: str) -> TurnKey:
+        return (id(self._library), self._scope.user_id, self._scope.agent_id, final_id)
 
     async def _play_turn(
         self,

@@ -290,12 +290,18 @@ _RUNNING: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[TurnKey, SharedTurn]
 _RUNNING = WeakKeyDictionary()
 
 
+def is_running(key: TurnKey) -> bool:
+    """Return True if a turn with this key runs in this event loop, so that callers join it."""
+    turn = _RUNNING.get(asyncio.get_running_loop(), {}).get(key)
+    return turn is not None and not turn.is_over
+
+
 async def join_turn(key: TurnKey, play: Callable[[], Events]) -> Events:
     """Yield the events of the running turn with a key; start it with `play` if there is none."""
     running = _RUNNING.setdefault(asyncio.get_running_loop(), {})
-    turn = running.get(key)
-    if turn is None or turn.is_over:
-        turn = running[key] = SharedTurn(play())
+    if not is_running(key):
+        running[key] = SharedTurn(play())
+    turn = running[key]
     turn.followers += 1
     try:
         async with aclosing(turn.follow()) as events:

@@ -366,3 +366,26 @@ class TestDisconnectAndShutdown:
             assert int(answer.headers["retry-after"]) > 0
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
+
+    @pytest.mark.parametrize("group", [None, {**GROUP, "answers": "bot"}], ids=["single", "group"])
+    async def test_caller_that_joins_a_running_turn_takes_no_slot(
+        self, tmp_path: Path, group: Any
+    ) -> None:
+        model = PausedClient(say("In Lisbon, I think."))
+        body = {"message": "@小助手 where is it?", "message_id": "q1", "group": group}
+        limits = {"recalls_per_key": 1, "recall_queue": 0}
+        async with (
+            open_library(str(tmp_path / "a.db"), tmp_path, **limits) as library,
+            serve_on_socket(library, model_client=model) as service,
+        ):
+            ann = await service.client_with_key("ann")
+            first = asyncio.create_task(ann.post(PATH, json=body))
+            await asyncio.wait_for(model.paused.wait(), LIMIT)
+            second = asyncio.create_task(ann.post(PATH, json=body))
+            (turn,) = _RUNNING[asyncio.get_running_loop()].values()
+            await wait_until(lambda: turn.followers == 2 or second.done())
+            assert len(service.app.service.limiter) == 1
+            model.resumed.set()
+            answers = [(await task).json() for task in (first, second)]
+        assert answers[0] == answers[1]
+        assert answers[0]["text"] == "In Lisbon, I think."

@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
@@ -21,7 +21,7 @@ from memrecall.chat import (
     ToolResult,
 )
 from memrecall.scope import Scope
-from memrecall.server.http.chat_models import ChatAnswer, ChatRequest
+from memrecall.server.http.chat_models import ChatAnswer, ChatRequest, GroupTurn
 from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
@@ -102,11 +102,11 @@ class ChatHandler:
 
     async def events(self) -> AsyncGenerator[ChatEvent, None]:
         """Yield the events as they happen, up to `Final`; raise the error of a failed turn."""
-        service = self.context.service
-        async with service.limiter.slot(self.context.principal.key_id):
+        service, chat = self.context.service, self._make_chat()
+        async with self._slot(chat):
             outcome, start = "failed", time.monotonic()
             try:
-                async with aclosing(await self._start_turn()) as events:
+                async with aclosing(await self._start_turn(chat)) as events:
                     async for event in events:
                         if isinstance(event, Failed):
                             raise event.error
@@ -120,7 +120,14 @@ class ChatHandler:
             finally:
                 service.metrics.count_turn(outcome, time.monotonic() - start)
 
-    async def _start_turn(self) -> AsyncGenerator[ChatEvent, None]:
+    def _slot(self, chat: SingleChat | GroupChat) -> AbstractAsyncContextManager[None]:
+        """Return a slot of the key; a caller that joins a running turn needs none."""
+        message_id, group = self.body.message_id, self.body.group
+        if message_id is not None and chat.is_answering(message_id, group.answers if group else ""):
+            return nullcontext()
+        return self.context.service.limiter.slot(self.context.principal.key_id)
+
+    def _make_chat(self) -> SingleChat | GroupChat:
         service, body = self.context.service, self.body
         library, client = service.library, service.model_client
         options: dict[str, Any] = {
@@ -129,18 +136,22 @@ class ChatHandler:
             "on_leak": service.metrics.count_leak,
         }
         if body.group is None:
-            single = SingleChat(
+            return SingleChat(
                 library, self.scope, client, instructions=body.instructions, **options
             )
-            return single.stream(str(body.message), message_id=body.message_id)
-        turn = body.group
-        group = GroupChat(library, self.scope, turn.members, client, **options)
+        return GroupChat(library, self.scope, body.group.members, client, **options)
+
+    async def _start_turn(self, chat: SingleChat | GroupChat) -> AsyncGenerator[ChatEvent, None]:
+        body = self.body
+        if isinstance(chat, SingleChat):
+            return chat.stream(str(body.message), message_id=body.message_id)
+        turn = cast("GroupTurn", body.group)
         message = None
         if turn.speaker is not None:
-            message = await group.post(
+            message = await chat.post(
                 turn.speaker, str(body.message), mentions=turn.mentions, message_id=body.message_id
             )
-        return group.stream(
+        return chat.stream(
             turn.answers, mentions=turn.mentions, answers=message.message_id if message else None
         )
 
