@@ -93,6 +93,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "characters {start} to {end} of {total} are shown, around what was searched for",
         "显示了 {total} 字中的第 {start} 到 {end} 字，即与搜索有关的部分",
     ),
+    "claimed_by": ("claimed by {origin}", "由{origin}提出，用户未确认"),
     "stored_cut": (
         "Only the beginning was stored: the memory exceeded the limit.",
         "只存储了开头部分：该记忆超过了长度上限。",
@@ -300,6 +301,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
 
 # Stop reasons, limits and error codes inside Chinese sentences.
 _CODES_ZH = {
+    # Who claims something
+    "assistant": "助手",
+    "tool": "工具",
+    "import": "导入的数据",
     "iterations": "迭代次数上限",
     "model_calls": "模型调用次数上限",
     "tool_calls": "工具调用次数上限",

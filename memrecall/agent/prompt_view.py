@@ -219,7 +219,7 @@ def _memory_lines(result: RecallResult, free: int, language: Language) -> list[s
     for number, memory in enumerate(result.memories):
         share = min(max(free // (count - number), _MIN_MEMORY_LINE), free) - 1
         words = result.words_about(memory.memory_key)
-        line = _json_line(_memory_fields(memory), "content", share, words)
+        line = _json_line(_memory_fields(memory, language), "content", share, words)
         if len(line) > share:
             return [*lines, say(language, "block_cut", count=count - number)]
         lines.append(line)
@@ -246,7 +246,7 @@ def _flatten(text: str, size: int = _MAX_PROSE) -> str:
     return truncate_text(single_line(text).translate(_ESCAPES), size - 1)
 
 
-def _memory_fields(memory: RecalledMemory) -> dict[str, object]:
+def _memory_fields(memory: RecalledMemory, language: Language) -> dict[str, object]:
     speaker = memory.speaker or memory.role or memory.memory_type
     times = [time for time in memory.times if time.start][:_MAX_TIMES]
     fields = {
@@ -256,7 +256,7 @@ def _memory_fields(memory: RecalledMemory) -> dict[str, object]:
         "content": memory.content,
         "times": {time.words: time.start and format_time(time.start)[:10] for time in times},
         "valid_until": memory.valid_to and format_time(memory.valid_to),
-        **memory.describe_conflict(),
+        **memory.describe_conflict(language),
     }
     return {name: value for name, value in fields.items() if value or name == "content"}
 

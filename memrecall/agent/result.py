@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
+from memrecall.agent.phrases import say, say_codes
 from memrecall.agent.trace import Trace
 from memrecall.search.request import Kind
+from memrecall.types import Language
 
 if TYPE_CHECKING:  # a search of a running recall; this module knows finished ones
     from memrecall.agent.state import SearchRecord
@@ -103,12 +105,14 @@ class RecalledMemory(_FrozenModel):
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
     truncated: bool = False  # the content was too long and only its beginning is stored
 
-    def describe_conflict(self) -> dict[str, str]:
+    def describe_conflict(self, language: str) -> dict[str, str]:
         """Return the fields that tell a model of an unconfirmed claim; none for other memories."""
         if self.claimed_by is None:
             return {}
         keys = ", ".join(self.conflicts_with)
-        return {"unconfirmed": f"claimed by {self.claimed_by}", "conflicts_with": keys}
+        spoken: Language = "zh" if language == "zh" else "en"
+        claim = say(spoken, "claimed_by", origin=say_codes(spoken, self.claimed_by))
+        return {"unconfirmed": claim, "conflicts_with": keys}
 
 
 class QueryTried(_FrozenModel):

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from autogen_core import CancellationToken
 
+from memrecall.agent.prompt_view import write_block
+from memrecall.agent.tools.memories import RecallAnswer
 from memrecall.extraction import Extractor, RuleExtractor
 from memrecall.extraction.protocol import Decided, Extracted
 from memrecall.memory import AsyncMemory
@@ -265,6 +267,26 @@ async def test_recall_names_an_unconfirmed_claim(memory: AsyncMemory) -> None:
     recalled = result.memories[keys.index(claim)]
     assert (recalled.claimed_by, recalled.conflicts_with) == ("assistant", [said])
     assert f"{claim} is an unconfirmed claim; it conflicts with {said}" in result.handoff.message
+
+
+async def test_recalled_block_names_a_claim_in_the_language_of_the_question(
+    memory: AsyncMemory,
+) -> None:
+    _, claim = await claim_home(memory)
+    recalled = await memory.recall("What do you know about Oslo?")
+    cases = (
+        ("en", "claimed by assistant"),
+        ("zh", "由助手提出，用户未确认"),
+    )
+
+    async def check(case: tuple[str, str]) -> None:
+        result = recalled.model_copy(update={"language": case[0]})
+        (line,) = [line for line in write_block(result).splitlines() if f'"{claim}"' in line]
+        assert json.loads(line)["unconfirmed"] == case[1]
+        answers = RecallAnswer.from_result(result).memories
+        assert case[1] in [item.get("unconfirmed") for item in answers]
+
+    await check_each_async(cases, check)
 
 
 async def test_displays_name_the_conflict_in_both_languages(location: str) -> None:

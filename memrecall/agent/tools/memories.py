@@ -288,7 +288,7 @@ class RecallAnswer(ToolOutput):
                     "said_at": format_time(memory.ts),
                     "by": memory.speaker or memory.role or memory.memory_type,
                     "content": _excerpt(result, memory, length),
-                    **memory.describe_conflict(),
+                    **memory.describe_conflict(result.language),
                 }
                 for memory in result.memories
             ],
