@@ -12,6 +12,8 @@ import json
 import logging
 import os
 import sys
+import threading
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -246,31 +248,48 @@ class JsonLineFormatter(logging.Formatter):
     """Formats a record as one line of JSON with time, level, logger, event and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line; of an exception only its type, as its message may quote content."""
+        """Return the line; of an exception only its type and place: its message may quote content.
+
+        Further lines of a message are left out for the same reason: asyncio shows the exception of
+        a task there, and Python the source of a warning.
+        """
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": record.getMessage().partition("\n")[0],
             **getattr(record, "fields", {}),
         }
-        if record.exc_info and record.exc_info[0] is not None:
-            line["error"] = record.exc_info[0].__name__
+        if record.exc_info and record.exc_info[1] is not None:
+            line |= describe_exception(record.exc_info[1])
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
 def log_to_stderr() -> None:
-    """Write the logs of memrecall and its libraries to stderr as JSON lines."""
+    """Write all logs, warnings and uncaught exceptions to stderr as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLineFormatter())
     levels = {
+        "": logging.WARNING,  # all libraries
         "memrecall": logging.INFO,
-        "uvicorn": logging.WARNING,
-        "opentelemetry": logging.WARNING,
+        "asyncio": logging.ERROR,  # it warns of clients that have disconnected
         "nicegui": logging.CRITICAL,  # it quotes user content; the dashboard logs errors itself
     }
     for name, level in levels.items():
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.setLevel(level)
-        logger.propagate = False
+        logging.getLogger(name).setLevel(level)
+    logging.getLogger().handlers = [handler]
+    logging.captureWarnings(True)
+    sys.excepthook = lambda _kind, error, _trace: _log_uncaught(error)
+    threading.excepthook = lambda arguments: _log_uncaught(arguments.exc_value)
+    sys.unraisablehook = lambda arguments: _log_uncaught(arguments.exc_value)
+
+
+def _log_uncaught(error: BaseException | None) -> None:
+    logging.getLogger("memrecall").error("uncaught exception", exc_info=error)
+
+
+def describe_exception(error: BaseException) -> dict[str, Any]:
+    """Return the type of an exception and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    locations = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    return {"error": type(error).__name__, "at": locations}

@@ -120,9 +120,14 @@ async def run_to_completion(work: Coroutine[Any, Any, Result]) -> Result:
         while not task.done():
             with suppress(asyncio.CancelledError):  # a second cancellation waits as well
                 await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # Marks it as retrieved: no caller is left to receive it.
+        ignore_outcome(task)  # No caller is left to receive it.
         raise
+
+
+def ignore_outcome(task: "asyncio.Future[Any]") -> None:
+    """Mark the exception of a finished task as retrieved, so that asyncio does not report it."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Grouped(Generic[Item, Result]):

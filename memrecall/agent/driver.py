@@ -44,6 +44,7 @@ from memrecall.store import UserVersion
 from memrecall.telemetry import trace_recall
 from memrecall.text.language import language_of
 from memrecall.types import Language, check_time_zone, parse_time
+from memrecall.workers import ignore_outcome
 
 FIRST_WINDOW = 5
 TRACE_DAYS = 30
@@ -226,6 +227,7 @@ async def _run_until_cancelled(
         return RunOutcome(Stop(StopReason.CANCELLED))
     task = asyncio.ensure_future(run.run())
     token.link_future(task)
+    task.add_done_callback(ignore_outcome)  # a cancelled caller does not wait for it
     try:
         return await task
     except asyncio.CancelledError:

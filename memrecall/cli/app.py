@@ -127,13 +127,15 @@ def _describe(error: Any) -> str:
 
 
 def _fail(message: str, error_code: str, details: dict[str, Any] | None = None) -> int:
-    """Print an error as one line on stderr, as JSON with --json; return the exit code."""
+    """Print an error as one line on stderr, as JSON with --json or in a log; return the code."""
     line = single_line(message)
-    if "--json" in sys.argv:
+    is_log = sys.argv[1:2] == ["serve"] and not sys.stderr.isatty()
+    if "--json" in sys.argv or is_log:
         from memrecall.cli.output import as_json
 
         error = {"code": error_code, "message": line, "details": details or {}}
-        typer.echo(as_json({"error": error}), err=True)
+        fields = {"level": "error", "event": "failed to start"} if is_log else {}
+        typer.echo(as_json({**fields, "error": error}), err=True)
     else:
         typer.echo(f"error: {line} [{error_code}]", err=True)
     return EXIT_ERROR

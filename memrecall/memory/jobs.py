@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
+from memrecall.workers import ignore_outcome
 
 _log = logging.getLogger(__name__)
 
@@ -139,6 +140,7 @@ class Jobs:
         """Start a job on a user's data; return its id and state."""
         job_id = f"job_{secrets.token_hex(8)}"
         self._tasks[job_id] = asyncio.create_task(work)
+        self._tasks[job_id].add_done_callback(ignore_outcome)  # `state` reports it to who asks
         self._owners[job_id] = owner
         for old in list(self._tasks)[:-_MOST_JOBS]:
             if self._tasks[old].done():

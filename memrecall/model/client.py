@@ -32,6 +32,7 @@ from memrecall.model.prompts import prompt_name
 from memrecall.model.protocol import count_tool_calls, message_texts
 from memrecall.processes import run_aside
 from memrecall.text_length import estimate_tokens
+from memrecall.workers import ignore_outcome
 
 AnyTool = Tool | ToolSchema
 ToolChoice = Tool | Literal["auto", "required", "none"]
@@ -240,6 +241,7 @@ async def run_cancellable(token: CancellationToken | None, work: Coroutine[Any, 
         return await work
     task = asyncio.ensure_future(work)
     token.link_future(task)
+    task.add_done_callback(ignore_outcome)  # a cancelled caller does not wait for it
     return await task
 
 

@@ -8,7 +8,6 @@ and is reported as INTERNAL with the id of the request.
 import logging
 import re
 import secrets
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -27,6 +26,7 @@ from memrecall.errors import (
     StorageBusy,
     StorageFull,
 )
+from memrecall.telemetry import describe_exception
 from memrecall.types import explain_validation_problem
 
 if TYPE_CHECKING:  # JSON-RPC over stdio uses this module without a web framework
@@ -173,9 +173,7 @@ def new_request_id() -> str:
 
 def log_bug(error: BaseException, request_id: str) -> None:
     """Log where an error was raised, without its message, which may quote user content."""
-    frames = traceback.extract_tb(error.__traceback__)
-    locations = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
-    fields = {"request_id": request_id, "error": type(error).__name__, "at": locations}
+    fields = {"request_id": request_id, **describe_exception(error)}
     log.error("failed", extra={"fields": fields})
 
 
