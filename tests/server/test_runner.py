@@ -233,6 +233,30 @@ async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None
     assert stored_count % 20 == 0
 
 
+async def test_request_that_outlasts_the_grace_period_gets_a_503(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = asyncio.Event()
+
+    async def hang(*_: object) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("memrecall.server.runner._GRACE_SECONDS", 0.1)
+    monkeypatch.setattr("memrecall.library.library.Library.require_user", hang)
+    stop = ServerStop()
+    async with (
+        run_in_process(tmp_path, stop) as listening,
+        httpx.AsyncClient(base_url=listening.url, timeout=TIMEOUT) as client,
+    ):
+        request = asyncio.create_task(client.get("/v1/users/ann/messages"))
+        await started.wait()
+        stop()
+        answer = await request
+        check_error(answer, 503, "UNAVAILABLE")
+        assert answer.headers["connection"] == "close"
+
+
 async def test_shutdown_ends_running_stream_with_terminal_event(tmp_path: Path) -> None:
     """The model server never answers."""
     release = asyncio.Event()
