@@ -16,7 +16,7 @@ from memrecall.text.normalize import normalize, strip_accents
 from memrecall.text.times import TimeSpan, find_times
 from memrecall.text.times.chinese import NUMERALS, read_number
 from memrecall.text.tokens import BREAK, analyze
-from memrecall.text.word_classes import tag_words
+from memrecall.text.words import tag_words
 from memrecall.types import Language, Role
 
 _SHARED = load_table("shared")

@@ -15,7 +15,7 @@ from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
 from memrecall.text.normalize import normalize, strip_accents
 from memrecall.text.tokens import BREAK, analyze, is_cjk, stem
-from memrecall.text.word_classes import is_ordinary_word, tag_words, word_classes
+from memrecall.text.words import is_ordinary_word, tag_words, word_classes
 
 SPEAKER_NAMES = frozenset({"", "user", "theuser", "用户", "me", "i", "我", "speaker"})
 _SHARED, _CHINESE = load_table("shared"), load_table("zh")

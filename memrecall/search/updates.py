@@ -10,7 +10,7 @@ from typing import TypeVar
 from memrecall.search.ranking.lexical import SearchTerm, query_terms
 from memrecall.search.results import Hit
 from memrecall.text.language import is_question
-from memrecall.text.word_costs import term_cost
+from memrecall.text.words import term_cost
 
 T = TypeVar("T")
 

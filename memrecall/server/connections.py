@@ -23,7 +23,7 @@ _MAX_HEAD_BYTES = 16 * 1024
 _SLOWEST_BYTES = 16 * 1024  # that a client must read before the deadline of a response is extended
 
 
-class Stage(Enum):
+class Phase(Enum):
     """What a connection waits for."""
 
     HEAD = auto()  # the headers of a request
@@ -44,15 +44,15 @@ class ConnectionLimits:
     reader_seconds: float = 30.0
     shutdown_seconds: float = 1.0  # for requests that are on their way when the server stops
 
-    def seconds(self, stage: Stage, *, is_closing: bool) -> float | None:
+    def seconds(self, stage: Phase, *, is_closing: bool) -> float | None:
         """Return the deadline of a stage; None: uvicorn's own, or none."""
-        if is_closing and stage in (Stage.HEAD, Stage.IDLE):
+        if is_closing and stage in (Phase.HEAD, Phase.IDLE):
             return self.shutdown_seconds
         return {
-            Stage.HEAD: self.head_seconds,
-            Stage.BODY: self.body_seconds,
-            Stage.READER: self.reader_seconds,
-            Stage.CLOSING: self.reader_seconds,
+            Phase.HEAD: self.head_seconds,
+            Phase.BODY: self.body_seconds,
+            Phase.READER: self.reader_seconds,
+            Phase.CLOSING: self.reader_seconds,
         }.get(stage)
 
 
@@ -146,7 +146,7 @@ class GuardedProtocol(H11Protocol):
         max_head_bytes = self.config.h11_max_incomplete_event_size
         self.conn = StrictConnection(max_head_bytes or _MAX_HEAD_BYTES)
         self._table = table
-        self._stage: tuple[Stage, Any, bool] | None = None
+        self._stage: tuple[Phase, Any, bool] | None = None
         self._group: tuple[bool, str] | None = None  # where it waits in the table
         self._timer: asyncio.TimerHandle | None = None
         self._unread_bytes = 0  # of the response, when the timer was set
@@ -230,24 +230,24 @@ class GuardedProtocol(H11Protocol):
             return
         self._release()
         self._stage = (stage, self.cycle, is_known)
-        if stage in (Stage.HEAD, Stage.BODY, Stage.IDLE) or (
-            stage is Stage.READER and not is_known
+        if stage in (Phase.HEAD, Phase.BODY, Phase.IDLE) or (
+            stage is Phase.READER and not is_known
         ):
             self._group = (is_known, self.client[0] if self.client else "")
             self._table.add(self._group, self)
         self._set_timer(stage)
 
-    def _find_stage(self) -> Stage:
+    def _find_stage(self) -> Phase:
         if self.transport.is_closing():
-            return Stage.CLOSING
+            return Phase.CLOSING
         if self.flow.write_paused:
-            return Stage.READER
+            return Phase.READER
         if self.conn.their_state is h11.IDLE:
             has_begun = self.cycle is None or self.conn.trailing_data[0]
-            return Stage.HEAD if has_begun else Stage.IDLE
-        return Stage.BODY if self.conn.their_state is h11.SEND_BODY else Stage.RESPONSE
+            return Phase.HEAD if has_begun else Phase.IDLE
+        return Phase.BODY if self.conn.their_state is h11.SEND_BODY else Phase.RESPONSE
 
-    def _set_timer(self, stage: Stage) -> None:
+    def _set_timer(self, stage: Phase) -> None:
         seconds = self._table.limits.seconds(stage, is_closing=self._table.is_closing)
         if seconds is not None:
             self._unread_bytes = self.transport.get_write_buffer_size()
@@ -262,18 +262,18 @@ class GuardedProtocol(H11Protocol):
             self._table.remove(self._group, self)
             self._group = None
 
-    def _expire(self, stage: Stage) -> None:
-        if stage in (Stage.READER, Stage.CLOSING):
+    def _expire(self, stage: Phase) -> None:
+        if stage in (Phase.READER, Phase.CLOSING):
             unread = self.transport.get_write_buffer_size()
             if self._unread_bytes - unread >= _SLOWEST_BYTES:
                 self._set_timer(stage)
             else:
                 self.abort()
             return
-        if stage is Stage.BODY and self.flow.read_paused:  # the application is slow, not the client
+        if stage is Phase.BODY and self.flow.read_paused:  # the application is slow, not the client
             self._set_timer(stage)
             return
-        if stage is Stage.HEAD and self.conn.trailing_data[0]:
+        if stage is Phase.HEAD and self.conn.trailing_data[0]:
             self._refuse(_SLOW_HEAD)
         self.transport.close()
         self._update()

@@ -13,7 +13,7 @@ from enum import IntEnum
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.normalize import normalize_with_offsets
 from memrecall.text.tokens import MAX_EXTRA_LENGTH, SCAN, stem
-from memrecall.text.word_classes import tag_words
+from memrecall.text.words import tag_words
 
 
 @dataclass(frozen=True, slots=True)

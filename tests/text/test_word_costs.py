@@ -3,7 +3,7 @@
 import pytest
 
 from memrecall.text.tokens import is_cjk, stem
-from memrecall.text.word_costs import STEPS, TABLE, UNKNOWN, pair_cost, term_cost
+from memrecall.text.words import STEPS, TABLE, UNKNOWN, pair_cost, term_cost
 
 from ..cases import check_each
 

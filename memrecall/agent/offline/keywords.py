@@ -11,7 +11,7 @@ from memrecall.model.offline import RuleAnswer, RuleRequest
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import language_of
 from memrecall.text.times import find_times
-from memrecall.text.word_classes import word_classes
+from memrecall.text.words import word_classes
 
 _DEFAULT_LIMIT = 5
 # Keywords are the words of a time, not the dates that they mean: any moment will do.

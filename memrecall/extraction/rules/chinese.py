@@ -35,7 +35,7 @@ from memrecall.extraction.sentences import Sentence
 from memrecall.extraction.signature import is_name, may_name, opens_with_name
 from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
-from memrecall.text.word_classes import (
+from memrecall.text.words import (
     has_more_than_time,
     is_bare_noun,
     is_place,

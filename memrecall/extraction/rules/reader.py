@@ -23,7 +23,7 @@ from memrecall.extraction.rules.statements import (
 )
 from memrecall.extraction.rules.tables import LanguageTable
 from memrecall.extraction.sentences import Sentence, is_balanced
-from memrecall.text.word_classes import has_more_than_time, has_predicate
+from memrecall.text.words import has_more_than_time, has_predicate
 from memrecall.types import Language
 
 _FAMILY = frozenset({"married_to", "engaged_to", "partner_of", "child_of", "parent_of"})

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from memrecall.extraction.rules.statements import Clause, FactMatch, StatedRelation
 from memrecall.extraction.rules.tables import LanguageTable
 from memrecall.text.times import find_times
-from memrecall.text.word_classes import is_place
+from memrecall.text.words import is_place
 
 _LISTED = frozenset({"likes", "dislikes", "speaks", "avoids", "allergic_to", "plays", "learns"})
 _SHORT = frozenset({"works_as", "plays", "uses", "prefers", "studies", "has_condition"})

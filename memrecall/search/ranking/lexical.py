@@ -20,7 +20,7 @@ from memrecall.search.index.rows import Floats, Mask, Rows
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.query import Phrase, Prefix, Query, QueryAnd, QueryNot, QueryOr, Term
 from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk, last_word, stem
-from memrecall.text.word_costs import term_cost
+from memrecall.text.words import term_cost
 
 SearchTerm = tuple[str] | tuple[str, str]
 Terms = dict[SearchTerm, float]
