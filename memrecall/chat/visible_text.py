@@ -17,6 +17,8 @@ PARAGRAPH_BREAK = "\n\n"  # between the texts of two answers
 _BARE_WORD = "pass"
 _LONGEST_PASS = 16  # characters of an answer that is the bare word with punctuation
 _OPENING_MARKS = r"[*_`【\[「<(]{0,3}"
+_TIME = r"(?:[0-9][0-9:：/\-年月日T ]{0,20}[\])）]?\s?)?"  # “10:03 Ann: thanks”
+_WHOLE_TIME = re.compile(r"[\W_]*(?:[0-9]+[:：/\-年月日T ]*){2,}[\])）]?\s?[\W_]*")
 _MARKS_AFTER = "*_`】]」>)"
 _CLOSING_MARKS = rf"[{re.escape(_MARKS_AFTER)}]{{0,3}}"
 _BRACKETED = r"[^()（）\n]"  # a time or an id in brackets after the name
@@ -62,6 +64,9 @@ class SpeakerNames:
     def find_end(self, line: str) -> int | None:
         """Return where the text after a name and its colon begins, or None without one."""
         for rest in self._without_marks(line):
+            before = line[: len(line) - len(rest)]
+            if any(map(str.isdigit, before)) and not _WHOLE_TIME.fullmatch(before):
+                continue  # a number: “1 Ann: …” may be the item of a list
             for name in self._names:
                 colon = _COLON.match(rest, len(name)) if rest.startswith(name) else None
                 if colon is not None:
@@ -71,7 +76,7 @@ class SpeakerNames:
     def _without_marks(self, line: str) -> Iterator[str]:
         """Yield the folded line from every place at which a name could begin."""
         folded = line[: self._longest].translate(FOLDS) + line[self._longest :]
-        marks = re.match(_OPENING_MARKS, folded)
+        marks = re.match(_OPENING_MARKS + _TIME + _OPENING_MARKS, folded)
         for start in range((marks.end() if marks else 0) + 1):
             yield folded[start:]
 
