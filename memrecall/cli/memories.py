@@ -22,7 +22,6 @@ Sensitive = Annotated[
 
 Sources = Annotated[bool, Option("--sources", help="Also the messages that the memory comes from.")]
 
-_LONGEST_QUOTE = 200
 _TRUNCATED = "[yellow]longer than 100 KB: the content was truncated[/yellow]"
 
 memories = typer.Typer(help="Add, list, search, update and delete memories.")
@@ -188,7 +187,9 @@ def list_memories(
         sensitive=allow_sensitive,
         read_only=read_only,
     )
-    output.print_page(page, map(_memory_line, page["results"]), json=json, empty="no memories")
+    output.print_page(
+        page, map(output.memory_line, page["results"]), json=json, empty="no memories"
+    )
 
 
 @memories.command("search")
@@ -227,29 +228,7 @@ def search(
         read_only=read_only,
     )
     empty = output.escape(result["message"]) or "no memories"
-    output.print_page(result, map(_memory_line, result["results"]), json=json, empty=empty)
-
-
-def _memory_line(item: dict[str, Any]) -> str:
-    score = f"[bold]{item['score']:.2f}[/bold] " if "score" in item else ""
-    labels = [item["memory_type"], *(flag for flag in ("pinned", "truncated") if item[flag])]
-    if item["valid_to"]:
-        labels.append(f"until {item['valid_to'][:10]}")
-    labels += _conflict_labels(item)
-    created = output.format_minute(item["created_at"])
-    return (
-        f"{score}[dim]{created}[/dim] {output.shorten(item['memory'])}  "
-        f"[dim]{output.escape(', '.join(labels))}  {output.escape(item['id'])}[/dim]"
-    )
-
-
-def _conflict_labels(item: dict[str, Any]) -> list[str]:
-    """Return what a claim of another origin conflicts with."""
-    return [
-        f"claim of {item['origin']}, conflicts with {conflict['id']}: "
-        f"{single_line(conflict.get('memory') or '', _LONGEST_QUOTE)}"
-        for conflict in item.get("conflicts_with", ())
-    ]
+    output.print_page(result, map(output.memory_line, result["results"]), json=json, empty=empty)
 
 
 @memories.command("show")
@@ -269,7 +248,7 @@ def show(
     if json:
         output.print_json(item)
         return
-    shown = {**item, "conflicts_with": "; ".join(_conflict_labels(item))}
+    shown = {**item, "conflicts_with": "; ".join(output.conflict_labels(item))}
     for name, value in shown.items():
         if value not in (None, "", [], {}):
             output.console().print(f"{name:<18} {output.escape(str(value))}")
@@ -294,7 +273,7 @@ def history(
         old, new = change["old_memory"], change["new_memory"]
         text = f"{old} → {new}" if old and new and old != new else new or old
         reason = f" ({change['reason']})" if change["reason"] else ""
-        quotes = [single_line(message["text"], _LONGEST_QUOTE) for message in change["said"]]
+        quotes = [single_line(message["text"], output.MAX_QUOTE) for message in change["said"]]
         said = "".join(f", from: {quote}" for quote in quotes)
         undone = " [dim]undone[/dim]" if change["undone"] else ""
         output.console().print(

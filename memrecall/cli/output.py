@@ -18,6 +18,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.text_length import single_line
 
 MAX_WIDTH = 100  # columns: longer lines are hard to read
+MAX_QUOTE = 200  # characters
 BAR = 12
 _PREVIEW_LENGTH = 1_000
 _OPENING = "（「『《【“‘("
@@ -190,3 +191,26 @@ def spinner(title: str) -> AbstractContextManager[Any]:
     """Show a spinner on stderr, if that is a terminal."""
     terminal = console(errors=True)
     return terminal.status(title) if terminal.is_terminal else nullcontext()
+
+
+def memory_line(item: dict[str, Any]) -> str:
+    """Return a memory as a line of a list."""
+    score = f"[bold]{item['score']:.2f}[/bold] " if "score" in item else ""
+    labels = [item["memory_type"], *(flag for flag in ("pinned", "truncated") if item[flag])]
+    if item["valid_to"]:
+        labels.append(f"until {item['valid_to'][:10]}")
+    labels += conflict_labels(item)
+    created = format_minute(item["created_at"])
+    return (
+        f"{score}[dim]{created}[/dim] {shorten(item['memory'])}  "
+        f"[dim]{escape(', '.join(labels))}  {escape(item['id'])}[/dim]"
+    )
+
+
+def conflict_labels(item: dict[str, Any]) -> list[str]:
+    """Return what a claim of another origin conflicts with."""
+    return [
+        f"claim of {item['origin']}, conflicts with {conflict['id']}: "
+        f"{single_line(conflict.get('memory') or '', MAX_QUOTE)}"
+        for conflict in item.get("conflicts_with", ())
+    ]

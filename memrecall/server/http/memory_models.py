@@ -24,8 +24,7 @@ from memrecall.server.http.message_models import (
 from memrecall.server.http.payloads import parse_json
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
 
-MAX_PROMPT_CHARS = 20_000
-MAX_FILTERS_CHARS = 20_000
+MAX_PROMPT_CHARS = MAX_FILTERS_CHARS = 20_000
 
 AgentId = Annotated[
     Id,
