@@ -141,19 +141,24 @@ class Grouped(Generic[Item, Result]):
         self,
         work: Callable[[list[Item]], Awaitable[Sequence[Result | BaseException]]],
         most: int,
+        groups: int = 1,
     ) -> None:
+        """Do up to `groups` groups of at most so many items at the same time."""
         self._work = work
         self._most = most
+        self._groups = groups
         self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, item: Item) -> Result:
         """Return the result for an item."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._waiting.append((item, future))
-        if self._task is None or self._task.done():
-            self._task = loop.create_task(self._run())
+        if len(self._tasks) < self._groups:
+            task = loop.create_task(self._run())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
         return await future
 
     async def _run(self) -> None:

@@ -46,6 +46,7 @@ from memrecall.workers import Grouped
 _ROWS_IN_EVENT_LOOP: dict[Mode, int] = {"keyword": 100_000, "semantic": 5_000, "hybrid": 5_000}
 _CACHED_QUERIES = 256
 _QUESTIONS_AT_ONCE = 16
+_REQUESTS_AT_ONCE = 8  # to an embedder that can answer several
 EMBEDDER_TIMEOUT = 10.0  # seconds
 # On MADial, 0.1 to 0.4 find about one more of a hundred pieces of evidence.
 _LAST_LINE_WEIGHT = 0.3
@@ -87,7 +88,8 @@ class SearchEngine:
         self._cache = cache
         self._query_map = query_map
         self._embedder_timeout = embedder_timeout
-        self._embed_question = Grouped(self._embed_questions, _QUESTIONS_AT_ONCE)
+        groups = 1 if isinstance(embedder, ThreadedEmbedder) else _REQUESTS_AT_ONCE
+        self._embed_question = Grouped(self._embed_questions, _QUESTIONS_AT_ONCE, groups)
         self._vectors: dict[str, Floats] = {}
         self._model_checked = False
         self._background: Floats | None = None
@@ -238,7 +240,7 @@ class SearchEngine:
             return self._vectors[text]
         await self.load_embedder()  # which takes longer than a question may
         try:
-            async with asyncio.timeout(self._embedder_timeout):
+            async with asyncio.timeout(self._embedder_timeout):  # waiting for others included
                 vector = await self._embed_question(text)
         except TimeoutError:
             raise EmbedderFailed(
@@ -259,7 +261,8 @@ class SearchEngine:
         """Return the vectors of questions that are asked at once: together they cost less."""
         embedder = self._require_embedder()
         try:
-            return list(await embedder.embed(texts))
+            async with asyncio.timeout(self._embedder_timeout):
+                return list(await embedder.embed(texts))
         except EmbedderFailed as error:
             if len(texts) == 1:
                 return [error]
