@@ -64,6 +64,10 @@ class QuerySyntaxError(InvalidArgument):
         self.position = position
 
 
+class QueryTooExpensive(InvalidArgument):
+    """A query would read more of the index than `query_cost` allows."""
+
+
 class NotFound(CallerError):
     """The object does not exist in this scope."""
 

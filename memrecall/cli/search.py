@@ -32,7 +32,7 @@ def search(
         list[str] | None, Option(help="Require at least one of these words; repeatable.")
     ] = None,
     syntax: Annotated[
-        str, Option(help='plain, or query: words, "phrases", AND, OR, NOT, (), a*.')
+        str, Option(help='plain, or query: words, "phrases", AND, OR, NOT, -word, (), a*.')
     ] = "plain",
     min_score: Annotated[float, Option(help="Lowest score to show, 0 to 1.")] = 0.0,
     allow_sensitive: options.AllowSensitive = False,

@@ -132,9 +132,9 @@ class Library(ForkAware):
             self._external = ExternalVectors(self._vector_db, store, model, rows)
         self.cache = IndexCache(model, folder, budget, self._external)
         query_map = load_query_map(model) if model and settings.query_map else None
-        timeout = settings.embedder_timeout
-        self.engine = SearchEngine(store, embedder, self.cache, query_map, timeout)
-        self.message_search = MessageSearch(store, self.cache)
+        limits = (settings.embedder_timeout, settings.query_cost)
+        self.engine = SearchEngine(store, embedder, self.cache, query_map, *limits)
+        self.message_search = MessageSearch(store, self.cache, settings)
         self.vectors = VectorWriter(store, None if settings.read_only else embedder)
 
     @classmethod

@@ -82,6 +82,7 @@ class SearchEngine:
         cache: IndexCache,
         query_map: QueryMap | None = None,
         embedder_timeout: float = EMBEDDER_TIMEOUT,
+        query_cost: int | None = None,
     ) -> None:
         self._store = store
         self._embedder = embedder
@@ -90,6 +91,7 @@ class SearchEngine:
         self._embedder_timeout = embedder_timeout
         groups = 1 if isinstance(embedder, ThreadedEmbedder) else _REQUESTS_AT_ONCE
         self._embed_question = Grouped(self._embed_questions, _QUESTIONS_AT_ONCE, groups)
+        self._query_cost = query_cost
         self._vectors: dict[str, Floats] = {}
         self._model_checked = False
         self._background: Floats | None = None
@@ -125,7 +127,8 @@ class SearchEngine:
                 return _unknown_owner(scope, request)
             await self._cache.fetch_products(columns, vector)
             ranking_query = RankingQuery(
-                request, query, vector, search.version, search.now, user.time_zone, noise
+                *(request, query, vector, search.version, search.now, user.time_zone, noise),
+                cost_limit=self._query_cost,
             )
             work = (columns, scope, ranking_query, search.after)
             if columns.rows > _ROWS_IN_EVENT_LOOP[request.mode]:

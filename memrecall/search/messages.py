@@ -16,6 +16,7 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.search.index.cache import IndexCache
 from memrecall.search.index.columns import Columns
+from memrecall.search.index.postings import QueryCost
 from memrecall.search.index.rows import MESSAGE, Floats, Mask
 from memrecall.search.ranking.lexical import (
     TermWeights,
@@ -33,10 +34,12 @@ from memrecall.search.ranking.selection import (
 )
 from memrecall.search.request import LexicalQuery, SemanticQuery
 from memrecall.search.results import ScoredMessage, ScoredPage
+from memrecall.settings import Settings
 from memrecall.store import MessageFilter, Store, UserVersion, open_cursor, seal_cursor
 from memrecall.telemetry import trace_search
+from memrecall.text.highlights import Highlighter
 from memrecall.text.query import Query, parse_query, positive_words
-from memrecall.text.snippets import snippets
+from memrecall.text.snippets import mark_passages
 from memrecall.types import Message
 
 # Up to this many rows, moving the work to a thread costs more than it frees the event loop.
@@ -61,9 +64,10 @@ class _RankedMessages:
 class MessageSearch:
     """Searches any scope's messages; scores depend on that user's messages alone."""
 
-    def __init__(self, store: Store, cache: IndexCache) -> None:
+    def __init__(self, store: Store, cache: IndexCache, limits: Settings) -> None:
         self._store = store
         self._cache = cache
+        self._query_cost = limits.query_cost
 
     async def search_lexical(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
         """Return a page of the messages for which a query is true, most relevant first."""
@@ -71,7 +75,7 @@ class MessageSearch:
             parsed = parse_query(query.text)
             find = partial(self._page, scope, query, parsed)
             ranked = await self._find(scope, find, _LEXICAL_ROWS_IN_EVENT_LOOP)
-            page = await self._fetch(scope, ranked, positive_words(parsed))
+            page = await self._fetch(scope, ranked, Highlighter(positive_words(parsed)))
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
@@ -82,7 +86,7 @@ class MessageSearch:
         with trace_search("semantic", query.text or "", query.top_k) as span:
             find = partial(_closest, scope, query, vector)
             ranked = await self._find(scope, find, _SEMANTIC_ROWS_IN_EVENT_LOOP, vector)
-            page = await self._fetch(scope, ranked, ())
+            page = await self._fetch(scope, ranked, None)
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
@@ -109,15 +113,15 @@ class MessageSearch:
             return find(columns, user)
 
     async def _fetch(
-        self, scope: Scope, ranked: _RankedMessages, words: Sequence[str]
+        self, scope: Scope, ranked: _RankedMessages, highlighter: Highlighter | None
     ) -> ScoredPage:
         """Read the messages of a page, in its order. One erased meanwhile is left out."""
         messages = await self._store.timeline(scope).get_many(ranked.keys)
         by_id = {message.message_id: message for message in messages}
-        if words and len(messages) > _SNIPPETS_IN_EVENT_LOOP:
-            items = await asyncio.to_thread(_make_items, ranked, by_id, words)
+        if highlighter and len(messages) > _SNIPPETS_IN_EVENT_LOOP:
+            items = await asyncio.to_thread(_make_items, ranked, by_id, highlighter)
         else:
-            items = _make_items(ranked, by_id, words)
+            items = _make_items(ranked, by_id, highlighter)
         return ScoredPage(items, ranked.cursor, ranked.unembedded)
 
     def _page(
@@ -127,8 +131,11 @@ class MessageSearch:
         terms = all_terms("\n".join(positive_words(parsed)))
         messages = _messages_of(columns, scope, version)
         spans = term_spans(columns, terms)
+        cost = QueryCost(self._query_cost)
+        cost.spend(sum(end - start for places in spans for start, end in places))
         weights = weights or weigh_terms(columns, terms, spans, messages)
-        rows = np.flatnonzero(_filtered(columns, messages, query.filter) & match(columns, parsed))
+        found = match(columns, parsed, cost)
+        rows = np.flatnonzero(_filtered(columns, messages, query.filter) & found)
         scores = np.round(score_terms(columns, spans, weights)[rows], _SCORE_DIGITS)
         everything = np.ones(len(rows), dtype=np.bool_)
         # One more than requested shows whether there is a next page.
@@ -153,14 +160,15 @@ class MessageSearch:
 
 
 def _make_items(
-    ranked: _RankedMessages, by_id: dict[str, Message], words: Sequence[str]
+    ranked: _RankedMessages, by_id: dict[str, Message], highlighter: Highlighter | None
 ) -> tuple[ScoredMessage, ...]:
+    scored = zip(ranked.keys, ranked.scores, strict=True)
+    found = [(by_id[key], score) for key, score in scored if key in by_id]
+    if highlighter is None:
+        return tuple(ScoredMessage(message, score) for message, score in found)
     return tuple(
-        ScoredMessage(
-            by_id[key], score, tuple(snippets(by_id[key].content, words)) if words else ()
-        )
-        for key, score in zip(ranked.keys, ranked.scores, strict=True)
-        if key in by_id
+        ScoredMessage(message, score, *mark_passages(message.content, highlighter))
+        for message, score in found
     )
 
 

@@ -158,11 +158,12 @@ class SearchPage:
 
 @dataclass(frozen=True, slots=True)
 class ScoredMessage:
-    """A message with its score and the passages that match."""
+    """A message with its score, the passages that match and where their words are."""
 
     message: Message
     score: float
     snippets: tuple[str, ...] = ()
+    offsets: tuple[tuple[int, int], ...] = ()  # start and end in the content, in code points
 
 
 @dataclass(frozen=True, slots=True)

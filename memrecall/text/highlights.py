@@ -8,16 +8,28 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, filterfalse, groupby, islice, pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
 from memrecall.text.normalize import normalize_with_offsets
-from memrecall.text.tokens import BREAK, CJK, WORD, analyze, fold_word, is_cjk, last_word, stem
+from memrecall.text.tokens import (
+    BREAK,
+    CJK,
+    EMOJI,
+    WORD,
+    analyze,
+    fold_word,
+    is_cjk,
+    last_word,
+    stem,
+)
 
 # How far a cut may be from its ideal position.
 _NEIGHBOURHOOD = 80
 
+_CJK_CHARACTER = re.compile(rf"[{CJK}]")
 _CJK_ENDS = frozenset("。！？；：，、…\n")
 _LATIN_ENDS = frozenset(".!?;:,")
 _OPENING = frozenset("（「『《〈【〔“‘([{<")
@@ -31,13 +43,19 @@ _SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 
 def best_cut(content: str, positions: range, default: int) -> int:
     """Return the first of the best positions to cut, `default` if none is acceptable."""
-    word_starts = _find_word_starts(content, positions[:_NEIGHBOURHOOD])
     near = min(len(positions), _NEIGHBOURHOOD) // 2
+    for at in positions[: near + 1]:  # Punctuation needs no segmenter, and is usual.
+        if _grade_pair(content[at - 1], content[at]) == 3:
+            return at
+    word_starts = _find_word_starts(content, positions[:_NEIGHBOURHOOD])
     best, best_grade = default, 0
     for distance, at in enumerate(positions):
         if best_grade == 3 or (best_grade == 2 and distance > near):
             break  # farther punctuation would cost more text than it is worth
-        if (grade := _grade_cut(content, at, word_starts)) > best_grade:
+        grade = _grade_pair(content[at - 1], content[at])
+        if grade < 0:
+            grade = 2 if at in word_starts else 0
+        if grade > best_grade:
             best, best_grade = at, grade
     return best
 
@@ -45,7 +63,7 @@ def best_cut(content: str, positions: range, default: int) -> int:
 def _find_word_starts(content: str, positions: range) -> frozenset[int]:
     low, high = max(min(positions, default=0) - 16, 0), max(positions, default=0) + 16
     text = content[low:high]
-    if not positions or not any(map(is_cjk, text)):
+    if not positions or not _CJK_CHARACTER.search(text):
         return frozenset()
     plain, offsets = normalize_with_offsets(text)
     from rjieba import tokenize  # loading its dictionary takes a moment
@@ -53,15 +71,18 @@ def _find_word_starts(content: str, positions: range) -> frozenset[int]:
     return frozenset(low + start for _, start, _ in tokenize(plain if offsets is None else text))
 
 
-def _grade_cut(content: str, at: int, word_starts: frozenset[int]) -> int:
-    """Grade a cut: 0 unacceptable, 1 in a path, 2 between words, 3 after punctuation."""
-    before, after = content[at - 1], content[at]
+@lru_cache(maxsize=50_000)
+def _grade_pair(before: str, after: str) -> int:
+    """Grade a cut: 0 unacceptable, 1 in a path, 2 between words, 3 after punctuation.
+
+    Between Chinese characters it is -1: acceptable only where a word starts.
+    """
     if is_glued(before, after) or before in _OPENING or after in _CLOSING:
         return 0
     if before in _CJK_ENDS or (before in _LATIN_ENDS and after.isspace()):
         return 3
     if is_cjk(before) and is_cjk(after):
-        return 2 if at in word_starts else 0
+        return -1
     if _is_latin(before) and _is_latin(after):
         return 1 if before in _PATH_BREAKS else 0
     return 2
@@ -87,11 +108,13 @@ def is_extension(char: str) -> bool:
 
 # Longer phrases hardly ever occur as a whole: their parts are searched for directly.
 _MAX_PHRASE_TERMS = 32
-# A megabyte with more matches would take seconds and show nothing new.
-_MAX_HITS = 30_000
+# A megabyte with more matches would take long and show nothing new.
+_MAX_HITS = 10_000
 _STOPS = STOP_TERMS | STOP_CHARS
+_PHRASE = ""  # the key of a whole phrase in a tree of terms
 
 _Phrase: TypeAlias = tuple[str, ...]  # adjacent terms
+_Tree: TypeAlias = dict[str, Any]  # subtrees by term, and phrases by `_PHRASE`
 Span: TypeAlias = tuple[int, int]
 _TermMatch: TypeAlias = tuple[int, int, frozenset[str]]  # start, end, the terms it matches
 
@@ -113,22 +136,53 @@ class HighlightSpan(NamedTuple):
     terms: _Phrase
 
 
+class Highlighter:
+    """Finds the words of one query in any number of texts."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._phrases = _read_phrases(words)
+        self._tree = _make_tree(p for p in self._phrases if len(p) <= _MAX_PHRASE_TERMS)
+        self._characters = _character_pattern(self._phrases)
+        self._words = _TermsByWord(
+            frozenset(filterfalse(is_cjk, chain.from_iterable(self._phrases)))
+        )
+
+    def find(self, content: str) -> list[HighlightSpan]:
+        """Return the positions of the words in a text, in order."""
+        if not self._phrases:
+            return []
+        plain, offsets = normalize_with_offsets(content)
+        hits = self._find_hits(plain)
+        if not hits:
+            return []
+        matches = _match_phrases(hits, self._tree)
+        absent = [phrase for phrase in self._phrases if len(phrase) > 1 and phrase not in matches]
+        if absent:
+            parts = {part for phrase in absent for part in _split_phrase(phrase)}
+            matches |= _match_phrases(hits, _make_tree(parts - matches.keys()))
+        return sorted(
+            HighlightSpan(*_to_original(content, offsets, span), phrase)
+            for phrase, spans in matches.items()
+            for span in spans
+        )
+
+    def _find_hits(self, plain: str) -> list[_Hit]:
+        found: list[_TermMatch] = []
+        if self._characters:
+            characters = islice(self._characters.finditer(plain), _MAX_HITS)
+            found += [(m.start(), m.end(), frozenset(m.group())) for m in characters]
+        if self._words.terms:
+            found += islice(self._words.find(plain), _MAX_HITS)
+        hits: list[_Hit] = []
+        for start, end, terms in sorted(found):
+            is_adjacent = bool(hits) and _is_adjacent(plain, hits[-1], start)
+            hits.append(_Hit(start, end, terms, is_adjacent))
+        return hits
+
+
 def find_highlights(content: str, words: Sequence[str]) -> list[HighlightSpan]:
     """Return the positions of the words in the content, in order."""
-    phrases = _read_phrases(words)
-    if not phrases:
-        return []
-    plain, offsets = normalize_with_offsets(content)
-    hits = _find_hits(plain, phrases)
-    matches = _match_phrases(hits, [p for p in phrases if len(p) <= _MAX_PHRASE_TERMS])
-    absent = [phrase for phrase in phrases if len(phrase) > 1 and phrase not in matches]
-    parts = {part for phrase in absent for part in _split_phrase(phrase)}
-    matches |= _match_phrases(hits, parts - matches.keys())
-    return sorted(
-        HighlightSpan(*_to_original(content, offsets, span), phrase)
-        for phrase, spans in matches.items()
-        for span in spans
-    )
+    return Highlighter(words).find(content)
 
 
 def _read_phrases(words: Sequence[str]) -> list[_Phrase]:
@@ -142,14 +196,10 @@ def _read_word(word: str) -> Iterator[_Phrase]:
     atoms = analyze(word).atoms
     if atoms and word.endswith(("*", "＊")) and not is_cjk(atoms[-1]):
         # A prefix is not stemmed: `configura*` must find `configuration`.
-        atoms[-1] = last_word(word).replace("'", "") + "*"
+        atoms[-1] = (last_word(word).replace("'", "") or atoms[-1]) + "*"
     for is_break, terms in groupby(atoms, BREAK.__eq__):
         if not is_break:
             yield tuple(terms)
-
-
-def _without_apostrophes(word: str) -> str:
-    return fold_word(word).replace("'", "")
 
 
 def _split_phrase(phrase: _Phrase) -> Iterator[_Phrase]:
@@ -162,70 +212,90 @@ def _split_phrase(phrase: _Phrase) -> Iterator[_Phrase]:
             yield from ((term,) for term in terms if term not in STOP_TERMS)
 
 
-def _find_hits(plain: str, phrases: list[_Phrase]) -> list[_Hit]:
-    characters = islice(_find_characters(plain, phrases), _MAX_HITS)
-    words = islice(_find_words(plain, phrases), _MAX_HITS)
-    hits: list[_Hit] = []
-    for start, end, terms in sorted([*characters, *words]):
-        is_adjacent = bool(hits) and _is_adjacent(plain, hits[-1], start)
-        hits.append(_Hit(start, end, terms, is_adjacent))
-    return hits
-
-
-def _find_characters(plain: str, phrases: list[_Phrase]) -> Iterator[_TermMatch]:
-    """Yield the Chinese characters of the phrases that can be part of a match.
+def _character_pattern(phrases: list[_Phrase]) -> re.Pattern[str] | None:
+    """Return the pattern of the Chinese characters of the phrases that can be part of a match.
 
     Single characters of a long question occur everywhere: only those next to another count.
     """
     runs = [tuple(run) for phrase in phrases for cjk, run in groupby(phrase, is_cjk) if cjk]
     if not runs:
-        return
+        return None
     characters = "".join(sorted(set(chain.from_iterable(runs))))
     lone = "".join(sorted({run[0] for run in runs if len(run) == 1}))
     pattern = rf"[{characters}](?:(?=[\s_]*[{characters}])|(?<=[{characters}\s_][{characters}]))"
-    for match in re.finditer(f"[{lone}]|{pattern}" if lone else pattern, plain):
-        yield match.start(), match.end(), frozenset(match.group())
+    return re.compile(f"[{lone}]|{pattern}" if lone else pattern)
 
 
 _LATIN = rf"[^\W_{CJK}]"
-_ANY_WORD = re.compile(rf"[A-Za-z](?:\+\+|#)(?!{_LATIN})|{WORD}")  # C++ before C
+_ANY_WORD = re.compile(rf"[A-Za-z](?:\+\+|#)(?!{_LATIN})|{WORD}|{EMOJI}")  # C++ before C
 _BEFORE_WORD = re.compile(rf"(?<!{_LATIN})(?<!{_LATIN}')")
 _AFTER_WORD = re.compile(rf"(?!'?{_LATIN})")
+_ACCENTED = re.compile(rf"(?![\x00-\x7f\d]){_LATIN}")
+# In a longer text, searching for a few spellings is faster than looking up every word.
+_LONG_TEXT = 2_000
+_MAX_SPELLINGS = 50
 
 
-def _find_words(plain: str, phrases: list[_Phrase]) -> Iterator[_TermMatch]:
-    terms = frozenset(filterfalse(is_cjk, chain.from_iterable(phrases)))
-    terms_by_word = _match_words(plain, terms) if terms else {}
-    pattern = _ANY_WORD
-    if len(terms_by_word) <= 50:  # searching for a few spellings is faster than reading every word
-        longest_first = sorted(terms_by_word, key=len, reverse=True)
-        pattern = re.compile("|".join(map(re.escape, longest_first)))
-    for match in pattern.finditer(plain) if terms_by_word else ():
-        start, end = match.span()
-        matched = terms_by_word.get(match.group())
-        if matched and _BEFORE_WORD.match(plain, start) and _AFTER_WORD.match(plain, end):
-            yield start, end, matched
+def _candidate_pattern(terms: frozenset[str]) -> re.Pattern[str]:
+    """Return a pattern of the words that have the beginning of a term somewhere in them.
 
-
-def _match_words(plain: str, terms: frozenset[str]) -> dict[str, frozenset[str]]:
-    # Stemming is slow, and only changes the first letters of die, lie and tie.
+    Stemming every word is slow. It only changes the first letters of die, lie and tie.
+    """
     beginnings = {term[:2] if len(term) > 3 else term[0] for term in terms}
-    may_match = re.compile("|".join(map(re.escape, beginnings))).search
-    prefixes = [term[:-1] for term in terms if term.endswith("*")]
-    words = {word for token in set(plain.split()) for word in _ANY_WORD.findall(token)}
-    candidates = [word for word in words if may_match(_without_apostrophes(word))]
-    matches = {word: terms.intersection(_word_terms(word, prefixes)) for word in candidates}
-    return {word: matched for word, matched in matches.items() if matched}
+    if len(beginnings) > _MAX_SPELLINGS or not all(b.isascii() for b in beginnings):
+        return _ANY_WORD
+    choices = "|".join("'?".join(map(re.escape, beginning)) for beginning in sorted(beginnings))
+    inside = f"(?=[A-Za-z0-9']*(?:{choices}))"
+    return re.compile(f"(?<![A-Za-z0-9]){inside}(?:{_ANY_WORD.pattern})", re.IGNORECASE)
 
 
-def _word_terms(word: str, prefixes: list[str]) -> Iterator[str]:
-    """Yield the terms that find a word: its stem, the parts of an identifier, its prefixes."""
-    yield stem(word)
-    if not (word.isalpha() and word[1:].islower()):
-        yield from analyze(word).extras
-    yield from (
-        f"{prefix}*" for prefix in prefixes if _without_apostrophes(word).startswith(prefix)
-    )
+class _TermsByWord(dict[str, frozenset[str]]):
+    """The search terms that each word of the texts matches, looked up once per word."""
+
+    def __init__(self, terms: frozenset[str]) -> None:
+        super().__init__()
+        self.terms = terms
+        self._candidates = _candidate_pattern(terms)
+        prefixes = [term[:-1] for term in terms if term.endswith("*")]
+        self._prefixes = frozenset(prefixes)
+        self._prefix_lengths = sorted({len(prefix) for prefix in prefixes})
+
+    def __missing__(self, word: str) -> frozenset[str]:
+        folded = fold_word(word).replace("'", "")
+        self[word] = terms = self.terms.intersection(self._terms_of(word, folded))
+        return terms
+
+    def _terms_of(self, word: str, folded: str) -> Iterator[str]:
+        """Yield the terms that find a word: its stem, the parts of an identifier, its prefixes."""
+        yield stem(word)
+        if not (word.isalpha() and word[1:].islower()):
+            yield from analyze(word).extras
+        beginnings = (folded[:length] for length in self._prefix_lengths)
+        yield from (f"{beginning}*" for beginning in beginnings if beginning in self._prefixes)
+
+    def find(self, plain: str) -> Iterator[_TermMatch]:
+        """Yield the words of a text that match."""
+        for match in self._pattern(plain).finditer(plain):
+            start, end = match.span()
+            if (terms := self[match.group()]) and _is_whole_word(plain, start, end):
+                yield start, end, terms
+
+    def _pattern(self, plain: str) -> re.Pattern[str]:
+        """Return a pattern of the words that may match: of a long text, their few spellings."""
+        pattern = _ANY_WORD if _ACCENTED.search(plain) else self._candidates
+        if len(plain) > _LONG_TEXT:
+            tokens = set(plain.split())
+            words = {word for token in tokens for word in pattern.findall(token) if self[word]}
+            if len(words) <= _MAX_SPELLINGS:
+                longest_first = sorted(words, key=len, reverse=True)
+                return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        return pattern
+
+
+def _is_whole_word(plain: str, start: int, end: int) -> bool:
+    if not plain[start].isalnum():
+        return True  # an emoji
+    return bool(_BEFORE_WORD.match(plain, start) and _AFTER_WORD.match(plain, end))
 
 
 _LETTER = re.compile(r"[^\W_]")
@@ -239,26 +309,29 @@ def _is_adjacent(plain: str, before: _Hit, start: int) -> bool:
     return before.end == start or obstacle.search(plain, before.end, start) is None
 
 
-def _match_phrases(hits: list[_Hit], phrases: Iterable[_Phrase]) -> dict[_Phrase, list[Span]]:
-    """Return where the phrases occur in the normalised text, without absent ones."""
-    by_first: defaultdict[str, list[_Phrase]] = defaultdict(list)
+def _make_tree(phrases: Iterable[_Phrase]) -> _Tree:
+    tree: _Tree = {}
     for phrase in phrases:
-        by_first[phrase[0]].append(phrase)
+        node = tree
+        for term in phrase:
+            node = node.setdefault(term, {})
+        node[_PHRASE] = phrase
+    return tree
+
+
+def _match_phrases(hits: list[_Hit], tree: _Tree) -> dict[_Phrase, list[Span]]:
+    """Return where the phrases occur in the normalised text, without absent ones."""
     matches: defaultdict[_Phrase, list[Span]] = defaultdict(list)
     for index, hit in enumerate(hits):
-        for term in hit.terms:
-            for phrase in by_first.get(term, ()):
-                if _matches_at(hits, index, phrase):
-                    matches[phrase].append((hit.start, hits[index + len(phrase) - 1].end))
+        nodes, at = [tree], index
+        while nodes and at < len(hits) and (at == index or hits[at].is_adjacent):
+            terms = hits[at].terms
+            nodes = [node[term] for node in nodes for term in terms if term in node]
+            for node in nodes:
+                if _PHRASE in node:
+                    matches[node[_PHRASE]].append((hit.start, hits[at].end))
+            at += 1
     return dict(matches)
-
-
-def _matches_at(hits: list[_Hit], index: int, phrase: _Phrase) -> bool:
-    following = hits[index + 1 : index + len(phrase)]
-    return len(following) == len(phrase) - 1 and all(
-        hit.is_adjacent and term in hit.terms
-        for hit, term in zip(following, phrase[1:], strict=True)
-    )
 
 
 def _to_original(content: str, offsets: list[int] | None, span: Span) -> Span:

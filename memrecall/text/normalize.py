@@ -1,11 +1,12 @@
-"""Normalisation of width, compatibility forms and traditional characters.
+"""Normalisation of width, compatibility forms, traditional and invisible characters.
 
 The tokenizer folds case: it needs the case to split `getUserName`.
 """
 
+import re
 import unicodedata
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 
 from memrecall.types import NAME_LENGTH
 
@@ -13,6 +14,13 @@ _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000:
 _LIGHT_PUNCTUATION = {0x2026: 0x2C, 0x2018: 0x27, 0x2019: 0x27, 0x201C: 0x22, 0x201D: 0x22}
 # NFKC turns these into combining marks (ｶﾞ is ガ).
 _LATE_MARKS = "\u0f73\u0f75\u0f81\uff9e\uff9f"
+# Characters without width, variants and skin tones: a word is found with and without them.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\U0001f3fb-\U0001f3ff\U000e0000-\U000e0fff]+"
+)
+# NFKC turns these into 18 and 8 characters: a megabyte of them would take as many.
+_LONG_LIGATURES = "\ufdfa\ufdfb"
 _HAN_BLOCKS = (range(0x3400, 0xA000), range(0xF900, 0xFB00), range(0x20000, 0x2FA20))
 
 
@@ -50,9 +58,15 @@ def normalize_with_offsets(text: str) -> tuple[str, list[int] | None]:
     The positions are None if none has changed.
     """
     plain = replace_characters(text)
-    if unicodedata.is_normalized("NFKC", plain):
+    if _is_normalized(plain):
         return plain, None
     return _compose_by_cluster(plain)
+
+
+def _is_normalized(text: str) -> bool:
+    return text.isascii() or (
+        unicodedata.is_normalized("NFKC", text) and _INVISIBLE.search(text) is None
+    )
 
 
 def _compose_by_cluster(text: str) -> tuple[str, list[int]]:
@@ -60,16 +74,28 @@ def _compose_by_cluster(text: str) -> tuple[str, list[int]]:
     pieces: list[str] = []
     offsets: list[int] = []
     for low, high in _blocks(text):
-        if unicodedata.is_normalized("NFKC", text[low:high]):
+        if _is_normalized(text[low:high]):
             pieces.append(text[low:high])
             offsets.extend(range(low, high))
             continue
         starts = [i for i in range(low, high) if i == low or not _extends(text[i])]
         for start, end in zip(starts, [*starts[1:], high], strict=True):
-            piece = unicodedata.normalize("NFKC", text[start:end]).translate(_one_to_one())
+            piece = _compose(text[start:end])
             pieces.append(piece)
             offsets.extend([start] * len(piece))
     return "".join(pieces), offsets
+
+
+def _compose(cluster: str) -> str:
+    return _compose_cached(cluster) if len(cluster) < 8 else _compose_cached.__wrapped__(cluster)
+
+
+@lru_cache(maxsize=10_000)
+def _compose_cached(cluster: str) -> str:
+    visible = _INVISIBLE.sub("", cluster)
+    if visible[:1] in _LONG_LIGATURES:
+        return visible
+    return unicodedata.normalize("NFKC", visible).translate(_one_to_one())
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
@@ -84,7 +110,11 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _extends(char: str) -> bool:
-    return unicodedata.combining(char) != 0 or char in _LATE_MARKS
+    return (
+        unicodedata.combining(char) != 0
+        or char in _LATE_MARKS
+        or (char > "\xac" and _INVISIBLE.match(char) is not None)
+    )
 
 
 def normalize_caseless(text: str) -> str:

@@ -1,8 +1,9 @@
-"""The query language of lexical search: words, "phrases", AND, OR, NOT, parentheses, prefix*.
+"""The query language of lexical search: words, "phrases", AND, OR, NOT, -word, (…), prefix*.
 
 Operators are upper-case. NOT binds tightest, then AND, then OR; neighbours without an operator
-mean AND. The syntax characters also work in full width, as Chinese keyboards produce them. An
-invalid query raises `QuerySyntaxError` with the position of the mistake.
+mean AND. The syntax characters also work in full width, as Chinese keyboards produce them. Signs
+between words are ignored. An invalid query raises `QuerySyntaxError` with the position of the
+mistake.
 """
 
 import re
@@ -12,8 +13,7 @@ from typing import TypeAlias, assert_never
 
 from memrecall.errors import QuerySyntaxError
 from memrecall.text.normalize import normalize
-from memrecall.text.tokens import analyze
-from memrecall.text_length import truncate_text
+from memrecall.text.tokens import EMOJI, analyze
 
 MAX_QUERY_LENGTH = 10_000
 MAX_NESTING = 50
@@ -66,6 +66,8 @@ class QueryNot:
 
 Leaf: TypeAlias = Term | Phrase | Prefix
 Query: TypeAlias = Leaf | QueryAnd | QueryOr | QueryNot
+NOTHING = QueryOr(())
+"""A query of signs alone, which no text matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ _STARS = "*＊"
 _QUOTES = '"＂“”'
 _LEXER = re.compile(
     rf"(?P<space>\s+)"
+    rf"|(?P<minus>[-－])(?=[\w{_QUOTES}「(（]|{EMOJI})"
     rf"|(?P<open>[(（])"
     rf"|(?P<close>[)）])"
     rf"|[{_QUOTES}](?P<quoted>[^{_QUOTES}]*)[{_QUOTES}]"
@@ -119,7 +122,7 @@ def to_text(query: Query) -> str:
         case QueryAnd(parts):
             return " ".join(_enclose(x) if isinstance(x, QueryOr) else to_text(x) for x in parts)
         case QueryOr(parts):
-            return " OR ".join(map(to_text, parts))
+            return " OR ".join(map(to_text, parts)) or "*"
         case _:
             assert_never(query)
 
@@ -143,7 +146,7 @@ def positive_words(query: Query) -> list[str]:
             assert_never(query)
 
 
-def _read_tokens(text: str) -> Iterator[Leaf | _Sign]:
+def _read_tokens(text: str) -> Iterator[Query | _Sign]:
     for match in _LEXER.finditer(text):
         value, position = match.group(match.lastgroup or 0), match.start()
         match match.lastgroup:
@@ -154,35 +157,34 @@ def _read_tokens(text: str) -> Iterator[Leaf | _Sign]:
             case "quoted" | "cornered":
                 if not value.strip():
                     raise QuerySyntaxError("the phrase is empty", position)
-                yield Phrase(_searchable(value, position), position)
+                yield Phrase(value, position) if is_searchable(value) else NOTHING
+            case "minus":
+                yield _Sign("NOT", position)
             case "word":
                 yield _read_word(value, position)
             case "stray":
                 raise QuerySyntaxError(f"the quotation mark {value} is unmatched", position)
 
 
-def _read_word(word: str, position: int) -> Leaf | _Sign:
+def _read_word(word: str, position: int) -> Query | _Sign:
     operator = normalize(word)
     if operator in _OPERATORS:
         return _Sign(operator, position)
     text = word.rstrip(_STARS)
-    if not text:
-        raise QuerySyntaxError("the * has no word before it", position)
-    kind = Term if text == word else Prefix
-    return kind(_searchable(text, position), position)
+    if not is_searchable(text):
+        return NOTHING
+    return Term(text, position) if text == word else Prefix(text, position)
 
 
-def _searchable(text: str, position: int) -> str:
-    if not analyze(text).atoms:
-        preview = truncate_text(text, 40)
-        raise QuerySyntaxError(f"{preview!r} contains nothing to search for", position)
-    return text
+def is_searchable(text: str) -> bool:
+    """Return True if a text has words or emoji, not only signs."""
+    return bool(analyze(text).atoms)
 
 
 class _Parser:
     """A recursive descent parser with a method per precedence level."""
 
-    def __init__(self, tokens: Sequence[Leaf | _Sign]) -> None:
+    def __init__(self, tokens: Sequence[Query | _Sign]) -> None:
         self._tokens = tokens
         self._at = 0
         self._depth = 0
@@ -190,7 +192,7 @@ class _Parser:
     def parse(self) -> Query:
         query = self._read_or()
         rest = self._tokens[self._at]
-        if not _is_sign(rest, _END):
+        if isinstance(rest, _Sign) and rest.symbol != _END:
             raise QuerySyntaxError("the parenthesis ) was never opened", rest.position)
         return query
 
@@ -208,7 +210,7 @@ class _Parser:
 
     def _read_operand(self) -> Query:
         token = self._tokens[self._at]
-        if isinstance(token, Leaf):
+        if not isinstance(token, _Sign):
             self._at += 1
             return token
         if token.symbol not in ("(", "NOT"):
@@ -221,7 +223,8 @@ class _Parser:
         self._depth += 1
         self._at += 1
         if sign.symbol == "NOT":
-            query: Query = QueryNot(self._read_operand())
+            part = self._read_operand()
+            query: Query = NOTHING if part == NOTHING else QueryNot(part)
         else:
             query = self._read_or()
             if not self._take(")"):
@@ -253,11 +256,12 @@ def _unclosed(opening: _Sign) -> QuerySyntaxError:
     return QuerySyntaxError("the parenthesis ( is never closed", opening.position)
 
 
-def _is_sign(token: Leaf | _Sign, symbol: str) -> bool:
+def _is_sign(token: Query | _Sign, symbol: str) -> bool:
     return isinstance(token, _Sign) and token.symbol == symbol
 
 
 def _join(kind: type[QueryAnd] | type[QueryOr], parts: list[Query]) -> Query:
+    parts = [part for part in parts if part != NOTHING] or [NOTHING]
     if len(parts) == 1:
         return parts[0]
     layers = (part.parts if isinstance(part, kind) else (part,) for part in parts)

@@ -4,15 +4,33 @@ Three steps: find the highlights, choose the passages with the most different te
 word boundaries.
 """
 
+import re
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.highlights import HighlightSpan, Span, best_cut, find_highlights, is_glued
+from memrecall.text.highlights import (
+    Highlighter,
+    HighlightSpan,
+    Span,
+    best_cut,
+    find_highlights,
+    is_glued,
+)
 from memrecall.text_length import ELLIPSIS
 
+_VISIBLE = re.compile(r"\S")
 _PASSAGE = 400  # characters that a longer excerpt is centred on
+
+
+class Highlighted(NamedTuple):
+    """Passages of a content, and where the words that they mark are in it."""
+
+    snippets: tuple[str, ...]
+    offsets: tuple[Span, ...] = ()  # start and end, in code points, in order
 
 
 def snippets(
@@ -27,16 +45,34 @@ def snippets(
     """Return up to `limit` passages, the one with the most different terms first.
 
     A word that ends in a star matches as a prefix. Without a match, the only passage is the start
-    of the content. A passage is longer than `length` only if its match is.
+    of the content. A passage has at most `length` characters, marks and ellipses apart.
     """
+    marks = {"before": before, "after": after}
+    return list(
+        mark_passages(content, Highlighter(words), length=length, limit=limit, **marks).snippets
+    )
+
+
+def mark_passages(
+    content: str,
+    highlighter: Highlighter,
+    *,
+    length: int = 120,
+    limit: int = 3,
+    before: str = "<em>",
+    after: str = "</em>",
+) -> Highlighted:
+    """Return the passages that `snippets` returns, and the offsets of the words in them."""
     if min(length, limit) < 1:
         raise InvalidArgument(f"length {length} and limit {limit} must be 1 or more")
-    highlights = find_highlights(content, words)
+    highlights = highlighter.find(content)
     if not highlights:
-        return [truncate_at_word(content, length)] if content.strip() else []
+        return Highlighted((truncate_at_word(content, length),) if content.strip() else ())
     spans = _merge(highlights)
     passages = _choose_passages(content, highlights, length, limit)
-    return [_render(content, passage, spans, before, after) for passage in passages]
+    visible = {span for passage in passages for span in _spans_in(spans, passage)}
+    texts = (_render(content, passage, spans, before, after) for passage in passages)
+    return Highlighted(tuple(texts), tuple(sorted(visible)))
 
 
 def find_center(content: str, words: Sequence[str]) -> int:
@@ -58,9 +94,7 @@ def truncate_at_word(content: str, length: int = 200) -> str:
         return content.strip()
     end = best_cut(content, range(ideal, start, -1), start)
     if end == start:  # one very long word, which must be cut anyway
-        end = ideal
-        while end > start + 1 and is_glued(content[end - 1], content[end]):
-            end -= 1
+        end = _cut_match(content, start, length)
     return content[start:end].rstrip() + ELLIPSIS
 
 
@@ -75,7 +109,10 @@ def _choose_passages(
         at = bisect(in_order, start, key=lambda passage: passage[0])
         low = in_order[at - 1][1] if at else 0
         high = in_order[at][0] if at < len(in_order) else len(content)
-        if start >= low and (end := _end_window(highlights, left, -terms)) <= high:
+        end = _end_window(highlights, left, -terms)
+        if end - start > length:
+            end = _cut_match(content, start, length)
+        if start >= low and end <= high:
             passage = _widen(content, (start, end), (low, high), length)
             in_order.insert(at, passage)
             passages.append(passage)
@@ -113,6 +150,14 @@ def _end_window(highlights: list[HighlightSpan], left: int, terms: int) -> int:
     return end
 
 
+def _cut_match(content: str, start: int, length: int) -> int:
+    """Return where to cut a match that is longer than a passage."""
+    end = start + length
+    while end > start + 1 and is_glued(content[end - 1], content[end]):
+        end -= 1
+    return end
+
+
 def _widen(content: str, window: Span, bounds: Span, length: int) -> Span:
     """Return the window with as much context as the length and the bounds allow."""
     (start, end), (low, high) = window, bounds
@@ -136,15 +181,26 @@ def _merge(highlights: list[HighlightSpan]) -> list[Span]:
     return spans
 
 
+def _spans_in(spans: list[Span], passage: Span) -> Iterator[Span]:
+    """Yield the spans of which a passage shows a part."""
+    first, last = passage
+    for span in islice(spans, bisect(spans, first, key=lambda span: span[1]), None):
+        if span[0] >= last:
+            break
+        yield span
+
+
 def _render(content: str, passage: Span, spans: list[Span], before: str, after: str) -> str:
     first, last = passage
-    pieces = [ELLIPSIS] if content[:first].strip() else []
+    pieces = [ELLIPSIS] if _has_text(content, 0, first) else []
     at = first
-    for start, end in spans[bisect(spans, first, key=lambda span: span[1]) :]:
+    for start, end in _spans_in(spans, passage):
         start, end = max(start, first), min(end, last)
-        if start >= end:
-            break
         pieces += content[at:start], before, content[start:end], after
         at = end
-    pieces += content[at:last], ELLIPSIS if content[last:].strip() else ""
+    pieces += content[at:last], ELLIPSIS if _has_text(content, last, len(content)) else ""
     return "".join(pieces)
+
+
+def _has_text(content: str, start: int, end: int) -> bool:
+    return _VISIBLE.search(content, start, end) is not None

@@ -1,4 +1,4 @@
-"""Search terms of a text: Chinese characters, stems of Latin words, identifiers and their parts.
+"""Search terms of a text: Chinese characters, stems of Latin words, identifiers, emoji.
 
 `analyze` returns *atoms*, which have a position in the text and form phrases, and *extras*, which
 are alternative terms: `db_config_001` has the atoms db, config, 001 and itself as an extra. The
@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from memrecall.text.normalize import normalize, strip_accents
 
-TEXT_VERSION = 1
+TEXT_VERSION = 2
 BREAK = "|"  # a pseudo-atom between Chinese characters that punctuation separates
 MAX_EXTRA_LENGTH = 128
 
@@ -23,16 +23,21 @@ CJK = (
     "\u3005-\u3007\u3040-\u30fa\u30fc-\u30ff\u3400-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
+# Pictures: symbols, dingbats and emoji, flags as pairs of letters. Arrows and bullets are signs.
+EMOJI = "[\U0001f1e6-\U0001f1ff]{2}|[\u2300-\u23ff\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff]"
 WORD = rf"(?:[^\W_{CJK}]+(?:'[^\W_{CJK}]+)*)"
 SCAN = re.compile(
     rf"(?P<cjk>[{CJK}]+)"
     rf"|(?P<lang>[A-Za-z](?:\+\+|\#)(?![^\W{CJK}]))"  # C++, C#, F#
     rf"|(?P<chunk>{WORD}(?:[._\-/\\@:~+=&%]+{WORD})*)"
+    rf"|(?P<emoji>{EMOJI})"
     r"|(?P<stop>[^\w\s])"
 )
 _WORDS = re.compile(WORD)
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_VERSION = re.compile(r"(?<![^\W_])[vV]((\d+)(?:\.\d+)+)")
 _IS_CJK = re.compile(rf"[{CJK}]")
+_IS_EMOJI = re.compile(EMOJI)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,11 @@ def is_cjk(term: str) -> bool:
     return len(term) == 1 and _IS_CJK.match(term) is not None
 
 
+def is_emoji(term: str) -> bool:
+    """Return True if a term is an emoji."""
+    return _IS_EMOJI.fullmatch(term) is not None
+
+
 def analyze(text: str) -> Analysis:
     """Return the atoms and extras of a text, in order."""
     atoms: list[str] = []
@@ -66,7 +76,7 @@ def analyze(text: str) -> Analysis:
             if after_stop and atoms and is_cjk(atoms[-1]):
                 atoms.append(BREAK)
             atoms.extend(match.group())
-        elif kind == "lang":
+        elif kind in ("lang", "emoji"):
             atoms.append(match.group().casefold())
         else:
             chunk = match.group()
@@ -81,10 +91,11 @@ def analyze(text: str) -> Analysis:
 @lru_cache(maxsize=50_000)
 def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the stems of a chunk's words, and as extras the whole and the words' parts."""
-    words = _WORDS.findall(chunk)
+    words = _WORDS.findall(_VERSION.sub(r"\1", chunk))  # 1.2.3 is a phrase of v1.2.3-rc.1.
     extras: list[str] = []
     if len(words) > 1 and len(chunk) <= MAX_EXTRA_LENGTH:
         extras.append(fold_word(chunk))
+        extras.extend(x for v in _VERSION.finditer(chunk) for x in (v[1], f"v{v[2]}"))
     for word in words:
         # Splitting is for ASCII only: Müller is not M and ller.
         parts = _CAMEL.findall(word) if word.isascii() and "'" not in word else []

@@ -15,11 +15,12 @@ from memrecall.errors import Disabled, InvalidArgument, NotFound
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import LexicalQuery, SemanticQuery, unit_vector
+from memrecall.search.index.postings import QueryCost
 from memrecall.search.ranking.lexical import (
     K1,
     B,
     TermWeights,
-    _rows_with_phrase,
+    _QueryMatcher,
     match_words,
 )
 from memrecall.settings import Settings
@@ -133,7 +134,8 @@ async def test_two_characters_match_as_phrase() -> None:
         async with library.cache.open(feed, version) as columns:
             assert columns is not None
             numbers = [columns.vocabulary[word] for word in "火锅"]
-            slow = _rows_with_phrase(columns, [[number] for number in numbers])
+            matcher = _QueryMatcher(columns, QueryCost())
+            slow = matcher._rows_with_phrase([[number] for number in numbers])
             fast = match_words(columns, "火锅")
         assert fast.tolist() == slow.tolist()
         assert fast.sum() >= 3

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.search.index.postings import (
+    QueryCost,
     Segment,
     Vocabulary,
     bigram_key,
@@ -76,7 +77,7 @@ def test_phrase_search_equals_plain_scan(texts: list[str], phrase: str) -> None:
         return any(words[at : at + size] == atoms for at in range(len(words) - size + 1))
 
     expected = [row for row, text in enumerate(texts) if contains(text)]
-    assert segment.rows_with_phrase(phrase_keys).tolist() == expected
+    assert segment.rows_with_phrase(phrase_keys, QueryCost()).tolist() == expected
 
 
 def test_term_frequency_is_capped_at_255() -> None:

@@ -10,8 +10,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from memrecall.errors import InvalidArgument
+from memrecall.text.highlights import Highlighter
 from memrecall.text.normalize import normalize_with_offsets
-from memrecall.text.snippets import snippets, truncate_at_word
+from memrecall.text.snippets import mark_passages, snippets, truncate_at_word
 from memrecall.text.tokens import SCAN, WORD, analyze, stem
 from memrecall.text_length import ELLIPSIS
 from tests.cases import check_each
@@ -120,9 +121,29 @@ def test_passages_do_not_overlap() -> None:
     assert len(numbers) == len(set(numbers))
 
 
-def test_match_longer_than_the_passage_is_not_cut() -> None:
-    word = "x" * 200
-    assert snippets(f"a {word} b", [word], length=20) == [f"…<em>{word}</em>…"]
+def test_match_longer_than_the_passage_is_cut() -> None:
+    word = "x" * 120_000
+    assert snippets(f"a {word} b", [word], length=20) == [f"…<em>{word[:20]}</em>…"]
+    assert snippets(f"a {word} b", ["xxxx*"], length=20) == [f"…<em>{word[:20]}</em>…"]
+    family = "👨\u200d👩\u200d👧"
+    assert snippets(family * 9, [family * 9], length=7) == [f"<em>{family}</em>…"]
+
+
+def test_offsets_say_where_the_marked_words_are() -> None:
+    content = "🇩🇪 <em>fake</em> ｈｏｔpot and hot\u200bpots, 火\u2060鍋 too"
+    found = mark_passages(content, Highlighter(["hotpot", "火锅"]))
+    assert [content[start:end] for start, end in found.offsets] == [
+        *("ｈｏｔpot", "hot\u200bpots", "火\u2060鍋")
+    ]
+    (passage,) = found.snippets
+    assert passage.count("<em>") == 1 + len(found.offsets)
+
+
+def test_offsets_are_those_of_the_passages() -> None:
+    content = "tea " + "x " * 500 + "green tea " + "y " * 500 + "tea"
+    found = mark_passages(content, Highlighter(["green tea"]), limit=1)
+    assert [content[start:end] for start, end in found.offsets] == ["green tea"]
+    assert mark_passages(content, Highlighter(["coffee"])).offsets == ()
 
 
 def test_snippet_without_match_is_the_start() -> None:

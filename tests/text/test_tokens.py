@@ -33,7 +33,13 @@ ANALYSES: list[tuple[str, list[str], list[str]]] = [
     ("getUserName", ["getusernam"], ["get", "user", "name"]),
     ("HTTPServer", ["httpserver"], ["http", "server"]),
     ("GPT4", ["gpt4"], ["gpt", "4"]),
-    ("v1.2.3", ["v1", "2", "3"], ["v1.2.3", "v", "1"]),
+    ("v1.2.3", ["1", "2", "3"], ["v1.2.3", "1.2.3", "v1"]),
+    (
+        "app-V1.2.3-rc.1",
+        ["app", "1", "2", "3", "rc", "1"],
+        ["app-v1.2.3-rc.1", "1.2.3", "v1"],
+    ),
+    ("rev1.2", ["rev1", "2"], ["rev1.2", "rev", "1"]),
     ("3.11", ["3", "11"], ["3.11"]),
     ("foo@bar.com", ["foo", "bar", "com"], ["foo@bar.com"]),
     ("/etc/nginx.conf", ["etc", "nginx", "conf"], ["etc/nginx.conf"]),
@@ -53,9 +59,17 @@ ANALYSES: list[tuple[str, list[str], list[str]]] = [
     ("用Python写", ["用", "python", "写"], []),
     ("ＧＰＴ－４", ["gpt", "4"], ["gpt-4"]),
     ("①", ["1"], []),
+    # emoji are terms, without skin tones and variants; flags are pairs of letters
+    ("love ❤️", ["love", "❤"], []),
+    ("好👍🏽的", ["好", "👍", "的"], []),
+    ("👨\u200d👩\u200d👧", ["👨", "👩", "👧"], []),
+    ("🇩🇪🇫🇷", ["🇩🇪", "🇫🇷"], []),
+    # characters without width do not hide words
+    ("hot\u200bpot", ["hotpot"], []),
+    ("\ufeff火\u2060锅\u00ad", ["火", "锅"], []),
     # nothing to find
     ("", [], []),
-    ("!!! … 😀 __", [], []),
+    ("!!! … → \u200b __", [], []),
 ]
 
 

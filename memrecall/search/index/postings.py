@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from memrecall.errors import QueryTooExpensive
 from memrecall.text.tokens import BREAK, is_cjk
 
 Ids = npt.NDArray[np.int32]
@@ -61,6 +62,24 @@ def bigram_keys(atoms: Ids, cjk: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.
     return starts, keys
 
 
+class QueryCost:
+    """The work that one query may cause, counted in array elements; unlimited by default."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self.spent = 0
+
+    def spend(self, elements: int) -> None:
+        """Count some work before it is done; QueryTooExpensive if the limit is exceeded."""
+        self.spent += elements
+        if self.limit is not None and self.spent > self.limit:
+            raise QueryTooExpensive(
+                f"the query would read more than {self.limit:,} entries of the index",
+                hint="Use fewer words, shorter phrases and longer prefixes, "
+                "or raise MEMRECALL_QUERY_COST",
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """The postings and the text of some consecutive rows."""
@@ -90,21 +109,43 @@ class Segment:
         ends = np.where(is_present, self.offsets[at + 1], 0)
         return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
-    def rows_with_phrase(self, phrase: Sequence[Ids]) -> Ids:
+    def rows_with_phrase(self, phrase: Sequence[Ids], cost: QueryCost) -> Ids:
         """Return the rows with these atoms in a row; each position allows several atoms."""
-
-        def count_postings(position: int) -> int:
-            keys = phrase[position].astype(np.int64)
-            return sum(end - start for start, end in self.spans(keys))
-
-        # Only the rarest position is searched in the whole text; the others are checked around it.
-        rarest = min(range(len(phrase)), key=count_postings)
-        starts = np.flatnonzero(np.isin(self.atoms, phrase[rarest])) - rarest
-        starts = starts[(starts >= 0) & (starts + len(phrase) <= len(self.atoms))]
+        rows = self._rows_with_all(phrase, cost)
+        first, sizes = self.atom_offsets[rows], np.diff(self.atom_offsets)[rows]
+        cost.spend(int(sizes.sum()))
+        # The positions of all atoms of these rows.
+        starts = np.repeat(first - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        starts = starts[starts + len(phrase) <= len(self.atoms)]
         for at, choices in enumerate(phrase):
-            starts = starts[np.isin(self.atoms[starts + at], choices)]
+            cost.spend(len(starts))
+            starts = starts[_is_one_of(self.atoms[starts + at], choices)]
+            if not len(starts):
+                break
         rows = np.searchsorted(self.atom_offsets, starts, side="right") - 1
         return np.unique(rows).astype(np.int32)
+
+    def _rows_with_all(self, phrase: Sequence[Ids], cost: QueryCost) -> npt.NDArray[np.int64]:
+        """Return the rows with all atoms of a phrase, in any order; the rarest are read first."""
+        spans = [self.spans(choices.astype(np.int64)) for choices in _distinct(phrase)]
+        rows: npt.NDArray[np.int64] | None = None
+        for places in sorted(spans, key=lambda places: sum(end - start for start, end in places)):
+            docs = np.concatenate([self.docs[start:end] for start, end in places])
+            cost.spend(len(docs))
+            if len(places) > 1:
+                docs = np.unique(docs)
+            rows = docs.astype(np.int64) if rows is None else rows[np.isin(rows, docs)]
+            if not len(rows):
+                break
+        return np.zeros(0, dtype=np.int64) if rows is None else rows
+
+
+def _distinct(phrase: Sequence[Ids]) -> Iterable[Ids]:
+    return {choices.tobytes(): choices for choices in phrase}.values()
+
+
+def _is_one_of(values: Ids, choices: Ids) -> npt.NDArray[np.bool_]:
+    return values == choices[0] if len(choices) == 1 else np.isin(values, choices)
 
 
 def build_segment(lines: Sequence[str], vocabulary: Vocabulary) -> Segment:

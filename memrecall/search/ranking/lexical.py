@@ -7,7 +7,7 @@ texts is faster than building an index.
 
 import base64
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import pairwise
@@ -15,11 +15,11 @@ from itertools import pairwise
 import numpy as np
 
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.postings import BREAK_ID, bigram_key
+from memrecall.search.index.postings import BREAK_ID, QueryCost, bigram_key
 from memrecall.search.index.rows import Floats, Mask, Rows
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.query import Phrase, Prefix, Query, QueryAnd, QueryNot, QueryOr, Term
-from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk, last_word, stem
+from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk, is_emoji, last_word, stem
 from memrecall.text.words import term_cost
 
 SearchTerm = tuple[str] | tuple[str, str]
@@ -29,6 +29,9 @@ Spans = Sequence[tuple[int, int]]  # where a term's postings are, one span a seg
 # A single character is weak evidence: 型 of 血型 (blood group) is in 模型 (model) too.
 CHARACTER_WEIGHT = 0.5
 _WORDS_PER_CHINESE_TERM = 0.4
+# What the cost of a query counts, in array elements of about the same time.
+_ROWS_PER_ELEMENT = 8
+_ELEMENTS_PER_TERM = 16
 K1 = 1.2
 B = 0.6
 
@@ -41,12 +44,12 @@ def all_terms(text: str) -> Terms:
 
 
 def query_terms(text: str) -> Terms:
-    """Return the terms of a plain query without stop words, or all if nothing else is left."""
+    """Return the terms of a plain query, without stop words and emoji unless it has no others."""
     analysis = analyze(text)
     weighted: list[tuple[SearchTerm, float]] = [
         ((atom,), CHARACTER_WEIGHT if is_cjk(atom) else 1.0)
         for atom in _atoms(analysis)
-        if atom not in STOP_TERMS and atom not in STOP_CHARS
+        if atom not in STOP_TERMS and atom not in STOP_CHARS and not is_emoji(atom)
     ]
     weighted += [((extra,), 1.0) for extra in analysis.extras]
     weighted += [(pair, 1.0) for pair in _pairs(analysis) if not _is_stop_pair(pair)]
@@ -237,70 +240,90 @@ def _add_term(columns: Columns, spans: Spans, weight: float, norms: Floats, scor
         first_row += segment.rows
 
 
-def match(columns: Columns, query: Query) -> Mask:
+def match(columns: Columns, query: Query, cost: QueryCost | None = None) -> Mask:
     """Return the rows for which a query of the query language is true."""
-    match query:
-        case Term() | Phrase():
-            return match_words(columns, query.text)
-        case Prefix():
-            return _match_prefix(columns, query.text)
-        case QueryNot():
-            return ~match(columns, query.part)
-        case QueryAnd():
-            return reduce(np.logical_and, (match(columns, part) for part in query.parts))
-        case QueryOr():
-            return reduce(np.logical_or, (match(columns, part) for part in query.parts))
+    return _QueryMatcher(columns, cost or QueryCost()).match(query)
 
 
 def match_words(columns: Columns, text: str) -> Mask:
     """Return the rows that contain these words next to each other, in this order."""
-    atoms = _atoms(analyze(text))
-    numbers = [columns.vocabulary.get(atom, -1) for atom in atoms]
-    if not numbers or -1 in numbers:
-        return np.zeros(columns.rows, dtype=np.bool_)
-    if len(numbers) == 1:
-        return _rows_with_any(columns, numbers)
-    if len(numbers) == 2 and all(map(is_cjk, atoms)):
-        return _rows_with_any(columns, [bigram_key(*numbers)])  # Pairs have postings of their own.
-    return _rows_with_phrase(columns, [[number] for number in numbers])
+    return _QueryMatcher(columns, QueryCost()).match_words(text)
 
 
-def _match_prefix(columns: Columns, text: str) -> Mask:
-    *before, last = _atoms(analyze(text))
-    if is_cjk(last):
-        return match_words(columns, text)  # Any character can follow in Chinese.
-    # Terms are stems: "configuration*" must match what is indexed as "configur".
-    prefix = last_word(text)
-    choices = {*columns.vocabulary.starting_with(prefix), columns.vocabulary.get(stem(prefix), -1)}
-    choices -= {BREAK_ID, -1}
-    fixed = [columns.vocabulary.get(atom, -1) for atom in before]
-    if not choices or -1 in fixed:
-        return np.zeros(columns.rows, dtype=np.bool_)
-    if not fixed:
-        return _rows_with_any(columns, sorted(choices))
-    return _rows_with_phrase(columns, [*([number] for number in fixed), sorted(choices)])
+@dataclass(frozen=True, slots=True)
+class _QueryMatcher:
+    columns: Columns
+    cost: QueryCost
 
+    def match(self, query: Query) -> Mask:
+        match query:
+            case Term() | Phrase():
+                return self.match_words(query.text)
+            case Prefix():
+                return self._match_prefix(query.text)
+            case QueryNot():
+                return ~self.match(query.part)
+            case QueryAnd():
+                return self._combine(np.logical_and, query.parts)
+            case QueryOr():
+                return self._combine(np.logical_or, query.parts)
 
-def _rows_with_any(columns: Columns, numbers: Sequence[int]) -> Mask:
-    mask = np.zeros(columns.rows, dtype=np.bool_)
-    keys = np.array(numbers, dtype=np.int64)
-    first_row = 0
-    for segment in columns.segments:
-        part = mask[first_row : first_row + segment.rows]
-        for start, end in segment.spans(keys):
-            part[segment.docs[start:end]] = True
-        first_row += segment.rows
-    return mask
+    def _combine(self, combine: Callable[[Mask, Mask], Mask], parts: Sequence[Query]) -> Mask:
+        masks = map(self.match, dict.fromkeys(parts))  # Words are often repeated.
+        return reduce(combine, masks) if parts else self._no_rows()
 
+    def _no_rows(self) -> Mask:
+        self.cost.spend(self.columns.rows // _ROWS_PER_ELEMENT)
+        return np.zeros(self.columns.rows, dtype=np.bool_)
 
-def _rows_with_phrase(columns: Columns, phrase: Sequence[Sequence[int]]) -> Mask:
-    mask = np.zeros(columns.rows, dtype=np.bool_)
-    positions = [np.array(choices, dtype=np.int32) for choices in phrase]
-    first_row = 0
-    for segment in columns.segments:
-        mask[first_row + segment.rows_with_phrase(positions)] = True
-        first_row += segment.rows
-    return mask
+    def match_words(self, text: str) -> Mask:
+        atoms = _atoms(analyze(text))
+        numbers = [self.columns.vocabulary.get(atom, -1) for atom in atoms]
+        if not numbers or -1 in numbers:
+            return self._no_rows()
+        if len(numbers) == 1:
+            return self._rows_with_any(numbers)
+        if len(numbers) == 2 and all(map(is_cjk, atoms)):
+            return self._rows_with_any([bigram_key(*numbers)])  # Pairs have their own postings.
+        return self._rows_with_phrase([[number] for number in numbers])
+
+    def _match_prefix(self, text: str) -> Mask:
+        *before, last = _atoms(analyze(text))
+        if is_cjk(last):
+            return self.match_words(text)  # Any character can follow in Chinese.
+        vocabulary = self.columns.vocabulary
+        # Terms are stems: "configuration*" must match what is indexed as "configur".
+        prefix = last_word(text) or last
+        self.cost.spend(len(vocabulary) * _ELEMENTS_PER_TERM)
+        choices = {*vocabulary.starting_with(prefix), vocabulary.get(stem(prefix), -1)}
+        choices -= {BREAK_ID, -1}
+        fixed = [vocabulary.get(atom, -1) for atom in before]
+        if not choices or -1 in fixed:
+            return self._no_rows()
+        if not fixed:
+            return self._rows_with_any(sorted(choices))
+        return self._rows_with_phrase([*([number] for number in fixed), sorted(choices)])
+
+    def _rows_with_any(self, numbers: Sequence[int]) -> Mask:
+        mask = self._no_rows()
+        keys = np.array(numbers, dtype=np.int64)
+        first_row = 0
+        for segment in self.columns.segments:
+            part = mask[first_row : first_row + segment.rows]
+            for start, end in segment.spans(keys):
+                self.cost.spend(end - start)
+                part[segment.docs[start:end]] = True
+            first_row += segment.rows
+        return mask
+
+    def _rows_with_phrase(self, phrase: Sequence[Sequence[int]]) -> Mask:
+        mask = self._no_rows()
+        positions = [np.array(choices, dtype=np.int32) for choices in phrase]
+        first_row = 0
+        for segment in self.columns.segments:
+            mask[first_row + segment.rows_with_phrase(positions, self.cost)] = True
+            first_row += segment.rows
+        return mask
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,8 @@ class LexicalSearchRequest(_SearchRequest):
     """A search by words."""
 
     query_text: Annotated[
-        QueryText, Field(description='Words, "phrases", AND, OR, NOT, (parentheses), prefix*.')
+        QueryText,
+        Field(description='Words, "phrases", AND, OR, NOT, -word, (groups), prefix*.'),
     ]
     page_size: Annotated[PageSize, Whole] = PAGE_SIZE
     cursor: Cursor | None = None
@@ -299,11 +300,21 @@ class Neighbors(BaseModel):
     items: list[ChatMessage]
 
 
+class Offset(BaseModel):
+    """Where a marked word is in a content, counted in Unicode code points."""
+
+    start: int
+    end: Annotated[int, Field(description="Exclusive.")]
+
+
 class Highlight(BaseModel):
-    """Snippets of a message with the query's words in <em>."""
+    """Snippets of a message with the query's words in <em>, which its text may contain as well,
+    and the offsets of the same words in its content.
+    """
 
     message_id: str
     snippets: list[str]
+    offsets: list[Offset]
 
 
 class Score(BaseModel):

@@ -126,7 +126,12 @@ async def lexical_search(body: LexicalSearchRequest, context: Context) -> Respon
         _select_fields(body.return_fields),
         next_cursor=page.next_cursor,
         highlights=[
-            {"message_id": hit.message.message_id, "snippets": hit.snippets} for hit in page.items
+            {
+                "message_id": hit.message.message_id,
+                "snippets": hit.snippets,
+                "offsets": [{"start": start, "end": end} for start, end in hit.offsets],
+            }
+            for hit in page.items
         ],
         scores=[{"message_id": hit.message.message_id, "score": hit.score} for hit in page.items],
     )
