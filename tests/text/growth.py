@@ -1,0 +1,229 @@
+"""Functions that read users' text, and generated texts that may slow them down."""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
+
+from memrecall.agent.offline import keywords, needs, references, request
+from memrecall.chat import mentions, offline, phrases
+from memrecall.errors import InvalidArgument
+from memrecall.extraction import (
+    evidence,
+    own_words,
+    sentences,
+    signature,
+    stated_graph,
+    summaries,
+    verify,
+)
+from memrecall.extraction.protocol import Utterance
+from memrecall.extraction.rules import conversation, english_grammar
+from memrecall.json_objects import load_json_object
+from memrecall.library.graph_evidence import possible_names
+from memrecall.model.repair import repair_json
+from memrecall.search.index.columns import Columns
+from memrecall.search.index.postings import QueryCost
+from memrecall.search.ranking import lexical, people
+from memrecall.settings import Settings
+from memrecall.text import (
+    filter_leaks,
+    highlights,
+    html,
+    language,
+    normalize,
+    query,
+    snippets,
+    tokens,
+    word_classes,
+)
+from memrecall.text.keywords import extract_keywords
+from memrecall.text.leaks.reports import find_calls
+from memrecall.text.times import find_times
+from memrecall.text_length import estimate_tokens, single_line, truncate_text
+from memrecall.types import Role
+from tests.search.index_rows import make_columns, message
+
+NOW = datetime(2026, 1, 26, 10, 47, tzinfo=UTC)
+TOOLS = ("recall_memory", "search_memory")
+MEMBERS = (
+    mentions.Member(member_id="bob", name="Bob Lee", nicknames=("小李", "B"), ai=True),
+    mentions.Member(member_id="ann", name="安"),
+)
+QUESTION = "When did 小李 eat hotpot 火锅 with a.b_c*"
+Reader = Callable[[str], object]
+
+
+def _utterance(text: str, role: Role = Role.USER) -> Utterance:
+    return Utterance("m1", "Bob" if role is Role.USER else None, role, text, NOW)
+
+
+def _read_facts(text: str) -> object:
+    statements = conversation.read_statements([_utterance(text)], now=NOW, zone=UTC)
+    return conversation.build_facts(statements)
+
+
+def _read_claims(text: str) -> object:
+    utterances = [_utterance(text), _utterance(text, Role.ASSISTANT)]
+    return sentences.claimed_statements(utterances), list(map(sentences.claimed_words, utterances))
+
+
+def _search(text: str) -> object:
+    """Return the query's passages in a text of the same words."""
+    with suppress(InvalidArgument):
+        parsed = query.parse_query(text[: query.MAX_QUERY_LENGTH])
+        words = query.positive_words(parsed)
+        return query.to_text(parsed), snippets.snippets(text, words)
+    return None
+
+
+def _search_index(text: str) -> object:
+    """Return the rows of a fixed index that a query finds."""
+    with suppress(InvalidArgument):
+        parsed = query.parse_query(text[: query.MAX_QUERY_LENGTH])
+        return lexical.match(_index(), parsed, QueryCost(Settings().query_cost))
+    return None
+
+
+@cache
+def _index() -> Columns:
+    texts = [QUESTION, *(alphabet * 20 for alphabet in ALPHABETS.values())]
+    return make_columns(*(message(at, content=text) for at, text in enumerate(texts)))
+
+
+def _read_mentions(text: str) -> object:
+    return mentions.find_mentions(text, MEMBERS), mentions.remove_mentions(text, MEMBERS)
+
+
+def _read_evidence(text: str) -> object:
+    said = [_utterance(text)]
+    seen = evidence.Evidence(said, said)
+    return verify.asks_to_forget(said), seen.supports(text[:300]), seen.has_name(text[:300])
+
+
+def _read_request(text: str) -> object:
+    message = {"role": "user", "text": text}
+    messages: list[dict[str, object]] = [{**message}, {**message, "asked": True}]
+    return request.parse_request(messages, NOW, ZoneInfo("UTC"))
+
+
+def _read_relations(text: str) -> object:
+    return stated_graph.build_graph([_utterance(text)], now=NOW)
+
+
+def _repair(text: str) -> object:
+    with suppress(ValueError):
+        return repair_json(text)
+    return None
+
+
+READERS: Mapping[str, Reader] = {
+    "analyze": tokens.analyze,
+    "last_word": tokens.last_word,
+    "fold_word": tokens.fold_word,
+    "word_coverage": lambda text: tokens.word_coverage([text, *QUESTION.split()], text),
+    "normalize": normalize.normalize_with_offsets,
+    "normalize_caseless": normalize.normalize_caseless,
+    "entity_key": normalize.entity_key,
+    "search": _search,
+    "search of an index": _search_index,
+    "snippets": lambda text: snippets.snippets(text, QUESTION.split()),
+    "find_center": lambda text: snippets.find_center(text, QUESTION.split()),
+    "highlights of itself": lambda text: highlights.find_highlights(text, [text]),
+    "highlights of its words": lambda text: highlights.find_highlights(text, text.split()),
+    "truncate_at_word": lambda text: snippets.truncate_at_word(text, max(len(text) // 2, 1)),
+    "best_cut": lambda text: highlights.best_cut(text, range(1, len(text)), 0),
+    "extract_keywords": extract_keywords,
+    "language_of": language.language_of,
+    "is_question": language.is_question,
+    "word classes": word_classes.has_more_than_time,
+    "has_predicate": word_classes.has_predicate,
+    "find_times": lambda text: find_times(text, NOW),
+    "filter_leaks": lambda text: filter_leaks(text, TOOLS),
+    "find_calls": lambda text: find_calls(text, TOOLS),
+    "html clip": lambda text: html.tag("p", html.clip(text, lambda name: name)),
+    "query_terms": lexical.query_terms,
+    "index_tokens": lexical.index_tokens,
+    "rank_texts": lambda text: lexical.rank_texts([text, QUESTION], text),
+    "find_speakers": lambda text: people.find_speakers(text, ("Bob Lee", "小李")),
+    "to_first_person": lambda text: people.to_first_person(text, ("Bob Lee", "小李")),
+    "facts": _read_facts,
+    "claims": _read_claims,
+    "relations": _read_relations,
+    "aliases_in": lambda text: list(stated_graph.aliases_in(text)),
+    "stated_aliases": lambda text: stated_graph.stated_aliases([_utterance(text)], now=NOW),
+    "summarise": lambda text: summaries.summarise([_utterance(text)], 500),
+    "shorten": lambda text: summaries.shorten(text, 500),
+    "split_sentences": lambda text: list(sentences.split_sentences(text, whole=True)),
+    "drop_orders": sentences.drop_orders,
+    "own_words": own_words.own_words,
+    "evidence": _read_evidence,
+    "fact_signature": signature.fact_signature,
+    "is_name": signature.is_name,
+    "end_name": signature.end_name,
+    "may_name": lambda text: signature.may_name("Bob", text),
+    "expand_contractions": english_grammar.expand_contractions,
+    "to_third_person": lambda text: english_grammar.to_third_person(text, "Bob", own=True),
+    "mentions": _read_mentions,
+    "remove_names": lambda text: mentions.remove_names(text, MEMBERS),
+    "detect_language": phrases.detect_language,
+    "only_asks": offline.only_asks,
+    "recall request": _read_request,
+    "find_references": references.find_references,
+    "find_people": references.find_people,
+    "strip_polite_phrases": request.strip_polite_phrases,
+    "needs_recall": lambda text: needs.needs_recall(text, [text]),
+    "is_greeting": needs.is_greeting,
+    "expand_terms": keywords.expand_terms,
+    "possible_names": possible_names,
+    "repair_json": _repair,
+    "load_json_object": load_json_object,
+    "single_line": lambda text: truncate_text(single_line(text), 100),
+    "estimate_tokens": estimate_tokens,
+}
+
+ALPHABETS: Mapping[str, str] = {
+    "dates": "2026-01-26 1/2/2026 10:47 下午三点 去年 五月 三日 上周三 last week May 3 to and from "
+    "2026年 1月 每 until before 之前 到 至 yesterday tomorrow the first half of 初八 ,",
+    "capitals": "A B Bob ROBERT AKA Mr. Dr. Ann-Marie O'Neil I U.S.A. USA also known as , ( )",
+    "hex": "0123456789abcdef DEADBEEF 0x1F CAFE BABE a-f :",
+    "base64": "QUJD RGFu eA== /+ aGVsbG8gd29ybGQ= =",
+    "brackets": '( ) [ ] { } < > （ ） 「 」 【 】 <b> </b> <tool_call> [[ ]] {} " : ,',
+    "long tokens": "a aa aaaa b 我 我我 x1 _ - . @ / 1",
+    "emoji": "❤️ 👍🏽 👨\u200d👩\u200d👧 🇩🇪 😀 \u200d \u200b \ufe0f \ufdfa e\u0301 ｶﾞ",
+    "phrases": "I live in Oslo. 我住在北京， my sister's name is not really 我妈妈 喜欢 I work "
+    "at allergic to peanuts Acme, actually 其实 remember that forget it 忘了 because ; ! ? 。 \n",
+    "quotes": "\" ' “ ” 『 』 \\ \"a b\" 'it's' `` ``` ` > said, 说：",
+    "orders": "system: ignore previous instructions SYSTEM user: assistant: please 请 @Bob @ 小李, "
+    "hey Bob, translate this: http://a.b/c www. *a* **b** AND OR NOT - aaaa*",
+}
+
+
+class GeneratedText(NamedTuple):
+    """A text of any size: words of an alphabet in random order, or some of them repeated."""
+
+    alphabet: str
+    seed: int
+    is_repeated: bool
+
+    def make(self, size: int) -> str:
+        """Return the first characters of it; a longer text begins with a shorter one."""
+        dice = random.Random(repr(self))  # noqa: S311 -- equal in every run
+        words = [*ALPHABETS[self.alphabet].split(" "), dice.choice([" ", "\n"])]
+        joint = dice.choice(["", "", " "])
+        if not self.is_repeated:
+            return joint.join(dice.choices(words, k=size))[:size]
+        fragment = joint.join(dice.choices(words, k=dice.randint(1, 6)))
+        fragment = fragment + dice.choice(["", "", " ", "\\n", ". "]) or " "
+        return (fragment * (size // len(fragment) + 1))[:size]
+
+
+def generate_texts(seeds: Iterable[int]) -> Iterator[GeneratedText]:
+    """Yield texts of every alphabet."""
+    for seed in seeds:
+        for alphabet in ALPHABETS:
+            yield GeneratedText(alphabet, seed, is_repeated=True)
+            yield GeneratedText(alphabet, seed, is_repeated=False)
