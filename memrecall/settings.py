@@ -73,6 +73,8 @@ class Settings:
     statement_timeout: float = 20.0  # of PostgreSQL, beside the waiting for locks
     retry_seconds: float = 10.0  # that work waits for a PostgreSQL server that restarts; 0: none
     index_memory_mb: int = 1024
+    page_mb: int = 8  # a page of messages, memories or results ends after so much text
+    metadata_kb: int = 1024  # of one message or memory
     query_cost: int = 100_000_000  # index entries that a query in the query language may read
     snapshots: bool = True
     trace_days: int = 30  # 0: traces are not stored

@@ -13,6 +13,11 @@ def truncate_text(text: str, limit: int, ellipsis: str = ELLIPSIS) -> str:
     return text if len(text) <= limit else text[:limit] + ellipsis
 
 
+def utf8_length(text: str) -> int:
+    """Return how many bytes a text takes in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def center_start(length: int, limit: int, center: int) -> int:
     """Return where `limit` of `length` characters begin, so that a position is in their middle."""
     return max(min(center - limit // 2, length - limit), 0)

@@ -20,6 +20,7 @@ from pydantic import (
     StringConstraints,
     ValidationError,
 )
+from pydantic_core import to_json
 
 from memrecall.errors import InvalidArgument
 from memrecall.text_length import truncate_text
@@ -114,6 +115,20 @@ def check_json(name: str, value: Any, depth: int = 0) -> Any:
     else:
         _check_scalar(name, value)
     return value
+
+
+def json_bytes(value: Any) -> int:
+    """Return how many bytes a value takes as JSON."""
+    return len(to_json(value)) if value else 0
+
+
+def check_metadata(metadata: Mapping[str, Any], most_bytes: int) -> None:
+    """Reject metadata that is too large."""
+    if (size := json_bytes(metadata)) > most_bytes:
+        raise InvalidArgument(
+            f"metadata has {size:,} bytes",
+            hint=f"Use at most {most_bytes:,} (MEMRECALL_METADATA_KB), store the rest elsewhere",
+        )
 
 
 def _check_scalar(name: str, value: object) -> None:

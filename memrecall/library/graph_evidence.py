@@ -15,7 +15,7 @@ from memrecall.store.graph_types import MAX_RELATIONS
 from memrecall.store.memories.writer import Contradicts
 from memrecall.text.normalize import entity_key, fold_spaces
 from memrecall.text.tokens import CJK, is_cjk
-from memrecall.types import USER, MemoryRecord
+from memrecall.types import USER, MemoryRecord, check_metadata
 
 _SHORTEST_NAME = 2
 _LONGEST_QUERY = 400  # characters that are searched for names
@@ -60,16 +60,20 @@ def possible_names(query: str, shortest: int = _SHORTEST_NAME) -> list[str]:
 class TrackedChanges:
     """Changes of a scope's memories that its knowledge graph follows."""
 
-    def __init__(self, store: Store, graph: ScopedGraph, scope: Scope) -> None:
+    def __init__(self, store: Store, graph: ScopedGraph, scope: Scope, most_metadata: int) -> None:
         self._changes = store.changes(scope)
         self._memories = store.memories(scope)
         self._graph = graph
+        self._most_metadata = most_metadata
 
     async def update(
         self, memory_key: str, values: Mapping[str, Any], *, actor: str, reason: str = ""
     ) -> None:
         """Correct a memory in place."""
         before = await self._memories.get_states([memory_key])
+        if "metadata" in values:
+            old = before[0].metadata if before else {}
+            check_metadata({**old, **values["metadata"]}, self._most_metadata)
         await self._changes.update(memory_key, values, actor=actor, reason=reason)
         await self.follow([*before, *await self._memories.get_states([memory_key])])
 

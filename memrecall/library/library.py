@@ -39,6 +39,7 @@ from memrecall.store import (
     GRAPH_TABLES,
     ErasureReport,
     GraphDB,
+    PageLimits,
     PendingText,
     PlanOutcome,
     PlanStep,
@@ -53,7 +54,7 @@ from memrecall.store import (
     memory_text,
     table_of,
 )
-from memrecall.types import NewMemory, NewMessage, Origin
+from memrecall.types import NewMemory, NewMessage, Origin, check_metadata
 from memrecall.workers import ForkAware, abandon
 
 PlanReview = Callable[["Library", Scope, Sequence[PlanStep]], Awaitable[list[PlanStep]]]
@@ -105,6 +106,7 @@ class Library(ForkAware):
         self.store = store
         self.embedder = embedder
         self.settings = settings
+        store.page_limits = PageLimits(store.facts.cursor_secret, settings.page_mb * 1024 * 1024)
         self.caches = Caches()  # of the recalls on this library
         self.graphs = graphs or StoreGraphs(store.database)
         self._vector_db = vector_db
@@ -251,6 +253,7 @@ class Library(ForkAware):
 
     async def add_entries(self, entries: Sequence[ScopedMessage]) -> WriteResult:
         """Store messages of several scopes, all or nothing; vectors are added in the background."""
+        self.require_small_metadata(entry.message for entry in entries)
         await self.vectors.prepare()
         result = await self.store.write_messages(list(entries))
         rows = [
@@ -265,6 +268,7 @@ class Library(ForkAware):
         self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
     ) -> WriteResult:
         """Store memories, all or nothing; vectors are added in the background."""
+        self.require_small_metadata(batch)
         await self.vectors.prepare()
         if self.review_plan is not None:
             steps = [PlanStep("ADD", memory, origin=origin) for memory in batch]
@@ -284,6 +288,7 @@ class Library(ForkAware):
         self, scope: Scope, steps: Sequence[PlanStep], *, actor: str
     ) -> list[PlanOutcome]:
         """Apply steps to a scope's memories, all or nothing; vectors are added later."""
+        self.require_small_metadata(step.memory for step in steps if step.memory)
         await self.vectors.prepare()
         if self.review_plan is not None:
             steps = await self.review_plan(self, scope, steps)
@@ -300,9 +305,19 @@ class Library(ForkAware):
         await self.changes(scope).follow(states)
         return outcomes
 
+    def require_small_metadata(self, items: Iterable[NewMessage | NewMemory]) -> None:
+        """Reject metadata above `metadata_kb`; the error names the position of the item."""
+        for position, item in enumerate(items):
+            try:
+                check_metadata(item.metadata, self.settings.metadata_kb * 1024)
+            except InvalidArgument as error:
+                error.details["faults"] = {position: str(error)}
+                raise
+
     def changes(self, scope: Scope) -> TrackedChanges:
         """Return the ways to change a scope's memories, which its graph follows."""
-        return TrackedChanges(self.store, self.graph(scope), scope)
+        most_metadata = self.settings.metadata_kb * 1024
+        return TrackedChanges(self.store, self.graph(scope), scope, most_metadata)
 
     def graph(self, scope: Scope) -> ScopedGraph:
         """Return the knowledge graph of one scope, in whichever database it is."""

@@ -97,6 +97,7 @@ class Ingestor:
             return StoredMessages(result.ids, result.stored)
         await self._library.vectors.prepare()
         memories = [_message_memory(message, addition) for message in addition.messages]
+        self._library.require_small_metadata(addition.messages)
         changes = self._library.store.changes(scope)
         result, keys = await changes.write_turn(addition.messages, memories, actor=EXTRACTION)
         added: list[tuple[PlanOutcome, NewMessage]] = []

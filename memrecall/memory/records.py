@@ -235,7 +235,7 @@ async def list_messages(
         page = await store.timeline(scope).page(message_filter, page_size=size, cursor=cursor)
         items += [message_item(message) for message in page.items]
         cursor = page.next_cursor
-        if cursor is None:
+        if cursor is None or len(page.items) < size:  # the last page, or one of many bytes
             break
     return SearchResults(results=items, next_cursor=cursor)
 
@@ -255,7 +255,7 @@ async def list_of_users(
             continue
         page = await list_page(scope, limit - len(items), inner if is_last_user else None)
         items += page["results"]
-        if len(items) == limit:
+        if len(items) == limit or page["next_cursor"]:
             position = [scope.user_id, page["next_cursor"]]
             return SearchResults(results=items, next_cursor=json.dumps(position))
     return SearchResults(results=items, next_cursor=None)

@@ -57,8 +57,9 @@ class _RankedMessages:
 
     keys: list[str]
     scores: list[float]
-    cursor: str | None = None
     unembedded: int = 0
+    has_more: bool = False
+    cursor_after: Callable[[str], str] | None = None  # the cursor of what follows a message
 
 
 class MessageSearch:
@@ -115,25 +116,35 @@ class MessageSearch:
     async def _fetch(
         self, scope: Scope, ranked: _RankedMessages, highlighter: Highlighter | None
     ) -> ScoredPage:
-        """Read the messages of a page, in its order. One erased meanwhile is left out."""
+        """Read the messages of a page, in its order. One erased meanwhile is left out.
+
+        A page of many bytes ends early, with a cursor if the search has pages.
+        """
         messages = await self._store.timeline(scope).get_many(ranked.keys)
         by_id = {message.message_id: message for message in messages}
-        if highlighter and len(messages) > _SNIPPETS_IN_EVENT_LOOP:
-            items = await asyncio.to_thread(_make_items, ranked, by_id, highlighter)
+        scores = dict(zip(ranked.keys, ranked.scores, strict=True))
+        found = [(by_id[key], score) for key, score in scores.items() if key in by_id]
+        kept = found[: self._store.page_limits.cut([message for message, _ in found])]
+        if highlighter and len(kept) > _SNIPPETS_IN_EVENT_LOOP:
+            items = await asyncio.to_thread(_make_items, kept, highlighter)
         else:
-            items = _make_items(ranked, by_id, highlighter)
-        return ScoredPage(items, ranked.cursor, ranked.unembedded)
+            items = _make_items(kept, highlighter)
+        is_cut = len(kept) < len(found)
+        cursor = None
+        if ranked.cursor_after and (ranked.has_more or is_cut):
+            cursor = ranked.cursor_after(kept[-1][0].message_id if is_cut else ranked.keys[-1])
+        return ScoredPage(items, cursor, ranked.unembedded, is_cut)
 
     def _page(
         self, scope: Scope, query: LexicalQuery, parsed: Query, columns: Columns, user: UserVersion
     ) -> _RankedMessages:
-        version, weights, after = self._start(scope, query, user)
+        version, first_weights, after = self._start(scope, query, user)
         terms = all_terms("\n".join(positive_words(parsed)))
         messages = _messages_of(columns, scope, version)
         spans = term_spans(columns, terms)
         cost = QueryCost(self._query_cost)
         cost.spend(sum(end - start for places in spans for start, end in places))
-        weights = weights or weigh_terms(columns, terms, spans, messages)
+        weights = first_weights or weigh_terms(columns, terms, spans, messages)
         found = match(columns, parsed, cost)
         rows = np.flatnonzero(_filtered(columns, messages, query.filter) & found)
         scores = np.round(score_terms(columns, spans, weights)[rows], _SCORE_DIGITS)
@@ -141,12 +152,19 @@ class MessageSearch:
         # One more than requested shows whether there is a next page.
         best = top_positions(columns, rows, scores, everything, query.page_size + 1, after)
         page = [(int(rows[at]), float(scores[at])) for at in best[: query.page_size]]
-        cursor = None
-        if len(best) > query.page_size:
-            position = [version, weights.pack(), *RankPosition.of(columns, *page[-1])]
-            cursor = seal_cursor(self._store.facts.cursor_secret, _binding(scope, query), position)
         keys = [columns.table.keys[row] for row, _ in page]
-        return _RankedMessages(keys, [round(score, _SCORE_DIGITS) for _, score in page], cursor)
+        positions = dict(zip(keys, (RankPosition.of(columns, *item) for item in page), strict=True))
+
+        def cursor_after(key: str) -> str:
+            position = [version, weights.pack(), *positions[key]]
+            return seal_cursor(self._store.facts.cursor_secret, _binding(scope, query), position)
+
+        return _RankedMessages(
+            keys,
+            [round(score, _SCORE_DIGITS) for _, score in page],
+            has_more=len(best) > query.page_size,
+            cursor_after=cursor_after,
+        )
 
     def _start(
         self, scope: Scope, query: LexicalQuery, user: UserVersion
@@ -160,10 +178,8 @@ class MessageSearch:
 
 
 def _make_items(
-    ranked: _RankedMessages, by_id: dict[str, Message], highlighter: Highlighter | None
+    found: Sequence[tuple[Message, float]], highlighter: Highlighter | None
 ) -> tuple[ScoredMessage, ...]:
-    scored = zip(ranked.keys, ranked.scores, strict=True)
-    found = [(by_id[key], score) for key, score in scored if key in by_id]
     if highlighter is None:
         return tuple(ScoredMessage(message, score) for message, score in found)
     return tuple(

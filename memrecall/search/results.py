@@ -173,6 +173,7 @@ class ScoredPage:
     items: tuple[ScoredMessage, ...] = ()
     next_cursor: str | None = None
     unembedded: int = 0  # messages that a semantic search could not find
+    truncated: bool = False  # more were found, but they take too many bytes for one page
 
     @property
     def degraded(self) -> DegradeReason | None:

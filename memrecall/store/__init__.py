@@ -1,7 +1,7 @@
 """The store: the only package that uses SQLAlchemy."""
 
 from memrecall.store.counters import CounterRow, Counters
-from memrecall.store.database.cursors import open_cursor, seal_cursor
+from memrecall.store.database.cursors import PageLimits, open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
 from memrecall.store.feed import ChangeFeed, KnowledgeFeed, RowChanges, UserVersion
 from memrecall.store.graph import StoreGraphs
@@ -60,6 +60,7 @@ __all__ = [
     "NewKnowledge",
     "NewRelation",
     "NewTrace",
+    "PageLimits",
     "PendingText",
     "PlanOutcome",
     "PlanStep",

@@ -10,6 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope
 from memrecall.store.counters import Counters
+from memrecall.store.database.cursors import PageLimits
 from memrecall.store.database.dialect import ConnectionOptions, Durability
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes, require_enabled
@@ -62,6 +63,7 @@ class Store:
         self.location = database.location  # the path or URL, without its password
         self.file = database.file  # of a SQLite database; None for a server
         self.facts = facts
+        self.page_limits = PageLimits(facts.cursor_secret)
         self.owners = Owners(database)
         self.keys = Keys(database)
         self.counters = Counters(database)
@@ -118,11 +120,11 @@ class Store:
 
     def timeline(self, scope: Scope) -> Timeline:
         """Return the messages of a scope."""
-        return Timeline(self.database, scope, self.facts.cursor_secret)
+        return Timeline(self.database, scope, self.page_limits)
 
     def memories(self, scope: Scope) -> Memories:
         """Return the memories of a scope."""
-        return Memories(self.database, scope, self.facts.cursor_secret)
+        return Memories(self.database, scope, self.page_limits)
 
     def changes(self, scope: Scope) -> MemoryChanges:
         """Return the ways to change the memories of a scope."""

@@ -337,6 +337,7 @@ class NearMessages(BaseModel):
     """The most similar messages, the best first."""
 
     items: list[NearMessage]
+    truncated: Annotated[bool, Field(description="True if more would be too many bytes.")]
 
 
 class WrittenMessage(BaseModel):

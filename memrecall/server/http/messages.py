@@ -159,7 +159,7 @@ async def semantic_search(body: SemanticSearchRequest, context: Context) -> Resp
         {**{name: getattr(hit.message, name) for name in fields}, "semantic_score": hit.score}
         for hit in page.items
     ]
-    return JsonResponse({"items": items})
+    return JsonResponse({"items": items, "truncated": page.truncated})
 
 
 def _require_own_labels(

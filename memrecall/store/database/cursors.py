@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from memrecall.errors import InvalidArgument
+from memrecall.text_length import utf8_length
+from memrecall.types import MemoryRecord, Message, json_bytes
 
 Item = TypeVar("Item")
 
@@ -31,6 +33,23 @@ class KeyedPage(Generic[Item]):
 
     items: tuple[Item, ...]
     next_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PageLimits:
+    """The secret that cursors are signed with, and the bytes after which a page ends."""
+
+    secret: bytes
+    most_bytes: int = 8 * 1024 * 1024
+
+    def cut(self, rows: Sequence[Message | MemoryRecord]) -> int:
+        """Return how many of the rows fit in a page; the first one always does."""
+        total = 0
+        for count, row in enumerate(rows):
+            total += utf8_length(row.content) + json_bytes(row.metadata)
+            if total > self.most_bytes and count:
+                return count
+        return len(rows)
 
 
 def make_page(

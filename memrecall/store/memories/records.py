@@ -13,7 +13,7 @@ from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
-from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
+from memrecall.store.database.cursors import PageLimits, StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import revisions
@@ -67,10 +67,10 @@ CURRENT = MemoryQuery()
 class Memories:
     """The memories of one scope: adds them, reads them by key and lists them."""
 
-    def __init__(self, database: Database, scope: Scope, cursor_secret: bytes) -> None:
+    def __init__(self, database: Database, scope: Scope, limits: PageLimits) -> None:
         self._database = database
         self._scope = scope
-        self._secret = cursor_secret
+        self._limits = limits
 
     async def add(
         self, batch: Sequence[NewMemory], *, origin: Origin, actor: str = "memrecall"
@@ -119,13 +119,14 @@ class Memories:
         statement = self._filter(select(memories), query)
         order = (memories.c.created_at, memories.c.memory_key)
         if cursor is not None:
-            created_at, key = open_cursor(self._secret, binding, cursor)
+            created_at, key = open_cursor(self._limits.secret, binding, cursor)
             statement = statement.where(come_after(*order, parse_time(created_at), key))
         statement = statement.order_by(order[0].desc(), order[1])
         rows = await self._database.fetch(statement.limit(limit + 1))
         records = [_to_record(row) for row in rows]
         key_of = attrgetter("created_at", "memory_key")
-        return make_page(records, limit, self._secret, binding, key_of)
+        size = min(limit, self._limits.cut(records))
+        return make_page(records, size, self._limits.secret, binding, key_of)
 
     async def get_any(self, memory_key: str) -> MemoryRecord:
         """Return one memory, deleted and superseded ones too; NotFound if there is none."""

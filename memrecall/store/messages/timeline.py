@@ -2,9 +2,10 @@
 
 import json
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
 from sqlalchemy import (
@@ -23,7 +24,7 @@ from sqlalchemy.sql.elements import UnaryExpression
 
 from memrecall.errors import NotFound
 from memrecall.scope import Scope
-from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
+from memrecall.store.database.cursors import PageLimits, StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import filter_scope, require_limit, split
 from memrecall.store.database.tables import messages
@@ -167,10 +168,10 @@ class MessageFilter:
 class Timeline:
     """The messages of one scope: writes them, reads them by time and around one."""
 
-    def __init__(self, database: Database, scope: Scope, cursor_secret: bytes) -> None:
+    def __init__(self, database: Database, scope: Scope, limits: PageLimits) -> None:
         self._database = database
         self._scope = scope
-        self._secret = cursor_secret
+        self._limits = limits
 
     async def add(self, batch: Sequence[NewMessage]) -> WriteResult:
         """Store a batch, all or nothing; an equal message is not stored twice."""
@@ -215,16 +216,20 @@ class Timeline:
         if cursor is None:
             rows = await self._fetch(statement.order_by(*order).limit(count))
         else:
-            ts, message_id = open_cursor(self._secret, binding, cursor)
+            ts, message_id = open_cursor(self._limits.secret, binding, cursor)
             key, directions = (parse_time(ts), message_id), (desc, asc)
             rows = await self._fetch(_select_beyond(statement, key, count, directions, order))
         key_of = operator.attrgetter("ts", "message_id")
-        return make_page(rows, page_size, self._secret, binding, key_of)
+        size = min(page_size, self._limits.cut(rows))
+        return make_page(rows, size, self._limits.secret, binding, key_of)
 
     async def neighbors(
         self, message_id: str, *, before: int = NEIGHBORS_BEFORE, after: int = NEIGHBORS_AFTER
     ) -> StoredPage[Message]:
-        """Return a message with those just before and after it, oldest first."""
+        """Return a message with those just before and after it, oldest first.
+
+        The farthest are left out if they take too many bytes.
+        """
         require_limit("before", before, LARGEST_PAGE, smallest=0)
         require_limit("after", after, LARGEST_PAGE, smallest=0)
         anchor = await self.get(message_id)
@@ -233,7 +238,10 @@ class Timeline:
         later = _select_beyond(statement, key, after, (asc, asc))
         rows_before = await self._fetch(earlier) if before else []
         rows_after = await self._fetch(later) if after else []
-        return StoredPage((*reversed(rows_before), anchor, *rows_after))
+        nearest_first = [anchor, *_alternate(rows_before, rows_after)]
+        kept = set(map(id, nearest_first[: self._limits.cut(nearest_first)]))
+        rows = (*reversed(rows_before), anchor, *rows_after)
+        return StoredPage(tuple(row for row in rows if id(row) in kept))
 
     async def thread(
         self,
@@ -299,6 +307,11 @@ class Timeline:
         self, statement: Select[Any] | CompoundSelect[Any], parameters: dict[str, Any] | None = None
     ) -> list[Message]:
         return [to_message(row) for row in await self._database.fetch(statement, parameters)]
+
+
+def _alternate(first: Sequence[Message], second: Sequence[Message]) -> Iterator[Message]:
+    pairs = zip_longest(first, second)
+    return (message for pair in pairs for message in pair if message is not None)
 
 
 def select_messages(scope: Scope) -> Select[Any]:
