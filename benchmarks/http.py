@@ -166,7 +166,12 @@ async def fill(place: Place, turns: Sequence[Turn], embedder: StoredVectors) -> 
 async def serving(place: Place) -> AsyncIterator[tuple[str, psutil.Process]]:
     """Start a server process; yield its address."""
     log = place.folder / "server.log"
-    own = {"MEMRECALL_CONFIG": os.devnull, "MEMRECALL_EMBEDDER": "local", "MEMRECALL_MODEL": ""}
+    own = {
+        "MEMRECALL_CONFIG": os.devnull,
+        "MEMRECALL_EMBEDDER": "local",
+        "MEMRECALL_MODEL": "",
+        "MEMRECALL_KEY_RATE": "0",  # one key sends everything
+    }
     with log.open("w") as errors:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", _SERVE, "serve"),

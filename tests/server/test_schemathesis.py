@@ -21,6 +21,7 @@ SEED = os.environ.get("MEMRECALL_FUZZ_SEED", "1")
 SECONDS = 600 if EXAMPLES == FEW else 7_200
 # The slowest phases, coverage of every parameter and sequences of calls, run in `make fuzz`.
 PHASES = "examples,fuzzing" if EXAMPLES == FEW else "examples,coverage,fuzzing,stateful"
+UNLIMITED = {"MEMRECALL_KEY_RATE": "0", "MEMRECALL_ADDRESS_RATE": "0"}
 WITH_BODIES = (
     "/v1/messages/lexical_search",
     "/v1/messages/semantic_search",
@@ -39,7 +40,7 @@ def test_responses_match_openapi_document(tmp_path: Path) -> None:
     created = run_command(
         tmp_path, "keys", "create", "--user", EXAMPLE_USER, "--operator", "--db", db
     )
-    with run_server(tmp_path, "--db", db, **WITHOUT_DASHBOARD) as server:
+    with run_server(tmp_path, "--db", db, **WITHOUT_DASHBOARD, **UNLIMITED) as server:
         completed = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli"),
