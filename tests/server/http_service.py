@@ -127,6 +127,7 @@ async def serve_on_socket(
     allow_keyless: bool = True,
     connection_limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 -- frozen
     proxies: Sequence[str] = (),
+    websockets: bool = False,
     **options: Any,
 ) -> AsyncIterator[HttpService]:
     """Serve a library on a socket; the other options are those of `create_app`."""
@@ -135,7 +136,9 @@ async def serve_on_socket(
     # delay every response by 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    server = TestServer(server_config(app, limits=connection_limits, proxies=proxies))
+    server = TestServer(
+        server_config(app, websockets=websockets, limits=connection_limits, proxies=proxies)
+    )
     service = HttpService(
         f"http://127.0.0.1:{listener.getsockname()[1]}", app, library, server=server
     )

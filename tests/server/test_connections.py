@@ -206,6 +206,28 @@ async def test_connection_is_refused_if_all_others_are_busy(
         await refused.close()
 
 
+@pytest.mark.concurrent
+async def test_websockets_leave_half_of_the_connections_to_requests(
+    sqlite_library: Library,
+) -> None:
+    """With a limit of one connection there is room for none."""
+    limits = replace(PATIENT, connections=1)
+    async with serve_on_socket(
+        sqlite_library, connection_limits=limits, websockets=True
+    ) as service:
+        key = await make_user(service)
+        client = await RawClient.connect(service)
+        client.writer.write(
+            b"GET /_nicegui_ws/ HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"
+            b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n\r\n"
+        )
+        assert (await client.read_all()).startswith(b"HTTP/1.1 503 ")
+        await client.close()
+        other = await RawClient.connect(service)
+        assert (await other.get(key)).startswith(b"HTTP/1.1 200 ")
+        await other.close()
+
+
 def blocking(started: asyncio.Event, release: asyncio.Event) -> Callable[..., Awaitable[None]]:
     """Return a function that tells when it is called, and returns when it is released."""
 
