@@ -19,7 +19,6 @@ from memrecall.server.http.context import Service
 
 _BUSY = Problem("UNAVAILABLE", "too many connections; try again", headers=RETRY_AFTER)
 _SLOW_HEAD = Problem("UNAVAILABLE", "the headers arrived too slowly", status=408)
-_MAX_HEAD_BYTES = 16 * 1024
 _SLOWEST_BYTES = 16 * 1024  # that a client must read before the deadline of a response is extended
 
 
@@ -36,9 +35,10 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections are open at once, and the seconds that a client has for each stage."""
+    """How many connections are open at once, and what a client may send in which time."""
 
     connections: int = 2_000
+    head_bytes: int = 32 * 1024  # the filters of a list take up to 20,000 characters
     head_seconds: float = 10.0
     body_seconds: float = 20.0  # longer than that of `BodyLimits`, which answers before it
     reader_seconds: float = 30.0
@@ -143,8 +143,7 @@ class GuardedProtocol(H11Protocol):
 
     def __init__(self, table: ConnectionTable, **options: Any) -> None:
         super().__init__(**options)
-        max_head_bytes = self.config.h11_max_incomplete_event_size
-        self.conn = StrictConnection(max_head_bytes or _MAX_HEAD_BYTES)
+        self.conn = StrictConnection(table.limits.head_bytes)
         self._table = table
         self._stage: tuple[Phase, Any, bool] | None = None
         self._group: tuple[bool, str] | None = None  # where it waits in the table

@@ -33,7 +33,6 @@ _HINTS = {
     errno.EADDRNOTAVAIL: "Choose another --host: 127.0.0.1, or an address of this machine",
     errno.EACCES: "Choose a --port of 1024 or more",
 }
-_MAX_HEAD_BYTES = 16 * 1024
 _MAX_FRAME_BYTES = 1024 * 1024  # of a websocket
 _MAX_PORT = 65_535
 _BACKLOG = 512
@@ -238,5 +237,4 @@ def server_config(
         backlog=_BACKLOG,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
-        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
     )

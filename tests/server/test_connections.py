@@ -346,7 +346,7 @@ ACCEPTED = {FRAMING[0], FRAMING[1], FRAMING[7]}
 
 def parse(data: bytes, cuts: list[int]) -> list[object]:
     """Return the events of a request that arrives in parts; None if it is refused."""
-    connection = StrictConnection(16_384)
+    connection = StrictConnection(PATIENT.head_bytes)
     events: list[object] = []
     starts = sorted({0, *(min(cut, len(data)) for cut in cuts), len(data)})
     try:
@@ -399,7 +399,7 @@ async def test_refused_framing_closes_the_connection(sqlite_server: HttpService)
             (head(key, "Transfer-Encoding: chunked", "Content-Length: 5") + chunks, b"400"),
             (head(key, "Transfer-Encoding: chunked") + b"zz\r\n" + get_request(key), b"400"),
             (head(key, "Transfer-Encoding: gzip") + chunks, b"501"),
-            (head(key, "X: " + "y" * 20_000), b"431"),
+            (head(key, "X: " + "y" * 40_000), b"431"),
             (b"\x16\x03\x01 TLS\r\n\r\n", b"400"),
         ],
         check,
