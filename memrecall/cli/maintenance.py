@@ -194,11 +194,16 @@ def doctor(
     json: options.Json = False,
     quick: Annotated[bool, Option("--quick", help="Do not load the embedder.")] = False,
     model: Annotated[bool, Option("--model", help="Send the model three short requests.")] = False,
+    deep: Annotated[bool, Option("--deep", help="Read every row and every index.")] = False,
+    read_only: options.ReadOnlyDb = False,
 ) -> None:
-    """Check the installation and show the settings in effect. Exit code 1: a check failed."""
+    """Check installation and database; show the settings in effect. Exit code 1: a check failed."""
     from memrecall.library.maintenance import diagnose
 
-    diagnosis = options.run(diagnose({"db": db}, load_embedder=not quick, ask_model=model))
+    arguments = {"db": db, "read_only": read_only or None}
+    diagnosis = options.run(
+        diagnose(arguments, load_embedder=not quick, ask_model=model, deep=deep)
+    )
     if json:
         output.print_json(diagnosis.as_dict())
     else:

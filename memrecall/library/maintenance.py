@@ -18,10 +18,13 @@ from memrecall.model.failures import to_model_failure
 from memrecall.model.options import FORCED_CHOICE, create_accepted, find_refused
 from memrecall.model.repair import repair_json
 from memrecall.progress import Advance, Progress, progress_bar
+from memrecall.search import IndexCache
 from memrecall.settings import OPENAI, LoadedSettings, Settings, check_url, load_settings
 from memrecall.text import TEXT_VERSION
 
 _TIMEOUT = 5.0  # seconds
+_USERS_PER_PAGE = 20  # and the number of users whose indexes are checked quickly
+_MAX_PROBLEMS = 5
 _NOT_IMPLEMENTED = 501
 _SUBJECTS = {"_check_tool_call": "tools", "_check_stream": "streaming", "_check_json": "JSON"}
 _NUMBERS = {name: {"type": "integer"} for name in ("a", "b")}
@@ -69,11 +72,16 @@ class Diagnosis:
 
 
 async def diagnose(
-    arguments: Mapping[str, Any], *, load_embedder: bool = True, ask_model: bool = False
+    arguments: Mapping[str, Any],
+    *,
+    load_embedder: bool = True,
+    ask_model: bool = False,
+    deep: bool = False,
 ) -> Diagnosis:
     """Check the settings, the database, the embedder and the model.
 
-    `ask_model` sends the model a few short requests; otherwise only its address is checked.
+    `ask_model` sends the model a few short requests; otherwise only its address is checked. `deep`
+    reads every row and every index.
     """
     loaded = load_settings(arguments)
     findings = [
@@ -81,7 +89,7 @@ async def diagnose(
     ]
     try:
         async with await Library.open(loaded.settings, create=False) as library:
-            findings += await _check_library(library, load_embedder)
+            findings += await _check_library(library, load_embedder, deep)
     except MemrecallError as error:
         findings.append(Finding("database", False, str(error)))
     address = await _check_model(loaded)
@@ -92,14 +100,15 @@ async def diagnose(
     return Diagnosis(tuple(findings), loaded.settings.redacted(), loaded.origins)
 
 
-async def _check_library(library: Library, load_embedder: bool) -> list[Finding]:
+async def _check_library(library: Library, load_embedder: bool, deep: bool) -> list[Finding]:
     store = library.store
     findings = [
         Finding("database", True, store.location),
         Finding("schema", True, f"version {await store.schema_version()}"),
     ]
-    if store.file is not None:
+    if store.file is not None and not library.settings.read_only:
         findings.append(_check_permissions(store.file))
+    findings += await _check_rows(library, deep)
     if store.facts.text_version != TEXT_VERSION:
         problem = (
             f"search text has the old version {store.facts.text_version}: run `memrecall reindex`"
@@ -116,6 +125,49 @@ def _check_permissions(file: Path) -> Finding:
     if file.stat().st_mode & 0o077:
         return Finding("permissions", False, f"{file} can be read by others: chmod 600")
     return Finding("permissions", True, "readable and writable by its owner alone")
+
+
+async def _check_rows(library: Library, deep: bool) -> list[Finding]:
+    """Check the files, the tables and their references, and the indexes derived from them."""
+    try:
+        damage = await library.store.find_damage(deep=deep)
+        damage["indexes"] = [] if any(damage.values()) else await _compare_indexes(library, deep)
+    except MemrecallError as error:
+        damage = {"integrity": [str(error)]}
+    depth = "all rows and indexes" if deep else "quickly; --deep for all rows and indexes"
+    return [
+        Finding(subject, not problems, "; ".join(problems[:_MAX_PROBLEMS]) or f"checked {depth}")
+        for subject, problems in damage.items()
+    ]
+
+
+async def _compare_indexes(library: Library, deep: bool) -> list[str]:
+    """Return the users whose index, loaded as a search does, differs from the stored rows."""
+    problems: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = await library.store.owners.list_users(None, after, _USERS_PER_PAGE)
+        differences = [await _compare_index(library, user["user_id"]) for user in page.items]
+        problems += filter(None, differences)
+        after = page.next_after if deep else None
+    return problems
+
+
+async def _compare_index(library: Library, user_id: str) -> str:
+    feed = library.store.feed(user_id)
+    version = await feed.version()
+    if version is None:
+        return ""
+    new = IndexCache(None, None, library.settings.index_memory_mb * 1024 * 1024)
+    async with library.cache.open(feed, version) as loaded, new.open(feed, version) as built:
+        if loaded is None or built is None or loaded.version != built.version:
+            return ""  # written to or erased meanwhile
+        extra = len(loaded.living_rows() - built.living_rows())
+        missing = len(built.living_rows() - loaded.living_rows())
+    if not extra and not missing:
+        return ""
+    lines = f"{extra} rows that are not stored, and lacks {missing} that are"
+    return f"the index of {user_id!r} has {lines}: delete the folder of snapshots"
 
 
 async def _check_embedder(library: Library, load: bool) -> Finding:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import Connection, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew
@@ -13,13 +13,24 @@ from memrecall.store.counters import Counters
 from memrecall.store.database.cursors import PageLimits
 from memrecall.store.database.dialect import ConnectionOptions, Durability
 from memrecall.store.database.engine import Database
+from memrecall.store.database.integrity import (
+    find_damage,
+    find_missing_parts,
+    find_orphans,
+    foreign_keys,
+    is_truncated,
+    read_all,
+)
 from memrecall.store.database.locks import lock_scopes, require_enabled
+from memrecall.store.database.memory_tables import REFERENCES
 from memrecall.store.database.migrations import schema_version, upgrade
+from memrecall.store.database.statements import select_in_key_order
 from memrecall.store.database.tables import (
     agents,
     memories,
     messages,
     meta,
+    metadata,
     sessions,
     traces,
     users,
@@ -202,6 +213,30 @@ class Store:
     async def compact(self) -> None:
         """Rewrite the database without the space of erased rows; writers wait for it on SQLite."""
         await self.database.compact()
+
+    async def find_damage(self, *, deep: bool = False) -> dict[str, list[str]]:
+        """Return the problems of the database by kind: its files, its schema, its references.
+
+        `deep` also compares all indexes of SQLite and reads every row.
+        """
+        tables = metadata.sorted_tables
+        references = [*foreign_keys(tables), *REFERENCES]
+
+        def inspect(connection: Connection) -> dict[str, list[str]]:
+            problems = {
+                "integrity": find_damage(connection, deep=deep),
+                "tables": find_missing_parts(connection, tables),
+            }
+            if any(problems.values()):
+                return problems
+            if deep:
+                dialect = self.database.dialect
+                read_all(connection, (select_in_key_order(dialect, table) for table in tables))
+            return {**problems, "references": find_orphans(connection, references)}
+
+        if self.file is not None and is_truncated(self.file):
+            return {"integrity": [f"{self.file} is shorter than its header says"]}
+        return await self.database.inspect(inspect)
 
     async def schema_version(self) -> int:
         """Return the version of the schema."""

@@ -2,15 +2,20 @@
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
+from sqlalchemy import column, select, text
 
 from memrecall.errors import StorageError, StorageUnreachable
 from memrecall.store import Store
 
-from .samples import ANN, ids, new_message, numbered_messages
+from ..databases import Databases
+from .samples import ANN, add_memory, ids, new_message, numbered_messages
 
 
 def delete(file: Path) -> None:
@@ -90,3 +95,89 @@ async def test_file_that_is_compacted_elsewhere_can_be_written(tmp_path: Path) -
         await other.compact()
         assert file.stat().st_size < size
         assert (await store.timeline(ANN).add([new_message("after")])).stored == 1
+
+
+async def run_without_foreign_keys(store: Store, *statements: str) -> None:
+    """Change rows as a damaged database would, without the checks of the database."""
+    if store.file is not None:
+        with closing(sqlite3.connect(store.file)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+            connection.commit()
+        return
+    async with store.database._writer.begin() as connection:
+        await connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
+        for statement in statements:
+            await connection.exec_driver_sql(statement)
+
+
+async def fill(store: Store) -> None:
+    await store.timeline(ANN).add(numbered_messages("m", 20))
+    await add_memory(store, "k1", "drinks oolong")
+    await store.changes(ANN).update("k1", {"content": "drinks pu'er"}, actor="test")
+    rows = await store.vectors("model").pending(30)
+    await store.vectors("model").write(rows, np.ones((len(rows), 4), dtype=np.float32))
+
+
+async def test_whole_database_has_no_damage(store: Store) -> None:
+    await fill(store)
+    for deep in (False, True):
+        damage = await store.find_damage(deep=deep)
+        assert damage == {"integrity": [], "tables": [], "references": []}
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        ("DELETE FROM sessions", "20 rows of messages name session_ids that are not in sessions"),
+        ("DELETE FROM users", "20 rows of messages name user_ids that are not in users"),
+        (
+            "DELETE FROM messages WHERE message_id IN ('m0', 'm1', 'm2')",
+            "3 rows of vectors of kind message name keys that are not in messages",
+        ),
+        ("DELETE FROM memories", "1 rows of revisions name memory_keys that are not in memories"),
+    ],
+)
+async def test_orphans_are_found(store: Store, statement: str, problem: str) -> None:
+    await fill(store)
+    await run_without_foreign_keys(store, statement)
+    assert problem in (await store.find_damage())["references"]
+
+
+async def test_missing_index_and_column_are_found(databases: Databases) -> None:
+    async with await Store.open(databases.fresh()) as store:
+        await run_without_foreign_keys(
+            store, "DROP INDEX ix_messages_ts", "ALTER TABLE traces DROP COLUMN seconds"
+        )
+        for deep in (False, True):
+            assert sorted((await store.find_damage(deep=deep))["tables"]) == [
+                "there is no column traces.seconds",
+                "there is no index ix_messages_ts",
+            ]
+
+
+async def test_row_that_its_index_lacks_is_found_by_a_deep_check(tmp_path: Path) -> None:
+    file = tmp_path / "memrecall.db"
+    async with await Store.open(str(file)) as store:
+        await add_memory(store, "unusual-key")
+    data = file.read_bytes()
+    file.write_bytes(data.replace(b"unusual-key", b"another-key", 1))
+    async with await Store.open(str(file)) as store:
+        assert (await store.find_damage())["integrity"] == []
+        assert "index" in (await store.find_damage(deep=True))["integrity"][0]
+
+
+async def test_damaged_page_is_found_by_a_quick_check(tmp_path: Path) -> None:
+    file = tmp_path / "memrecall.db"
+    async with await Store.open(str(file)) as store:
+        await store.timeline(ANN).add(numbered_messages("m", 500))
+        pages = await store.database.fetch(
+            select(column("pageno")).select_from(text("dbstat")).where(text("name = 'messages'"))
+        )
+    data = bytearray(file.read_bytes())
+    at = 4096 * (pages[len(pages) // 2].pageno - 1)
+    data[at : at + 64] = b"\xa5" * 64
+    file.write_bytes(data)
+    async with await Store.open(str(file)) as store:
+        with pytest.raises(StorageError, match="malformed"):
+            await store.find_damage()

@@ -22,7 +22,7 @@ from ..databases import OwnServer, start_postgresql
 from ..server.http_service import make_message, serve_in_process
 from ..waiting import wait_until
 from .contention import lock_of_another_writer, wait_for_blocked
-from .samples import ANN, ids, new_message, read_tables
+from .samples import ANN, ids, new_message, numbered_messages, read_tables
 
 pytestmark = pytest.mark.concurrent
 
@@ -251,3 +251,23 @@ async def test_reads_do_not_wait_for_waiting_writers(own_location: str) -> None:
             async with asyncio.timeout(TIMEOUT / 2):  # the pool of the writers stays exhausted
                 assert await ids(store.timeline(ANN)) == ["m"]
         assert sum(result.stored for result in await asyncio.gather(*writes)) == 40
+
+
+async def test_damaged_pages_are_found_by_a_deep_check(
+    own_server: OwnServer, own_location: str
+) -> None:
+    async with await Store.open(own_location) as store:
+        await store.timeline(ANN).add(numbered_messages("m", 500))
+        async with store.database.autocommit() as connection:
+            statement = "SELECT pg_relation_filepath('messages')"
+            path = (await connection.exec_driver_sql(statement)).scalar()
+    await asyncio.to_thread(own_server.stop)
+    file = own_server.folder / str(path)
+    data = bytearray(file.read_bytes())
+    data[8192 : 8192 + 64] = b"\xa5" * 64
+    file.write_bytes(data)
+    await asyncio.to_thread(own_server.start)
+    async with await Store.open(own_location) as store:
+        with pytest.raises(StorageError, match="invalid page") as error:
+            await store.find_damage(deep=True)
+    assert "restore a backup" in error.value.hint

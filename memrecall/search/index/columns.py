@@ -126,6 +126,12 @@ class Columns:
         keys = names[self.table.conflicts[row]].split("\n")
         return [at for key in keys if (at := self.row_of("memory", key)) is not None]
 
+    def living_rows(self) -> set[tuple[int, str, int]]:
+        """Return kind, key and first change of every living row, to compare two indexes."""
+        rows = np.flatnonzero(self.alive(self.version))
+        table = self.table
+        return {(int(table.kind[row]), table.keys[row], int(table.born[row])) for row in rows}
+
     def alive(self, version: int) -> Mask:
         """Return the rows that existed at a version."""
 

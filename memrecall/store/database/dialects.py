@@ -54,7 +54,7 @@ from memrecall.store.database.dialect import (
     DatabaseDialect,
     ErrorCode,
 )
-from memrecall.store.database.integrity import read_only_mode
+from memrecall.store.database.integrity import read_only_mode, require_whole
 
 _LOCATION_HINT = "Use a file path, sqlite:///FILE or postgresql+asyncpg://USER@HOST/NAME"
 _BEGIN = "memrecall_begin"  # the execution option that names the statement to begin with
@@ -133,6 +133,7 @@ class SqliteDialect(DatabaseDialect):
         if os.path.isdir(file):  # unlike Path.is_dir, this never raises
             raise StorageUnreachable(f"{file} is a folder", hint="Pass the path of a file in it")
         if os.path.exists(file):
+            require_whole(file, create=create)
             return
         if not create:
             raise StorageUnreachable(

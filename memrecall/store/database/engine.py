@@ -207,6 +207,13 @@ class Database(ForkAware):
             async with self._engine.connect() as connection:
                 yield await connection.execution_options(**self.dialect.autocommit_options)
 
+    async def inspect(self, work: Callable[[Connection], Result]) -> Result:
+        """Run a read without a time limit, in one snapshot, with a synchronous connection."""
+        with self._typed_errors():
+            async with self._unlimited_engine() as engine, engine.connect() as connection:
+                await connection.execution_options(**self.dialect.snapshot_options)
+                return await connection.run_sync(work)
+
     @contextmanager
     def read_inline(self) -> Iterator[Connection]:
         """Open a connection to a SQLite file in the current thread."""

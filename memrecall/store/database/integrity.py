@@ -1,8 +1,21 @@
 """Is a database whole: the file of SQLite, and the rows of both databases."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, event, func, select
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Select,
+    Table,
+    event,
+    exists,
+    func,
+    inspect,
+    literal,
+    select,
+)
 
 from memrecall.errors import StorageReadOnly, StorageUnreachable
 
@@ -57,6 +70,22 @@ def is_truncated(file: Path) -> bool:
     return file.stat().st_size < (65_536 if page_size == 1 else page_size) * pages
 
 
+def require_whole(file: Path, *, create: bool) -> None:
+    """Raise StorageUnreachable for an empty file, unless a new database may be created in it.
+
+    A file that has a log or snapshots beside it was a database, and lost its contents.
+    """
+    if file.stat().st_size:
+        return
+    log, snapshots = (file.with_name(file.name + suffix) for suffix in ("-wal", "-index"))
+    was_database = snapshots.exists() or (log.exists() and log.stat().st_size > 0)
+    if was_database or not create:
+        raise StorageUnreachable(
+            f"{file} is empty (0 bytes), and not a database any more",
+            hint="Restore a backup; to begin anew, remove it and what is beside it",
+        )
+
+
 def read_only_mode(file: Path) -> dict[str, str]:
     """Return the options of SQLite that open a file and create no other one beside it.
 
@@ -78,9 +107,77 @@ def read_only_mode(file: Path) -> dict[str, str]:
     return {"mode": "ro"}
 
 
+class Reference(NamedTuple):
+    """Columns of a table that name a row of another one, besides the user."""
+
+    table: Table
+    columns: tuple[str, ...]
+    target: Table
+    target_columns: tuple[str, ...]
+    kind: str | None = None  # of the rows in `table` that refer to this target
+
+
+def foreign_keys(tables: Iterable[Table]) -> Iterator[Reference]:
+    """Yield the references that the database itself should guarantee."""
+    for table in tables:
+        for key in sorted(table.foreign_key_constraints, key=lambda key: tuple(key.column_keys)):
+            target = tuple(element.column.name for element in key.elements)
+            yield Reference(table, tuple(key.column_keys), key.referred_table, target)
+
+
 def find_damage(connection: Connection, *, deep: bool) -> list[str]:
-    """Return what SQLite finds wrong with a file; `deep` also reads all indexes."""
-    check = func.pragma_integrity_check() if deep else func.pragma_quick_check()
+    """Return what the database finds wrong with its own files; `deep` also reads all indexes."""
+    if connection.dialect.name != "sqlite":
+        return []
     name = "integrity_check" if deep else "quick_check"
-    rows = connection.execute(select(check.table_valued(name).c[name])).scalars()
+    check = getattr(func, f"pragma_{name}")().table_valued(name)
+    rows = connection.execute(select(check.c[name])).scalars()
     return [row for row in rows if row != "ok"]
+
+
+def find_missing_parts(connection: Connection, tables: Iterable[Table]) -> list[str]:
+    """Return the tables, columns and indexes that the database should have and lacks."""
+    inspector = inspect(connection)
+    names, problems = set(inspector.get_table_names()), []
+    for table in tables:
+        if table.name not in names:
+            problems.append(f"there is no table {table.name}")
+            continue
+        columns = {str(column["name"]) for column in inspector.get_columns(table.name)}
+        indexes = {str(index["name"]) for index in inspector.get_indexes(table.name)}
+        missing = [f"column {table.name}.{name}" for name in sorted(set(table.c.keys()) - columns)]
+        expected = {str(index.name) for index in table.indexes}
+        missing += [f"index {name}" for name in sorted(expected - indexes)]
+        problems += [f"there is no {part}" for part in missing]
+    return problems
+
+
+def find_orphans(connection: Connection, references: Iterable[Reference]) -> list[str]:
+    """Return how many rows of each table refer to rows that do not exist."""
+    problems = []
+    for reference in references:
+        count = connection.scalar(_count_orphans(reference)) or 0
+        if count:
+            of_kind = f" of kind {reference.kind}" if reference.kind else ""
+            problems.append(
+                f"{count:,} rows of {reference.table.name}{of_kind} name {reference.columns[-1]}s"
+                f" that are not in {reference.target.name}"
+            )
+    return problems
+
+
+def _count_orphans(reference: Reference) -> Select[Any]:
+    table, target = reference.table, reference.target.alias()
+    columns = [table.c[name] for name in reference.columns]
+    pairs = zip(columns, reference.target_columns, strict=True)
+    target_row = select(literal(1)).where(*(column == target.c[name] for column, name in pairs))
+    statement = select(func.count()).select_from(table).where(~exists(target_row))
+    statement = statement.where(*(column.is_not(None) for column in columns if column.nullable))
+    return statement.where(table.c.kind == reference.kind) if reference.kind else statement
+
+
+def read_all(connection: Connection, statements: Iterable[Select[Any]]) -> None:
+    """Read every row, which raises the error of a damaged one."""
+    for statement in statements:
+        for _ in connection.execution_options(stream_results=True).execute(statement):
+            pass

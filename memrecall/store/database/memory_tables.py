@@ -21,7 +21,17 @@ from sqlalchemy import (
     false,
 )
 
-from memrecall.store.database.tables import ZERO, id_type, json_type, metadata, time_column
+from memrecall.store.database.integrity import Reference
+from memrecall.store.database.tables import (
+    ZERO,
+    id_type,
+    json_type,
+    memories,
+    messages,
+    metadata,
+    time_column,
+    vectors,
+)
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH
 
 
@@ -170,3 +180,13 @@ restores = Table(
 
 # The user data of this module, in an order in which it can be removed or inserted.
 USER_TABLES: tuple[Table, ...] = (revisions, aliases, relations, entities, summaries, checkpoints)
+
+# What the rows of tables name without a foreign key, for checks of the whole database.
+REFERENCES = (
+    Reference(vectors, ("user_id", "key"), messages, ("user_id", "message_id"), "message"),
+    Reference(vectors, ("user_id", "key"), memories, ("user_id", "memory_key"), "memory"),
+    Reference(revisions, ("user_id", "memory_key"), memories, ("user_id", "memory_key")),
+    Reference(aliases, ("user_id", "entity_id"), entities, ("user_id", "entity_id")),
+    Reference(relations, ("user_id", "source_id"), entities, ("user_id", "entity_id")),
+    Reference(relations, ("user_id", "destination_id"), entities, ("user_id", "entity_id")),
+)

@@ -1,0 +1,97 @@
+"""`memrecall doctor` on databases that are damaged, and on whole ones."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Outcome, Shell
+
+MESSAGES = 600  # enough for a snapshot of the index
+
+
+@pytest.fixture
+def chat(shell: Shell, tmp_path: Path) -> Path:
+    """A database with an index that was saved."""
+    file, lines = tmp_path / "chat.db", tmp_path / "lines.jsonl"
+    lines.write_text(
+        "".join(
+            f'{{"user_id": "ann", "message_id": "m{n}", "role": "user", "content": "tea {n}",'
+            f' "ts": "2026-03-01T09:00:{n % 60:02}Z"}}\n'
+            for n in range(MESSAGES)
+        )
+    )
+    shell("import", lines, "--db", file)
+    shell("search", "tea", "--user", "ann", "--db", file)
+    assert os.listdir(f"{file}-index")
+    return file
+
+
+def findings(outcome: Outcome) -> dict[str, Any]:
+    return {item["subject"]: item for item in outcome.json["findings"]}
+
+
+def test_whole_database_is_reported_as_checked(shell: Shell, chat: Path) -> None:
+    for options in ((), ("--deep",), ("--read-only", "--deep")):
+        outcome = shell("doctor", "--db", chat, "--json", *options)
+        found = findings(outcome)
+        assert (outcome.code, outcome.json["well"]) == (0, True)
+        for subject in ("integrity", "tables", "references", "indexes"):
+            assert found[subject]["well"]
+            assert "all rows and indexes" in found[subject]["said"]
+        assert ("permissions" in found) == ("--read-only" not in options)
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def cut(file: Path) -> None:
+    os.truncate(file, 4096 * (file.stat().st_size // 8192))
+
+
+def overwrite(file: Path) -> None:
+    file.write_bytes(b"not a database, but long enough to be one" * 100)
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (empty, "is empty (0 bytes)"),
+        (cut, "shorter than its header says|malformed"),
+        (overwrite, "not a database"),
+    ],
+)
+def test_damaged_file_is_reported(
+    shell: Shell, chat: Path, damage: Callable[[Path], None], problem: str
+) -> None:
+    damage(chat)
+    size = chat.stat().st_size
+    outcome = shell("doctor", "--db", chat, "--json", "--quick")
+    said = " ".join(item["said"] for item in outcome.json["findings"] if not item["well"])
+    assert outcome.code == 1
+    assert any(part in said for part in problem.split("|"))
+    assert chat.stat().st_size == size  # it is not repaired by a new, empty schema
+
+
+def test_writing_command_does_not_begin_anew_in_an_emptied_file(shell: Shell, chat: Path) -> None:
+    empty(chat)
+    refused = shell("memories", "add", "tea", "--user", "ann", "--db", chat)
+    assert (refused.code, "is empty (0 bytes)" in refused.err) == (2, True)
+    assert chat.stat().st_size == 0
+
+
+def test_index_that_differs_from_the_store_is_reported(shell: Shell, chat: Path) -> None:
+    with closing(sqlite3.connect(chat)) as connection:
+        connection.execute("DELETE FROM vectors WHERE key = 'm5'")
+        connection.execute("DELETE FROM messages WHERE message_id = 'm5'")
+        connection.commit()
+    outcome = shell("doctor", "--db", chat, "--json", "--quick")
+    index = findings(outcome)["indexes"]
+    assert (outcome.code, index["well"]) == (1, False)
+    assert "the index of 'ann' has 1 rows that are not stored" in index["said"]
+    assert "bad" in shell("doctor", "--db", chat, "--quick").out
