@@ -1,5 +1,6 @@
 """`import`, `export`, `messages`, `neighbors` and `delete-message`."""
 
+import asyncio
 import os
 from contextlib import aclosing, nullcontext
 from dataclasses import asdict
@@ -10,7 +11,7 @@ import typer
 from typer import Argument, Option
 
 from memrecall.cli import options, output
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, MemrecallError
 
 EXIT_PARTIAL = 1
 EXIT_NOTHING = 2
@@ -28,43 +29,72 @@ def import_messages(
 ) -> None:
     """Import messages. Invalid lines are reported by number; valid lines are stored.
 
-    A file written by `memrecall export` is imported completely or not at all.
+    Each user of a file written by `memrecall export` is imported completely or not at all.
 
-    Exit code 0: all lines were stored; 1: some lines were invalid; 2: nothing was imported.
+    Exit code 0: all lines were stored; 1: partly, because some lines were invalid or it stopped
+    half way; 2: nothing was imported.
     """
-    from memrecall.importers.exports import import_export, is_export
+    from memrecall.importers.exports import is_export
 
     if is_export(file):
+        _import_export(file, db, user, json)
+        return
+    report, problems = options.run(_import(file, db, user, strict))
+    if json:
+        counts = {**asdict(report), "users": len(report.users)}
+        output.print_json({**counts, **problems})
+    else:
+        _print_report(report, problems)
+    if report.refused or not report.usable:
+        raise typer.Exit(EXIT_NOTHING)
+    if report.bad or problems["stopped"]:
+        raise typer.Exit(EXIT_PARTIAL)
+
+
+def _import_export(file: Path, db: str | None, user: str | None, json: bool) -> None:
+    from memrecall.importers.exports import import_export
+
+    try:
         restored = options.with_library(
             lambda library: import_export(library, file, user), db, create=True
         )
-        _print_export_report(restored, json)
-        return
-    report, failure = options.run(_import(file, db, user, strict))
-    if json:
-        counts = {**asdict(report), "users": len(report.users)}
-        output.print_json({**counts, "not_embedded": failure})
-    else:
-        _print_report(report, failure)
-    if report.bad:
-        raise typer.Exit(EXIT_NOTHING if report.refused else EXIT_PARTIAL)
+    except MemrecallError as error:
+        users = error.details.get("imported_users", 0)
+        if not users:
+            raise
+        text = f"[red]stopped[/red]: {output.count_noun(users, 'user')} imported; {error}"
+        output.print_outcome(text, {"users": users, "stopped": str(error)}, json=json)
+        raise typer.Exit(EXIT_PARTIAL) from None
+    _print_export_report(restored, json)
 
 
-async def _import(file: Path, db: str | None, user: str | None, strict: bool) -> tuple[Any, str]:
+async def _import(
+    file: Path, db: str | None, user: str | None, strict: bool
+) -> tuple[Any, dict[str, str]]:
+    """Return the report, why rows are not embedded, and why the import stopped half way."""
     from memrecall.memory import Importer, check_file, file_size
 
     size = file_size(file)  # fails before a database is created for a missing file
     if strict and (report := check_file(file, user)).bad:
-        return report, ""
+        return report, {"not_embedded": "", "stopped": ""}
     async with await options.open_library(db, create=True) as library:
-        with output.progress_bar("importing", size, unit="bytes") as advance:
-            importer = Importer(library, default_user=user)
-            report = await importer.run(file, strict=strict, progress=advance)
-            await library.vectors.settle()
-        return report, library.vectors.failure
+        importer, stopped = Importer(library, default_user=user), ""
+        try:
+            with output.progress_bar("importing", size, unit="bytes") as advance:
+                await importer.run(file, strict=strict, progress=advance)
+                await library.vectors.settle()
+        except MemrecallError as error:
+            if not importer.report.usable:
+                raise
+            stopped = str(error)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            stored = output.count_noun(importer.report.usable, "message")
+            typer.echo(f"{stored} stored so far", err=True)
+            raise
+        return importer.report, {"not_embedded": library.vectors.failure, "stopped": stopped}
 
 
-def _print_report(report: Any, failure: str) -> None:
+def _print_report(report: Any, problems: dict[str, str]) -> None:
     terminal = output.console()
     if report.refused:
         terminal.print("[red]nothing imported[/red]: --strict, and some lines are invalid")
@@ -73,10 +103,15 @@ def _print_report(report: Any, failure: str) -> None:
         stored = output.count_noun(report.stored, "message")
         users = output.count_noun(len(report.users), "user")
         terminal.print(f"{stored} of {users} imported{repeated}")
-    if failure:
-        reason = output.escape(failure)
+    if problems["not_embedded"]:
+        reason = output.escape(problems["not_embedded"])
         terminal.print(f"[yellow]not embedded yet, keyword search only[/yellow]: {reason}")
     errors = output.console(errors=True)
+    if problems["stopped"]:
+        reason = output.escape(problems["stopped"])
+        errors.print(f"[red]stopped half way[/red], run it again to continue: {reason}")
+    elif not report.usable and not report.refused:
+        errors.print("[red]nothing imported[/red]: the file has no usable line")
     for bad in report.bad[:_MAX_BAD_LINES]:
         errors.print(f"line {bad.line}: {output.escape(bad.reason)}")
     hidden = len(report.bad) - _MAX_BAD_LINES

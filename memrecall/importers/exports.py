@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.importers.jsonl import read_lines
 from memrecall.json_objects import parse_json_line
 from memrecall.library.library import Library
@@ -50,10 +50,14 @@ async def import_export(library: Library, path: Path, user_id: str | None = None
             hint="Leave out the user",
         )
     for owner, rows in records.items():
-        counts = await library.import_user(user_id or owner, rows)
+        try:
+            counts = await library.import_user(user_id or owner, rows)
+        except MemrecallError as error:
+            error.details["imported_users"] = len(report.users)
+            raise
+        report.users += (user_id or owner,)
         for table, count in counts.items():
             report.rows[table] = report.rows.get(table, 0) + count
-    report.users = tuple(user_id or owner for owner in records)
     return report
 
 

@@ -55,6 +55,11 @@ class ImportReport:
     bad: list[BadLine] = field(default_factory=list)
     refused: bool = False  # in strict mode, a line was invalid and nothing was imported
 
+    @property
+    def usable(self) -> int:
+        """The number of lines that are stored now, by this import or an earlier one."""
+        return self.stored + self.repeated
+
 
 @dataclass(frozen=True, slots=True)
 class _NumberedEntry:
@@ -68,6 +73,7 @@ class Importer:
     def __init__(self, library: Library, *, default_user: str | None = None) -> None:
         self._library = library
         self._default_user = default_user
+        self.report = ImportReport()  # of the last run, also if it stopped half way
 
     async def run(
         self, path: Path, *, strict: bool = False, progress: Progress = None
@@ -80,7 +86,7 @@ class Importer:
             return await self._run(path, strict, advance)
 
     async def _run(self, path: Path, strict: bool, advance: Advance) -> ImportReport:
-        report = ImportReport()
+        self.report = report = ImportReport()
         batch: list[_NumberedEntry] = []
         for number, entry in find_format(path).read(path, self._default_user, advance):
             report.lines += 1

@@ -2,19 +2,23 @@
 
 import itertools
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memrecall.errors import CallerError, InvalidArgument
+from memrecall.errors import CallerError, InvalidArgument, StorageFull
 from memrecall.importers import importer
 from memrecall.importers.importer import FileFormat
 from memrecall.importers.jsonl import read_lines
 from memrecall.progress import Advance
 from memrecall.scope import Scope
 from memrecall.store import ScopedMessage
+from memrecall.store.database.dialect import ErrorCode
+from memrecall.store.database.dialects import SqliteDialect
 from memrecall.types import NewMessage, Role
 from tests.cases import check_each
 from tests.cli.conftest import Shell
@@ -251,8 +255,60 @@ def test_interrupted_import_prints_how_to_continue(
     monkeypatch.setattr(Library, "add_entries", interrupted)
     file = write(tmp_path, *map(line, range(2_500)))
     outcome = shell("import", file, "--db", db)
-    assert (outcome.code, outcome.err) == (130, "stopped; run it again to continue\n")
+    stored, hint = outcome.err.splitlines()
+    assert (outcome.code, stored, hint) == (
+        130,
+        "1,000 messages stored so far",
+        "stopped; run it again to continue",
+    )
     monkeypatch.setattr(Library, "add_entries", add)
     repeated = shell("import", file, "--db", db, "--json").json
     assert (repeated["stored"], repeated["repeated"]) == (1_500, 1_000)
     assert shell("stats", "--db", db, "--json").json["not_embedded"] == 0
+
+
+def test_import_that_stops_half_way_is_partial(shell: Shell, db: Path, tmp_path: Path) -> None:
+    shell("import", write(tmp_path, line(0)), "--db", db)
+    with closing(sqlite3.connect(db)) as connection:  # as if the disk were full at the 1,500th
+        connection.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON messages WHEN new.message_id = 'm1500'"
+            " BEGIN SELECT RAISE(ABORT, 'no space'); END"
+        )
+    with pytest.MonkeyPatch.context() as patch:
+        code = ErrorCode("SQLITE_CONSTRAINT_TRIGGER", StorageFull, "Free some space")
+        patch.setattr(SqliteDialect, "error_codes", (code, *SqliteDialect.error_codes))
+        file = write(tmp_path, *map(line, range(2_500)))
+        outcome = shell("import", file, "--db", db, "--json")
+        assert outcome.code == 1
+        assert (outcome.json["stored"], outcome.json["repeated"]) == (999, 1)
+        assert "no space" in outcome.json["stopped"]
+        again = shell("import", file, "--db", db)
+        assert (again.code, "stopped half way" in again.err) == (1, True)
+        assert "0 messages of 1 user imported, 1000 already stored" in again.out
+        first = write(tmp_path, *map(line, range(1_500, 1_600)))
+        assert shell("import", first, "--db", db).code == 2  # nothing is stored
+    count = shell("stats", "--db", db, "--json").json["messages"]
+    assert count == 1_000
+
+
+def test_import_without_a_usable_line_exits_2(shell: Shell, db: Path, tmp_path: Path) -> None:
+    for lines in (["not json", "[1]"], [""]):
+        file = write(tmp_path, *lines)
+        outcome = shell("import", file, "--db", db)
+        assert (outcome.code, "no usable line" in outcome.err) == (2, True)
+        assert shell("import", file, "--db", db, "--json").code == 2
+
+
+def test_export_that_stops_half_way_is_partial(shell: Shell, db: Path, tmp_path: Path) -> None:
+    for user in ("ann", "bob"):
+        shell("import", write(tmp_path, line(1)), "--db", db, "--user", user)
+        shell("memories", "add", "tea", "--user", user, "--db", db, "--as-is")
+    exports = [shell("export", "--user", user, "--db", db).out for user in ("ann", "bob")]
+    file, new = tmp_path / "both.jsonl", tmp_path / "new.db"
+    file.write_text("".join(exports))
+    shell("memories", "add", "tea", "--user", "bob", "--db", new, "--as-is")
+    shell("users", "disable", "bob", "--db", new)
+    outcome = shell("import", file, "--db", new, "--json")
+    assert (outcome.code, outcome.json["users"]) == (1, 1)
+    assert "disabled" in outcome.json["stopped"]
+    assert shell("stats", "--user", "ann", "--db", new, "--json").json["messages"] == 1
