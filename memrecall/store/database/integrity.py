@@ -107,7 +107,7 @@ def read_only_mode(file: Path) -> dict[str, str]:
     return {"mode": "ro"}
 
 
-class Reference(NamedTuple):
+class RowReference(NamedTuple):
     """Columns of a table that name a row of another one, besides the user."""
 
     table: Table
@@ -117,12 +117,12 @@ class Reference(NamedTuple):
     kind: str | None = None  # of the rows in `table` that refer to this target
 
 
-def foreign_keys(tables: Iterable[Table]) -> Iterator[Reference]:
+def foreign_keys(tables: Iterable[Table]) -> Iterator[RowReference]:
     """Yield the references that the database itself should guarantee."""
     for table in tables:
         for key in sorted(table.foreign_key_constraints, key=lambda key: tuple(key.column_keys)):
             target = tuple(element.column.name for element in key.elements)
-            yield Reference(table, tuple(key.column_keys), key.referred_table, target)
+            yield RowReference(table, tuple(key.column_keys), key.referred_table, target)
 
 
 def find_damage(connection: Connection, *, deep: bool) -> list[str]:
@@ -152,7 +152,7 @@ def find_missing_parts(connection: Connection, tables: Iterable[Table]) -> list[
     return problems
 
 
-def find_orphans(connection: Connection, references: Iterable[Reference]) -> list[str]:
+def find_orphans(connection: Connection, references: Iterable[RowReference]) -> list[str]:
     """Return how many rows of each table refer to rows that do not exist."""
     problems = []
     for reference in references:
@@ -166,7 +166,7 @@ def find_orphans(connection: Connection, references: Iterable[Reference]) -> lis
     return problems
 
 
-def _count_orphans(reference: Reference) -> Select[Any]:
+def _count_orphans(reference: RowReference) -> Select[Any]:
     table, target = reference.table, reference.target.alias()
     columns = [table.c[name] for name in reference.columns]
     pairs = zip(columns, reference.target_columns, strict=True)

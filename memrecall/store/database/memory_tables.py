@@ -21,7 +21,7 @@ from sqlalchemy import (
     false,
 )
 
-from memrecall.store.database.integrity import Reference
+from memrecall.store.database.integrity import RowReference
 from memrecall.store.database.tables import (
     ZERO,
     id_type,
@@ -183,10 +183,10 @@ USER_TABLES: tuple[Table, ...] = (revisions, aliases, relations, entities, summa
 
 # What the rows of tables name without a foreign key, for checks of the whole database.
 REFERENCES = (
-    Reference(vectors, ("user_id", "key"), messages, ("user_id", "message_id"), "message"),
-    Reference(vectors, ("user_id", "key"), memories, ("user_id", "memory_key"), "memory"),
-    Reference(revisions, ("user_id", "memory_key"), memories, ("user_id", "memory_key")),
-    Reference(aliases, ("user_id", "entity_id"), entities, ("user_id", "entity_id")),
-    Reference(relations, ("user_id", "source_id"), entities, ("user_id", "entity_id")),
-    Reference(relations, ("user_id", "destination_id"), entities, ("user_id", "entity_id")),
+    RowReference(vectors, ("user_id", "key"), messages, ("user_id", "message_id"), "message"),
+    RowReference(vectors, ("user_id", "key"), memories, ("user_id", "memory_key"), "memory"),
+    RowReference(revisions, ("user_id", "memory_key"), memories, ("user_id", "memory_key")),
+    RowReference(aliases, ("user_id", "entity_id"), entities, ("user_id", "entity_id")),
+    RowReference(relations, ("user_id", "source_id"), entities, ("user_id", "entity_id")),
+    RowReference(relations, ("user_id", "destination_id"), entities, ("user_id", "entity_id")),
 )
