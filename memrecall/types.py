@@ -7,7 +7,7 @@ databases accept exactly the same input.
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, tzinfo
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -33,6 +33,8 @@ MEMORY_BYTES = 100 * 1024
 VALUE = "the value"  # a placeholder that callers replace by the name of the field
 JSON_DEPTH = 32
 JSON_INTEGER_BITS = 1024  # the range of a float
+EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
+"""The first time that is accepted; see `check_moment`."""
 
 Language = Literal["en", "zh"]
 
@@ -146,6 +148,22 @@ def _check_scalar(name: str, value: object) -> None:
 
 def parse_time(value: object, name: str = "time") -> datetime:
     """Parse an RFC 3339 or ISO 8601 time as UTC; a time without a zone is UTC."""
+    moment = parse_stored_time(value, name)
+    check_moment(name, moment)
+    return moment
+
+
+def check_moment(name: str, moment: datetime | None) -> None:
+    """Reject the first and the last year of the calendar, which some time zones do not have."""
+    if moment is not None and moment.year in (MINYEAR, MAXYEAR):
+        raise InvalidArgument(
+            f"{name} {moment.isoformat()} is outside the years 2 to 9998",
+            hint="Leave it out if there is no such limit",
+        )
+
+
+def parse_stored_time(value: object, name: str = "time") -> datetime:
+    """Parse a time that was accepted earlier, when those of every year were."""
     moment = value
     if isinstance(value, str):
         try:
@@ -175,7 +193,9 @@ def check_time_zone(value: str) -> str:
 
 
 def check_range(since: datetime | None, until: datetime | None) -> None:
-    """Reject a time range that ends before it begins."""
+    """Reject a time range that ends before it begins, or that the calendar does not have."""
+    check_moment("since", since)
+    check_moment("until", until)
     if since is not None and until is not None and since > until:
         raise InvalidArgument(
             f"since {format_time(since)} is after until {format_time(until)}",
@@ -188,9 +208,17 @@ def format_time(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
+def to_zone(moment: datetime, zone: tzinfo) -> datetime:
+    """Return a time in a zone, or in UTC if the calendar of the zone ends before it."""
+    try:
+        return moment.astimezone(zone)
+    except OverflowError:
+        return moment.astimezone(UTC)
+
+
 def format_minute(moment: datetime, zone: tzinfo = UTC) -> str:
     """Format a time to the minute for people, in a zone."""
-    return cut_to_minute(moment.astimezone(zone).isoformat())
+    return cut_to_minute(to_zone(moment, zone).isoformat())
 
 
 def cut_to_minute(time: str) -> str:

@@ -43,7 +43,7 @@ from memrecall.text.html import (
     warning,
 )
 from memrecall.text_length import single_line, truncate_text
-from memrecall.types import cut_to_minute, format_minute
+from memrecall.types import cut_to_minute, format_minute, to_zone
 
 if TYPE_CHECKING:  # they show themselves with this module, which needs them for types only
     from memrecall.agent.result import RecalledMemory, RecallResult, ResolvedTime
@@ -121,8 +121,8 @@ def trace_time_zone(trace: "Trace") -> tzinfo:
 
 def format_resolved_time(time: "ResolvedTime", zone: tzinfo) -> str:
     """Return a resolved time in its shortest form: a day, a range of days, or minutes."""
-    start = time.start and time.start.astimezone(zone)
-    end = time.end and time.end.astimezone(zone)
+    start = time.start and to_zone(time.start, zone)
+    end = time.end and to_zone(time.end, zone)
     if start is None or end is None:
         return f"{_format_moment(start)} – {_format_moment(end)}".strip()
     if _is_midnight(start) and _is_midnight(end):

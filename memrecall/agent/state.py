@@ -24,6 +24,7 @@ from memrecall.model.structured import Structured
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import Hit
 from memrecall.store import UserVersion
+from memrecall.types import to_zone
 
 GOOD_SCORE = 0.5  # the score from which a hit counts although no model has judged it
 MAX_CONSECUTIVE_SEARCHES = 3
@@ -168,7 +169,7 @@ class RecallState(ToolContext):
 
     def format_local(self, moment: datetime) -> str:
         """Return a time in the user's zone as RFC 3339, to the second."""
-        return moment.astimezone(self.zone).replace(microsecond=0).isoformat()
+        return to_zone(moment, self.zone).replace(microsecond=0).isoformat()
 
     def restart_for_rules(self) -> None:
         """Let the rules search anew after a model failed.

@@ -14,7 +14,7 @@ from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import NewRelation, StoredEntity, StoredRelation
 from memrecall.store.graph_types import MAX_RELATIONS, check_name, collect_names
 from memrecall.text.normalize import entity_key
-from memrecall.types import format_time, parse_time
+from memrecall.types import format_time, parse_stored_time
 from memrecall.workers import run_to_completion
 
 _MAX_OPEN_FILES = 32
@@ -119,7 +119,7 @@ def _to_json(names: Mapping[str, str], values: Iterable[Any]) -> dict[str, Any]:
 
 def _from_json(names: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns of an export by their names in the graph."""
-    times = {name: cypher.micros(parse_time(row[name])) for name in _TIMES if row.get(name)}
+    times = {name: cypher.micros(parse_stored_time(row[name])) for name in _TIMES if row.get(name)}
     fields = {name: times.get(column, row.get(column)) for column, name in names.items()}
     return {**fields, "sources": fields["sources"] or []} if "sources" in fields else fields
 

@@ -109,10 +109,10 @@ def parse_moment(value: object, name: str) -> datetime | None:
         return None
     day = _parse_date(value)
     if day is not None:
-        return datetime.combine(day, time(12), UTC)
+        return parse_time(datetime.combine(day, time(12)), name)
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
-            return datetime.fromtimestamp(value, UTC)
+            value = datetime.fromtimestamp(value, UTC)
         except (ValueError, OverflowError, OSError):
             raise InvalidArgument(
                 f"{name} {value!r} is not a time", hint="Pass Unix seconds, not milliseconds"
@@ -129,7 +129,7 @@ def parse_expiration(value: object) -> datetime | None:
         raise InvalidArgument(
             f"expiration_date {value!r} is not a date", hint="Write it like 2026-12-31"
         )
-    return datetime.combine(day, time(), UTC) + _DAY
+    return parse_time(datetime.combine(day, time()), "expiration_date") + _DAY
 
 
 def expiration_date(expires_at: datetime | None) -> str | None:

@@ -9,7 +9,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.store import MessageFilter
 from memrecall.store.database.statements import require_limit
 from memrecall.text.query import MAX_QUERY_LENGTH
-from memrecall.types import Role, check_range, check_text, check_time_zone
+from memrecall.types import Role, check_moment, check_range, check_text, check_time_zone
 
 Mode = Literal["keyword", "semantic", "hybrid"]
 Syntax = Literal["plain", "query"]
@@ -64,6 +64,8 @@ class SearchRequest:
                 f"threshold {self.threshold!r} is out of range", hint="Use a number from 0.0 to 1.0"
             )
         check_range(self.since, self.until)
+        check_moment("now", self.now)
+        check_moment("valid_at", self.valid_at)
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         for word in (*self.keywords, *self.expansions):

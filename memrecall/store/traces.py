@@ -25,7 +25,7 @@ from memrecall.store.database.statements import (
     split,
 )
 from memrecall.store.database.tables import memories, messages, traces
-from memrecall.types import ID_LENGTH, Content, Id, JsonObject, Label, Moment, parse_time
+from memrecall.types import ID_LENGTH, Content, Id, JsonObject, Label, Moment, parse_stored_time
 
 PAGE_SIZE = 50
 LARGEST_PAGE = 200
@@ -166,7 +166,9 @@ class Traces:
         binding = ["traces", self._scope.user_id, self._scope.agent_id]
         if cursor is not None:
             created_at, trace_id = open_cursor(self._secret, binding, cursor)
-            statement = statement.where(come_after(*_ORDER, parse_time(created_at), trace_id))
+            statement = statement.where(
+                come_after(*_ORDER, parse_stored_time(created_at), trace_id)
+            )
         summaries = await self._fetch_latest(statement, limit + 1)
         key_of = attrgetter("created_at", "trace_id")
         return make_page(summaries, limit, self._secret, binding, key_of)

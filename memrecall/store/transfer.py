@@ -41,7 +41,7 @@ from memrecall.types import (
     check_time_zone,
     describe_validation_error,
     format_time,
-    parse_time,
+    parse_stored_time,
 )
 
 FORMAT = 1
@@ -149,7 +149,7 @@ def _parse_value(column: Column[Any], value: Any) -> Any:
     if value is None and column.nullable:
         return None
     if isinstance(column.type, UtcTime):
-        return parse_time(value, name)
+        return parse_stored_time(value, name)
     if isinstance(column.type, JSON):
         if column.name == "source_message_ids" and not _is_list_of_texts(value):
             raise InvalidArgument(f"{name} is not a list of ids")

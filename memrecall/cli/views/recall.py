@@ -26,7 +26,7 @@ from memrecall.agent.trace_events import (
 )
 from memrecall.cli.output import count_noun, draw_bar, flatten, indent, sanitize, truncate, wrap
 from memrecall.cli.views import tools as tool_lines
-from memrecall.types import format_minute
+from memrecall.types import format_minute, to_zone
 
 Lines = list[Text]
 Fields = dict[str, Any]
@@ -240,7 +240,7 @@ class RecallView:
             f"{flatten(when.words)} = {format_resolved_time(when, zone)}" for when in memory.times
         ]
         if memory.valid_to is not None:
-            dates.append(f"valid until {memory.valid_to.astimezone(zone):%Y-%m-%d}")
+            dates.append(f"valid until {to_zone(memory.valid_to, zone):%Y-%m-%d}")
         if memory.claimed_by is not None:
             keys = ", ".join(memory.conflicts_with)
             dates.append(f"unconfirmed claim of {memory.claimed_by}, conflicts with {keys}")

@@ -34,7 +34,7 @@ from memrecall.store.memories.revisions import (
 )
 from memrecall.store.memories.writer import MemoryWriter, with_key
 from memrecall.store.messages.records import WriteResult
-from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_time
+from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_stored_time
 
 LARGEST_PAGE = 1_000
 NO_FILTER = FilterAll(())
@@ -120,7 +120,7 @@ class Memories:
         order = (memories.c.created_at, memories.c.memory_key)
         if cursor is not None:
             created_at, key = open_cursor(self._limits.secret, binding, cursor)
-            statement = statement.where(come_after(*order, parse_time(created_at), key))
+            statement = statement.where(come_after(*order, parse_stored_time(created_at), key))
         statement = statement.order_by(order[0].desc(), order[1])
         rows = await self._database.fetch(statement.limit(limit + 1))
         records = [_to_record(row) for row in rows]

@@ -18,7 +18,7 @@ from memrecall.store.database.locks import Locks
 from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import filter_scope, select_by_keys
 from memrecall.store.database.tables import memories, vectors
-from memrecall.types import format_time, parse_time
+from memrecall.types import format_time, parse_stored_time
 
 Event = Literal["UPDATE", "DELETE", "UNDO"]
 
@@ -189,7 +189,7 @@ async def revisions_by(
 
 def _with_times(row: Mapping[Any, Any]) -> Mapping[str, Any]:
     before = {
-        name: parse_time(value) if name in _TIMES and value is not None else value
+        name: parse_stored_time(value) if name in _TIMES and value is not None else value
         for name, value in row["before"].items()
     }
     return {**row, "before": before}

@@ -29,7 +29,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import filter_scope, require_limit, split
 from memrecall.store.database.tables import messages
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
-from memrecall.types import Message, NewMessage, Role, check_range, parse_time
+from memrecall.types import Message, NewMessage, Role, check_range, parse_stored_time
 
 PAGE_SIZE = 50
 LARGEST_PAGE = 200
@@ -217,7 +217,7 @@ class Timeline:
             rows = await self._fetch(statement.order_by(*order).limit(count))
         else:
             ts, message_id = open_cursor(self._limits.secret, binding, cursor)
-            key, directions = (parse_time(ts), message_id), (desc, asc)
+            key, directions = (parse_stored_time(ts), message_id), (desc, asc)
             rows = await self._fetch(_select_beyond(statement, key, count, directions, order))
         key_of = operator.attrgetter("ts", "message_id")
         size = min(page_size, self._limits.cut(rows))
