@@ -73,11 +73,11 @@ def _read_claims(text: str) -> object:
 
 def _search(text: str) -> object:
     """Return the query's passages in a text of the same words."""
-    with suppress(InvalidArgument):
+    words = text[: query.MAX_QUERY_LENGTH].split()
+    with suppress(InvalidArgument):  # A beginning of the text may be invalid, and the text valid.
         parsed = query.parse_query(text[: query.MAX_QUERY_LENGTH])
-        words = query.positive_words(parsed)
-        return query.to_text(parsed), snippets.snippets(text, words)
-    return None
+        words = query.positive_words(query.parse_query(query.to_text(parsed)))
+    return snippets.snippets(text, words)
 
 
 def _search_index(text: str) -> object:
