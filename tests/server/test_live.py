@@ -2,7 +2,7 @@
 
 from memrecall.agent.trace_events import StartEvent
 from memrecall.scope import Permission, Scope
-from memrecall.server.live import MAX_ENDED, LiveRecalls
+from memrecall.server.http.context import MAX_ENDED, LiveRecalls
 
 ANN = Scope("ann")
 

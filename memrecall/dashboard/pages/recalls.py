@@ -29,8 +29,8 @@ from memrecall.dashboard.widgets import (
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.server.errors import RequestError, problem_from_error
 from memrecall.server.http.chat_models import RecallLimits, RecallRequest
+from memrecall.server.http.context import LiveRecall
 from memrecall.server.http.recall import RecallHandler
-from memrecall.server.live import LiveRecall
 from memrecall.store import StoredTrace, TraceSummary
 from memrecall.types import describe_validation_error, format_minute
 

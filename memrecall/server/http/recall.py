@@ -33,7 +33,7 @@ from memrecall.scope import Scope
 from memrecall.server.auth import is_loopback
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.http.chat_models import BlockOptions, RecallLimits, RecallRequest
-from memrecall.server.http.context import Context, RequestContext
+from memrecall.server.http.context import Context, LiveRecall, RequestContext
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.payloads import MEDIA_TYPE, StrictRoute
@@ -45,7 +45,6 @@ from memrecall.server.http.streaming import (
     prefers,
     run_while_connected,
 )
-from memrecall.server.live import LiveRecall
 
 _BINDING = TypeAdapter(Binding)
 
