@@ -13,10 +13,10 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import LexicalQuery, SemanticQuery
 from memrecall.store import MessageFilter
+from memrecall.types import NewMessage, Role
 
 USER = "bench-user"
 PLACES = 200  # different requests of a kind
-_MESSAGES = f"/v1/users/{USER}/messages"
 _WORD = re.compile(r"[A-Za-z]{4,}|[\u4e00-\u9fff]{2}")
 
 
@@ -31,24 +31,44 @@ class Question:
 
     def request(self, key: str) -> bytes:
         """Return the bytes that a client sends."""
-        lines = [f"{self.method} {self.path} HTTP/1.1", "Host: 127.0.0.1"]
-        lines += [f"Authorization: Bearer {key}"]
-        if self.body:
-            lines += ["Content-Type: application/json", f"Content-Length: {len(self.body)}"]
-        return "\r\n".join([*lines, "", ""]).encode() + self.body
+        return _to_bytes(self.method, self.path, key, self.body)
 
 
-def all_calls(corpus: Corpus, turns: Sequence[Turn]) -> dict[str, list[Question]]:
-    """Return distinct questions of each kind."""
+def http_request(method: str, path: str, key: str, body: object = None) -> bytes:
+    """Return a request with a JSON body."""
+    content = b"" if body is None else json.dumps(body).encode()
+    return _to_bytes(method, path, key, content)
+
+
+def _to_bytes(method: str, path: str, key: str, body: bytes) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
+    lines += [f"Authorization: Bearer {key}"] if key else []
+    if body:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def all_calls(corpus: Corpus, turns: Sequence[Turn], user: str = USER) -> dict[str, list[Question]]:
+    """Return distinct questions of each kind about a user's turns."""
     chance = random.Random(9)
     positions = chance.sample(range(len(turns)), min(PLACES, len(turns)))
     questions = corpus.questions(PLACES)
     return {
-        "range read": [_range(turns[at].ts) for at in positions],
-        "neighbours": [_neighbours(f"m{at}") for at in positions],
-        "lexical": [_lexical(text) for text in map(_words, questions) if text],
-        "semantic": [_semantic(text) for text in questions],
+        "range read": [_range(user, turns[at].ts) for at in positions],
+        "neighbours": [_neighbours(user, f"m{at}") for at in positions],
+        "lexical": [_lexical(user, text) for text in map(_words, questions) if text],
+        "semantic": [_semantic(user, text) for text in questions],
     }
+
+
+def post(user: str, text: str) -> Question:
+    """Return a request that stores a message."""
+
+    async def run(library: Library) -> object:
+        return await library.add_messages(Scope(user), [NewMessage(role=Role.USER, content=text)])
+
+    body = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
+    return Question("POST", f"/v1/users/{user}/messages", body, run)
 
 
 def nothing() -> Question:
@@ -65,37 +85,37 @@ def _words(question: str) -> str:
     return " OR ".join(dict.fromkeys(_WORD.findall(question)[:3]))
 
 
-def _range(until: datetime) -> Question:
+def _range(user: str, until: datetime) -> Question:
     async def run(library: Library) -> object:
-        scope = Scope(USER)
+        scope = Scope(user)
         await library.require_user(scope)
         return await library.store.timeline(scope).page(MessageFilter(until=until))
 
-    return Question("GET", f"{_MESSAGES}?until={quote(until.isoformat())}", b"", run)
+    return Question("GET", f"/v1/users/{user}/messages?until={quote(until.isoformat())}", b"", run)
 
 
-def _neighbours(message_id: str) -> Question:
+def _neighbours(user: str, message_id: str) -> Question:
     async def run(library: Library) -> object:
-        scope = Scope(USER)
+        scope = Scope(user)
         await library.require_user(scope)
         return await library.store.timeline(scope).neighbors(message_id)
 
-    return Question("GET", f"{_MESSAGES}/{message_id}/neighbors", b"", run)
+    return Question("GET", f"/v1/users/{user}/messages/{message_id}/neighbors", b"", run)
 
 
-def _lexical(text: str) -> Question:
+def _lexical(user: str, text: str) -> Question:
     async def run(library: Library) -> object:
-        return await library.find_messages(Scope(USER), LexicalQuery(text))
+        return await library.find_messages(Scope(user), LexicalQuery(text))
 
-    return Question("POST", "/v1/messages/lexical_search", _body(text), run)
+    return Question("POST", "/v1/messages/lexical_search", _body(user, text), run)
 
 
-def _semantic(text: str) -> Question:
+def _semantic(user: str, text: str) -> Question:
     async def run(library: Library) -> object:
-        return await library.nearest_messages(Scope(USER), SemanticQuery(text))
+        return await library.nearest_messages(Scope(user), SemanticQuery(text))
 
-    return Question("POST", "/v1/messages/semantic_search", _body(text), run)
+    return Question("POST", "/v1/messages/semantic_search", _body(user, text), run)
 
 
-def _body(text: str) -> bytes:
-    return json.dumps({"user_id": USER, "query_text": text}).encode()
+def _body(user: str, text: str) -> bytes:
+    return json.dumps({"user_id": user, "query_text": text}).encode()

@@ -3,6 +3,10 @@
     python benchmarks/http.py                            100,000 messages, 1, 16 and 64 clients
     python benchmarks/http.py --messages 5000 --seconds 1    half a minute, to see that it runs
     python benchmarks/http.py --postgres                 the same on PostgreSQL
+    python benchmarks/http.py --against FOLDER           the same calls, posts and mixes of both, on
+                                                         this checkout and on another one in turn
+    python benchmarks/http.py --attack                   others' responses during slow requests
+    python benchmarks/http.py --against FOLDER --full    with 100,000 messages instead of 5,000
 
 Starts `memrecall serve` on loopback with a key. Each client sends its next request when the last
 one is answered. Each figure is shown with that of the same work in this process; one client
@@ -13,14 +17,13 @@ target is missed.
 
 import argparse
 import asyncio
-import json
 import math
 import os
 import platform
 import statistics
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,63 +31,37 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
-import psutil  # noqa: E402
 from rich.console import Console  # noqa: E402
-from rich.progress import track  # noqa: E402
 from rich.table import Table  # noqa: E402
 
+from benchmarks.attack import ROWS_ATTACKER, VICTIM, measure_attacks  # noqa: E402
 from benchmarks.calls import USER, Question, all_calls, nothing  # noqa: E402
-from benchmarks.corpus import Turn, load_corpus  # noqa: E402
-from benchmarks.databases import Place, in_batches, new_place, opened, write  # noqa: E402
-from benchmarks.load import Client, Connection, Load, put_load, put_pairs  # noqa: E402
-from benchmarks.postgres import postgres  # noqa: E402
+from benchmarks.comparison import OTHER, THIS, compare  # noqa: E402
+from benchmarks.corpus import Corpus, load_corpus  # noqa: E402
+from benchmarks.databases import Place, new_place, opened  # noqa: E402
+from benchmarks.load import Client, Load, put_load, put_pairs  # noqa: E402
+from benchmarks.postgres import new_databases, postgres  # noqa: E402
 from benchmarks.report import Report, Target, number, say  # noqa: E402
-from benchmarks.vectors import StoredVectors, made_up_vectors  # noqa: E402
+from benchmarks.service import Checkout, Service  # noqa: E402
 from memrecall.embedding import make_embedder  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
-from memrecall.store import Grant  # noqa: E402
 
 CLIENTS = (1, 16, 64)
-MOST_ADDED = 3.0  # milliseconds, at the median, with one client
-_SERVE = "from memrecall.cli import main; main()"
+# Milliseconds, at the median, with one client.
+MOST_ADDED = {"range read": 1.5, "neighbours": 1.5}
+MOST_ADDED_BY_SEARCH = 3.0
+FULL, QUICK = 100_000, 5_000  # messages of one user
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
     """The service, and the library in this process, over the same database."""
 
-    url: str
-    server: psutil.Process
-    key: str
+    service: Service
     library: Library
 
-    def server_cpu(self) -> float:
-        """Return the server's CPU time in seconds."""
-        used = self.server.cpu_times()
-        return float(used.user + used.system)
-
-    @asynccontextmanager
-    async def remote(
-        self, questions: Sequence[Question], count: int
-    ) -> AsyncIterator[list[Client]]:
-        """Return clients with one connection each."""
-        requests = [question.request(self.key) for question in questions]
-        connections = [await Connection.open(self.url) for _ in range(count)]
-
-        def client(connection: Connection) -> Client:
-            async def ask(number: int) -> None:
-                await connection.ask(requests[number % len(requests)])
-
-            return ask
-
-        try:
-            yield [client(connection) for connection in connections]
-        finally:
-            for connection in connections:
-                await connection.close()
-
     def local(self, questions: Sequence[Question], count: int) -> list[Client]:
-        """Return the same clients without HTTP."""
+        """Return the clients of the service without HTTP."""
 
         async def ask(number: int) -> None:
             await questions[number % len(questions)].run(self.library)
@@ -97,11 +74,13 @@ async def measure(
 ) -> tuple[Load, Load]:
     """Measure one row of the table: over HTTP and in process."""
     local = sides.local(questions, count)
-    async with sides.remote(questions, count) as remote:
+    service = sides.service
+    requests = [question.request(service.key) for question in questions]
+    async with service.clients([requests], count) as remote:
         if count == 1:
             await warm_up(remote[0], local[0], len(questions))
-            return await put_pairs(remote[0], local[0], seconds, sides.server_cpu)
-        return await put_load(remote, seconds, sides.server_cpu), await put_load(local, seconds)
+            return await put_pairs(remote[0], local[0], seconds, service.cpu)
+        return await put_load(remote, seconds, service.cpu), await put_load(local, seconds)
 
 
 async def warm_up(there: Client, here: Client, questions: int) -> None:
@@ -127,7 +106,8 @@ async def measure_all(
                 report.notes.append(f"{kind}, {count} clients: {times} failed ({reason})")
             if count == 1:
                 name = f"{kind}, one client: HTTP adds at the median"
-                report.targets.append(Target(name, _added(there, here), MOST_ADDED, unit=" ms"))
+                bound = MOST_ADDED.get(kind, MOST_ADDED_BY_SEARCH)
+                report.targets.append(Target(name, _added(there, here), bound, unit=" ms"))
     report.targets.append(Target(f"failed requests with {max(CLIENTS)} clients", failed, 0))
 
 
@@ -151,69 +131,82 @@ def _tell(report: Report, table: Table, kind: str, count: int, there: Load, here
     table.add_row(*cells, str(failed))
 
 
-async def fill(place: Place, turns: Sequence[Turn], embedder: StoredVectors) -> str:
-    """Store the messages and create a key for their user."""
-    async with opened(place, embedder) as library:
-        batches = list(in_batches(enumerate(turns)))
-        console = Console(stderr=True)
-        for batch in track(batches, f"storing {len(turns):,} messages", console=console):
-            await write(library, USER, [turn for _, turn in batch], batch[0][0])
-        _, key = await library.store.keys.create(Grant(frozenset({USER})))
-        return key
-
-
-@asynccontextmanager
-async def serving(place: Place) -> AsyncIterator[tuple[str, psutil.Process]]:
-    """Start a server process; yield its address."""
-    log = place.folder / "server.log"
-    own = {
-        "MEMRECALL_CONFIG": os.devnull,
-        "MEMRECALL_EMBEDDER": "local",
-        "MEMRECALL_MODEL": "",
-        "MEMRECALL_KEY_RATE": "0",  # one key sends everything
-    }
-    with log.open("w") as errors:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", _SERVE, "serve"),
-            *("--db", place.location, "--port", "0", "--json"),
-            env={**os.environ, **own, "MEMRECALL_CACHE_DIR": str(place.folder)},
-            cwd=REPOSITORY,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=errors,
-        )
-    try:
-        assert process.stdout is not None
-        line = await process.stdout.readline()
-        assert line, log.read_text("utf-8")
-        yield json.loads(line)["url"], psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-async def run(options: argparse.Namespace, location: str | None) -> tuple[Report, Table]:
-    """Fill a database, serve it, measure."""
-    corpus = load_corpus(options.data, REPOSITORY)
+async def measure_http(
+    report: Report, place: Place, options: argparse.Namespace, corpus: Corpus
+) -> Table:
+    """Compare the service with calls in this process."""
+    table = _table(options)
     turns = list(corpus.turns(options.messages))
     live = make_embedder("local")
     assert live is not None
-    report, table = Report([options.messages]), _table(options.messages, location)
-    try:
-        await live.embed(["dimensions"])
-        matrix = made_up_vectors(len(turns), live.dimensions)
-        known = StoredVectors([turn.text for turn in turns], matrix, live)
-        with new_place(location) as place:
-            key = await fill(place, turns, known)
-            async with serving(place) as (url, server), opened(place, live) as library:
-                sides = Sides(url, server, key, library)
-                calls = {"nothing": [nothing()], **all_calls(corpus, turns)}
-                await measure_all(report, table, sides, calls, options.seconds)
-                memory = server.memory_info().rss / 1e6
-                report.notes.append(f"the server holds {memory:,.0f} MB when all was asked")
-                if location is not None:
-                    await library.erase_user(USER)
-    finally:
-        await live.close()
+    await Checkout().fill(place, options.data, {USER: len(turns)})
+    async with Checkout().serving(place) as service, opened(place, live) as library:
+        calls = {"nothing": [nothing()], **all_calls(corpus, turns)}
+        await measure_all(report, table, Sides(service, library), calls, options.seconds)
+        report.notes.append(f"the server holds {service.megabytes():,.0f} MB when all was asked")
+    await live.close()
+    return table
+
+
+async def compare_checkouts(
+    report: Report, places: Sequence[Place], options: argparse.Namespace, corpus: Corpus
+) -> Table:
+    """Compare the service with that of another checkout."""
+    table = _make_table(f"{_title(options)}, against {options.against}", "call")
+    for heading in ("other", "this", "this / other"):
+        table.add_column(heading, justify="right")
+    await compare(
+        report,
+        table,
+        dict(zip((OTHER, THIS), places, strict=True)),
+        options.against,
+        corpus,
+        list(corpus.turns(options.messages)),
+        data=options.data,
+        own_messages=max(20, min(300, options.messages // 50)),
+        seconds=options.seconds,
+    )
+    return table
+
+
+async def attack(report: Report, place: Place, options: argparse.Namespace) -> Table:
+    """Measure what others notice of adversarial requests."""
+    table = _make_table(f"{_title(options)}, under attack", "attack")
+    for name in ("/healthz", "search"):
+        for heading in ("quiet p99 ms", "attacked", "longest", "ratio"):
+            table.add_column(
+                f"{name}: {heading}" if heading[0] == "q" else heading, justify="right"
+            )
+    table.add_column("responses to the attack")
+    users = {VICTIM: min(300, options.messages), ROWS_ATTACKER: options.messages}
+    await Checkout().fill(place, options.data, users)
+    async with Checkout().serving(place) as service:
+        await measure_attacks(report, table, service, options.seconds)
+    return table
+
+
+@asynccontextmanager
+async def new_places(server: str | None, count: int) -> AsyncIterator[list[Place]]:
+    """Yield places with new databases: SQLite files, or databases of a PostgreSQL server."""
+    async with AsyncExitStack() as stack:
+        names = [f"memrecall_benchmark_{os.getpid()}_{number}" for number in range(count)]
+        locations: Sequence[str | None] = [None] * count
+        if server is not None:
+            locations = await stack.enter_async_context(new_databases(server, names))
+        yield [stack.enter_context(new_place(location)) for location in locations]
+
+
+async def run(options: argparse.Namespace, server: str | None) -> tuple[Report, Table]:
+    """Measure what the options ask for."""
+    corpus = load_corpus(options.data, REPOSITORY)
+    report = Report([options.messages])
+    async with new_places(server, 2 if options.against else 1) as places:
+        if options.against:
+            table = await compare_checkouts(report, places, options, corpus)
+        elif options.attack:
+            table = await attack(report, places[0], options)
+        else:
+            table = await measure_http(report, places[0], options, corpus)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     report.notes.append(
         f"{os.cpu_count()} cores, shared by server and clients; Python {platform.python_version()};"
@@ -222,10 +215,19 @@ async def run(options: argparse.Namespace, location: str | None) -> tuple[Report
     return report, table
 
 
-def _table(messages: int, location: str | None) -> Table:
-    title = f"memrecall: HTTP, {messages:,} messages on {'PostgreSQL' if location else 'SQLite'}"
+def _title(options: argparse.Namespace) -> str:
+    database = "SQLite" if options.postgres is None else "PostgreSQL"
+    return f"memrecall: HTTP, {options.messages:,} messages on {database}"
+
+
+def _make_table(title: str, first: str) -> Table:
     table = Table(title=title, title_justify="left")
-    table.add_column("call")
+    table.add_column(first)
+    return table
+
+
+def _table(options: argparse.Namespace) -> Table:
+    table = _make_table(_title(options), "call")
     headings = (
         "clients",
         "HTTP: a second",
@@ -241,16 +243,33 @@ def _table(messages: int, location: str | None) -> Table:
     return table
 
 
+def _folder(text: str) -> Path:
+    folder = Path(text).resolve()
+    if not (folder / "memrecall").is_dir():
+        raise argparse.ArgumentTypeError(f"{folder} is no checkout: it has no folder memrecall")
+    return folder
+
+
 def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data")
-    parser.add_argument("--messages", type=int, default=100_000, help="of one user")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument(
+        "--against", type=_folder, metavar="FOLDER", help="compare with this checkout"
+    )
+    kinds.add_argument("--attack", action="store_true", help="measure others beside an attacker")
+    parser.add_argument("--full", action="store_true", help=f"with {FULL:,} messages of one user")
+    parser.add_argument("--messages", type=int, help="of one user")
     parser.add_argument("--seconds", type=float, default=3.0, help="for each cell of the table")
     parser.add_argument("--postgres", nargs="?", const="", metavar="URL", help="instead of SQLite")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.messages is None:
+        is_quick = (options.against or options.attack) and not options.full
+        options.messages = QUICK if is_quick else FULL
+    return options
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from benchmarks.report import percentile
@@ -43,6 +43,13 @@ class Load:
         """CPU time per response, which other load affects less than wall-clock time."""
         return self.cpu / len(self.times) * 1000 if self.times else math.nan
 
+    def add(self, other: "Load") -> None:
+        """Add the figures of another load that was put before or after this one."""
+        self.times += other.times
+        self.failures += other.failures
+        self.seconds += other.seconds
+        self.cpu += other.cpu
+
     def milliseconds(self, percent: int) -> float:
         """Return the response time at a percentile."""
         return percentile(self.times, percent) * 1000 if self.times else math.nan
@@ -79,11 +86,15 @@ async def put_pairs(
 
 
 async def put_load(
-    clients: Sequence[Client], seconds: float, cpu_clock: Callable[[], float] = time.process_time
+    clients: Sequence[Client],
+    seconds: float,
+    cpu_clock: Callable[[], float] = time.process_time,
+    pause: float = 0.0,
 ) -> Load:
     """Let all clients ask until the time is up; wait for pending responses and count them.
 
-    The clock returns the CPU time of the process that does the work.
+    The clock returns the CPU time of the process that does the work. A client pauses that many
+    seconds after each response.
     """
     load = Load()
     cpu_started, started = cpu_clock(), time.perf_counter()
@@ -100,10 +111,25 @@ async def put_load(
                 return  # its connection cannot be used any more
             load.times.append(time.perf_counter() - sent)
             number += len(clients)
+            if pause:
+                await asyncio.sleep(pause)
 
     await asyncio.gather(*(keep_asking(n, client) for n, client in enumerate(clients)))
     load.seconds, load.cpu = time.perf_counter() - started, cpu_clock() - cpu_started
     return load
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A response; its head is in lower case."""
+
+    status: int
+    head: str
+    body: bytes = b""
+
+    def header(self, name: str) -> str:
+        """Return the value of a header, empty if it is absent."""
+        return self.head.partition(f"\r\n{name}:")[2].partition("\r\n")[0].strip()
 
 
 class Connection:
@@ -125,17 +151,24 @@ class Connection:
 
     async def ask(self, request: bytes) -> bytes:
         """Send a request and return the body of its response; raise if it failed."""
+        response = await self.exchange(request)
+        if response.status != 200:
+            raise Failed(f"status {response.status}")
+        return response.body
+
+    async def exchange(self, request: bytes) -> Response:
+        """Send a request and return its response, whatever its status."""
         self._writer.write(request)
-        head = (await self._reader.readuntil(_END_OF_HEAD)).lower()
-        _, _, after_name = head.partition(b"\r\ncontent-length:")
-        length = after_name.partition(b"\r\n")[0].strip()
+        head = (await self._reader.readuntil(_END_OF_HEAD)).lower().decode("latin-1")
+        response = Response(int(head.split(" ", 2)[1]), head)
+        length = response.header("content-length")
         if not length.isdigit():
             raise Failed("an answer without a length")
-        body = await self._reader.readexactly(int(length))
-        status = head.split(b" ", 2)[1].decode()
-        if status != "200":
-            raise Failed(f"status {status}")
-        return body
+        return replace(response, body=await self._reader.readexactly(int(length)))
+
+    def send(self, data: bytes) -> None:
+        """Send some bytes without waiting for anything."""
+        self._writer.write(data)
 
     async def close(self) -> None:
         """Close the connection."""

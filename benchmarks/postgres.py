@@ -1,8 +1,9 @@
 """A PostgreSQL server for benchmarks: an existing one by its URL, or a temporary one."""
 
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from urllib.parse import urlsplit
 
 
 @contextmanager
@@ -22,3 +23,19 @@ def postgres(url: str) -> Iterator[str | None]:
             yield server.get_uri()
         finally:
             server.cleanup()
+
+
+@asynccontextmanager
+async def new_databases(url: str, names: Sequence[str]) -> AsyncIterator[list[str]]:
+    """Create databases on a server and yield their URLs; drop them in the end."""
+    import asyncpg
+
+    connection = await asyncpg.connect(url)
+    try:
+        for name in names:
+            await connection.execute(f'CREATE DATABASE "{name}"')
+        yield [urlsplit(url)._replace(path=f"/{name}").geturl() for name in names]
+    finally:
+        for name in names:
+            await connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        await connection.close()
