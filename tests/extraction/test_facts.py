@@ -337,6 +337,34 @@ async def test_actually_introduces_a_fact() -> None:
     assert (fact.text, fact.field) == ("User lives in Berlin since March.", "home")
 
 
+# Said in November: what has begun is no plan, unless words or a near month say so.
+NOVEMBER = datetime(2026, 11, 16, 12, tzinfo=UTC)
+STARTS: list[tuple[str, str, str]] = [
+    ("其实我三月起住在杭州", "用户2026年3月起住在杭州。", "user_profile"),
+    ("Actually I live in Berlin since March.", "User lives in Berlin since March.", "user_profile"),
+    ("我五月开始在华为上班", "用户2026年5月开始在华为上班。", "user_profile"),
+    ("我三月以来一直住在杭州", "用户2026年3月以来一直住在杭州。", "user_profile"),
+    ("我十二月起住在杭州", "用户2026年12月起住在杭州。", "plan"),
+    ("我明年三月起住在杭州", "用户2027年3月起住在杭州。", "plan"),
+    ("我打算三月开始学法语", "用户打算2027年3月开始学法语。", "plan"),
+    (
+        "I have worked at Siemens since December.",
+        "User has worked at Siemens since December 2025.",
+        "user_profile",
+    ),
+]
+
+
+async def test_what_has_begun_is_no_plan() -> None:
+    async def check(case: tuple[str, str, str]) -> None:
+        words, text, memory_type = case
+        messages = parse_turns(words, at=NOVEMBER)
+        (fact,) = (await EXTRACTOR.facts(messages, now=NOVEMBER, zone=UTC)).facts
+        assert (fact.text, fact.memory_type) == (text, memory_type)
+
+    await check_each_async(STARTS, check)
+
+
 # A clause without a subject goes on about the person before it, and is not about the speaker.
 INHERITED_SUBJECTS: list[tuple[str, list[str]]] = [
     ("我奶奶 83了 血糖一直高", ["用户的奶奶血糖一直高。"]),

@@ -416,6 +416,12 @@ STATEMENTS: list[tuple[datetime, str, str, str]] = [
     (datetime(2026, 3, 10, tzinfo=UTC), "last May", "2025-05-01", "2025-05-01"),
     (datetime(2026, 3, 10, tzinfo=UTC), "四月到五月", "2025-04-01", "2026-04-01"),
     (datetime(2026, 3, 10, tzinfo=UTC), "昨天", "2026-03-09", "2026-03-09"),
+    # What has begun lies behind, and a start without a year is at most two months ahead.
+    (datetime(2026, 11, 16, tzinfo=UTC), "三月起", "2026-03-01", "2026-03-01"),
+    (datetime(2026, 11, 16, tzinfo=UTC), "starting in March", "2026-03-01", "2026-03-01"),
+    (datetime(2026, 11, 16, tzinfo=UTC), "十二月起", "2025-12-01", "2026-12-01"),
+    (datetime(2026, 11, 16, tzinfo=UTC), "十二月以来", "2025-12-01", "2025-12-01"),
+    (datetime(2026, 11, 16, tzinfo=UTC), "since December", "2025-12-01", "2025-12-01"),
     (datetime(2026, 3, 10, tzinfo=UTC), "on 29 February", "2024-02-29", "2028-02-29"),
 ]
 

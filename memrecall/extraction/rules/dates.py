@@ -124,6 +124,8 @@ def _write_span(
         words = span.text[lead.end() :] if lead else span.text
         return _write_closed(span, (lead.group() if lead else "", words, ""), time, language)
     parts = _split_open(span.text, language)
+    has_begun = span.start is not None and span.start <= time.now
+    tense = "past" if has_begun else tense
     for closed in find_statement_times(parts[1], time, tense):
         if closed.start and closed.end and closed.text == parts[1]:
             return _write_closed(closed, parts, time, language)
@@ -162,23 +164,25 @@ def _write_closed(
 
 def _move_ahead(span: TimeSpan, time: ReferenceTime) -> TimeSpan:
     """Return the next "Friday" or "in May" for a plan."""
-    if span.start is None or span.end is None:
+    if span.start is None or (span.end is None and _SHARED.search("has_begun", span.text)):
         return span
-    if time.previous and _SHARED.fullmatch("day_of_month", span.text):
+    if time.previous and span.end and _SHARED.fullmatch("day_of_month", span.text):
         return _follow(span, span.start, time.previous, time.zone)
-    if span.end > time.now:
+    edge = span.end or span.start
+    if edge > time.now:
         return span
     if _SHARED.search("year", span.text) or _SHARED.search("relative_time", span.text):
         return span
     start, end = span.start, span.end
     if _SHARED.search("weekday", span.text):
-        weeks = timedelta(days=7 * ((time.now - end) // timedelta(days=7) + 1))
-        start, end = start + weeks, end + weeks
+        weeks = timedelta(days=7 * ((time.now - edge) // timedelta(days=7) + 1))
+        start, end = start + weeks, end and end + weeks
     elif _SHARED.fullmatch("day_of_month", span.text):
         start = _next_month(start, time.zone)
-        end = start + (span.end - span.start)
+        end = span.end and start + (span.end - span.start)
     else:
-        start, end = (shift(edge.astimezone(time.zone), "year", 1) for edge in (start, end))
+        start = shift(start.astimezone(time.zone), "year", 1)
+        end = end and shift(end.astimezone(time.zone), "year", 1)
     return TimeSpan(start, end, span.text, span.position, span.grain)
 
 

@@ -330,7 +330,8 @@ PREFIXES = (
 SUFFIXES = (
     Marker(rf"[之以]前|前(?![后面端任台往提途景几两些年天\d{NUMERALS}])", Boundary.BEFORE),
     Marker("[之以]后|后(?![来面端台续悔期果勤者半天年])", Boundary.AFTER),
-    Marker("以来|至今|到现在|到目前|开始|起(?![床来身飞码点步初了得不草名火])", Boundary.SINCE),
+    Marker("以来|至今|到现在|到目前", Boundary.SINCE),
+    Marker("开始|起(?![床来身飞码点步初了得不草名火])", Boundary.FROM),
     Marker("为止", Boundary.UNTIL),
 )
 

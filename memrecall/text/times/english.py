@@ -274,7 +274,8 @@ PREFIXES = tuple(
     for marker in (
         Marker("before|prior to", Boundary.BEFORE, confirms=True),
         Marker("after", Boundary.AFTER, confirms=True),
-        Marker("(?:ever )?since|starting(?: in| on| from)?", Boundary.SINCE, confirms=True),
+        Marker("(?:ever )?since", Boundary.SINCE, confirms=True),
+        Marker("starting(?: in| on| from)?", Boundary.FROM, confirms=True),
         Marker("until|till|up to|up until", Boundary.UNTIL, confirms=True),
         Marker("by", Boundary.UNTIL),
         Marker("from|between", Boundary.BETWEEN, confirms=True),
@@ -283,7 +284,8 @@ PREFIXES = tuple(
     )
 )
 SUFFIXES = (
-    Marker(" (?:onwards?|to date)(?![a-z])| (?:until|till|to|up to) now(?![a-z])", Boundary.SINCE),
+    Marker(" (?:to date|(?:until|till|to|up to) now)(?![a-z])", Boundary.SINCE),
+    Marker(" onwards?(?![a-z])", Boundary.FROM),
 )
 
 # How English times begin: a cheap test that skips most of a text before RULES are tried.

@@ -50,7 +50,8 @@ class Boundary(Enum):
     BEFORE = auto()
     UNTIL = auto()
     AFTER = auto()
-    SINCE = auto()
+    SINCE = auto()  # and until now
+    FROM = auto()  # like SINCE, but it may also lie just ahead
     BETWEEN = auto()  # like WITHIN, but "and" may join it to its other end
 
 

@@ -9,7 +9,7 @@ reads the clock.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -104,6 +104,8 @@ _SUFFIXES = Matcher((*chinese.SUFFIXES, *english.SUFFIXES))
 _SEPARATOR = compile_pattern(
     r"(?:'s|的|,|[(])?\s{0,2}(?:(?:at|on|in|of|around|about)(?: the)? |-)?"
 )
+# 三月起 said in November has begun: who means the next March says 明年三月起.
+_MAX_AHEAD = timedelta(days=60)
 _LIST_SEPARATOR = compile_pattern(r"\s?(?:[、,和与及/&到至的~-]|(?:and|or|to|through|on|in)\b)?\s?")
 
 
@@ -281,9 +283,16 @@ class _Parser:
         may_have_suffix = boundary in (Boundary.WITHIN, Boundary.BETWEEN) and period.end != self.now
         if may_have_suffix and (suffix := _SUFFIXES.match(self.text, stop)):
             boundary, stop = suffix.entry.boundary, suffix.stop
+        if isinstance(chain.meaning, Recurrence) and self._has_begun(period.start, boundary):
+            period = latest_occurrence(chain.meaning, self.now)
         start, end = _bounds(period, boundary)
         is_closed = start is not None and end is not None
         return _TimeExpression(position, stop, start, end, period.grain if is_closed else "range")
+
+    def _has_begun(self, start: datetime, boundary: Boundary) -> bool:
+        """Return True if a time opens a period that has begun, whatever occurrence is nearest."""
+        is_far = start > self.now + _MAX_AHEAD
+        return boundary is Boundary.SINCE or (boundary is Boundary.FROM and is_far)
 
     def _resolve(self, meaning: Range | Recurrence) -> Range:
         find = latest_occurrence if self.past else nearest_occurrence
@@ -336,4 +345,5 @@ def _bounds(period: Range, boundary: Boundary) -> tuple[datetime | None, datetim
         Boundary.UNTIL: (None, end),
         Boundary.AFTER: (end, None),
         Boundary.SINCE: (start, None),
+        Boundary.FROM: (start, None),
     }.get(boundary, (start, end))
