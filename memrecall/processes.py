@@ -35,6 +35,7 @@ class _WorkerProcess:
         self._context: Any = context
         self._process: Any = None
         self._connection: Connection | None = None
+        self._is_killed = False
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """Return the result of a call; EOFError if the process ended meanwhile."""
@@ -45,6 +46,8 @@ class _WorkerProcess:
             )
             self._process.start()
             there.close()
+            if self._is_killed:  # while it was starting
+                self._process.kill()
         try:
             self._connection.send((function, args))
             return self._connection.recv()
@@ -54,7 +57,8 @@ class _WorkerProcess:
 
     def kill(self) -> None:
         """End the process at once; a call that waits for it fails."""
-        if self._process is not None:
+        self._is_killed = True
+        if self._process is not None and self._process.pid is not None:
             self._process.kill()
 
     def end(self) -> None:
@@ -63,6 +67,7 @@ class _WorkerProcess:
             self._connection.close()
             self._process.join()
             self._process = self._connection = None
+            self._is_killed = False
 
 
 class WorkerProcesses:

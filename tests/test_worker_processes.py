@@ -1,6 +1,7 @@
 """Worker processes: functions of text beside the event loop, with a deadline."""
 
 import asyncio
+import multiprocessing
 import os
 import pickle
 import signal
@@ -8,13 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
 import pytest
 
 from memrecall.errors import ModelFailed, QuerySyntaxError, WorkerFailed
-from memrecall.processes import WorkerProcesses, run_aside, worker_processes
+from memrecall.processes import WorkerProcesses, _WorkerProcess, run_aside, worker_processes
 
 from .waiting import LIMIT, wait_until
 
@@ -166,3 +168,21 @@ def _is_running(pid: int) -> bool:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+
+
+def test_process_that_is_killed_while_it_starts_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = multiprocessing.get_context("spawn")
+    worker = _WorkerProcess(context)
+    start = context.Process.start
+
+    def kill_and_start(process: BaseProcess) -> None:
+        worker.kill()
+        start(process)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(context.Process, "start", kill_and_start)
+        with pytest.raises(EOFError):
+            worker.call(int, ())
+    assert worker.call(int, ()) == 0  # in another process
+    worker.kill()
+    worker.end()
