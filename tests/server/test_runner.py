@@ -24,6 +24,7 @@ from memrecall.server.runner import ServerInfo, serve
 from memrecall.settings import Settings
 from memrecall.store import Grant, Store
 from memrecall.types import NewMessage, Role
+from tests.waiting import block_until
 
 from .http_service import NOON, check_error, make_message, open_library
 from .server_process import (
@@ -293,6 +294,8 @@ def test_rules_run_in_worker_processes(tmp_path: Path) -> None:
     fact = {"role": "user", "content": f"My sister lives in Lisbon. {story}"}
     with run_server(tmp_path, **WITHOUT_DASHBOARD, MEMRECALL_TEXT_WORKERS="1") as server:
         with httpx.Client(base_url=server.url, timeout=TIMEOUT) as client:
+            # On a busy machine, the processes take longer to start than a check waits.
+            block_until(lambda: client.get("/readyz").is_success)
             ready = client.get("/readyz")
             added = client.post("/v1/memories", json={"user_id": "ann", "messages": [fact]})
             forked = [
