@@ -141,7 +141,7 @@ def blank(data: bytearray) -> None:
     [
         (flip_content, "do not match their checksum"),
         (cut, "malformed|damaged"),
-        (blank, "not a backup"),
+        (blank, "is empty"),
     ],
 )
 async def test_damaged_backup_is_not_restored(
@@ -229,6 +229,6 @@ async def test_read_only_does_not_create_or_upgrade(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no database"):
         await Store.open(str(tmp_path / "none.db"), read_only=True)
     (tmp_path / "empty.db").touch()
-    with pytest.raises(StorageReadOnly, match="schema 0"):
+    with pytest.raises(StorageError, match="is empty"):
         await Store.open(str(tmp_path / "empty.db"), read_only=True)
     assert os.listdir(tmp_path) == ["empty.db"]

@@ -38,7 +38,7 @@ from memrecall.text import (
     query,
     snippets,
     tokens,
-    word_classes,
+    words,
 )
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.leaks.reports import find_calls
@@ -139,8 +139,8 @@ READERS: Mapping[str, Reader] = {
     "extract_keywords": extract_keywords,
     "language_of": language.language_of,
     "is_question": language.is_question,
-    "word classes": word_classes.has_more_than_time,
-    "has_predicate": word_classes.has_predicate,
+    "word classes": words.has_more_than_time,
+    "has_predicate": words.has_predicate,
     "find_times": lambda text: find_times(text, NOW),
     "filter_leaks": lambda text: filter_leaks(text, TOOLS),
     "find_calls": lambda text: find_calls(text, TOOLS),

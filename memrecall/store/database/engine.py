@@ -104,6 +104,7 @@ class Database(ForkAware):
         self._url = url
         self._options = options or ConnectionOptions()
         self._retry_seconds = retry_seconds
+        self._was_reached = False
         self.file = self.dialect.get_file(url)
         self._guard = None if self.file is None else FileGuard(self.file)
         self._driver_errors: tuple[type[Exception], ...] = (
@@ -306,13 +307,20 @@ class Database(ForkAware):
         raise unknown
 
     async def retry(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Return the result of an attempt that is repeated after transient errors."""
+        """Return the result of an attempt that is repeated after transient errors.
+
+        A server that cannot be reached the first time is reported at once: its URL may be wrong.
+        """
         for pause in self._pauses():
             try:
-                return await attempt()
+                result = await attempt()
             except StorageError as error:
-                if not error.is_transient:
+                is_new = isinstance(error, StorageUnreachable) and not self._was_reached
+                if is_new or not error.is_transient:
                     raise
+            else:
+                self._was_reached = True
+                return result
             await asyncio.sleep(pause)
         return await attempt()
 
