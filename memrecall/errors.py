@@ -5,7 +5,16 @@ Two families: `CallerError` is a mistake in the request, and the same request fa
 A message names the offending value; `hint` says how to fix it.
 """
 
-from typing import Any, Literal, Self
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from memrecall.text_length import truncate_text
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+VALUE = "the value"  # a placeholder that callers replace by the name of the field
 
 ModelFailure = Literal[
     "unreachable",
@@ -166,3 +175,56 @@ class ModelFailed(RunError):
     def may_pass(self) -> bool:
         """Whether the same request may succeed later."""
         return self.kind in TRANSIENT_FAILURES
+
+
+def describe_validation_error(error: "ValidationError", *, quote_value: bool = True) -> str:
+    """Return the first problem of a validation error on one line.
+
+    Without `quote_value` the text can be logged: it does not contain what a user wrote.
+    """
+    return describe_validation_problem(error.errors()[0], quote_value=quote_value)
+
+
+def describe_validation_problem(problem: Mapping[str, Any], *, quote_value: bool = False) -> str:
+    """Return one problem of a validation error: the field, and what is wrong with it."""
+    path = ".".join(map(str, problem["loc"]))
+    message = _message_of(problem)
+    if message.startswith(VALUE):  # Our own checks do not know the name of the field.
+        return path + message.removeprefix(VALUE)
+    reason = explain_validation_problem(problem)
+    if not path or problem["type"] in ("missing", "extra_forbidden"):
+        return f"{path} {reason}".strip()
+    if not quote_value:
+        return f"{path}: {reason}"
+    return f"{path} {truncate_text(repr(problem['input']), 60)}: {reason}"
+
+
+_REASONS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a known field",
+    "string_pattern_mismatch": "is blank",  # the only pattern that a field has
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} items, and has {actual_length}",
+    "too_long": "must have at most {max_length} items",
+    "model_attributes_type": "must be a JSON object",
+    "model_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+    "list_type": "must be a list",
+    "string_type": "must be text",
+}
+_SINGULAR = re.compile(r"\b1 (item|character)s\b")
+
+
+def explain_validation_problem(problem: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, without the name of its field."""
+    kind = problem["type"]
+    if kind in ("too_short", "too_long") and isinstance(problem.get("input"), str):
+        kind = f"string_{kind}"  # the limit of a text that has other checks too
+    if kind in _REASONS:
+        return _SINGULAR.sub(r"1 \1", _REASONS[kind].format(**problem.get("ctx", {})))
+    return _message_of(problem).removeprefix(VALUE).strip()
+
+
+def _message_of(problem: Mapping[str, Any]) -> str:
+    return str(problem["msg"]).removeprefix("Value error, ")

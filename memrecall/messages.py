@@ -8,16 +8,8 @@ from typing import Any, TypeGuard
 
 from pydantic import ValidationError
 
-from memrecall.errors import InvalidArgument
-from memrecall.types import (
-    NewMessage,
-    Origin,
-    Role,
-    check_json,
-    check_text,
-    describe_validation_error,
-    parse_time,
-)
+from memrecall.errors import InvalidArgument, describe_validation_error
+from memrecall.types import NewMessage, Origin, Role, check_json, check_text, parse_time
 
 Redact = Callable[[str], str]
 

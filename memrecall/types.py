@@ -5,7 +5,6 @@ databases accept exactly the same input.
 """
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, tzinfo
 from enum import StrEnum
@@ -18,11 +17,10 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
-    ValidationError,
 )
 from pydantic_core import to_json
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import VALUE, InvalidArgument
 from memrecall.text_length import truncate_text
 
 ID_LENGTH = 64
@@ -30,7 +28,6 @@ NAME_LENGTH = 255
 LABEL_LENGTH = 50
 MESSAGE_LENGTH = 1_000_000
 MEMORY_BYTES = 100 * 1024
-VALUE = "the value"  # a placeholder that callers replace by the name of the field
 JSON_DEPTH = 32
 JSON_INTEGER_BITS = 1024  # the range of a float
 EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
@@ -379,56 +376,3 @@ class MemoryRecord(BaseModel):
     def since(self) -> datetime:
         """When it began to hold: `valid_from`, or else when it was stored."""
         return self.valid_from or self.created_at
-
-
-def describe_validation_error(error: ValidationError, *, quote_value: bool = True) -> str:
-    """Return the first problem of a validation error on one line.
-
-    Without `quote_value` the text can be logged: it does not contain what a user wrote.
-    """
-    return describe_validation_problem(error.errors()[0], quote_value=quote_value)
-
-
-def describe_validation_problem(problem: Mapping[str, Any], *, quote_value: bool = False) -> str:
-    """Return one problem of a validation error: the field, and what is wrong with it."""
-    path = ".".join(map(str, problem["loc"]))
-    message = _message_of(problem)
-    if message.startswith(VALUE):  # Our own checks do not know the name of the field.
-        return path + message.removeprefix(VALUE)
-    reason = explain_validation_problem(problem)
-    if not path or problem["type"] in ("missing", "extra_forbidden"):
-        return f"{path} {reason}".strip()
-    if not quote_value:
-        return f"{path}: {reason}"
-    return f"{path} {truncate_text(repr(problem['input']), 60)}: {reason}"
-
-
-_REASONS = {
-    "missing": "is missing",
-    "extra_forbidden": "is not a known field",
-    "string_pattern_mismatch": "is blank",  # the only pattern that a field has
-    "string_too_short": "must have at least {min_length} characters",
-    "string_too_long": "must have at most {max_length} characters",
-    "too_short": "must have at least {min_length} items, and has {actual_length}",
-    "too_long": "must have at most {max_length} items",
-    "model_attributes_type": "must be a JSON object",
-    "model_type": "must be a JSON object",
-    "dict_type": "must be a JSON object",
-    "list_type": "must be a list",
-    "string_type": "must be text",
-}
-_SINGULAR = re.compile(r"\b1 (item|character)s\b")
-
-
-def explain_validation_problem(problem: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, without the name of its field."""
-    kind = problem["type"]
-    if kind in ("too_short", "too_long") and isinstance(problem.get("input"), str):
-        kind = f"string_{kind}"  # the limit of a text that has other checks too
-    if kind in _REASONS:
-        return _SINGULAR.sub(r"1 \1", _REASONS[kind].format(**problem.get("ctx", {})))
-    return _message_of(problem).removeprefix(VALUE).strip()
-
-
-def _message_of(problem: Mapping[str, Any]) -> str:
-    return str(problem["msg"]).removeprefix("Value error, ")

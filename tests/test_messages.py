@@ -20,7 +20,7 @@ from autogen_core.models import (
 from PIL import Image as Picture
 from pydantic import BaseModel, ValidationError
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.importers.jsonl import read_entry
 from memrecall.messages import (
     ConversationMessage,
@@ -32,7 +32,7 @@ from memrecall.messages import (
 from memrecall.server.http.chat_models import RecallRequest
 from memrecall.server.http.memory_models import AddRequest
 from memrecall.server.http.message_models import WriteRequest
-from memrecall.types import Message, NewMessage, Role, describe_validation_error
+from memrecall.types import Message, NewMessage, Role
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 Parsed = list[tuple[str, str, str | None, str]]

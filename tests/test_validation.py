@@ -6,8 +6,9 @@ import pytest
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from memrecall.errors import describe_validation_error, explain_validation_problem
 from memrecall.server.errors import problem_from_validation
-from memrecall.types import CleanText, Moment, describe_validation_error, explain_validation_problem
+from memrecall.types import CleanText, Moment
 
 
 class Sample(BaseModel):

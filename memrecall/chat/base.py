@@ -29,7 +29,7 @@ from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
 from memrecall.chat.tools import TurnRecalls
 from memrecall.chat.turn import ASSISTANT, USER, Turn, TurnKey, is_running, join_turn
-from memrecall.errors import Conflict, InvalidArgument, MemrecallError
+from memrecall.errors import Conflict, InvalidArgument, MemrecallError, describe_validation_error
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_message
@@ -37,7 +37,7 @@ from memrecall.model import protocol
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.prompts import load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.types import Language, Message, NewMessage, Role, describe_validation_error
+from memrecall.types import Language, Message, NewMessage, Role
 
 _log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from memrecall.chat import Member
 from memrecall.cli.options import read_json_file
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.messages import parse_message
-from memrecall.types import Content, Id, Moment, describe_validation_error
+from memrecall.types import Content, Id, Moment
 
 _MESSAGE_HINT = 'Write messages like {"role": "user", "content": "…"}, one per line or as a list'
 _GROUP_HINT = (

@@ -75,7 +75,8 @@ def _read_text(text: str) -> str:
 def _store_memory(fields: dict[str, Any], scope: Any) -> Callable[[Any], Awaitable[Any]]:
     from pydantic import ValidationError
 
-    from memrecall.types import NewMemory, Origin, describe_validation_error
+    from memrecall.errors import describe_validation_error
+    from memrecall.types import NewMemory, Origin
 
     try:
         memory = NewMemory(**fields)

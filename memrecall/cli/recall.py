@@ -262,7 +262,7 @@ def _read_result(body: Any, place: str) -> Any:
     from pydantic import ValidationError
 
     from memrecall.agent import RecallResult, Trace
-    from memrecall.types import describe_validation_error
+    from memrecall.errors import describe_validation_error
 
     try:
         return RecallResult.model_validate({**body, "trace": Trace.from_dict(body["trace"])})

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memrecall.embedding.batching import BATCH_SIZE, BatchedEmbedder
-from memrecall.errors import EmbedderFailed, InvalidArgument
+from memrecall.errors import EmbedderFailed, InvalidArgument, describe_validation_error
 from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import check_key, check_url
 from memrecall.text_length import single_line
-from memrecall.types import describe_validation_error
 
 if TYPE_CHECKING:
     import ssl

@@ -12,10 +12,10 @@ from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.json_objects import parse_json_line
 from memrecall.search import SearchRequest
-from memrecall.types import CleanText, Id, Name, TimeZone, describe_validation_error, parse_time
+from memrecall.types import CleanText, Id, Name, TimeZone, parse_time
 
 
 def read_bytes(path: Path) -> bytes:

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from memrecall.errors import CallerError, InvalidArgument
+from memrecall.errors import CallerError, InvalidArgument, describe_validation_error
 from memrecall.json_objects import parse_json_line
 from memrecall.messages import join_content_parts, parse_role
 from memrecall.progress import Advance
 from memrecall.scope import Scope
 from memrecall.store import ScopedMessage
-from memrecall.types import NewMessage, describe_validation_error
+from memrecall.types import NewMessage
 
 SCOPE_FIELDS = ("user_id", "agent_id", "session_id")
 _MESSAGE_FIELDS = frozenset(NewMessage.model_fields)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.extraction.protocol import USER, Utterance
 from memrecall.extraction.signature import fact_keywords
 from memrecall.memory.display import SearchResults
@@ -31,7 +31,6 @@ from memrecall.types import (
     Message,
     NewMemory,
     NewMessage,
-    describe_validation_error,
     format_time,
 )
 

@@ -14,9 +14,13 @@ from typing import Any, Self
 from autogen_core.models import CreateResult, LLMMessage, ModelInfo
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from memrecall.errors import CassetteMismatch, InvalidArgument, ModelFailure
+from memrecall.errors import (
+    CassetteMismatch,
+    InvalidArgument,
+    ModelFailure,
+    describe_validation_error,
+)
 from memrecall.model.client import text_model_info
-from memrecall.types import describe_validation_error
 
 VERSION = 1
 

@@ -17,7 +17,7 @@ from autogen_core import Component
 from autogen_core.models import ChatCompletionClient, CreateResult
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from memrecall.errors import InvalidArgument, ModelFailed, RunError
+from memrecall.errors import InvalidArgument, ModelFailed, RunError, describe_validation_error
 from memrecall.json_objects import load_json_object
 from memrecall.model.client import (
     BaseClient,
@@ -33,7 +33,6 @@ from memrecall.model.wire import AnswerCollector, WireAnswer, write_request
 from memrecall.plugins import find_plugin
 from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import OPENAI, check_key, check_url, load_settings
-from memrecall.types import describe_validation_error
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI

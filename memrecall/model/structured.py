@@ -11,13 +11,13 @@ from typing import Generic, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from memrecall.errors import CallerError, ModelFailed
+from memrecall.errors import CallerError, ModelFailed, describe_validation_problem
 from memrecall.json_objects import make_storable
 from memrecall.model import protocol
 from memrecall.model.options import create_accepted
 from memrecall.model.prompts import load_prompt
 from memrecall.model.repair import repair_json
-from memrecall.types import Language, describe_validation_problem
+from memrecall.types import Language
 
 T = TypeVar("T", bound=BaseModel)
 

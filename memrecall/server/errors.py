@@ -25,9 +25,9 @@ from memrecall.errors import (
     RunError,
     StorageBusy,
     StorageFull,
+    explain_validation_problem,
 )
 from memrecall.telemetry import describe_exception
-from memrecall.types import explain_validation_problem
 
 if TYPE_CHECKING:  # JSON-RPC over stdio uses this module without a web framework
     from fastapi.exceptions import RequestValidationError

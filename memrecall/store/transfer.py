@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import InvalidArgument, NotFound
+from memrecall.errors import InvalidArgument, NotFound, describe_validation_error
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import ensure_agents, lock_scopes, lock_users
@@ -39,7 +39,6 @@ from memrecall.types import (
     check_id,
     check_json,
     check_time_zone,
-    describe_validation_error,
     format_time,
     parse_stored_time,
 )

@@ -7,10 +7,10 @@ from pydantic import BaseModel, ValidationError
 
 from memrecall.agent.phrases import say
 from memrecall.agent.tools.definition import Tool
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, describe_validation_problem
 from memrecall.json_objects import make_storable
 from memrecall.text_length import single_line
-from memrecall.types import Language, describe_validation_problem
+from memrecall.types import Language
 
 _ABSENT_VALUES = frozenset({"null", "none", "undefined", ""})
 _SCOPE_ARGUMENTS = frozenset(

@@ -21,10 +21,11 @@ from memrecall.dashboard.widgets import (
     show_title,
     user_time_zone,
 )
+from memrecall.errors import describe_validation_error
 from memrecall.server.http.chat import ChatHandler
 from memrecall.server.http.chat_models import ChatRequest, GroupMember, GroupTurn
 from memrecall.store import MessageFilter
-from memrecall.types import Role, describe_validation_error
+from memrecall.types import Role
 
 MAX_HISTORY = 20
 SESSION = "dashboard"

@@ -26,13 +26,13 @@ from memrecall.dashboard.widgets import (
     show_title,
     user_time_zone,
 )
-from memrecall.errors import MemrecallError, NotFound
+from memrecall.errors import MemrecallError, NotFound, describe_validation_error
 from memrecall.server.errors import RequestError, problem_from_error
 from memrecall.server.http.chat_models import RecallLimits, RecallRequest
 from memrecall.server.http.context import LiveRecall
 from memrecall.server.http.recall import RecallHandler
 from memrecall.store import StoredTrace, TraceSummary
-from memrecall.types import describe_validation_error, format_minute
+from memrecall.types import format_minute
 
 PAGE_SIZE = 25
 _DEFAULTS = Limits()

@@ -11,10 +11,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.store.knowledge import NewKnowledge
 from memrecall.text_length import truncate_text
-from memrecall.types import describe_validation_error
 
 TASK_ID_LENGTH = 64
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?", re.ASCII)
