@@ -15,7 +15,7 @@ from memrecall.embedding.query_map import load_query_map
 from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.library.caches import Caches
 from memrecall.library.graph_evidence import TrackedChanges
-from memrecall.library.vectors import VectorWriter
+from memrecall.library.vectors import VectorWriter, make_vector_db
 from memrecall.plugins import require_plugin
 from memrecall.scope import Scope
 from memrecall.search import (
@@ -60,7 +60,6 @@ from memrecall.workers import ForkAware, abandon
 PlanReview = Callable[["Library", Scope, Sequence[PlanStep]], Awaitable[list[PlanStep]]]
 """Returns steps with those that contradict what the user said marked as claims."""
 GRAPH_CHOICES = ("store", "ladybug:FOLDER")
-VECTOR_CHOICES = ("memory", "pgvector")
 
 
 def make_graphs(spec: str, store: Store) -> GraphDB:
@@ -77,19 +76,6 @@ def make_graphs(spec: str, store: Store) -> GraphDB:
     make, rest = require_plugin("graph_dbs", spec, GRAPH_CHOICES)
     graphs: GraphDB = make(rest, store)
     return graphs
-
-
-async def make_vector_db(spec: str, store: Store) -> VectorDB | None:
-    """Return the vector database that a setting names; None if vectors are in memory only."""
-    if spec in ("", "memory"):
-        return None
-    if spec == "pgvector":
-        vectors = store.pgvector()
-        await vectors.prepare()  # Reports a server without the extension now.
-        return vectors
-    make, rest = require_plugin("vector_dbs", spec, VECTOR_CHOICES)
-    vector_db: VectorDB = make(rest, store)
-    return vector_db
 
 
 class Library(ForkAware):
@@ -275,13 +261,12 @@ class Library(ForkAware):
             reviewed = await self.review_plan(self, scope, steps)
             batch = [step.memory or old for step, old in zip(reviewed, batch, strict=True)]
         result = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
-        await self.vectors.submit(
-            [
-                _pending_memory(scope, key, memory)
-                for memory, key, fresh in zip(batch, result.ids, result.created, strict=True)
-                if fresh
-            ]
-        )
+        rows = [
+            _pending_memory(scope, key, memory)
+            for memory, key, fresh in zip(batch, result.ids, result.created, strict=True)
+            if fresh
+        ]
+        await self.vectors.submit(rows)
         return result
 
     async def apply_plan(
@@ -316,8 +301,8 @@ class Library(ForkAware):
 
     def changes(self, scope: Scope) -> TrackedChanges:
         """Return the ways to change a scope's memories, which its graph follows."""
-        most_metadata = self.settings.metadata_kb * 1024
-        return TrackedChanges(self.store, self.graph(scope), scope, most_metadata)
+        most_bytes = self.settings.metadata_kb * 1024
+        return TrackedChanges(self.store, self.graph(scope), scope, most_bytes)
 
     def graph(self, scope: Scope) -> ScopedGraph:
         """Return the knowledge graph of one scope, in whichever database it is."""

@@ -11,7 +11,9 @@ from contextlib import suppress
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
+from memrecall.plugins import require_plugin
 from memrecall.progress import Advance, progress_bar
+from memrecall.search.index.external import VectorDB
 from memrecall.store import PendingText, Store
 
 log = logging.getLogger(__name__)
@@ -21,6 +23,22 @@ TOP_UP = 128  # pending rows that one search embeds in the background
 _MAX_LARGE_JOBS = 2  # one with the embedder, one with the store
 _SMALL = 64  # rows of a small job, which never waits behind an import
 _DELAY = 0.05  # seconds that a small job waits for more rows, unless a search needs it
+
+
+VECTOR_CHOICES = ("memory", "pgvector")
+
+
+async def make_vector_db(spec: str, store: Store) -> VectorDB | None:
+    """Return the vector database that a setting names; None if vectors are in memory only."""
+    if spec in ("", "memory"):
+        return None
+    if spec == "pgvector":
+        vectors = store.pgvector()
+        await vectors.prepare()  # Reports a server without the extension now.
+        return vectors
+    make, rest = require_plugin("vector_dbs", spec, VECTOR_CHOICES)
+    vector_db: VectorDB = make(rest, store)
+    return vector_db
 
 
 class VectorWriter:
