@@ -86,6 +86,7 @@ class Settings:
     knowledge_characters: int = 100_000  # of one entry of the knowledge base
     host: str = "127.0.0.1"
     port: int = 8765
+    workers: int = 1  # processes of `memrecall serve` that answer requests
     cors_origins: str = ""  # web pages that may call the service, separated by commas
     text_workers: int = 2  # processes of `memrecall serve` for work on long texts; 0: threads
     text_seconds: float = 10.0  # that such work may take

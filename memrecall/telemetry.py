@@ -247,6 +247,10 @@ def _exporters() -> Sequence["SpanExporter"]:
 class JsonLineFormatter(logging.Formatter):
     """Formats a record as one line of JSON with time, level, logger, event and fields."""
 
+    def __init__(self, fields: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self._fields = fields or {}  # of every line
+
     def format(self, record: logging.LogRecord) -> str:
         """Return the line; of an exception only its type and place: its message may quote content.
 
@@ -258,6 +262,7 @@ class JsonLineFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage().partition("\n")[0],
+            **self._fields,
             **getattr(record, "fields", {}),
         }
         if record.exc_info and record.exc_info[1] is not None:
@@ -265,10 +270,13 @@ class JsonLineFormatter(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def log_to_stderr() -> None:
-    """Write all logs, warnings and uncaught exceptions to stderr as JSON lines."""
+def log_to_stderr(fields: Mapping[str, Any] | None = None) -> None:
+    """Write all logs, warnings and uncaught exceptions to stderr as JSON lines.
+
+    The fields are added to every line.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLineFormatter())
+    handler.setFormatter(JsonLineFormatter(fields))
     levels = {
         "": logging.WARNING,  # all libraries
         "memrecall": logging.INFO,

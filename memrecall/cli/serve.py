@@ -131,6 +131,10 @@ def serve(
         int | None,
         Option(min=0, max=65535, help="Port (8765); 0: any free port.", show_default=False),
     ] = None,
+    workers: Annotated[
+        int | None,
+        Option(min=1, help="Processes that answer requests (1).", show_default=False),
+    ] = None,
     telemetry: Annotated[
         bool | None, Option("--telemetry", help="Export OpenTelemetry spans, configured by OTEL_*.")
     ] = None,
@@ -142,8 +146,8 @@ def serve(
     Requests need a key (`memrecall keys create`). As long as no key exists, the service is open to
     this machine and to no other.
     """
-    arguments = {"host": host, "port": port or None, "db": db, "telemetry": telemetry}
-    settings = options.read_settings(**arguments)
+    arguments = {"host": host, "port": port or None, "workers": workers, "telemetry": telemetry}
+    settings = options.read_settings(db=db, **arguments)
     if port == 0:
         settings = replace(settings, port=0)
     with _requires_extra("server", ("fastapi", "prometheus_client", "starlette", "uvicorn")):

@@ -5,6 +5,7 @@ the response slowly, would keep its connection for ever.
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
@@ -14,6 +15,7 @@ import h11
 from pydantic_core import to_json
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from memrecall.server.cluster import Cluster
 from memrecall.server.errors import RETRY_AFTER, SHUTTING_DOWN, Problem
 from memrecall.server.http.context import Service
 
@@ -31,6 +33,7 @@ class Phase(Enum):
     READER = auto()  # the client, to read the response
     IDLE = auto()  # the next request
     CLOSING = auto()  # the client, to read the last response
+    USER = auto()  # more of the body, to know which process answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ class ConnectionLimits:
     body_seconds: float = 20.0  # longer than that of `BodyLimits`, which answers before it
     reader_seconds: float = 30.0
     shutdown_seconds: float = 1.0  # for requests that are on their way when the server stops
+    user_seconds: float = 1.0  # then the process that read the head answers
 
     def seconds(self, stage: Phase, *, is_closing: bool) -> float | None:
         """Return the deadline of a stage; None: uvicorn's own, or none."""
@@ -53,6 +57,7 @@ class ConnectionLimits:
             Phase.BODY: self.body_seconds,
             Phase.READER: self.reader_seconds,
             Phase.CLOSING: self.reader_seconds,
+            Phase.USER: self.user_seconds,
         }.get(stage)
 
 
@@ -69,6 +74,11 @@ class ConnectionTable:
     def is_closing(self) -> bool:
         """True if the server is shutting down."""
         return self._service.closing.is_set()
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The processes among which connections are spread; None if there are no others."""
+        return None if self.is_closing else self._service.cluster
 
     def add(self, group: tuple[bool, str], connection: "GuardedProtocol") -> None:
         """Note that a connection waits for its client."""
@@ -100,10 +110,17 @@ class ConnectionTable:
 
 
 class StrictConnection(h11.Connection):
-    """An HTTP parser that refuses long heads and ambiguous framing, and says why."""
+    """An HTTP parser that refuses long heads and ambiguous framing, and says why.
 
-    def __init__(self, max_head_bytes: int) -> None:
+    It holds a request back as long as `is_here` does not say that this process answers it.
+    """
+
+    def __init__(
+        self, max_head_bytes: int, is_here: Callable[[h11.Request], bool] = lambda _: True
+    ) -> None:
         super().__init__(h11.SERVER, max_head_bytes)
+        self._is_here = is_here
+        self.held: h11.Request | None = None
         self._max_head_bytes = max_head_bytes
         self._problems = {
             431: f"the headers are larger than {max_head_bytes} bytes",
@@ -114,15 +131,19 @@ class StrictConnection(h11.Connection):
     def next_event(self) -> Any:
         """Return the next event, or raise RemoteProtocolError and set `refusal`."""
         try:
-            event = super().next_event()
-            if isinstance(event, h11.Request):
-                self._check_head(event)
+            event: Any = self.held
+            if event is None:
+                event = super().next_event()
+                if isinstance(event, h11.Request):
+                    self._check_head(event)
         except h11.RemoteProtocolError as error:
             status = error.error_status_hint
             message = self._problems.get(status, self.refusal.message)
             self.refusal = Problem("INVALID_ARGUMENT", message, status=status)
             raise
-        return event
+        if isinstance(event, h11.Request):
+            self.held = None if self._is_here(event) else event
+        return event if self.held is None else h11.NEED_DATA
 
     def _check_head(self, request: h11.Request) -> None:
         # The parser itself limits only a head that arrives in several parts.
@@ -143,8 +164,10 @@ class GuardedProtocol(H11Protocol):
 
     def __init__(self, table: ConnectionTable, **options: Any) -> None:
         super().__init__(**options)
-        self.conn = StrictConnection(table.limits.head_bytes)
+        self.conn = StrictConnection(table.limits.head_bytes, self._is_here)
         self._table = table
+        self._received = b""  # by another process, which passed the connection on
+        self._stays = False  # The next request is answered here.
         self._stage: tuple[Phase, Any, bool] | None = None
         self._group: tuple[bool, str] | None = None  # where it waits in the table
         self._timer: asyncio.TimerHandle | None = None
@@ -155,7 +178,14 @@ class GuardedProtocol(H11Protocol):
         super().connection_made(transport)
         if not self._table.make_room(len(self.connections)):
             self._refuse(_BUSY)
+        elif self._received:
+            self.data_received(self._received)
         self._update()
+
+    def resume(self, received: bytes) -> None:
+        """Go on with a connection of another process, before it is made here."""
+        self._received = received
+        self._stays = True  # Two processes that disagree would pass it to and fro.
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
@@ -208,6 +238,24 @@ class GuardedProtocol(H11Protocol):
         self._release()
         super().handle_websocket_upgrade(event)
 
+    def _is_here(self, request: h11.Request) -> bool:
+        """Return True if this process answers a request; else wait, or pass the connection on."""
+        cluster, stays, self._stays = self._table.cluster, self._stays, False
+        if cluster is None or stays:
+            return True
+        body = self.conn.trailing_data[0]
+        if cluster.needs_body(request, body):
+            return False
+        worker = cluster.find_worker(request, body)
+        # What this process has yet to write would come after the response of the other one.
+        if worker == cluster.index or self.transport.get_write_buffer_size():
+            return True
+        connection = self.transport.get_extra_info("socket").fileno()
+        if not cluster.send(worker, request, body, connection):
+            return True
+        self.abort()  # Closes the file of this process; the connection remains.
+        return False
+
     def _refuse(self, problem: Problem) -> None:
         """Answer outside the application, unless a response has begun, and close."""
         if self.transport.is_closing():
@@ -229,7 +277,7 @@ class GuardedProtocol(H11Protocol):
             return
         self._release()
         self._stage = (stage, self.cycle, is_known)
-        if stage in (Phase.HEAD, Phase.BODY, Phase.IDLE) or (
+        if stage in (Phase.HEAD, Phase.BODY, Phase.IDLE, Phase.USER) or (
             stage is Phase.READER and not is_known
         ):
             self._group = (is_known, self.client[0] if self.client else "")
@@ -239,6 +287,8 @@ class GuardedProtocol(H11Protocol):
     def _find_stage(self) -> Phase:
         if self.transport.is_closing():
             return Phase.CLOSING
+        if self.conn.held is not None:
+            return Phase.USER
         if self.flow.write_paused:
             return Phase.READER
         if self.conn.their_state is h11.IDLE:
@@ -271,6 +321,11 @@ class GuardedProtocol(H11Protocol):
             return
         if stage is Phase.BODY and self.flow.read_paused:  # the application is slow, not the client
             self._set_timer(stage)
+            return
+        if stage is Phase.USER:
+            self._stays = True
+            self.handle_events()
+            self._update()
             return
         if stage is Phase.HEAD and self.conn.trailing_data[0]:
             self._refuse(_SLOW_HEAD)

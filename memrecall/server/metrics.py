@@ -23,10 +23,12 @@ from prometheus_client import (
     generate_latest,
 )
 from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from memrecall.agent import RecallResult
 from memrecall.errors import MemrecallError
+from memrecall.server.cluster import Cluster
 from memrecall.store import Counters, TraceSummary
 
 log = logging.getLogger("memrecall.server")
@@ -115,9 +117,9 @@ class CounterBuffer:
             log.warning("gauges not updated", extra={"fields": {"error": type(error).__name__}})
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Flush periodically while the block runs, and once at its end."""
-        task = asyncio.ensure_future(self._run())
+    async def running(self, *, with_levels: bool = True) -> AsyncIterator[None]:
+        """Flush periodically while the block runs, and once at its end; measure levels if asked."""
+        task = asyncio.ensure_future(self._run(with_levels))
         try:
             yield
         finally:
@@ -126,10 +128,10 @@ class CounterBuffer:
                 await task
             await self.flush()
 
-    async def _run(self) -> None:
+    async def _run(self, with_levels: bool) -> None:
         seconds_to_measurement = 0.0
         while True:
-            if seconds_to_measurement <= 0:
+            if with_levels and seconds_to_measurement <= 0:
                 await self.measure_levels()
                 seconds_to_measurement = LEVEL_SECONDS
             await asyncio.sleep(FLUSH_SECONDS)
@@ -141,12 +143,18 @@ class Metrics:
     """Counters and histograms of one application."""
 
     def __init__(
-        self, index_bytes: Callable[[], float], counters: CounterBuffer | None = None
+        self,
+        index_bytes: Callable[[], float],
+        counters: CounterBuffer | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
         self._counters = counters
+        self._cluster = cluster
+        self._index_bytes = index_bytes
         self._registry = registry = CollectorRegistry()
         counter = partial(Counter, registry=registry)
-        gauge = partial(Gauge, registry=registry)
+        # The environment decides whether the values are in files that all workers read.
+        gauge = partial(Gauge, registry=registry, multiprocess_mode="livesum")
         histogram = partial(Histogram, registry=registry)
         ProcessCollector(registry=registry)
         self._requests = counter(
@@ -181,8 +189,7 @@ class Metrics:
         self._turn_seconds = histogram(
             "memrecall_chat_turn_seconds", "Duration of a chat turn.", buckets=_SLOW
         )
-        indexes = gauge("memrecall_index_bytes", "Memory of the users' indexes.")
-        indexes.set_function(index_bytes)
+        self._indexes = gauge("memrecall_index_bytes", "Memory of the users' indexes.")
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a finished request."""
@@ -231,10 +238,38 @@ class Metrics:
         if self._counters is not None:
             self._counters.add(name, latency_label(seconds), total=seconds)
 
+    def measure(self) -> None:
+        """Update what is not counted when it happens."""
+        self._indexes.set(self._index_bytes())
+
     def render(self) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
-        text: Any = generate_latest(_WithoutCreated(self._registry))
+        """Return all metrics in the text format of Prometheus; those of workers are added up."""
+        self.measure()
+        registry = self._registry
+        if self._cluster is not None:
+            registry = CollectorRegistry()
+            MultiProcessCollector(registry, self._cluster.metrics_folder)  # type: ignore[no-untyped-call]
+            registry.register(_WorkerProcessCollector(self._cluster))
+        text: Any = generate_latest(_WithoutCreated(registry))
         return bytes(text)
+
+
+class _WorkerProcessCollector(Collector):
+    """Memory, CPU time and open files of each worker."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def collect(self) -> Iterator[Metric]:
+        metrics: dict[str, Metric] = {}
+        for worker, pid in self._cluster.process_ids().items():
+            for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
+                family = metrics.setdefault(
+                    metric.name, Metric(metric.name, metric.documentation, metric.type)
+                )
+                for sample in metric.samples:
+                    family.add_sample(sample.name, {"worker": worker}, sample.value)
+        yield from metrics.values()
 
 
 class _WithoutCreated(Collector):

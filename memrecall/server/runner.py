@@ -1,30 +1,37 @@
-"""The server process: socket, startup and graceful shutdown."""
+"""The server process, or several: socket, startup, supervision and graceful shutdown."""
 
 import asyncio
 import contextlib
 import errno
 import logging
+import multiprocessing
+import os
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from multiprocessing.process import BaseProcess
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import uvicorn
+from prometheus_client.multiprocess import mark_process_dead
 
 from memrecall import __version__
 from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, WorkerFailed
 from memrecall.memory import Library, client_of
-from memrecall.processes import worker_processes
+from memrecall.processes import Supervisor, worker_processes
 from memrecall.server.auth import is_loopback
+from memrecall.server.cluster import Cluster
 from memrecall.server.connections import ConnectionLimits, ConnectionTable, GuardedProtocol
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
 from memrecall.settings import Settings
-from memrecall.telemetry import export_spans
+from memrecall.telemetry import export_spans, log_to_stderr
 
 log = logging.getLogger("memrecall.server")
 
@@ -41,6 +48,9 @@ _FAREWELL_SECONDS = 2.0
 _RESERVED_FILES = 200  # for the database, the model and the embedder
 # What worker processes run: the rules that answer for a model.
 _WORKER_MODULES = ("memrecall.extraction.offline", "memrecall.chat.offline")
+_METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read when the library is imported
+_POLL_SECONDS = 0.05
+_TICKS_PER_SECOND = 10  # of uvicorn's main loop
 _IDLE_SECONDS = 30  # longer than clients keep idle connections, so that no request meets a close
 
 
@@ -64,18 +74,52 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._application = application
         self._on_start = on_start
+        self._cluster = application.service.cluster
+        self._handed: set[asyncio.Task[Any]] = set()  # connections of other workers
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self._cluster is not None:
+            asyncio.get_running_loop().add_reader(self._cluster.inbox, self._receive)
         self._on_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        if self._cluster is not None and counter % _TICKS_PER_SECOND == 0:
+            self._cluster.beat()
+            self._application.service.metrics.measure()
+            supervisor = multiprocessing.parent_process()
+            self.should_exit |= supervisor is not None and not supervisor.is_alive()
+        return await super().on_tick(counter)
+
+    def _receive(self) -> None:
+        """Go on with the connections that other workers passed on."""
+        assert self._cluster is not None  # noqa: S101 -- only called with one
+        loop = asyncio.get_running_loop()
+        for connection, received in self._cluster.receive():
+            protocol: Any = self.config.http_protocol_class
+            protocol = protocol(
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            protocol.resume(received)
+            work = loop.connect_accepted_socket(partial(_same, protocol), connection)
+            task = loop.create_task(work)
+            self._handed.add(task)
+            task.add_done_callback(self._handed.discard)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         running = len(self._application.service.limiter)
         log.info("shutdown", extra={"fields": {"recalls_cancelled": running}})
         self._application.service.closing.set()
+        if self._cluster is not None:
+            self._cluster.leave(self._cluster.index)
         for _ in range(_ACCEPT_ROUNDS):  # connections that wait in the listener would be reset
             await asyncio.sleep(0)
         await super().shutdown(sockets)
+        if self._cluster is not None:  # what was passed on before the others saw this one leave
+            self._receive()
+            asyncio.get_running_loop().remove_reader(self._cluster.inbox)
+            await asyncio.gather(*self._handed, return_exceptions=True)
+            await asyncio.sleep(0)
         if self.server_state.tasks:  # cancelled after the grace period: they answer with 503
             await asyncio.wait(self.server_state.tasks, timeout=_FAREWELL_SECONDS)
 
@@ -104,57 +148,160 @@ class _Server(uvicorn.Server):
 
 def run_server(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
     """Serve until a signal stops the process; call `announce` when requests are accepted."""
-    asyncio.run(serve(settings, announce))
+    asyncio.run((serve if settings.workers == 1 else serve_with_workers)(settings, announce))
 
 
-async def serve(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
-    """Serve within a running event loop; see `run_server`."""
+async def serve_with_workers(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
+    """Serve with several processes, which this one supervises."""
+    with (
+        contextlib.closing(_bind(settings.host, settings.port)) as listener,
+        TemporaryDirectory(prefix="memrecall-") as folder,
+    ):
+        async with await Library.open(settings) as library:
+            info = await _prepare(library, listener)
+        cluster = Cluster.create(settings.workers, folder, has_dashboard=info.has_dashboard)
+        os.environ[_METRICS_VARIABLE] = folder
+        # Each user's index is in one worker, so together they have the memory of one process.
+        megabytes = max(1, settings.index_memory_mb // settings.workers)
+        worker_settings = replace(settings, index_memory_mb=megabytes)
+        workers = [cluster.for_worker(index) for index in range(len(cluster))]
+        arguments = [(worker_settings, listener, worker) for worker in workers]
+        await _Workers(cluster, listener, arguments).run(partial(announce, info))
+
+
+class _Workers:
+    """The supervisor of the workers, its signals and its log."""
+
+    def __init__(
+        self, cluster: Cluster, listener: socket.socket, arguments: Sequence[tuple[Any, ...]]
+    ) -> None:
+        self._cluster = cluster
+        self._listener = listener
+        self._supervisor = Supervisor(_run_worker, arguments, self._report)
+        self._is_announced = False
+        self._failure: WorkerFailed | None = None
+
+    async def run(self, announce: Callable[[], None]) -> None:
+        """Run until a signal; raise WorkerFailed if a worker cannot be started at first."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop, number)
+        starting = asyncio.create_task(self._announce(announce))
+        try:
+            await self._supervisor.run()
+        finally:
+            starting.cancel()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.remove_signal_handler(number)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _announce(self, announce: Callable[[], None]) -> None:
+        while self._cluster.absent():  # noqa: ASYNC110 -- the workers write into shared memory
+            await asyncio.sleep(_POLL_SECONDS)
+        self._is_announced = True
+        announce()
+
+    def _stop(self, number: signal.Signals) -> None:
+        # Without this, the system would accept connections after the last worker has stopped.
+        is_second = self._listener.fileno() < 0
+        self._listener.close()
+        self._supervisor.stop(at_once=is_second and number == signal.SIGINT)
+
+    def _report(self, index: int, process: BaseProcess, pause: float) -> None:
+        self._cluster.leave(index)
+        mark_process_dead(process.pid, self._cluster.metrics_folder)  # type: ignore[no-untyped-call]
+        fields = {"worker": index, "pid": process.pid, "exit_code": process.exitcode}
+        if self._is_announced:
+            log.error("worker ended", extra={"fields": {**fields, "restart_seconds": pause}})
+            return
+        message = f"worker {index} ended with code {process.exitcode} while it started"
+        self._failure = WorkerFailed(message, hint="The log says why")
+        self._supervisor.stop()
+
+
+def _run_worker(settings: Settings, listener: socket.socket, cluster: Cluster) -> None:
+    """Serve in one of several processes, until SIGTERM or the end of the supervisor."""
+    log_to_stderr({"worker": cluster.index})
+    try:
+        asyncio.run(serve(settings, lambda _: None, listener, cluster))
+    except Exception:  # The outermost layer of this process: only the log can say it.
+        log.exception("worker failed")
+        sys.exit(1)
+
+
+async def serve(
+    settings: Settings,
+    announce: Callable[[ServerInfo], None],
+    listener: socket.socket | None = None,
+    cluster: Cluster | None = None,
+) -> None:
+    """Serve within a running event loop; see `run_server`.
+
+    One of several processes gets the socket and the cluster that it shares with the others.
+    """
     limits, proxies = _connection_limits(settings.connections), settings.proxy_networks()
     async with contextlib.AsyncExitStack() as stack:
-        listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
-        is_local = is_loopback(listener.getsockname()[0])
+        listener = listener or _bind(settings.host, settings.port)
+        stack.enter_context(contextlib.closing(listener))
         library = await stack.enter_async_context(await Library.open(settings))
-        has_keys = await library.store.keys.exist()
-        if not is_local and not has_keys:
-            raise InvalidArgument(
-                f"without keys, {settings.host} would expose all data to other machines",
-                hint="Create a key first (`memrecall keys create`), or listen on 127.0.0.1",
-            )
-        await library.vectors.prepare()  # fail now if another embedder made the vectors
-        await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
-        info = await _describe(library, listener, is_open=not has_keys)
+        info = await _prepare(library, listener)
         client = client_of(settings)
         if client is not None:
             stack.push_async_callback(client.close)
         tracer = stack.enter_context(export_spans(__version__)) if settings.telemetry else None
         app = create_app(
             library,
-            allow_keyless=is_local,
+            allow_keyless=is_loopback(listener.getsockname()[0]),
             model_client=client,
             tracer=tracer,
             dashboard=info.has_dashboard,
+            cluster=cluster,
         )
         stack.push_async_callback(app.close)
-        config = server_config(app, websockets=info.has_dashboard, limits=limits, proxies=proxies)
+        has_dashboard = info.has_dashboard and (cluster is None or cluster.is_first)
+        config = server_config(app, websockets=has_dashboard, limits=limits, proxies=proxies)
         config.load()  # NiceGUI looks for a loaded server
         await app.start_sweeps()
         workers = worker_processes(settings.text_workers, _WORKER_MODULES, settings.text_seconds)
         await stack.enter_async_context(workers)
-        await stack.enter_async_context(_dashboard_running(app.service, info.has_dashboard))
+        await stack.enter_async_context(_usage_counted(app.service))
+        await stack.enter_async_context(_dashboard_running(has_dashboard))
         await _Server(config, app, lambda: announce(info)).serve(sockets=[listener])
 
 
-@contextlib.asynccontextmanager
-async def _dashboard_running(service: Service, has_dashboard: bool) -> AsyncIterator[None]:
+async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
+    """Check that the library can be served at this address, and describe it."""
+    has_keys = await library.store.keys.exist()
+    if not is_loopback(listener.getsockname()[0]) and not has_keys:
+        raise InvalidArgument(
+            f"without keys, {library.settings.host} would expose all data to other machines",
+            hint="Create a key first (`memrecall keys create`), or listen on 127.0.0.1",
+        )
+    await library.vectors.prepare()  # fail now if another embedder made the vectors
+    await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
+    return await _describe(library, listener, is_open=not has_keys)
+
+
+def _usage_counted(service: Service) -> contextlib.AbstractAsyncContextManager[None]:
+    """Store the usage of this process; the first one also measures how much is stored."""
+    if service.counters is None:
+        return contextlib.nullcontext()
+    is_first = service.cluster is None or service.cluster.is_first
+    return service.counters.running(with_levels=is_first)
+
+
+def _dashboard_running(has_dashboard: bool) -> contextlib.AbstractAsyncContextManager[None]:
     """Run the dashboard while the block runs; NiceGUI is loaded only if there is one."""
     if not has_dashboard:
-        yield
-        return
+        return contextlib.nullcontext()
     from memrecall.dashboard.application import run_dashboard
 
-    counting = service.counters.running() if service.counters else contextlib.nullcontext()
-    async with counting, run_dashboard():
-        yield
+    return run_dashboard()
+
+
+def _same(protocol: Any) -> Any:
+    return protocol
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -24,6 +24,7 @@ from memrecall.memory.base import make_extractor
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import USER_HEADER, Authenticator
+from memrecall.server.cluster import Cluster
 from memrecall.server.errors import (
     RETRY_AFTER,
     Problem,
@@ -80,8 +81,8 @@ class Application:
 
     async def start_sweeps(self) -> None:
         """Start the periodic sweeps of the retention policy if the settings enable them."""
-        settings = self.service.library.settings
-        if settings.sweep_hours:
+        settings, cluster = self.service.library.settings, self.service.cluster
+        if settings.sweep_hours and (cluster is None or cluster.is_first):
             await self.service.memory.schedule_sweeps(
                 settings.sweep_hours * 3600,
                 Policy.of(settings),
@@ -102,17 +103,19 @@ def create_app(
     body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
     tracer: Any = None,
     dashboard: bool = False,
+    cluster: Cluster | None = None,
 ) -> Application:
     """Return the service over an opened library, which the caller closes.
 
     With `allow_keyless`, local callers need no key while the database has none: use it only for a
     server that listens on the loopback address. Requests are recorded by an OpenTelemetry `tracer`.
     With `dashboard` the service includes a web dashboard, which needs `run_dashboard` beside it.
+    In one of several processes, `cluster` is what they share; the first one has the dashboard.
     """
     settings = library.settings
     days = settings.counter_days
     counters = CounterBuffer(library.store.counters, days) if dashboard and days else None
-    metrics = Metrics(library.cache.nbytes, counters)
+    metrics = Metrics(library.cache.nbytes, counters, cluster)
     limiter = RecallLimiter(
         metrics,
         max_running=settings.recalls_per_key,
@@ -120,16 +123,19 @@ def create_app(
         wait_seconds=settings.recall_patience,
     )
     memory = _create_memory(library, model_client)
-    service = Service(library, metrics, limiter, memory, model_client, counters)
+    service = Service(library, metrics, limiter, memory, model_client, counters, cluster)
     origins = settings.allowed_origins()
     request_limiter = RequestLimiter(
-        metrics, key_rate=settings.key_rate, address_rate=settings.address_rate
+        metrics,
+        key_rate=settings.key_rate,
+        address_rate=settings.address_rate,
+        shared=None if cluster is None else cluster.rates,
     )
     authenticator = Authenticator(
         library.store.keys, request_limiter, allow_keyless=allow_keyless, origins=origins
     )
     routes = _McpSwitch(_routes(), service, origins)
-    asgi: ASGIApp = AdmissionMiddleware(routes, authenticator, body_limits)
+    asgi: ASGIApp = AdmissionMiddleware(routes, authenticator, body_limits, cluster)
     if origins:
         asgi = CORSMiddleware(
             asgi,
@@ -138,7 +144,7 @@ def create_app(
             allow_headers=["Authorization", "Content-Type", "X-Request-Id", *_MCP_HEADERS],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
-    if dashboard:
+    if dashboard and (cluster is None or cluster.is_first):
         asgi = _add_dashboard(asgi, authenticator)
     observed = RequestMiddleware(
         asgi, metrics, _find_route, body_limits.seconds, service.closing, tracer

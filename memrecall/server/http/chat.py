@@ -125,7 +125,7 @@ class ChatHandler:
         message_id, group = self.body.message_id, self.body.group
         if message_id is not None and chat.is_answering(message_id, group.answers if group else ""):
             return nullcontext()
-        return self.context.service.limiter.slot(self.context.principal.key_id)
+        return self.context.service.recall_slot(self.context.principal)
 
     def _make_chat(self) -> SingleChat | GroupChat:
         service, body = self.context.service, self.body

@@ -159,7 +159,7 @@ async def extract_relations(body: ExtractRequest, context: Context) -> Response:
     a session, and add them to the graph.
     """
     memory = await context.writable_memory(body.user_id, body.agent_id)
-    async with context.service.limiter.slot(context.principal.key_id):
+    async with context.service.recall_slot(context.principal):
         report = await memory.extract(**body.arguments())
     return JsonResponse({**report, "problems": describe_problems(report["problems"])})
 

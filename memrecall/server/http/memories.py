@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from starlette.convertors import Convertor, register_url_convertor
 
+from memrecall.server.cluster import Cluster
 from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError
 from memrecall.server.http.context import Context
 from memrecall.server.http.memory_models import (
@@ -71,7 +72,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
         problem = Problem("RESOURCE_EXHAUSTED", message, headers={"Retry-After": "2"})
         raise RequestError(problem)
     if body.infer and not body.background:
-        async with context.service.limiter.slot(context.principal.key_id):
+        async with context.service.recall_slot(context.principal):
             report = await memory.add(**body.arguments())
     else:
         report = await memory.add(**body.arguments())
@@ -79,7 +80,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
     context.log_fields.update(
         messages=len(report["messages"]), problems=len(report.get("problems", ()))
     )
-    return JsonResponse(_public_report(report))
+    return JsonResponse(_public_report(report, context.service.cluster))
 
 
 @router.get("/memories", **route_options("list_memories", MemoryPage, 400, 404))
@@ -174,15 +175,19 @@ async def purge_memory(memory_id: PathId, query: Removal, context: Context) -> R
 @router.get("/jobs/{job_id}", **route_options("read_job", Job, 400, 404))
 async def read_job(job_id: PathId, query: Owner, context: Context) -> Response:
     """Read the state of a background add; jobs do not survive the server process."""
-    job = await (await context.active_memory(query.user_id)).job(job_id)
+    local_id = job_id if context.service.cluster is None else job_id.partition(".")[0]
+    job = await (await context.active_memory(query.user_id)).job(local_id)
     result = job.get("result")
     report = None if result is None else _public_report(result)
-    return JsonResponse({"job_id": job["job_id"], "state": job["state"], "result": report})
+    return JsonResponse({"job_id": job_id, "state": job["state"], "result": report})
 
 
-def _public_report(report: dict[str, Any]) -> dict[str, Any]:
+def _public_report(report: dict[str, Any], cluster: Cluster | None = None) -> dict[str, Any]:
     """Return the report of an add without the messages of errors."""
-    job = {"job_id": report["job_id"], "state": report["state"]} if "job_id" in report else None
+    job = None
+    if "job_id" in report:
+        job_id = cluster.name_job(report["job_id"]) if cluster else report["job_id"]
+        job = {"job_id": job_id, "state": report["state"]}
     return {
         "results": report.get("results", []),
         "messages": report["messages"],

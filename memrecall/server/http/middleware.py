@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memrecall.server.auth import USER_HEADER, Authenticator, Principal
+from memrecall.server.cluster import Cluster
 from memrecall.server.errors import (
     RETRY_AFTER,
     SHUTTING_DOWN,
@@ -232,10 +233,17 @@ class AdmissionMiddleware:
     Bytes are counted as the body arrives, whatever its headers claim.
     """
 
-    def __init__(self, app: ASGIApp, authenticator: Authenticator, limits: BodyLimits) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        authenticator: Authenticator,
+        limits: BodyLimits,
+        cluster: Cluster | None = None,
+    ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._limits = limits
+        self._cluster = cluster
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -249,6 +257,8 @@ class AdmissionMiddleware:
         elif scope["path"] not in PROBE_PATHS:
             principal = await self._authenticator.authenticate(headers, scope.get("client"))
             scope["state"]["principal"] = principal
+            if self._cluster is not None and principal.users is not None:
+                self._cluster.learn_users(headers.get(b"authorization", b""), principal.users)
         if scope["method"] in ("POST", "PATCH", "DELETE"):
             receive = await self._read_body(scope, headers, receive)
         await self._app(scope, receive, send)

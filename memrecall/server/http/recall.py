@@ -181,7 +181,7 @@ class RecallHandler:
         live = self.live or service.live.start(self.scope, query)
         async with AsyncExitStack() as stack:
             stack.enter_context(service.live.track(live))
-            await stack.enter_async_context(service.limiter.slot(self.context.principal.key_id))
+            await stack.enter_async_context(service.recall_slot(self.context.principal))
             events = await stack.enter_async_context(aclosing(self._recall_events()))
             has_result = False
             try:

@@ -163,7 +163,7 @@ class ExportStream(Response):
         service = self._context.service
         async with (
             asyncio.timeout(EXPORT_SECONDS),
-            service.limiter.slot(self._context.principal.key_id),
+            service.recall_slot(self._context.principal),
         ):
             await run_while_connected(self._stream(send), receive, service.closing)
 
@@ -194,7 +194,7 @@ async def summarize_session(
 ) -> Response:
     """Summarise a session's messages since the last summary, and return all its summaries."""
     memory = await context.writable_memory(body.user_id, body.agent_id)
-    async with context.service.limiter.slot(context.principal.key_id):
+    async with context.service.recall_slot(context.principal):
         report = await memory.summarize(session_id=session_id, **body.arguments())
     return JsonResponse(report)
 
@@ -206,7 +206,7 @@ async def summarize_session(
 async def end_session(session_id: PathId, body: EndSessionRequest, context: Context) -> Response:
     """End a session: its summary becomes a memory, and new messages in it are refused."""
     memory = await context.writable_memory(body.user_id, body.agent_id)
-    async with context.service.limiter.slot(context.principal.key_id):
+    async with context.service.recall_slot(context.principal):
         report = await memory.end_session(session_id=session_id, **body.arguments())
     return JsonResponse(report)
 

@@ -94,7 +94,7 @@ class McpEndpoint:
             ingestor=self._ingestor,
             has_user=scope is not None,
             can_write=not principal.read_only,
-            limiter=lambda: _limit(service, principal.key_id),
+            limiter=lambda: _limit(service, principal),
         )
 
 
@@ -117,10 +117,10 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 @asynccontextmanager
-async def _limit(service: Service, key_id: str) -> AsyncIterator[None]:
+async def _limit(service: Service, principal: Principal) -> AsyncIterator[None]:
     """Hold one of the recalls that a key may run at once."""
     try:
-        async with service.limiter.slot(key_id):
+        async with service.recall_slot(principal):
             yield
     except RequestError as error:
         raise RunError(error.problem.message) from None
