@@ -4,6 +4,7 @@ Text that one of the databases cannot store (NUL, lone surrogates) is rejected h
 databases accept exactly the same input.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from datetime import MAXYEAR, MINYEAR, UTC, datetime, tzinfo
@@ -318,6 +319,7 @@ class NewMemory(_Input):
     pinned: bool = False  # exempt from retention policies
     expires_at: Moment | None = None
     conflicts_with: tuple[Id, ...] = ()  # memories that it contradicts without replacing them
+    said_at: Moment | None = None  # the time of its latest message, if that is known
 
 
 class Provenance(BaseModel):
@@ -331,6 +333,7 @@ class Provenance(BaseModel):
     time: datetime
     sha256: str
     conflicts_with: tuple[str, ...] = ()  # what the user said, and this unconfirmed claim denies
+    said_at: datetime | None = None  # None if it was stored when it was said
 
     @property
     def claimed_by(self) -> str | None:
@@ -376,3 +379,11 @@ class MemoryRecord(BaseModel):
     def since(self) -> datetime:
         """When it began to hold: `valid_from`, or else when it was stored."""
         return self.valid_from or self.created_at
+
+    @property
+    def said_at(self) -> datetime:
+        """When it was said, or when its text was corrected since."""
+        checksum = hashlib.sha256(self.content.encode()).hexdigest()
+        if not self.truncated and checksum != self.provenance.sha256:
+            return self.updated_at
+        return self.provenance.said_at or self.created_at

@@ -1,15 +1,19 @@
-"""Claims that the user did not make: stored beside what they contradict, never instead of it."""
+"""New facts and what is stored: related memories, later ones, and those that claims contradict.
 
-from collections.abc import Iterable, Mapping, Sequence
+Claims that the user did not make are stored beside what they contradict, never instead of it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from memrecall.extraction.conflicts import contradicts, is_known, sign
-from memrecall.extraction.decisions import KNOWN_ALREADY
-from memrecall.extraction.protocol import USER, Fact, KnownMemory, Utterance
+from memrecall.extraction.decisions import KNOWN_ALREADY, find_successor
+from memrecall.extraction.protocol import RETRACTION, USER, Decision, Fact, KnownMemory, Utterance
 from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.sentences import drop_orders
 from memrecall.library.library import Library
+from memrecall.messages import origin_of
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, MessageFilter, PlanStep, as_claim, read_filter
@@ -19,6 +23,7 @@ _RELATED_PER_FACT = 6
 _MOST_RELATED = 60
 _LONGEST_QUERY = 2_000
 _LONGEST_CLAIM = 4_000
+_LEAST_TRUSTED_FIRST = (Origin.TOOL, Origin.IMPORT, Origin.ASSISTANT, Origin.USER)
 _IS_ORDER = "the text gives orders and states no fact"
 
 
@@ -63,6 +68,41 @@ def _to_known(record: MemoryRecord) -> KnownMemory:
     )
 
 
+def decide_outdated(
+    facts: Sequence[Fact],
+    related: Mapping[str, KnownMemory],
+    records: Mapping[str, MemoryRecord],
+    utterances: Mapping[str, Utterance],
+) -> Iterator[Decision]:
+    """Yield the decisions on facts that were said before a memory that takes their place."""
+    for fact in facts:
+        sources = [utterances[name] for name in fact.source_ids if name in utterances]
+        later = [key for key in related if is_earlier(sources, records[key])]
+        later.sort(key=lambda key: records[key].said_at)
+        successor = find_successor(fact, [related[key] for key in later])
+        if successor is not None and fact.memory_type != RETRACTION:
+            field = None if fact.field else successor.field
+            yield Decision("UPDATE", fact, successor.memory_key, fact.text, field=field)
+
+
+def is_earlier(sources: Sequence[Utterance], record: MemoryRecord) -> bool:
+    """Return True if messages are older than a memory, but not the user's for those of others."""
+    is_own = record.provenance.origin is Origin.USER or least_trusted(sources) is not Origin.USER
+    said_at = latest_time(sources)
+    return is_own and said_at is not None and said_at < record.said_at
+
+
+def least_trusted(sources: Sequence[Utterance]) -> Origin:
+    """Return the origin of a fact that comes from some messages."""
+    origins = {origin_of(source.role) for source in sources}
+    return next((origin for origin in _LEAST_TRUSTED_FIRST if origin in origins), Origin.USER)
+
+
+def latest_time(sources: Sequence[Utterance]) -> datetime | None:
+    """Return the time of the last of some messages, if any has one."""
+    return max((source.ts for source in sources if source.ts is not None), default=None)
+
+
 def find_conflicts(fact: Fact, records: Iterable[MemoryRecord]) -> list[str]:
     """Return the keys of the user's own statements that a claim contradicts."""
     return [
@@ -90,6 +130,23 @@ def find_equal_claim(claim: Fact, records: Iterable[MemoryRecord]) -> str | None
     claims = (record for record in records if record.provenance.conflicts_with)
     equal = (r.memory_key for r in claims if is_known(claim, sign(_to_known(r))))
     return next(equal, None)
+
+
+def plan_replacement(
+    memory: NewMemory, contradicted: Sequence[MemoryRecord], origin: Origin
+) -> list[PlanStep]:
+    """Return steps that store a memory and end those it contradicts, but for the user's own."""
+    ended = [record for record in contradicted if record.provenance.origin is not Origin.USER]
+    kept = [record for record in contradicted if record not in ended]
+    reason = f"it replaces: {ended[0].content}" if ended else ""
+    if kept:
+        reason = f"the user said otherwise, which is kept: {kept[0].content}"
+        memory = as_claim(memory, *(record.memory_key for record in kept))
+    first = ended[0].memory_key if ended else None
+    return [
+        PlanStep("UPDATE" if ended else "ADD", memory, first, origin, reason, fact=0),
+        *(PlanStep("DELETE", memory_key=record.memory_key, fact=0) for record in ended[1:]),
+    ]
 
 
 async def review_plan(library: Library, scope: Scope, steps: Sequence[PlanStep]) -> list[PlanStep]:

@@ -4,8 +4,9 @@ No memory is deleted because it was said again, and a contradicting fact replace
 of only removing it. Deciding twice on the same facts has no effect the second time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import cast
 
 from memrecall.extraction.conflicts import (
     SignedMemory,
@@ -16,7 +17,7 @@ from memrecall.extraction.conflicts import (
     is_known,
     sign,
 )
-from memrecall.extraction.protocol import RETRACTION, Decision, Fact, KnownMemory
+from memrecall.extraction.protocol import RETRACTION, Decision, Fact, KnownMemory, MemoryType
 from memrecall.extraction.signature import FactSignature, fact_signature, overlap
 from memrecall.text.normalize import normalize_caseless
 
@@ -44,6 +45,30 @@ def decide(facts: Sequence[Fact], known: Sequence[KnownMemory]) -> list[Decision
     for place in pending:
         decisions[place] = list(_add(facts[place], memories, place))
     return [decision for group in decisions for decision in group]
+
+
+def find_successor(fact: Fact, later: Iterable[KnownMemory]) -> KnownMemory | None:
+    """Return the first of some memories, said after a fact, that takes its place."""
+    memory = sign(_as_known(fact, ""))
+    for known in later:
+        kind = cast(MemoryType, known.memory_type)
+        newer = Fact(known.text, known.subject, kind, known.field)
+        if contradicts(newer, memory) and not is_known(fact, sign(known)):
+            return known
+    return None
+
+
+def as_one_fact(text: str, facts: Sequence[Fact]) -> Fact:
+    """Return a text as a fact, of the same slot as the one in it if that says all of the text.
+
+    A text that says more must not go when its slot gets another value.
+    """
+    if len(facts) == 1:
+        (fact,) = facts
+        whole = replace(fact, text=text)
+        if is_known(whole, sign(KnownMemory("", fact.text, fact.subject, fact.field))):
+            return whole
+    return Fact(text)
 
 
 def _add(fact: Fact, memories: list[SignedMemory], place: int) -> Iterator[Decision]:

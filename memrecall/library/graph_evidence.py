@@ -172,6 +172,13 @@ class TrackedChanges:
         ]
         await self._follow_names(near, revised, stating, erase)
 
+    async def follow_neighbours(self, keys: Sequence[str]) -> None:
+        """Let the relations of memories, and of those before and after them, follow these."""
+        states = await self._memories.get_states(keys) if keys else []
+        links = {link for m in states for link in (m.supersedes, m.superseded_by) if link}
+        links -= set(keys)
+        await self.follow([*states, *(await self._memories.get_states(sorted(links)))])
+
     async def _memories_behind(self, edges: Sequence[_Edge]) -> list[MemoryRecord]:
         """Return the memories that come from the same messages as relations."""
         sources = {source for _, _, edge in edges for source in edge.source_message_ids}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.library import ladybug_queries as cypher
-from memrecall.library.ladybug_file import GraphFile, remove
+from memrecall.library.ladybug_file import GraphFile, micros, moment_of, remove
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import NewRelation, StoredEntity, StoredRelation
 from memrecall.store.graph_types import MAX_RELATIONS, check_name, collect_names
@@ -111,7 +111,7 @@ def _add_relation(file: GraphFile, row: Any) -> None:
 def _to_json(names: Mapping[str, str], values: Iterable[Any]) -> dict[str, Any]:
     """Return values of the graph as columns of an export, times as text."""
     row = dict(zip(names, values, strict=True))
-    moments = {name: cypher.moment_of(row[name]) for name in _TIMES if name in row}
+    moments = {name: moment_of(row[name]) for name in _TIMES if name in row}
     row |= {name: at and format_time(at) for name, at in moments.items()}
     sources = "source_message_ids"
     return {**row, sources: list(row[sources] or ())} if sources in row else row
@@ -119,7 +119,7 @@ def _to_json(names: Mapping[str, str], values: Iterable[Any]) -> dict[str, Any]:
 
 def _from_json(names: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, Any]:
     """Return columns of an export by their names in the graph."""
-    times = {name: cypher.micros(parse_stored_time(row[name])) for name in _TIMES if row.get(name)}
+    times = {name: micros(parse_stored_time(row[name])) for name in _TIMES if row.get(name)}
     fields = {name: times.get(column, row.get(column)) for column, name in names.items()}
     return {**fields, "sources": fields["sources"] or []} if "sources" in fields else fields
 

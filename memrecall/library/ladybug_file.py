@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +11,8 @@ from memrecall.errors import InvalidArgument, StorageBusy, StorageError
 
 Result = TypeVar("Result")
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
 _BUFFER = 32 * 1024 * 1024
 _LARGEST = 16 * 1024 * 1024 * 1024  # reserved address space, not memory
 _SCHEMA = (
@@ -105,3 +108,13 @@ def _typed_faults(path: Path) -> Iterator[None]:
                 hint="Only one process can open it at a time",
             ) from error
         raise StorageError(f"the graph {path} failed: {error}") from error
+
+
+def micros(moment: datetime) -> int:
+    """Return the microseconds since 1970."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment_of(micros: int | None) -> datetime | None:
+    """Return the time of microseconds since 1970."""
+    return None if micros is None else _EPOCH + micros * _MICROSECOND

@@ -2,18 +2,16 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from memrecall.library.ladybug_file import GraphFile
+from memrecall.library.ladybug_file import GraphFile, micros, moment_of
 from memrecall.store import NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.statements import new_id
 from memrecall.store.graph_types import merge_sources, named_entity, require_other_name
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, check_text
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 _DIVIDER = "\x1f"  # in no id and no name: both are printable
 _FIELDS = (
     *("id", "kind", "since", "until", "sources", "session", "created", "agent"),
@@ -252,13 +250,13 @@ def _relate(
     kind = check_text("relationship", new.relationship)[:NAME_LENGTH]
     key = {"source": source, "destination": destination, "kind": kind, "agent": owner.agent}
     begin = now if new.valid_from is None else micros(new.valid_from)
+    said_at = now if new.said_at is None else micros(new.said_at)
     is_same = "d.id = $destination AND r.kind = $kind"
     if new.ended:
-        _end(file, is_same, begin, **key)
+        _end(file, is_same, begin, said_at, **key)
         return None
-    if new.replaces:
-        is_replaced = f"r.kind IN $kinds AND NOT ({is_same})"
-        _end(file, is_replaced, begin, kinds=list(new.replaces), **key)
+    is_replaced = f"r.kind IN $kinds AND NOT ({is_same})"
+    later = _end(file, is_replaced, begin, said_at, kinds=list(new.replaces), **key)
     if stored := file.ask(f"{_VALID} AND {is_same} RETURN r.id, r.sources", **key):
         sources = merge_sources(stored[0][1] or (), new.source_message_ids)
         query = "MATCH (:Entity)-[r:Relates {id: $id}]->(:Entity) SET r.sources = $sources"
@@ -268,7 +266,7 @@ def _relate(
         "id": new_id("re"),
         "kind": kind,
         "since": None if new.valid_from is None else begin,
-        "until": None,
+        "until": min(later, default=None),
         "sources": list(new.source_message_ids),
         "session": owner.session,
         "created": now,
@@ -280,11 +278,16 @@ def _relate(
     return str(fields["id"])
 
 
-def _end(file: GraphFile, condition: str, moment: int, **key: Any) -> None:
-    """End the valid relations of an entity that meet a condition, but not before they began."""
+def _end(file: GraphFile, condition: str, moment: int, said_at: int, **key: Any) -> list[int]:
+    """End the valid relations of an entity that meet a condition, but not before they began.
+
+    Those that began after `said_at` stay; return when these began.
+    """
     query = f"{_VALID} AND {condition} RETURN r.id, coalesce(r.since, r.created)"
-    for relation_id, began in file.ask(query, **key):
-        revise(file, {relation_id: moment_of(max(began, moment))})
+    rows = file.ask(query, **key)
+    ends = {key: moment_of(max(began, moment)) for key, began in rows if began <= said_at}
+    revise(file, ends)
+    return [began for _, began in rows if began > said_at]
 
 
 def write_entity(file: GraphFile, fields: dict[str, Any]) -> None:
@@ -388,13 +391,3 @@ def alias_key(agent: str, alias: str) -> str:
 
 def _now() -> int:
     return micros(datetime.now(UTC))
-
-
-def micros(moment: datetime) -> int:
-    """Return the microseconds since 1970."""
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def moment_of(micros: int | None) -> datetime | None:
-    """Return the time of microseconds since 1970."""
-    return None if micros is None else _EPOCH + micros * _MICROSECOND

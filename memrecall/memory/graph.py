@@ -1,7 +1,7 @@
 """The knowledge graph: relations extracted from messages, and queries to neighbours and paths."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -158,13 +158,14 @@ async def extract_relations(
         replace(relation, source_ids=tuple(i for i in relation.source_ids if i in new_ids))
         for relation in extracted.relations
     ]
+    times = {u.message_id: u.ts for u in utterances if u.ts is not None}
     if relations or types:
         await library.claim_for_graph(scope)
     graph = library.graph(scope)
     await graph.add(
         dict(types),
         [
-            _new_relation(item)
+            _new_relation(item, times)
             for relation in relations
             for item in (*opposite_relations(relation), relation)
         ],
@@ -185,7 +186,8 @@ async def extract_relations(
     )
 
 
-def _new_relation(relation: Relation) -> NewRelation:
+def _new_relation(relation: Relation, times: Mapping[str, datetime]) -> NewRelation:
+    said_at = max((times[name] for name in relation.source_ids if name in times), default=None)
     return NewRelation(
         relation.source[:NAME_LENGTH],
         relation.relationship,
@@ -194,4 +196,5 @@ def _new_relation(relation: Relation) -> NewRelation:
         relation.valid_from,
         relation.ended,
         replaced_relationships(relation.relationship),
+        said_at,
     )

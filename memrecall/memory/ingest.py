@@ -9,12 +9,17 @@ from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
 from memrecall.extraction.claims import (
+    decide_outdated,
     find_conflicts,
     find_equal_claim,
     find_related,
+    is_earlier,
     known_memories,
+    latest_time,
+    least_trusted,
+    plan_replacement,
 )
-from memrecall.extraction.conflicts import is_known, sign
+from memrecall.extraction.decisions import as_one_fact
 from memrecall.extraction.protocol import (
     RETRACTION,
     Decision,
@@ -29,7 +34,7 @@ from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.graph import extract_relations
 from memrecall.memory.jobs import Processes, run_process
-from memrecall.memory.records import outcome_item, to_utterance
+from memrecall.memory.records import outcome_item, to_utterance, to_utterances
 from memrecall.memory.short_term import SessionSummaries
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
@@ -50,7 +55,6 @@ CONTEXT = 6  # messages before the new ones, for what "it" and "yes" refer to
 _MOST_KEYWORDS = 12
 _PROCEDURE_LENGTH = 4_000  # characters
 CONFLICTING = "it contradicts what the user said"
-_LEAST_TRUSTED_FIRST = (Origin.TOOL, Origin.IMPORT, Origin.ASSISTANT, Origin.USER)
 
 Result = TypeVar("Result")
 
@@ -120,13 +124,13 @@ class Ingestor:
         pairs = list(zip(addition.messages, stored.ids, strict=True))
         if addition.infer:
             scope = addition.scope
-            utterances = [to_utterance(message, name) for message, name in pairs]
+            utterances = to_utterances(pairs)
             is_procedure = addition.memory_type == PROCEDURAL
             extract = self._summarise_procedure if is_procedure else self._extract_memories
             memories = extract(addition, utterances, problems)
             outcomes = await _report_failure("memories", memories, problems) or ()
             results = [outcome_item(outcome) for outcome in outcomes if outcome.event != "NONE"]
-            extracted = self._extract_with_context(scope, utterances)
+            extracted = self._extract_with_context(scope, utterances, outcomes)
             if graph := await _report_failure("relations", extracted, problems):
                 relations = graph["relations"]
                 problems += graph["problems"]
@@ -148,13 +152,18 @@ class Ingestor:
         return result
 
     async def _extract_with_context(
-        self, scope: Scope, utterances: Sequence[Utterance]
+        self, scope: Scope, utterances: Sequence[Utterance], outcomes: Sequence[PlanOutcome]
     ) -> GraphResult:
         """Extract relations; messages that refer back are read after those before them."""
         context: Sequence[Utterance] = ()
         if any(refers_back(utterance.text) for utterance in utterances):
             context = await self._context(scope, utterances)
-        return await self.extract_relations(scope, utterances, context)
+        graph = await self.extract_relations(scope, utterances, context)
+        # The graph takes each relation for the latest one; the memories know better.
+        outdated = [outcome for outcome in outcomes if outcome.successor_key]
+        keys = [key for o in outdated for key in (o.memory_key, o.successor_key) if key]
+        await self._library.changes(scope).follow_neighbours(keys)
+        return graph
 
     async def extract_relations(
         self, scope: Scope, utterances: Sequence[Utterance], context: Sequence[Utterance] = ()
@@ -172,7 +181,7 @@ class Ingestor:
         """
         extracted = await self._read_facts(scope, [Utterance("", None, Role.USER, memory.content)])
         facts = [fact for fact in extracted.facts if fact.memory_type != RETRACTION]
-        whole = _as_one_fact(memory.content, facts)
+        whole = as_one_fact(memory.content, facts)
         async with self._lock(scope):
             stored = await find_related(self._library, scope, [whole, *facts])
             if equal := find_equal_claim(whole, stored.values()):
@@ -187,7 +196,7 @@ class Ingestor:
             records = [stored[key] for key in replaced if key is not None]
             slot = {"subject": whole.subject[:NAME_LENGTH], "field": whole.field}
             memory = memory.model_copy(update=slot) if whole.field else memory
-            steps = _plan_replacement(memory, records, origin)
+            steps = plan_replacement(memory, records, origin)
             return await self._library.apply_plan(scope, steps, actor=actor)
 
     async def _extract_memories(
@@ -204,16 +213,20 @@ class Ingestor:
                 self._library, scope, (*extracted.facts, *extracted.claims)
             )
             related = known_memories(records)
-            decided = await self._extractor.decide(extracted.facts, list(related.values()))
-            problems += [decided.problem] if decided.problem else []
             sources = {utterance.message_id: utterance for utterance in utterances}
+            stated = {key: records[key] for key in related}
+            outdated = list(decide_outdated(extracted.facts, related, stated, sources))
+            is_outdated = {id(decision.fact) for decision in outdated}
+            facts = [fact for fact in extracted.facts if id(fact) not in is_outdated]
+            decided = await self._extractor.decide(facts, list(related.values()))
+            problems += [decided.problem] if decided.problem else []
             places = {id(fact): place for place, fact in enumerate(extracted.facts)}
             steps = [
                 replace(
-                    _plan_step(decision, set(related), sources, addition),
+                    _plan_step(decision, stated, sources, addition),
                     fact=places.get(id(decision.fact)),
                 )
-                for decision in decided.decisions
+                for decision in (*outdated, *decided.decisions)
             ]
             steps += _claim_steps(extracted.claims, records, sources, addition)
             return await self._library.apply_plan(scope, steps, actor=EXTRACTION)
@@ -255,7 +268,7 @@ class Ingestor:
         )
         fact = Fact(summary.text, source_ids=tuple(u.message_id for u in utterances))
         sources = {utterance.message_id: utterance for utterance in utterances}
-        step = _plan_step(Decision("ADD", fact, text=fact.text), set(), sources, addition)
+        step = _plan_step(Decision("ADD", fact, text=fact.text), {}, sources, addition)
         return await self._library.apply_plan(addition.scope, [step], actor=EXTRACTION)
 
     async def _context(self, scope: Scope, utterances: Sequence[Utterance]) -> list[Utterance]:
@@ -279,36 +292,6 @@ async def _report_failure(name: str, work: Awaitable[Result], problems: list[str
         return None
 
 
-def _as_one_fact(text: str, facts: Sequence[Fact]) -> Fact:
-    """Return a text as a fact, of the same slot as the one in it if that says all of the text.
-
-    A text that says more must not go when its slot gets another value.
-    """
-    if len(facts) == 1:
-        (fact,) = facts
-        whole = replace(fact, text=text)
-        if is_known(whole, sign(KnownMemory("", fact.text, fact.subject, fact.field))):
-            return whole
-    return Fact(text)
-
-
-def _plan_replacement(
-    memory: NewMemory, contradicted: Sequence[MemoryRecord], origin: Origin
-) -> list[PlanStep]:
-    """Return steps that store a memory and end those it contradicts, but for the user's own."""
-    ended = [record for record in contradicted if record.provenance.origin is not Origin.USER]
-    kept = [record for record in contradicted if record not in ended]
-    reason = f"it replaces: {ended[0].content}" if ended else ""
-    if kept:
-        reason = f"the user said otherwise, which is kept: {kept[0].content}"
-        memory = as_claim(memory, *(record.memory_key for record in kept))
-    first = ended[0].memory_key if ended else None
-    return [
-        PlanStep("UPDATE" if ended else "ADD", memory, first, origin, reason, fact=0),
-        *(PlanStep("DELETE", memory_key=record.memory_key, fact=0) for record in ended[1:]),
-    ]
-
-
 def _claim_steps(
     claims: Sequence[Fact],
     records: Mapping[str, MemoryRecord],
@@ -324,39 +307,45 @@ def _claim_steps(
         if not conflicts or claim.memory_type == RETRACTION:
             continue
         sources = [utterances[name] for name in claim.source_ids if name in utterances]
-        origins = {origin_of(source.role) for source in sources} - {Origin.USER}
+        origin = least_trusted(sources)
         # A claim in the user's message that is not in their own words is a quotation.
-        origin = next((each for each in _LEAST_TRUSTED_FIRST if each in origins), Origin.IMPORT)
+        origin = Origin.IMPORT if origin is Origin.USER else origin
         memory = as_claim(_fact_memory(claim, claim.text, sources, addition), *conflicts)
         steps.append(PlanStep("ADD", memory, origin=origin, reason=CONFLICTING))
     return steps
 
 
 def _plan_step(
-    decision: Decision, keys: set[str], utterances: dict[str, Utterance], addition: Addition
+    decision: Decision,
+    records: Mapping[str, MemoryRecord],
+    utterances: Mapping[str, Utterance],
+    addition: Addition,
 ) -> PlanStep:
-    """Return a decision as a plan step; a key that the extractor was not shown is ignored."""
-    fact = decision.fact
-    event, key = decision.event, decision.memory_key
-    if key is not None and key not in keys:
-        event, key = ("ADD" if event == "UPDATE" else "NONE" if event == "DELETE" else event), None
-    if event == "DELETE" and key is None:
-        event = "NONE"
-    if event in ("NONE", "DELETE"):
-        return PlanStep(event, memory_key=key, reason=decision.reason)
+    """Return a decision as a plan step; a key that the extractor was not shown is ignored.
+
+    What was said after the fact stays: the fact becomes part of its history.
+    """
+    fact, event, reason = decision.fact, decision.event, decision.reason
+    record = records.get(decision.memory_key or "")
     sources = [utterances[name] for name in fact.source_ids if name in utterances]
+    if record is None:
+        event = "NONE" if event in ("NONE", "DELETE") else "ADD"
+    elif event in ("UPDATE", "DELETE") and is_earlier(sources, record):
+        event = "NONE" if event == "DELETE" else "ADD"
+        reason = f"it was said before: {record.content}"
+    key = record.memory_key if record else None
+    if event in ("NONE", "DELETE"):
+        return PlanStep(event, memory_key=key, reason=reason)
     fact = replace(fact, field=fact.field or decision.field)
     memory = _fact_memory(fact, decision.text or fact.text, sources, addition)
-    origins = {origin_of(source.role) for source in sources}
-    origin = next((origin for origin in _LEAST_TRUSTED_FIRST if origin in origins), Origin.USER)
-    return PlanStep(event, memory, key, origin, decision.reason)
+    return PlanStep(event, memory, key, least_trusted(sources), reason)
 
 
 def _fact_memory(
     fact: Fact, text: str, sources: Sequence[Utterance], addition: Addition
 ) -> NewMemory:
     now = datetime.now(UTC)
-    latest = max((source.ts for source in sources if source.ts is not None), default=None)
+    latest = latest_time(sources)
     valid_from = fact.valid_from or latest
     speakers = {source.speaker for source in sources if source.speaker}
     return NewMemory(
@@ -375,6 +364,7 @@ def _fact_memory(
         speaker=speakers.pop() if len(speakers) == 1 else None,
         field=fact.field,
         expires_at=addition.expires_at,
+        said_at=latest and min(latest, now),
     )
 
 

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 from pydantic import ValidationError
@@ -88,6 +90,18 @@ def to_utterance(message: Message | NewMessage, message_id: str | None = None) -
     """Return a message in the form that extractors read, under the id it is stored with."""
     name = message.message_id if message_id is None else message_id
     return Utterance(name or "", message.speaker, message.role, message.content, message.ts)
+
+
+def to_utterances(pairs: Iterable[tuple[NewMessage, str]]) -> list[Utterance]:
+    """Return messages with their ids as utterances, in the order of their times.
+
+    One without a time was said with the one before.
+    """
+    last, dated = datetime.min.replace(tzinfo=UTC), []
+    for message, name in pairs:
+        last = message.ts or last
+        dated.append((last, to_utterance(message, name)))
+    return [utterance for _, utterance in sorted(dated, key=itemgetter(0))]
 
 
 def memory_item(record: MemoryRecord) -> dict[str, Any]:

@@ -26,7 +26,7 @@ class NewRelation:
     """A relation to store, or to end if `ended` is set.
 
     `replaces` are relationships of which the source has one at a time: those to other entities end
-    when this one begins.
+    when this one begins. One that began after `said_at` is later news: this one ends before it.
     """
 
     source: str
@@ -36,6 +36,7 @@ class NewRelation:
     valid_from: datetime | None = None
     ended: bool = False
     replaces: tuple[str, ...] = ()
+    said_at: datetime | None = None  # None for now
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from memrecall.store.graph_types import NewRelation, merge_sources, require_othe
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, check_text
 
+_BEGAN = func.coalesce(relations.c.valid_from, relations.c.created_at)
 _SOURCES_PER_CONDITION = 50  # of conditions that no index helps
 
 
@@ -93,24 +94,27 @@ class GraphWriter:
             relations.c.destination_id == destination, relations.c.relationship == relationship
         )
         begin = new.valid_from or self._now
+        is_later = (new.said_at or self._now) < _BEGAN
         if new.ended:
-            await self._end(begin, *valid, is_same)
+            await self._end(begin, *valid, is_same, ~is_later)
             return None
-        if new.replaces:
-            await self._end(begin, *valid, relations.c.relationship.in_(new.replaces), ~is_same)
+        is_replaced = and_(relations.c.relationship.in_(new.replaces), ~is_same)
+        await self._end(begin, *valid, is_replaced, ~is_later)
+        end = await self._connection.scalar(
+            select(func.min(_BEGAN)).where(*valid, is_replaced, is_later)
+        )
         stored = (await self._connection.execute(select(relations).where(*valid, is_same))).first()
         if stored is not None:
             await self._add_sources(relations, stored, new.source_message_ids)
             return None
         ends = {"source_id": source, "relationship": relationship, "destination_id": destination}
-        row = {**self._to_row(new), **ends, "relation_id": new_id("re")}
+        row = {**self._to_row(new), **ends, "relation_id": new_id("re"), "valid_to": end}
         await self._connection.execute(insert(relations), row)
         return str(row["relation_id"])
 
     async def _end(self, moment: datetime, *conditions: ColumnElement[bool]) -> None:
         """End relations at a moment, but not before they began."""
-        began = func.coalesce(relations.c.valid_from, relations.c.created_at)
-        end = case((began > moment, began), else_=moment)
+        end = case((moment < _BEGAN, _BEGAN), else_=moment)
         await self._connection.execute(update(relations).where(*conditions).values(valid_to=end))
 
     def _to_row(self, new: NewRelation) -> dict[str, Any]:
@@ -119,7 +123,6 @@ class GraphWriter:
             "agent_id": self._agent_id,
             "session_id": self._scope.session_id,
             "valid_from": new.valid_from,
-            "valid_to": None,
             "source_message_ids": list(new.source_message_ids),
             "created_at": self._now,
             "source_alias": entity_key(new.source),

@@ -29,6 +29,7 @@ CONFIRMED = "the user said so"
 class PlanStep:
     """ADD stores `memory`; UPDATE supersedes `memory_key` with it; DELETE ends `memory_key`.
 
+    ADD with a `memory_key` stores what was said before that memory, as part of its history.
     Only the user replaces what the user said: an UPDATE of another origin is stored beside it.
     Steps with the same `fact` number belong together: they are undone together.
     """
@@ -53,6 +54,7 @@ class PlanOutcome:
     reason: str = ""
     truncated: bool = False  # the content was too long and is stored in part
     conflicts_with: tuple[str, ...] = ()  # it was stored as a claim beside these memories
+    successor_key: str | None = None  # it was stored in the history of this memory
 
     @classmethod
     def of_content(
@@ -232,25 +234,16 @@ async def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) ->
 
 
 async def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory) -> PlanOutcome:
-    old = step.memory_key
-    if step.event == "UPDATE" and old is not None:
-        previous_text = await writer.find_content(old)
-        if step.origin is not Origin.USER and await writer.is_own_words(old):
-            memory = as_claim(memory, old)
+    other = step.memory_key
+    if other is not None:
+        if step.origin is not Origin.USER and await writer.is_own_words(other):
+            memory = as_claim(memory, other)
         else:
+            apply = _supersede if step.event == "UPDATE" else _precede
             try:
-                key = await writer.supersede(old, memory, step.origin, step.reason)
+                return await apply(writer, step, memory, other)
             except (NotFound, Conflict):
                 pass  # it was deleted or superseded meanwhile
-            else:
-                return PlanOutcome.of_content(
-                    "UPDATE",
-                    key,
-                    memory.content,
-                    previous_key=old,
-                    previous_text=previous_text,
-                    reason=step.reason,
-                )
     await writer.add([memory], step.origin)
     return PlanOutcome.of_content(
         "ADD",
@@ -259,6 +252,23 @@ async def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory)
         reason=step.reason,
         conflicts_with=memory.conflicts_with,
     )
+
+
+async def _supersede(
+    writer: MemoryWriter, step: PlanStep, memory: NewMemory, old: str
+) -> PlanOutcome:
+    fields = {"previous_key": old, "previous_text": await writer.find_content(old)}
+    key = await writer.supersede(old, memory, step.origin, step.reason)
+    return PlanOutcome.of_content("UPDATE", key, memory.content, reason=step.reason, **fields)
+
+
+async def _precede(
+    writer: MemoryWriter, step: PlanStep, memory: NewMemory, later: str
+) -> PlanOutcome:
+    key = await writer.precede(later, memory, step.origin, step.reason)
+    event: PlanEvent = "ADD" if key else "NONE"
+    fields = {"reason": step.reason, "successor_key": later}
+    return PlanOutcome.of_content(event, key, memory.content, **fields)
 
 
 async def _apply_end(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:

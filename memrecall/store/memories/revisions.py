@@ -4,10 +4,10 @@ Every change goes through `write_changes`. It loses nothing: the revision stores
 before, for the history and for undo.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,9 +16,9 @@ from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
 from memrecall.store.database.locks import Locks
 from memrecall.store.database.memory_tables import revisions
-from memrecall.store.database.statements import filter_scope, select_by_keys
+from memrecall.store.database.statements import filter_scope, mentions, select_by_keys
 from memrecall.store.database.tables import memories, vectors
-from memrecall.types import format_time, parse_stored_time
+from memrecall.types import Provenance, format_time, parse_stored_time
 
 Event = Literal["UPDATE", "DELETE", "UNDO"]
 
@@ -185,6 +185,33 @@ async def revisions_by(
     )
     ordered = statement.order_by(revisions.c.memory_key, revisions.c.number)
     return [_with_times(row) for row in (await connection.execute(ordered)).mappings()]
+
+
+async def hidden_messages(
+    connection: AsyncConnection, user_id: str, message_ids: Collection[str]
+) -> set[str]:
+    """Return the messages that deletions of memories hide, if these are among them."""
+    if not message_ids:
+        return set()
+    statement = select(revisions.c.before).where(
+        revisions.c.user_id == user_id,
+        revisions.c.event == "DELETE",
+        revisions.c.undone.is_(False),
+        mentions(revisions.c.before, sorted(message_ids)),
+    )
+    values = (await connection.scalars(statement)).all()
+    return {key for before in values for key in before.get(HIDDEN, {}).get("messages", ())}
+
+
+def began(row: Mapping[Any, Any]) -> datetime:
+    """Return when a stored memory began to hold."""
+    return cast(datetime, row["valid_from"] or row["created_at"])
+
+
+def said_at(row: Mapping[Any, Any]) -> datetime:
+    """Return when a stored memory was said."""
+    provenance = Provenance.model_validate(row["provenance"])
+    return provenance.said_at or provenance.time
 
 
 def _with_times(row: Mapping[Any, Any]) -> Mapping[str, Any]:

@@ -1,26 +1,28 @@
 """Every way to write a memory, inside a transaction that has locked its user."""
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, insert, or_, select
+from sqlalchemy import Select, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.locks import Locks, agent_of
-from memrecall.store.database.memory_tables import revisions
-from memrecall.store.database.statements import mentions, new_id, select_by_keys
+from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages
 from memrecall.store.memories.revisions import (
     HIDDEN,
     PendingChange,
+    began,
     filter_visible,
+    hidden_messages,
     last_revision,
     mark_undone,
     memory_not_found,
     revisions_by,
+    said_at,
     write_changes,
 )
 from memrecall.store.messages.records import WriteResult
@@ -29,6 +31,7 @@ from memrecall.store.texts import memory_search_text, truncate
 from memrecall.types import NewMemory, Origin, Provenance
 
 Row = Mapping[Any, Any]  # of values by column name
+_NOT_COLUMNS = {"content", "source_message_ids", "conflicts_with", "said_at"}
 Contradicts = Callable[[Row, Row], bool]
 """Whether two memories cannot both hold."""
 
@@ -75,11 +78,50 @@ class MemoryWriter:
             new = as_claim(new, *row["provenance"].get("conflicts_with", ()))
         await self.add([new], origin, supersedes=memory_key)
         # It ends when the new one begins, but not before it began itself.
-        began = row["valid_from"] or row["created_at"]
-        end = max(min(new.valid_from or self._locks.now, self._locks.now), began)
+        end = max(min(new.valid_from or self._locks.now, self._locks.now), began(row))
         values = {"valid_to": end, "superseded_by": new.memory_key, "superseded_reason": reason}
         await self._write(PendingChange(row, values, "UPDATE", reason, new.memory_key))
         return str(new.memory_key)
+
+    async def precede(
+        self, memory_key: str, new: NewMemory, origin: Origin, reason: str
+    ) -> str | None:
+        """Add a memory that was said before another, as an earlier state in its history.
+
+        Return its key, or None if the history says the same at that place.
+        """
+        later = await self._require(memory_key)
+        while earlier := await self._find_any(later["supersedes"]):
+            if said_at(earlier) <= (new.said_at or self._locks.now):
+                break
+            later = earlier
+        if earlier is not None and earlier["content"] == new.content:
+            return None
+        await self.add([new], origin, supersedes=later["supersedes"] if earlier else None)
+        row = await self._find(str(new.memory_key))
+        await self._link(row, later, reason)
+        if earlier is not None:
+            await self._relink(earlier, later, row)
+        return str(new.memory_key)
+
+    async def _link(self, row: Row, successor: Row, reason: str) -> None:
+        """End a memory when its successor begins, but not before it began itself."""
+        key = successor["memory_key"]
+        end = max(began(successor), began(row))
+        values = {"valid_to": end, "superseded_by": key, "superseded_reason": reason}
+        await self._write(PendingChange(row, values, "UPDATE", reason, key))
+        of_successor = (memories.c.user_id == self._scope.user_id, memories.c.memory_key == key)
+        statement = update(memories).where(*of_successor)
+        await self._connection.execute(statement.values(supersedes=row["memory_key"]))
+
+    async def _relink(self, row: Row, old_successor: Row, successor: Row) -> None:
+        """Let another memory take the place of one; undo must find only this change."""
+        user_id, key = self._scope.user_id, old_successor["memory_key"]
+        for revision in await revisions_by(self._connection, user_id, key):
+            if revision["memory_key"] == row["memory_key"]:
+                row = {**row, **{n: v for n, v in revision["before"].items() if n != HIDDEN}}
+                await mark_undone(self._connection, revision)
+        await self._link(row, successor, f"it was said before: {successor['content']}")
 
     async def end(self, memory_key: str, reason: str, successor: str | None = None) -> None:
         """End a memory's validity now, for a successor if it has one.
@@ -121,24 +163,12 @@ class MemoryWriter:
         """Show the messages that a deletion hid; let summaries be made with them again."""
         remover = MessageRemover(self._connection, self._locks, self._scope.user_id)
         shown = set(last["before"].get(HIDDEN, {}).get("messages", ()))
-        await remover.show(shown - await self._hidden_with_others(shown))
+        others = await hidden_messages(self._connection, self._scope.user_id, shown)
+        await remover.show(shown - others)
         is_restored = (c.row["deleted_at"] is not None and not c.hides for c in changes)
         restored = [c.row for c, is_back in zip(changes, is_restored, strict=True) if is_back]
         sources = {name for row in restored for name in row["source_message_ids"]}
         await remover.withdraw_summaries(sources)
-
-    async def _hidden_with_others(self, message_ids: Collection[str]) -> set[str]:
-        """Return the messages that deletions of other memories hide too."""
-        if not message_ids:
-            return set()
-        statement = select(revisions.c.before).where(
-            revisions.c.user_id == self._scope.user_id,
-            revisions.c.event == "DELETE",
-            revisions.c.undone.is_(False),
-            mentions(revisions.c.before, sorted(message_ids)),
-        )
-        values = (await self._connection.scalars(statement)).all()
-        return {key for before in values for key in before.get(HIDDEN, {}).get("messages", ())}
 
     async def _changes_back(self, last: Mapping[str, Any]) -> list[PendingChange]:
         """Return what takes back a change, with the others of the fact that made it."""
@@ -317,9 +347,10 @@ class MemoryWriter:
             time=self._locks.now,
             sha256=hashlib.sha256(memory.content.encode()).hexdigest(),
             conflicts_with=memory.conflicts_with,
+            said_at=memory.said_at,
         )
         row = {
-            **memory.model_dump(exclude={"content", "source_message_ids", "conflicts_with"}),
+            **memory.model_dump(exclude=_NOT_COLUMNS),
             "content": content,
             "truncated": truncated,
             "source_message_ids": list(memory.source_message_ids),
