@@ -32,17 +32,29 @@ _AFTER_NAME = re.compile(
 )
 _LONGEST_DECORATION = 40  # characters around a name
 _FENCE = re.compile(r"^[^\S\n]{0,3}(?:`{3,}|~{3,})", re.MULTILINE)
-_PASS_SIGN = re.compile(r"[*_`\"“]{0,3}[\[【［]\s?pass\s?[\]】］]", re.IGNORECASE)
+_REASON = r"[^\[\]【】［］\n]{0,100}"
+_PASS_WITH_REASON = rf"pass\s?(?:[:：,，—–-]{_REASON})?"
+_PASS_SIGN = re.compile(rf"[*_`\"“]{{0,3}}[\[【［]\s?{_PASS_WITH_REASON}[\]】］]", re.IGNORECASE)
 _AFTER_SIGN = ' \t\n*_`"”.。!！,，;；:：—-'
 _REST = rf"[{re.escape(_AFTER_SIGN)})）]{{0,16}}"
 _BEFORE_WORD = r"(?<=\n)[^\w\n]{0,8}"
-_PARTIAL_WORD = r"(?:p|pa|pas|pass{rest})?"
+_PARTIAL_WORD = r"(?:p|pa|pas|{word})?"
+# Without brackets a reason must say that there is nothing to say: “pass - nothing to add”.
+_WORD_WITH_REASON = rf"pass\s?[:：—–-]{{1,3}}{_REASON}"
+_DENIAL = r"(?=[^\n]*?(?:\b(?:no|nothing|none|not)\b|n['’]t\b|[没无不]))"
+_PASS_WORD = re.compile(rf"[^\w\n]{{0,8}}{_DENIAL}{_WORD_WITH_REASON}\s*", re.IGNORECASE)
+_PARTIAL_PASS_WORD = re.compile(rf"[^\w\n]{{0,8}}{_WORD_WITH_REASON}\s*", re.IGNORECASE)
+_REMARK = r"(?:[(（][^()（）\n]{0,100}[)）]\s*)?"  # “[pass] (Nothing to add.)”
 # The sign at the end of an answer, the bare word on its last line, and what may become them.
-_LAST_SIGN = rf"[\[【［]\s?pass\s?[\]】］]{_REST}"
-_LAST_WORD = rf"(?:{_BEFORE_WORD}|[(（]\s?)pass{_REST}"
-_PARTIAL_SIGN = r"[\[【［]\s?" + _PARTIAL_WORD.format(rest=rf"\s?(?:[\]】］]{_REST})?")
-_PARTIAL_LAST_WORD = rf"(?:{_BEFORE_WORD}|[(（]\s?)" + _PARTIAL_WORD.format(rest=_REST)
-_LONGEST_SIGN = 48  # characters
+_LAST_SIGN = rf"[\[【［]\s?{_PASS_WITH_REASON}[\]】］]{_REST}{_REMARK}"
+_LAST_WORD = rf"(?:{_BEFORE_WORD}|[(（]\s?)(?:pass{_REST}|{_DENIAL}{_WORD_WITH_REASON}\s*)"
+_PARTIAL_SIGN = r"[\[【［]\s?" + _PARTIAL_WORD.format(
+    word=rf"{_PASS_WITH_REASON}(?:[\]】］]{_REST}(?:[(（][^()（）\n]{{0,100}}|{_REMARK}))?"
+)
+_PARTIAL_LAST_WORD = rf"(?:{_BEFORE_WORD}|[(（]\s?)" + _PARTIAL_WORD.format(
+    word=rf"(?:pass{_REST}|{_WORD_WITH_REASON}\s*)"
+)
+_LONGEST_SIGN = 280  # characters, with a reason and a remark
 
 
 class SpeakerNames:
@@ -115,6 +127,8 @@ class MemberFilter:
                 return None
             if not last and _BARE_WORD.startswith(word):
                 return ""
+        if self.may_pass and (_PASS_WORD if last else _PARTIAL_PASS_WORD).fullmatch(text):
+            return None if last else ""
         return text
 
     def find_last_sign(self, text: str, *, last: bool) -> int | None:

@@ -43,6 +43,10 @@ def test_variants_of_pass_are_silence_if_allowed() -> None:
         "（pass）",
         "小助手: [pass]",
         "[pass]\n\nI have nothing to add.",
+        "[PASS: they can handle it]",
+        "【pass，没有补充】",
+        "pass - nothing to add",
+        "Pass: 没什么要补充的。",
     ]
 
     def check(text: str) -> None:
@@ -62,6 +66,11 @@ def test_pass_sign_at_the_end_is_silence_if_allowed() -> None:
         "Helper: Nothing new. ［ pass ］",
         "Nothing to add (pass)",
         "没有补充。（PASS）",
+        "OK [pass]\n\n(Nothing to add.)",
+        "好的。[pass]（没有要补充的。）",
+        "Fine. [PASS: not my topic]",
+        "OK\n\npass - nothing to add",
+        "pass — not for me",
     ]
 
     def check(text: str) -> None:
@@ -79,12 +88,32 @@ def test_pass_sign_at_the_end_is_removed_if_silence_is_not_allowed() -> None:
         ("See [pass", "See [pass"),
         ("The [pass] is closed in winter.", "The [pass] is closed in winter."),
         ("Take the [passport]", "Take the [passport]"),
+        ("At five. [pass: done]\n\n(Nothing to add.)", "At five."),
+        ("See [pass: a", "See [pass: a"),
     ]
 
     def check(case: tuple[str, str]) -> None:
         text, expected = case
         assert visible_text(text, [], may_pass=False) == (expected, False)
         assert visible_text(text, list(range(len(text))), may_pass=False) == (expected, False)
+
+    check_each(cases, check)
+
+
+def test_sentences_with_the_word_pass_are_shown() -> None:
+    cases: list[str] = [
+        "You need 60 points to pass",
+        "It will not come to pass.",
+        "Pass - the Brenner - is open.",
+        "Pass: 60 points or more.",
+        "I would say\n\nPass: 60 points",
+        "The [pass] (2,500 m) is closed in winter.",
+        "不及格就拿不到 pass",
+    ]
+
+    def check(text: str) -> None:
+        assert visible_text(text, [], may_pass=True) == (text, False)
+        assert visible_text(text, list(range(len(text))), may_pass=True) == (text, False)
 
     check_each(cases, check)
 
