@@ -17,7 +17,7 @@ from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
 from memrecall.model import protocol
 from memrecall.model.offline import Rule, RuleAnswer, RuleRequest
-from memrecall.text.language import fill_phrase
+from memrecall.text.language import fill_phrase, language_of
 from memrecall.text_length import truncate_text
 from memrecall.types import Language
 
@@ -42,10 +42,25 @@ _TEXTS: dict[str, tuple[str, str]] = {
         "现在查不到以前的内容，所以我不知道。",
     ),
     "noted": ("All right.", "好的。"),
+    "hello": ("Hello! What would you like to know?", "你好！想知道些什么？"),
+    "thanks": ("You are welcome.", "不客气。"),
+    "bye": ("Goodbye!", "再见！"),
+}
+# In this order: “thanks, bye” says goodbye.
+_COURTESIES = {
+    "bye": re.compile(r"\b(?:bye|see you|good night)\b|再见|拜拜|晚安", re.IGNORECASE),
+    "thanks": re.compile(r"\b(?:thank|thanks|thx)\b|谢|辛苦", re.IGNORECASE),
+    "hello": re.compile(
+        r"\b(?:hi|hello|hey|good (?:morning|afternoon|evening)|how|what's up)\b"
+        r"|[你您家午上]好|早|嗨|哈喽|在吗|最近",
+        re.IGNORECASE,
+    ),
 }
 _text = partial(fill_phrase, _TEXTS)
 # Earlier answers of the rules that say nothing about anything.
-_EMPTY_ANSWERS = frozenset(text for name in ("unknown", "failed", "noted") for text in _TEXTS[name])
+_EMPTY_ANSWERS = frozenset(
+    text for name in ("unknown", "failed", "noted", *_COURTESIES) for text in _TEXTS[name]
+)
 
 
 def offline_chat_client() -> model.RuleClient:
@@ -78,9 +93,17 @@ def _answer(request: RuleRequest) -> str:
     if events and (_is_question(query) or needs_recall(query, ())):
         return "\n".join(_quote(event, language) for event in events[:_MOST_QUOTES])
     if not _is_question(query):
-        return _text(language, "noted")
+        courtesy = _courtesy(query)
+        return _text(language_of(query), courtesy) if courtesy else _text(language, "noted")
     has_failed = result is not None and result.is_error
     return _text(language, "failed" if has_failed else "unknown")
+
+
+def _courtesy(query: str) -> str | None:
+    """Return the name of the answer to a greeting, thanks or a goodbye; None for anything else."""
+    if not is_greeting(query):
+        return None
+    return next((name for name, words in _COURTESIES.items() if words.search(query)), None)
 
 
 def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

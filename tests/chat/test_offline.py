@@ -22,7 +22,16 @@ async def test_rules_quote_messages(semantic_library: Library) -> None:
     cases: list[tuple[str, str]] = [
         ("我对什么东西过敏来着？", f"2026-03-02 你说过：“{PEANUTS}”"),
         (QUESTION_EN, f"On 2026-03-04 you said: “{LISBON}”"),
-        ("你好", "好的。"),
+        ("你好", "你好！想知道些什么？"),
+        ("Hello!", "Hello! What would you like to know?"),
+        ("hey, how are you?", "Hello! What would you like to know?"),
+        ("早上好！", "你好！想知道些什么？"),
+        ("ok thanks", "You are welcome."),
+        ("好的，谢谢你！", "不客气。"),
+        ("Thanks, bye!", "Goodbye!"),
+        ("晚安", "再见！"),
+        ("ok", "All right."),
+        ("好的", "好的。"),
         ("I bought a bicycle today.", "All right."),
         ("我不喜欢香菜", "好的。"),
     ]
@@ -52,7 +61,7 @@ async def test_greeting_brings_no_weak_matches(semantic_library: Library) -> Non
 
     async def check(greeting: str) -> None:
         for client, words in (
-            (None, ("All right.", "好的。")),
+            (None, None),
             (ScriptedClient([say("Hi")]), "Hi"),
         ):
             session = Scope("greeter", session_id=f"{greeting} {client}"[:40])
@@ -60,7 +69,7 @@ async def test_greeting_brings_no_weak_matches(semantic_library: Library) -> Non
             turn = await collect_turn(chat.stream(greeting))
             (recall,) = turn.recall_answers(forged=True)
             assert recall["events"] == []
-            assert turn.final.text in words
+            assert turn.final.text == words if words else "“" not in turn.final.text
 
     await check_each_async(greetings, check)
 

@@ -322,7 +322,7 @@ def test_terminal_prompts_until_end_of_input(tmp_path: Path) -> None:
     with Terminal(tmp_path, "--user", "lin") as person:
         person.wait_for("you: ")
         person.type("hello\n")
-        assert "recall_memory" in person.wait_for("All right.")
+        assert "recall_memory" in person.wait_for("What would you like to know?")
         person.wait_for("you: ")
         person.type("\x04")
         assert person.ends_with(0)
