@@ -9,6 +9,7 @@ from pydantic import Field
 
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolOutput, excerpt_length
+from memrecall.errors import InvalidArgument
 from memrecall.store import KnowledgeEntry, NewKnowledge
 from memrecall.text.snippets import snippets
 
@@ -139,10 +140,11 @@ async def add_knowledge(context: ToolContext, params: AddParams) -> StoredEntry:
 async def update_knowledge(context: ToolContext, params: UpdateParams) -> StoredEntry:
     """Change an entry of the knowledge base."""
     changes = params.model_dump(exclude={"kb_id"}, exclude_none=True)
-    if changes:
-        entry = await context.knowledge.update(params.kb_id, actor=ACTOR, **changes)
-    else:
-        entry = await context.knowledge.get(params.kb_id)
+    if not changes:
+        raise InvalidArgument(
+            "the update has no fields", hint="Pass at least one of content, summary or tags"
+        )
+    entry = await context.knowledge.update(params.kb_id, actor=ACTOR, **changes)
     return StoredEntry(id=entry.knowledge_key, summary=entry.summary)
 
 
