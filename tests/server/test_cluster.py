@@ -180,11 +180,17 @@ async def test_connection_is_passed_on_between_two_requests(
         body = f'{{"user_id": "{there}"}}'.encode()
         writer.write(body)
         received: list[tuple[socket.socket, bytes]] = []
-        await wait_until(lambda: received.extend(second.receive()) or received)
+
+        def has_received() -> bool:
+            received.extend(second.receive())
+            return bool(received)
+
+        await wait_until(has_received)
         ((connection, data),) = received
         assert data == head.encode() + body
         assert service.server is not None
-        await wait_until(lambda: not service.server.server_state.connections)
+        connections = service.server.server_state.connections
+        await wait_until(lambda: not connections)
         with connection:
             connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
         async with asyncio.timeout(LIMIT):

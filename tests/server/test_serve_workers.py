@@ -219,7 +219,7 @@ async def test_dashboard_is_in_one_worker_and_workers_end_with_their_supervisor(
 
 def is_alive(process: psutil.Process) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
