@@ -18,6 +18,9 @@ from memrecall.workers import DaemonThreadPool
 
 Result = TypeVar("Result")
 
+# Characters up to which reading takes less time than moving it to a thread or process, and from
+# which it may take a while.
+SMALL_TEXT, LARGE_TEXT = 2_000, 20_000
 _FIRST_PAUSE = 0.5  # seconds before a process is replaced; doubled each time
 _LONGEST_PAUSE = 30.0
 _STABLE_SECONDS = 60.0  # of a process that did not fail at once
@@ -174,6 +177,13 @@ async def run_aside(function: Callable[..., Result], *args: Any, is_large: bool 
     if _processes is not None:
         return await _processes.run(function, *args, is_large=is_large)
     return await asyncio.to_thread(function, *args) if is_large else function(*args)
+
+
+async def run_on_text(length: int, function: Callable[..., Result], *args: Any) -> Result:
+    """Call a function of so many characters: at once if they are few, else like `run_aside`."""
+    if length <= SMALL_TEXT:
+        return function(*args)
+    return await run_aside(function, *args, is_large=length > LARGE_TEXT)
 
 
 class Supervisor:

@@ -108,6 +108,11 @@ class ForkGate:
         self._idle.release()
 
 
+async def run_beside(is_long: bool, function: Callable[..., Result], *args: Any) -> Result:
+    """Call a function, in a thread if it would hold up the event loop."""
+    return await asyncio.to_thread(function, *args) if is_long else function(*args)
+
+
 async def run_to_completion(work: Coroutine[Any, Any, Result]) -> Result:
     """Await `work` to its end, even if the caller is cancelled meanwhile.
 

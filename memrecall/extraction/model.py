@@ -24,6 +24,7 @@ from memrecall.extraction.protocol import (
     Relation,
     Summary,
     Utterance,
+    text_length,
 )
 from memrecall.extraction.rules.extractor import RuleExtractor
 from memrecall.extraction.sentences import claimed_statements
@@ -32,6 +33,7 @@ from memrecall.extraction.summaries import shorten
 from memrecall.model import protocol
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.structured import Structured, ask_prompt
+from memrecall.processes import run_on_text
 from memrecall.text.language import language_of
 from memrecall.text.normalize import entity_key
 from memrecall.types import Language
@@ -77,8 +79,8 @@ class ModelExtractor:
     ) -> Extracted:
         """Return the facts of the utterances; `prompt` tells the model what to look for."""
         conversation = _PromptConversation(utterances, context)
-        claimed = await self._rules.facts(claimed_statements(utterances), now=now, zone=zone)
-        claims = list(claimed.facts)
+        stated = await run_on_text(text_length(*utterances), claimed_statements, utterances)
+        claims = list((await self._rules.facts(stated, now=now, zone=zone)).facts)
         if not conversation.has_speech:
             return Extracted((), self._by, claims=tuple(claims))
         facts: list[Fact] = []

@@ -42,6 +42,11 @@ class Utterance:
     ts: datetime | None = None
 
 
+def text_length(*lines: Utterance | str) -> int:
+    """Return the number of characters of a conversation."""
+    return sum(len(line if isinstance(line, str) else line.text) for line in lines)
+
+
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One sentence that can be understood without its conversation, and its subject.

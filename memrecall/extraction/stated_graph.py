@@ -26,7 +26,7 @@ class StatedAlias:
     of_speaker: bool = False
 
 
-def stated_aliases(utterances: Sequence[Utterance], *, now: datetime) -> list[StatedAlias]:
+def stated_aliases(utterances: Sequence[Utterance], now: datetime) -> list[StatedAlias]:
     """Return the names that a conversation equates: "Robert, also known as Bob", 我叫李明.
 
     A speaker who gives their name is one entity with what is known of them without it.

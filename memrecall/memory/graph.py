@@ -9,11 +9,12 @@ from typing import Any
 from pydantic_core import to_jsonable_python
 
 from memrecall.extraction.conflicts import opposite_relations, replaced_relationships
-from memrecall.extraction.protocol import Extractor, Relation, Utterance
+from memrecall.extraction.protocol import Extractor, Relation, Utterance, text_length
 from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
 from memrecall.memory.display import GraphResult
+from memrecall.processes import run_on_text
 from memrecall.scope import Scope
 from memrecall.store import NewRelation, ScopedGraph, StoredEntity, StoredRelation
 from memrecall.store.database.statements import require_limit
@@ -170,7 +171,8 @@ async def extract_relations(
             for item in (*opposite_relations(relation), relation)
         ],
     )
-    for alias in stated_aliases(utterances, now=datetime.now(UTC)):
+    length = text_length(*utterances)
+    for alias in await run_on_text(length, stated_aliases, utterances, datetime.now(UTC)):
         if alias.of_speaker or await graph.entities((alias.name, alias.other)):
             await library.claim_for_graph(scope)
             sources = tuple(filter(None, alias.source_ids))

@@ -30,7 +30,7 @@ from memrecall.errors import ModelFailed, WorkerFailed
 from memrecall.model.offline import OFFLINE_FAMILY, Rule, RuleAnswer, RuleRequest
 from memrecall.model.prompts import prompt_name
 from memrecall.model.protocol import count_tool_calls, message_texts
-from memrecall.processes import run_aside
+from memrecall.processes import SMALL_TEXT, run_on_text
 from memrecall.text_length import estimate_tokens
 from memrecall.workers import ignore_outcome
 
@@ -41,10 +41,6 @@ Part = str | CreateResult
 
 # The assumed context size: servers do not report that of their model.
 CONTEXT_TOKENS = 128_000
-# Characters up to which a rule takes less time than moving it to a thread or process, and from
-# which it may take a while.
-_SMALL_INPUT = 2_000
-_LARGE_INPUT = 20_000
 T = TypeVar("T")
 
 
@@ -201,18 +197,17 @@ class RuleClient(BaseClient):
             )
         texts = (text for message in request.messages for text in message_texts(message))
         length = sum(map(len, texts))
-        if length <= _SMALL_INPUT:
-            answer = rule(rule_request)
-        else:
-            work = run_aside(rule, rule_request, is_large=length > _LARGE_INPUT)
-            try:
-                answer = await run_cancellable(request.token, work)
-            except WorkerFailed as error:
-                raise ModelFailed(
-                    f"the rules failed with {length:,} characters: {error}",
-                    kind="timeout",
-                    hint="Pass fewer or shorter messages",
-                ) from error
+        work = run_on_text(length, rule, rule_request)
+        try:
+            # Most texts are short, and a task costs as much as reading them.
+            is_short = length <= SMALL_TEXT
+            answer = await (work if is_short else run_cancellable(request.token, work))
+        except WorkerFailed as error:
+            raise ModelFailed(
+                f"the rules failed with {length:,} characters: {error}",
+                kind="timeout",
+                hint="Pass fewer or shorter messages",
+            ) from error
         return _to_result(answer, count_tool_calls(request.messages))
 
 

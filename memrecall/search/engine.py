@@ -26,7 +26,7 @@ from memrecall.search.ranking.context import named_rows
 from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
 from memrecall.search.ranking.people import coverage_by_person, find_speakers, to_first_person
 from memrecall.search.ranking.selection import RankPosition
-from memrecall.search.request import KINDS, Mode, SearchRequest
+from memrecall.search.request import KINDS, LONG_QUERY, Mode, SearchRequest
 from memrecall.search.results import Hit, SearchPage
 from memrecall.search.updates import put_updates_first
 from memrecall.store import (
@@ -38,12 +38,13 @@ from memrecall.store import (
     seal_cursor,
 )
 from memrecall.telemetry import trace_search
-from memrecall.text.query import parse_query
+from memrecall.text.query import Query, parse_query
 from memrecall.types import MemoryRecord, Message
-from memrecall.workers import Grouped
+from memrecall.workers import Grouped, run_beside
 
-# Up to this many rows, moving the work to a thread costs more than it frees the event loop.
-_ROWS_IN_EVENT_LOOP: dict[Mode, int] = {"keyword": 100_000, "semantic": 5_000, "hybrid": 5_000}
+# Up to this many rows, ranking takes about 2 ms; moving it to a thread would free little more.
+_ROWS_IN_EVENT_LOOP: dict[Mode, int] = {"keyword": 20_000, "semantic": 3_000, "hybrid": 1_000}
+_HIT_CHARACTERS_IN_EVENT_LOOP = 10_000
 _CACHED_QUERIES = 256
 _QUESTIONS_AT_ONCE = 16
 _REQUESTS_AT_ONCE = 8  # to an embedder that can answer several
@@ -111,7 +112,9 @@ class SearchEngine:
     async def _search(
         self, scope: Scope, request: SearchRequest, user: UserVersion | None
     ) -> SearchPage:
-        query = parse_query(request.query) if request.syntax == "query" else None
+        is_long, query = len(request.query) > LONG_QUERY, None
+        if request.syntax == "query":
+            query = await run_beside(is_long, parse_query, request.query)
         feed = self._feed(scope, request)
         if user is None or request.kind == "knowledge":
             user = await feed.version()
@@ -131,22 +134,13 @@ class SearchEngine:
                 cost_limit=self._query_cost,
             )
             work = (columns, scope, ranking_query, search.after)
-            if columns.rows > _ROWS_IN_EVENT_LOOP[request.mode]:
-                ranked = await asyncio.to_thread(rank, *work)
-            else:
-                ranked = rank(*work)
+            has_many = columns.rows > _ROWS_IN_EVENT_LOOP[request.mode]
+            ranked = await run_beside(is_long or has_many, rank, *work)
             cursor = self._cursor(search, columns, ranked)
             hits, records = await _fetch_hits(self._store, scope, columns, ranked)
-        if request.mode == "hybrid" and query is None:
-            hits = put_updates_first(request.query, hits)
-        return replace(
-            ranked.page,
-            results=tuple(hits),
-            records=records,
-            embedder_failure=failure,
-            next_cursor=cursor,
-            told_of={} if query else coverage_by_person(request.query, ranked.term_weights, hits),
-        )
+        is_long |= sum(len(hit.content) for hit in hits) > _HIT_CHARACTERS_IN_EVENT_LOOP
+        page = await run_beside(is_long, _make_page, request, query, ranked, hits)
+        return replace(page, records=records, embedder_failure=failure, next_cursor=cursor)
 
     def _feed(self, scope: Scope, request: SearchRequest) -> IndexFeed:
         if request.kind == "knowledge":
@@ -222,7 +216,9 @@ class SearchEngine:
         async with self._cache.open(search.feed, search.user) as columns:
             if columns is None:
                 return [], 0.0
-            found = find_speakers(search.request.query, columns.speakers(search.version))
+            query, speakers = search.request.query, columns.speakers(search.version)
+            is_long = len(query) > LONG_QUERY
+            found = await run_beside(is_long, find_speakers, query, speakers)
             _, share = named_rows(columns, list(found), columns.alive(search.version))
         return list(found.values()), share
 
@@ -310,6 +306,16 @@ def _unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:
         return SearchPage(explanation=f"agent {agent!r} has no knowledge entries yet")
     user = scope.user_id
     return SearchPage(explanation=f"there is no user {user!r}: nothing is stored under this id")
+
+
+def _make_page(
+    request: SearchRequest, query: Query | None, ranked: RankedRows, hits: list[Hit]
+) -> SearchPage:
+    """Return the page of hits, statements before those that they replace."""
+    if request.mode == "hybrid" and query is None:
+        hits = put_updates_first(request.query, hits)
+    told_of = {} if query else coverage_by_person(request.query, ranked.term_weights, hits)
+    return replace(ranked.page, results=tuple(hits), told_of=told_of)
 
 
 async def _fetch_hits(

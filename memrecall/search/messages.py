@@ -4,7 +4,6 @@ Unlike in `SearchEngine`, scores are plain measures (BM25, cosine), memories are
 context of a message does not count.
 """
 
-import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from memrecall.search.ranking.selection import (
     in_agent,
     top_positions,
 )
-from memrecall.search.request import LexicalQuery, SemanticQuery
+from memrecall.search.request import LONG_QUERY, LexicalQuery, SemanticQuery
 from memrecall.search.results import ScoredMessage, ScoredPage
 from memrecall.settings import Settings
 from memrecall.store import MessageFilter, Store, UserVersion, open_cursor, seal_cursor
@@ -41,11 +40,12 @@ from memrecall.text.highlights import Highlighter
 from memrecall.text.query import Query, parse_query, positive_words
 from memrecall.text.snippets import mark_passages
 from memrecall.types import Message
+from memrecall.workers import run_beside
 
 # Up to this many rows, moving the work to a thread costs more than it frees the event loop.
-_LEXICAL_ROWS_IN_EVENT_LOOP = 20_000
+_LEXICAL_ROWS_IN_EVENT_LOOP = 5_000
 _SEMANTIC_ROWS_IN_EVENT_LOOP = 5_000
-_SNIPPETS_IN_EVENT_LOOP = 10
+_HIGHLIGHTED_IN_EVENT_LOOP = 2_000  # characters
 # Vectors are stored in 16 bits and multiplied in 32: bounds the error of a first estimate.
 _ESTIMATE_ERROR = 0.003
 _COSINE_DIGITS, _SCORE_DIGITS = 6, 4  # steps larger than rounding errors
@@ -73,10 +73,12 @@ class MessageSearch:
     async def search_lexical(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
         """Return a page of the messages for which a query is true, most relevant first."""
         with trace_search("lexical", query.text, query.page_size) as span:
-            parsed = parse_query(query.text)
+            is_long = len(query.text) > LONG_QUERY
+            parsed = await run_beside(is_long, parse_query, query.text)
             find = partial(self._page, scope, query, parsed)
-            ranked = await self._find(scope, find, _LEXICAL_ROWS_IN_EVENT_LOOP)
-            page = await self._fetch(scope, ranked, Highlighter(positive_words(parsed)))
+            ranked = await self._find(scope, find, 0 if is_long else _LEXICAL_ROWS_IN_EVENT_LOOP)
+            highlighter = await run_beside(is_long, Highlighter, positive_words(parsed))
+            page = await self._fetch(scope, ranked, highlighter)
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
@@ -109,9 +111,7 @@ class MessageSearch:
             if columns is None:
                 raise unknown
             await self._cache.fetch_products(columns, vector)
-            if columns.rows > rows_in_event_loop:
-                return await asyncio.to_thread(find, columns, user)
-            return find(columns, user)
+            return await run_beside(columns.rows > rows_in_event_loop, find, columns, user)
 
     async def _fetch(
         self, scope: Scope, ranked: _RankedMessages, highlighter: Highlighter | None
@@ -125,10 +125,9 @@ class MessageSearch:
         scores = dict(zip(ranked.keys, ranked.scores, strict=True))
         found = [(by_id[key], score) for key, score in scores.items() if key in by_id]
         kept = found[: self._store.page_limits.cut([message for message, _ in found])]
-        if highlighter and len(kept) > _SNIPPETS_IN_EVENT_LOOP:
-            items = await asyncio.to_thread(_make_items, kept, highlighter)
-        else:
-            items = _make_items(kept, highlighter)
+        length = sum(len(message.content) for message, _ in kept) if highlighter else 0
+        is_long = length > _HIGHLIGHTED_IN_EVENT_LOOP
+        items = await run_beside(is_long, _make_items, kept, highlighter)
         is_cut = len(kept) < len(found)
         cursor = None
         if ranked.cursor_after and (ranked.has_more or is_cut):

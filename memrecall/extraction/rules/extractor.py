@@ -1,5 +1,6 @@
 """The extractor that needs no model."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
 
@@ -12,11 +13,13 @@ from memrecall.extraction.protocol import (
     Related,
     Summary,
     Utterance,
+    text_length,
 )
 from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.sentences import claimed_statements
 from memrecall.extraction.stated_graph import build_graph
 from memrecall.extraction.summaries import summarise
+from memrecall.processes import SMALL_TEXT, run_on_text
 from memrecall.types import Language
 
 
@@ -34,18 +37,20 @@ class RuleExtractor:
     ) -> Extracted:
         """Return the facts of the utterances; `prompt` is for models and has no effect here."""
         del prompt
-        statements = read_statements(utterances, now=now, zone=zone, context=context)
-        claims = read_statements(claimed_statements(utterances), now=now, zone=zone)
-        return Extracted(tuple(build_facts(statements)), claims=tuple(build_facts(claims)))
+        length = text_length(*utterances, *context)
+        return await run_on_text(length, _read_facts, utterances, now, zone, context)
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         """Return what to do for each fact, given the known memories."""
-        return Decided(tuple(decide(facts, known)))
+        texts = [*(fact.text for fact in facts), *(memory.text for memory in known)]
+        if text_length(*texts) <= SMALL_TEXT:
+            return Decided(tuple(decide(facts, known)))
+        # In a thread: the decisions are about these facts, and not about copies.
+        return Decided(tuple(await asyncio.to_thread(decide, facts, known)))
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
         """Return the entities that the utterances name, and their relations."""
-        entities, relations = build_graph(utterances, now=now)
-        return Related(tuple(entities), tuple(relations))
+        return await run_on_text(text_length(*utterances), _read_relations, utterances, now)
 
     async def summarise(
         self,
@@ -54,4 +59,19 @@ class RuleExtractor:
         language: Language | None = None,
     ) -> Summary:
         """Return the most informative sentences, in order, within the limit."""
-        return Summary(summarise(lines, limit_characters, language))
+        length = len(lines) if isinstance(lines, str) else text_length(*lines)
+        text = await run_on_text(length, summarise, lines, limit_characters, language)
+        return Summary(text)
+
+
+def _read_facts(
+    utterances: Sequence[Utterance], now: datetime, zone: tzinfo, context: Sequence[Utterance]
+) -> Extracted:
+    statements = read_statements(utterances, now=now, zone=zone, context=context)
+    claims = read_statements(claimed_statements(utterances), now=now, zone=zone)
+    return Extracted(tuple(build_facts(statements)), claims=tuple(build_facts(claims)))
+
+
+def _read_relations(utterances: Sequence[Utterance], now: datetime) -> Related:
+    entities, relations = build_graph(utterances, now=now)
+    return Related(tuple(entities), tuple(relations))

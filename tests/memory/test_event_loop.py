@@ -1,0 +1,123 @@
+"""Work on long texts leaves the event loop to other requests."""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import memrecall.processes
+import memrecall.search.engine
+import memrecall.search.messages
+from memrecall.errors import CallerError
+from memrecall.extraction.protocol import Fact, Utterance
+from memrecall.extraction.rules.extractor import RuleExtractor
+from memrecall.extraction.stated_graph import stated_aliases
+from memrecall.memory import AsyncMemory, Library
+from memrecall.processes import SMALL_TEXT
+from memrecall.scope import Scope
+from memrecall.search import LexicalQuery, SearchRequest
+from memrecall.search.request import LONG_QUERY
+from memrecall.types import NewMessage, Role
+from tests.cases import check_each_async
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+STATEMENT = "I moved to Rome last week and I work as a nurse. "
+LONG_TEXT = STATEMENT * (SMALL_TEXT // len(STATEMENT) + 1)
+TEXT_WORK = {"parse_query", "rank", "find_speakers", "_make_page", "Highlighter", "_make_items"}
+
+
+class RecordingProcesses:
+    """Worker processes that work in this one and remember what they were asked."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    async def run(self, function: Callable[..., Any], *args: Any, is_large: bool = False) -> Any:
+        self.names.append(function.__name__)
+        return function(*args)
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> RecordingProcesses:
+    recording = RecordingProcesses()
+    monkeypatch.setattr(memrecall.processes, "_processes", recording)
+    return recording
+
+
+def utterances(text: str) -> list[Utterance]:
+    return [Utterance("m1", None, Role.USER, text, NOW)]
+
+
+async def test_rules_read_long_texts_in_worker_processes(processes: RecordingProcesses) -> None:
+    extractor = RuleExtractor()
+    calls: dict[str, Callable[[str], Any]] = {
+        "_read_facts": lambda text: extractor.facts(utterances(text), now=NOW, zone=UTC),
+        "_read_relations": lambda text: extractor.relations(utterances(text), now=NOW),
+        "summarise": lambda text: extractor.summarise(utterances(text), 200),
+    }
+
+    async def check(name: str) -> None:
+        processes.names.clear()
+        short = await calls[name](STATEMENT)
+        assert processes.names == []
+        assert type(await calls[name](LONG_TEXT)) is type(short)
+        assert processes.names == [name]
+
+    await check_each_async(calls, check)
+
+
+async def test_added_long_text_is_read_in_worker_processes(
+    sqlite_library: Library, processes: RecordingProcesses
+) -> None:
+    memory = AsyncMemory(library=sqlite_library).bind(user_id="ann")
+    await memory.add(STATEMENT)
+    assert processes.names == []
+    await memory.add(LONG_TEXT)
+    assert {"_read_facts", "_read_relations", stated_aliases.__name__} <= set(processes.names)
+
+
+async def test_decisions_of_long_texts_are_about_the_same_facts() -> None:
+    """The caller finds the place of a fact by its identity."""
+    facts = [Fact(f"{STATEMENT}{number}") for number in range(SMALL_TEXT // len(STATEMENT) + 1)]
+    decided = await RuleExtractor().decide(facts, [])
+    assert [id(decision.fact) for decision in decided.decisions] == list(map(id, facts))
+
+
+async def test_long_queries_are_searched_outside_the_event_loop(
+    sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scope = Scope("ann", session_id="s")
+    content = "We drank green tea in Kyoto."
+    message = NewMessage(role=Role.USER, content=content, speaker="Ann")
+    await sqlite_library.add_messages(scope, [message])
+    in_loop: set[str] = set()
+    beside: set[str] = set()
+    loop_thread = threading.get_ident()
+
+    def record(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            is_loop = threading.get_ident() == loop_thread
+            (in_loop if is_loop else beside).add(function.__name__)
+            return function(*args)
+
+        return call
+
+    for module in (memrecall.search.engine, memrecall.search.messages):
+        for name in TEXT_WORK & set(vars(module)):
+            monkeypatch.setattr(module, name, record(getattr(module, name)))
+
+    async def search(query: str) -> None:
+        for request in (SearchRequest(query), SearchRequest(query, syntax="query")):
+            with suppress(CallerError):
+                await sqlite_library.search(scope, request)
+        assert (await sqlite_library.find_messages(scope, LexicalQuery(query))).items
+
+    await search("tea")
+    assert (in_loop, beside) == (TEXT_WORK, set())
+    in_loop.clear()
+    await search(" OR ".join(["tea"] * LONG_QUERY))
+    assert "_make_items" in in_loop  # the messages are short
+    assert (in_loop - {"_make_items"}, beside) == (set(), TEXT_WORK - {"_make_items"})
