@@ -52,7 +52,7 @@ def _answer_relations(request: RuleRequest) -> RuleAnswer:
     lines = list(request.json_lines())
     now, _ = _setting(lines)
     utterances = [read_utterance(line) for line in lines if "text" in line]
-    entities, relations = build_graph(utterances, now=now)
+    graph = build_graph(utterances, now=now)
     items = [
         {
             "source": relation.source,
@@ -62,9 +62,9 @@ def _answer_relations(request: RuleRequest) -> RuleAnswer:
             "since": relation.valid_from and format_time(relation.valid_from),
             "ended": relation.ended,
         }
-        for relation in relations
+        for relation in graph.relations
     ]
-    nodes = [{"name": entity.name, "type": entity.type} for entity in entities]
+    nodes = [{"name": entity.name, "type": entity.type} for entity in graph.entities]
     return _json({"entities": nodes, "relations": items})
 
 

@@ -42,11 +42,6 @@ class Utterance:
     ts: datetime | None = None
 
 
-def text_length(*lines: Utterance | str) -> int:
-    """Return the number of characters of a conversation."""
-    return sum(len(line if isinstance(line, str) else line.text) for line in lines)
-
-
 @dataclass(frozen=True, slots=True)
 class Fact:
     """One sentence that can be understood without its conversation, and its subject.
@@ -76,6 +71,11 @@ class KnownMemory:
     field: str | None = None
     memory_type: str = "general"
     valid_from: datetime | None = None
+
+
+def text_length(*lines: Utterance | Fact | KnownMemory | str) -> int:
+    """Return the number of characters of messages, facts or memories."""
+    return sum(len(line if isinstance(line, str) else line.text) for line in lines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from memrecall.extraction.own_words import is_person
-from memrecall.extraction.protocol import USER, Entity, Relation, Utterance
+from memrecall.extraction.protocol import USER, Entity, Related, Relation, Utterance
 from memrecall.extraction.rules.conversation import SourcedStatement, read_statements
 from memrecall.extraction.rules.dates import date_statement, find_statement_times
 from memrecall.extraction.rules.statements import StatedRelation
@@ -59,9 +59,7 @@ def _ids(statement: SourcedStatement) -> tuple[str, ...]:
     return (statement.utterance.message_id,)
 
 
-def build_graph(
-    utterances: Sequence[Utterance], *, now: datetime
-) -> tuple[list[Entity], list[Relation]]:
+def build_graph(utterances: Sequence[Utterance], now: datetime) -> Related:
     """Return the entities and relations; speakers who give their name appear under it."""
     statements = read_statements(utterances, now=now, zone=UTC)
     naming = (item for item in statements if item.statement.name)
@@ -74,7 +72,7 @@ def build_graph(
         speaker = statement.utterance.speaker
         for relation in (*statement.statement.relations, *_doses(statement)):
             graph.add(relation, statement, names.get(speaker) or speaker or USER)
-    return list(graph.entities.values()), list(graph.relations.values())
+    return Related(tuple(graph.entities.values()), tuple(graph.relations.values()))
 
 
 def _doses(sourced: SourcedStatement) -> Iterator[StatedRelation]:

@@ -55,7 +55,7 @@ async def test_rules_read_long_texts_in_worker_processes(processes: RecordingPro
     extractor = RuleExtractor()
     calls: dict[str, Callable[[str], Any]] = {
         "_read_facts": lambda text: extractor.facts(utterances(text), now=NOW, zone=UTC),
-        "_read_relations": lambda text: extractor.relations(utterances(text), now=NOW),
+        "build_graph": lambda text: extractor.relations(utterances(text), now=NOW),
         "summarise": lambda text: extractor.summarise(utterances(text), 200),
     }
 
@@ -76,7 +76,7 @@ async def test_added_long_text_is_read_in_worker_processes(
     await memory.add(STATEMENT)
     assert processes.names == []
     await memory.add(LONG_TEXT)
-    assert {"_read_facts", "_read_relations", stated_aliases.__name__} <= set(processes.names)
+    assert {"_read_facts", "build_graph", stated_aliases.__name__} <= set(processes.names)
 
 
 async def test_decisions_of_long_texts_are_about_the_same_facts() -> None:

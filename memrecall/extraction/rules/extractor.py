@@ -1,6 +1,5 @@
 """The extractor that needs no model."""
 
-import asyncio
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
 
@@ -21,6 +20,7 @@ from memrecall.extraction.stated_graph import build_graph
 from memrecall.extraction.summaries import summarise
 from memrecall.processes import SMALL_TEXT, run_on_text
 from memrecall.types import Language
+from memrecall.workers import run_beside
 
 
 class RuleExtractor:
@@ -42,15 +42,13 @@ class RuleExtractor:
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         """Return what to do for each fact, given the known memories."""
-        texts = [*(fact.text for fact in facts), *(memory.text for memory in known)]
-        if text_length(*texts) <= SMALL_TEXT:
-            return Decided(tuple(decide(facts, known)))
+        length = text_length(*facts, *known)
         # In a thread: the decisions are about these facts, and not about copies.
-        return Decided(tuple(await asyncio.to_thread(decide, facts, known)))
+        return Decided(tuple(await run_beside(length > SMALL_TEXT, decide, facts, known)))
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
         """Return the entities that the utterances name, and their relations."""
-        return await run_on_text(text_length(*utterances), _read_relations, utterances, now)
+        return await run_on_text(text_length(*utterances), build_graph, utterances, now)
 
     async def summarise(
         self,
@@ -59,9 +57,8 @@ class RuleExtractor:
         language: Language | None = None,
     ) -> Summary:
         """Return the most informative sentences, in order, within the limit."""
-        length = len(lines) if isinstance(lines, str) else text_length(*lines)
-        text = await run_on_text(length, summarise, lines, limit_characters, language)
-        return Summary(text)
+        length = text_length(*([lines] if isinstance(lines, str) else lines))
+        return Summary(await run_on_text(length, summarise, lines, limit_characters, language))
 
 
 def _read_facts(
@@ -70,8 +67,3 @@ def _read_facts(
     statements = read_statements(utterances, now=now, zone=zone, context=context)
     claims = read_statements(claimed_statements(utterances), now=now, zone=zone)
     return Extracted(tuple(build_facts(statements)), claims=tuple(build_facts(claims)))
-
-
-def _read_relations(utterances: Sequence[Utterance], now: datetime) -> Related:
-    entities, relations = build_graph(utterances, now=now)
-    return Related(tuple(entities), tuple(relations))
