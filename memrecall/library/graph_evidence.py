@@ -107,8 +107,9 @@ class TrackedChanges:
         self, memory_key: str, *, actor: str, contradicts: Contradicts | None = None
     ) -> None:
         """Take back a memory's last change that was not taken back yet."""
+        before = await self._memories.get_states([memory_key])
         keys = await self._changes.undo(memory_key, actor=actor, contradicts=contradicts)
-        await self.follow(await self._memories.get_states(keys))
+        await self.follow([*before, *await self._memories.get_states(keys)])
 
     async def purge(self, keys: Sequence[str], *, sources: bool = False) -> Removal:
         """Erase memories and the relations that only they state; return what was erased.

@@ -10,6 +10,7 @@ from pydantic_core import to_jsonable_python
 
 from memrecall.extraction.conflicts import opposite_relations, replaced_relationships
 from memrecall.extraction.protocol import Extractor, Relation, Utterance, text_length
+from memrecall.extraction.rules.extractor import RuleExtractor
 from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
@@ -19,7 +20,7 @@ from memrecall.scope import Scope
 from memrecall.store import NewRelation, ScopedGraph, StoredEntity, StoredRelation
 from memrecall.store.database.statements import require_limit
 from memrecall.text.normalize import entity_key
-from memrecall.types import NAME_LENGTH
+from memrecall.types import NAME_LENGTH, MemoryRecord, Role
 
 DEEPEST = 6
 LARGEST_LIMIT = 1_000
@@ -186,6 +187,19 @@ async def extract_relations(
         ],
         problems=[extracted.problem] if extracted.problem else [],
     )
+
+
+async def relate_memory(library: Library, scope: Scope, record: MemoryRecord) -> None:
+    """Write the relations that the corrected text of a memory states, as long as it holds.
+
+    Rules read it, because the text is a plain sentence and a correction must not need a model.
+    """
+    if record.subject is None or record.provenance.conflicts_with:
+        return  # Nobody's facts and mere claims are not in the graph.
+    source = record.source_message_ids[-1] if record.source_message_ids else ""
+    utterance = Utterance(source, record.speaker, Role.USER, record.content, record.since)
+    await extract_relations(library, RuleExtractor(), scope, [utterance])
+    await library.changes(scope).follow_neighbours([record.memory_key])
 
 
 def _new_relation(relation: Relation, times: Mapping[str, datetime]) -> NewRelation:

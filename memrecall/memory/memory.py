@@ -8,6 +8,7 @@ from typing import Any
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.extraction.conflicts import rows_contradict
 from memrecall.memory.display import AddResult, HistoryResult, MemoryResult
+from memrecall.memory.graph import relate_memory
 from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
@@ -236,6 +237,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         values = follow_text(values, await memories.get(memory_id))
         await library.changes(scope).update(memory_id, values, actor=self._actor)
         record = await memories.get(memory_id)
+        if "content" in values:
+            await relate_memory(library, scope, record)
         if values.keys() & {"content", "summary"}:
             row = RowKey(scope.user_id, "memory", memory_id)
             text = f"{record.summary}\n{record.content}".strip()

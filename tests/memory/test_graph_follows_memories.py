@@ -147,12 +147,31 @@ async def test_deleted_memory_hides_its_relation_at_all_times(memory: AsyncMemor
     assert await relations(memory) == set()
 
 
-async def test_corrected_memory_ends_what_it_no_longer_says(memory: AsyncMemory) -> None:
-    (home,) = await add(memory, "I live in Rome.")
-    await memory.update(home, "User lives in Bern.")
-    assert await relations(memory) == set()
-    await memory.undo(home)
-    assert await relations(memory) == {("user", "lives_in", "Rome")}
+async def test_corrected_memory_states_another_relation(memory: AsyncMemory) -> None:
+    for user, said, corrected, old, new in (
+        ("ann", "I live in Rome.", "User lives in Bern.", "Rome", "Bern"),
+        ("李明", "我住在北京。", "用户住在上海。", "北京", "上海"),
+    ):
+        (home,) = await add(memory, said, user=user)
+        await memory.update(home, corrected)
+        assert await relations(memory, user) == {("user", "lives_in", new)}
+        await memory.update(home, metadata={"checked": True})
+        assert await relations(memory, user) == {("user", "lives_in", new)}
+        await memory.undo(home)
+        await memory.undo(home)
+        assert await relations(memory, user) == {("user", "lives_in", old)}
+
+
+async def test_corrected_memory_that_has_ended_states_no_current_relation(
+    memory: AsyncMemory,
+) -> None:
+    rome, _ = await add(memory, "I live in Rome.", "I moved to Oslo.")
+    await memory.update(rome, "User lives in Bern.")
+    assert await relations(memory) == {("user", "lives_in", "Oslo")}
+    await memory.delete(rome)
+    await memory.purge(rome)
+    entities = (await memory.graph(user_id="ann"))["entities"]
+    assert {entity["name"] for entity in entities} == {"user", "Oslo"}
 
 
 async def test_relation_stays_while_another_memory_states_it(memory: AsyncMemory) -> None:
