@@ -212,6 +212,8 @@ class TrackedChanges:
             await self._graph.erase_unconnected(unconnected)
         if hidden:
             await self._graph.hide_names(hidden)
+        if erase and hasattr(self._graph, "erase_names"):
+            await self._graph.erase_names({key: names for key, names in hidden.items() if names})
 
     async def _deleted_names(
         self, entity: StoredEntity, changed: Sequence[MemoryRecord], erase: bool
@@ -237,9 +239,13 @@ class TrackedChanges:
                 return await self._graph.page(limit=_ALL_RELATIONS)
             return await self._graph.page(limit=_ALL_RELATIONS, hidden=True)
         texts = [memory.content for memory in memories]
-        return await self._graph.entities(
-            {name for text in texts for name in possible_names(text, shortest=1)}
-        )
+        names = {name for text in texts for name in possible_names(text, shortest=1)}
+        return await self._find_entities(names)
+
+    async def _find_entities(self, names: Iterable[str]) -> list[StoredEntity]:
+        if not hasattr(self._graph, "hide_names"):  # a plugin may not support it
+            return await self._graph.entities(names)
+        return await self._graph.entities(names, hidden=True)
 
     async def _relations_of(self, entities: Sequence[StoredEntity]) -> list[_Edge]:
         """Return the relations of entities, ended ones included."""
@@ -250,7 +256,7 @@ class TrackedChanges:
         ends = {name for _, _, edge in edges for name in (edge.source, edge.destination)}
         return {
             entity.entity_id: frozenset(map(entity_key, (entity.name, *entity.aliases)))
-            for entity in await self._graph.entities(ends)
+            for entity in await self._find_entities(ends)
         }
 
 

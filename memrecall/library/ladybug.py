@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.library import ladybug_queries as cypher
-from memrecall.library.ladybug_file import GraphFile, micros, moment_of, remove
+from memrecall.library.ladybug_file import GraphFile, alias_key, micros, moment_of, remove
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import NewRelation, StoredEntity, StoredRelation
 from memrecall.store.graph_types import MAX_RELATIONS, check_name, collect_names
@@ -95,7 +95,7 @@ def _add_entity(file: GraphFile, row: Any) -> None:
 
 
 def _add_alias(file: GraphFile, row: Any) -> None:
-    key = cypher.alias_key(row["agent_id"], row["alias"])
+    key = alias_key(row["agent_id"], row["alias"])
     if not file.ask("MATCH (a:Alias {id: $key}) RETURN a.id", key=key):
         cypher.write_alias(file, row["entity_id"], _from_json(_ALIAS, row))
 
@@ -255,16 +255,20 @@ class LadybugScopedGraph:
         """Hide names of entities from pages, by the entity's id, and show its other names."""
         await self._graphs.write(self._user, lambda file: cypher.hide_names(file, names))
 
+    async def erase_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Remove names of entities that have others, by the entity's id."""
+        await self._graphs.write(self._user, lambda file: cypher.erase_names(file, names))
+
     async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
         """Remove messages from all evidence, and relations and names without any other."""
         await self._graphs.write(
             self._user, lambda file: cypher.erase_sources(file, message_ids, stated)
         )
 
-    async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
+    async def entities(self, names: Iterable[str], *, hidden: bool = False) -> list[StoredEntity]:
         """Return entities by any of their names."""
         folded = sorted({entity_key(name) for name in names} - {""})
-        return await self._read(lambda file: cypher.entities(file, self._only, folded))
+        return await self._read(lambda file: cypher.entities(file, self._only, folded, hidden))
 
     async def page(
         self, *, limit: int, after: str | None = None, hidden: bool = False

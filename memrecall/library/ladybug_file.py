@@ -11,6 +11,7 @@ from memrecall.errors import InvalidArgument, StorageBusy, StorageError
 
 Result = TypeVar("Result")
 
+_DIVIDER = "\x1f"  # in no id and no name: both are printable
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _BUFFER = 32 * 1024 * 1024
@@ -108,6 +109,11 @@ def _typed_faults(path: Path) -> Iterator[None]:
                 hint="Only one process can open it at a time",
             ) from error
         raise StorageError(f"the graph {path} failed: {error}") from error
+
+
+def alias_key(agent: str, alias: str) -> str:
+    """Return the key of an alias, which is unique per agent."""
+    return f"{agent}{_DIVIDER}{alias}"
 
 
 def micros(moment: datetime) -> int:

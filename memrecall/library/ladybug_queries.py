@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from memrecall.library.ladybug_file import GraphFile, micros, moment_of
+from memrecall.library.ladybug_file import GraphFile, alias_key, micros, moment_of
 from memrecall.store import NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.statements import new_id
 from memrecall.store.graph_types import merge_sources, named_entity, require_other_name
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, check_text
 
-_DIVIDER = "\x1f"  # in no id and no name: both are printable
 _FIELDS = (
     *("id", "kind", "since", "until", "sources", "session", "created", "agent"),
     *("source_alias", "destination_alias"),
@@ -129,6 +128,16 @@ def erase_unconnected(file: GraphFile, entity_ids: Sequence[str]) -> None:
                 file.ask("MATCH (a:Alias {id: $key}) DETACH DELETE a", key=key)
 
 
+def erase_names(file: GraphFile, names: Mapping[str, Sequence[str]]) -> None:
+    """Remove names of entities that have others."""
+    query = "MATCH (a:Alias)-[:Named]->(e:Entity {id: $id}) RETURN a.id, a.alias, a.name, e.name"
+    for entity, erased in names.items():
+        aliases = {entity_key(name) for name in erased}
+        for key, alias, name, entity_name in file.ask(query, id=entity):
+            if alias in aliases:
+                _erase_name(file, key, name, entity, entity_name)
+
+
 def erase_sources(file: GraphFile, message_ids: Collection[str], stated: Collection[str]) -> None:
     """Remove messages from all evidence, and relations and names without any other."""
     orphans = []
@@ -163,16 +172,19 @@ def _delete_relation(file: GraphFile, key: str) -> None:
     file.ask("MATCH (:Entity)-[r:Relates {id: $id}]->(:Entity) DELETE r", id=key)
 
 
-def entities(file: GraphFile, only: str | None, folded: Sequence[str]) -> list[StoredEntity]:
+def entities(
+    file: GraphFile, only: str | None, folded: Sequence[str], hidden: bool
+) -> list[StoredEntity]:
     """Return the entities of some names."""
     agents = [only] if only is not None else [a for (a,) in file.ask("MATCH (a:Agent) RETURN a.id")]
     keys = [alias_key(agent, name) for agent in agents for name in folded]
     rows = file.ask(
-        "UNWIND $keys AS key MATCH (:Alias {id: key})-[:Named]->(e:Entity)"
-        " RETURN DISTINCT e.id, e.name, e.type ORDER BY e.id",
+        "UNWIND $keys AS key MATCH (a:Alias {id: key})-[:Named]->(e:Entity)"
+        + ("" if hidden else f" WHERE {_IS_VISIBLE}")
+        + " RETURN DISTINCT e.id, e.name, e.type ORDER BY e.id",
         keys=keys,
     )
-    return _with_names(file, rows)
+    return _with_names(file, rows, hidden=hidden)
 
 
 def page(
@@ -351,7 +363,7 @@ def relations_of(
 
 
 def _with_names(
-    file: GraphFile, rows: Sequence[Sequence[Any]], *, hidden: bool = True
+    file: GraphFile, rows: Sequence[Sequence[Any]], *, hidden: bool
 ) -> list[StoredEntity]:
     names: dict[str, dict[str, tuple[str, ...]]] = {}
     for entity, name, sources, is_visible in file.ask(
@@ -382,11 +394,6 @@ def _to_relation(source: str, destination: str, fields: dict[str, Any]) -> Store
         moment_of(fields["until"]),
         tuple(fields["sources"] or ()),
     )
-
-
-def alias_key(agent: str, alias: str) -> str:
-    """Return the key of an alias, which is unique per agent."""
-    return f"{agent}{_DIVIDER}{alias}"
 
 
 def _now() -> int:

@@ -37,7 +37,7 @@ from memrecall.text.normalize import entity_key
 Result = TypeVar("Result")
 
 # Every search runs it: built once, because building costs as much as running.
-_SELECT_BY_NAME = select(aliases.c.entity_id, aliases.c.agent_id).where(
+_SELECT_BY_NAME = select(aliases.c.entity_id, aliases.c.agent_id, aliases.c.hidden).where(
     aliases.c.user_id == bindparam("of_user"),
     aliases.c.alias.in_(bindparam("names", expanding=True)),
 )
@@ -85,22 +85,29 @@ class Graph:
         """Hide names of entities from pages, by the entity's id, and show its other names."""
         await self._write(lambda writer: writer.hide_names(names))
 
+    async def erase_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Remove names of entities that have others, by the entity's id."""
+        await self._write(lambda writer: writer.erase_names(names))
+        await self._database.truncate_log()
+
     async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
         """Remove messages from all evidence, and relations and names without any other."""
         await self._write(lambda writer: writer.erase_sources(message_ids, stated))
         await self._database.truncate_log()
 
-    async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
+    async def entities(self, names: Iterable[str], *, hidden: bool = False) -> list[StoredEntity]:
         """Return the entities that have any of the names; the cost grows with the names alone."""
         ids: set[str] = set()
         for batch in split(sorted({entity_key(name) for name in names} - {""})):
             parameters = {"of_user": self._scope.user_id, "names": list(batch)}
             rows = await self._database.fetch(_SELECT_BY_NAME, parameters)
+            rows = [row for row in rows if hidden or not row.hidden]
             ids |= {row.entity_id for row in rows if self._scope.agent_id in (None, row.agent_id)}
         if not ids:
             return []  # the usual case when the words of a query are tried as names
         return await self._fetch_entities(
-            self._select_entities().where(entities.c.entity_id.in_(sorted(ids)))
+            self._select_entities().where(entities.c.entity_id.in_(sorted(ids))),
+            visible=not hidden,
         )
 
     async def page(

@@ -78,8 +78,8 @@ class ScopedGraph(Protocol):
     async def split(self, alias: str) -> None:
         """Give a name an entity of its own, with the relations that were stated with it."""
 
-    async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
-        """Return the entities that have any of the names."""
+    async def entities(self, names: Iterable[str], *, hidden: bool = False) -> list[StoredEntity]:
+        """Return the entities that have any of the names; by `hidden` names too."""
 
     async def page(
         self, *, limit: int, after: str | None = None, hidden: bool = False
@@ -107,6 +107,9 @@ class ScopedGraph(Protocol):
 
     async def hide_names(self, names: Mapping[str, Sequence[str]]) -> None:
         """Hide names of entities from pages, by the entity's id, and show its other names."""
+
+    async def erase_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Remove names of entities that have others, by the entity's id."""
 
     async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
         """Remove messages from all evidence, and relations and names without any other.

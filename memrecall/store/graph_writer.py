@@ -217,6 +217,15 @@ class GraphWriter:
             statement = update(aliases).where(*of_entity, aliases.c.hidden != is_hidden)
             await self._connection.execute(statement.values(hidden=is_hidden))
 
+    async def erase_names(self, names: Mapping[str, Sequence[str]]) -> None:
+        """Remove names of entities that have others, by the entity's id."""
+        for entity_id, erased in names.items():
+            of_entity = (aliases.c.user_id == self._scope.user_id, aliases.c.entity_id == entity_id)
+            is_erased = aliases.c.alias.in_([entity_key(name) for name in erased])
+            statement = select(aliases).where(*of_entity, is_erased)
+            for row in (await self._connection.execute(statement)).all():
+                await self._erase_name(row)
+
     async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
         """Remove messages from all evidence, and relations and names without any other.
 

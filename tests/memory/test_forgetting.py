@@ -331,3 +331,30 @@ async def test_each_place_is_in_the_documented_state(story: Story, column: str) 
     if column.startswith("forget"):
         await story.memory.undo(story.home)
         await check_each_async(list(table), check_kept)
+
+
+class TestNames:
+    @pytest.fixture(params=["tables", "ladybug"])
+    async def memory(
+        self, location: str, tmp_path: Path, request: pytest.FixtureRequest
+    ) -> AsyncIterator[AsyncMemory]:
+        """Memory with its graph in each kind of database."""
+        graph_db = f"ladybug:{tmp_path / 'graphs'}" if request.param == "ladybug" else ""
+        async with AsyncMemory(settings=make_settings(location, graph_db=graph_db)) as created:
+            yield created
+
+    async def test_hidden_name_finds_nobody_and_purge_removes_it(self, memory: AsyncMemory) -> None:
+        (name,) = (await memory.add("我叫李明。", "ann"))["results"]
+        await memory.add("我住在上海。", "ann")
+        assert (await memory.graph("李明", "ann"))["relations"]
+        await memory.forget(name["id"])
+        assert (await memory.graph("李明", "ann"))["relations"] == []
+        assert (await memory.graph("user", "ann"))["relations"]
+        await memory.undo(name["id"])
+        assert (await memory.graph("李明", "ann"))["relations"]
+        await memory.purge(name["id"])
+        assert (await memory.graph("李明", "ann"))["relations"] == []
+        (relation,) = (await memory.graph("user", "ann"))["relations"]
+        assert (relation["source"], relation["destination"]) == ("user", "上海")
+        lines = [line async for line in memory.export("ann")]
+        assert [line for line in lines if "李明" in line and '"entity_id"' in line] == []
