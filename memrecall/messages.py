@@ -136,6 +136,11 @@ def parse_new_messages(
             f"{len(messages)} messages exceed the limit of one call",
             hint=f"Pass at most {LARGEST_BATCH}",
         )
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidArgument(
+            f"metadata {metadata!r} is a {type(metadata).__name__}",
+            hint="Pass a dict of names and values",
+        )
     shared = check_json("metadata", dict(metadata or {}))
     return [
         replace(

@@ -7,7 +7,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -63,6 +63,15 @@ class SweepOptions:
     dry_run: bool
     purge: bool
     now: datetime
+
+    def __post_init__(self) -> None:
+        for name, kind in (("policy", Policy), ("now", datetime)):
+            value = getattr(self, name)
+            if not isinstance(value, kind):
+                raise InvalidArgument(
+                    f"{name} {value!r} of a sweep is a {type(value).__name__}",
+                    hint=f"Pass a {kind.__name__}",
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,14 +251,16 @@ class RetentionMixin(MemoryBase):
 
         Sweeps the bound or named user, else all users. `report` is called with each result.
         """
-        if not every_seconds > 0:
+        if not isinstance(every_seconds, int | float) or not every_seconds > 0:
             raise InvalidArgument(
-                f"every_seconds {every_seconds} is not positive", hint="Pass a number of seconds"
+                f"every_seconds {every_seconds!r} is no positive number",
+                hint="Pass a number of seconds",
             )
         all_users = user_id is None and not self._binding.has_user
+        first = SweepOptions(policy or Policy(), dry_run, purge, datetime.now(UTC))
 
         async def run_once(stopping: asyncio.Event) -> None:
-            options = SweepOptions(policy or Policy(), dry_run, purge, datetime.now(UTC))
+            options = replace(first, now=datetime.now(UTC))
             if all_users:
                 result = await self._sweep_all_users(agent_id, options, stopping)
             else:

@@ -22,7 +22,7 @@ from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import StoredSummary
 from memrecall.store.sessions import SESSION
-from memrecall.types import Language, NewMessage, format_time, parse_time
+from memrecall.types import Language, NewMessage, check_text, format_time, parse_time
 
 if TYPE_CHECKING:
     from memrecall.agent import Recaller, RecallOptions, RecallResult
@@ -177,6 +177,9 @@ class SessionsMixin(MemoryBase):
 
         `limit` bounds the lists of entities and relations; `cursor` continues the one of entities.
         """
+        for name, value in (("entity", entity), ("to", to), ("cursor", cursor)):
+            if value is not None:
+                check_text(name, value)
         library = (await self._open()).library
         view = GraphView(library.graph(self._scope(user_id, agent_id)))
         moment = None if as_of is None else parse_time(as_of, "as_of")

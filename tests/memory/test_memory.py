@@ -1,7 +1,7 @@
 """Update, delete, undo, list and search, on both engines and with invalid input."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -442,3 +442,27 @@ async def test_incremental_index_matches_rebuilt_index(location: str) -> None:
             (r["id"], round(r["score"], 5)) for r in rebuilt[query]
         ]
     assert len(incremental["tea"]) >= 7
+
+
+async def test_arguments_of_the_wrong_type_are_typed_errors(memory: AsyncMemory) -> None:
+    wrong: Any = "x"
+    number: Any = 5
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "policy": lambda: memory.sweep(wrong, user_id="ann"),
+        "now": lambda: memory.sweep(user_id="ann", now=wrong),
+        "policy of a schedule": lambda: memory.schedule_sweeps(60, wrong, user_id="ann"),
+        "interval": lambda: memory.schedule_sweeps(wrong, user_id="ann"),
+        "entity": lambda: memory.graph(number, "ann"),
+        "other entity": lambda: memory.graph("user", "ann", to=number),
+        "cursor of entities": lambda: memory.graph(None, "ann", cursor=number),
+        "cursor": lambda: memory.get_all("ann", cursor=number),
+        "text as metadata": lambda: memory.add("I like tea.", "ann", metadata=wrong),
+        "number as metadata": lambda: memory.add("I like tea.", "ann", metadata=number),
+    }
+
+    async def check(name: str) -> None:
+        with pytest.raises(InvalidArgument):
+            await calls[name]()
+
+    await check_each_async(calls, check)
+    assert (await memory.get_all("ann", messages=True))["results"] == []

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from memrecall.errors import InvalidArgument
 from memrecall.text_length import utf8_length
-from memrecall.types import MemoryRecord, Message, json_bytes
+from memrecall.types import MemoryRecord, Message, check_text, json_bytes
 
 Item = TypeVar("Item")
 
@@ -75,6 +75,7 @@ def seal_cursor(secret: bytes, binding: Sequence[object], position: Sequence[obj
 
 def open_cursor(secret: bytes, binding: Sequence[object], cursor: str) -> list[Any]:
     """Return the position of a cursor; InvalidArgument if it is of another list or forged."""
+    check_text("cursor", cursor)
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         data = base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True)
