@@ -230,6 +230,16 @@ def _is_moved(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
     is_movable = fact.memory_type in _SHARED.words("movable_types")
     if fact.memory_type != memory.known.memory_type or not is_movable:
         return False
+    drug, old_drug = _find_drug(fact.text), _find_drug(memory.known.text)
+    if drug and old_drug and drug != old_drug:
+        return False  # A second medicine does not end the first.
     # Swimming on Thursdays does not end swimming on Tuesdays, unless the fact says so.
     is_moved = bool(new.days and old.days) and new.days != old.days and new.is_change
     return (is_moved or new.numbers != old.numbers) and overlap(new, old) >= _SAME_TOPIC
+
+
+def _find_drug(text: str) -> str:
+    """Return the name of the medicine of which a text gives the dose, or nothing."""
+    tables = (load_table(language) for language in ("en", "zh"))
+    found = next((match for table in tables if (match := table.search("dosed_drug", text))), None)
+    return (found["drug"] or found["other"]).casefold() if found else ""

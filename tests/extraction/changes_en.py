@@ -231,6 +231,19 @@ UNCHANGED_EN: list[Change] = [
 ]
 MORE_EN: list[Change] = [
     (
+        ["I take lisinopril 10 mg every day.", "I take aspirin 75 mg every day."],
+        "I'm down to 5 mg of lisinopril.",
+        ["lisinopril 10 mg", "aspirin 75 mg"],
+        ["lisinopril 5 mg", "aspirin 75 mg"],
+    ),
+    (
+        ["I take lisinopril 10 mg every day."],
+        "The lisinopril was cut to 5 mg.",
+        ["lisinopril 10 mg"],
+        ["lisinopril 5 mg"],
+    ),
+    (["I'm vegetarian."], "I eat meat again.", ["vegetarian"], ["meat again"]),
+    (
         ["I work at Pfizer."],
         "I resigned from Pfizer and joined Moderna.",
         ["Pfizer"],
