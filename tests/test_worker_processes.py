@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from memrecall.errors import ModelFailed, QuerySyntaxError, WorkerFailed
-from memrecall.processes import WorkerProcesses, _WorkerProcess, run_aside, worker_processes
+from memrecall.model.processes import WorkerProcesses, _WorkerProcess, run_aside, worker_processes
 
 from .waiting import LIMIT, wait_until
 
@@ -132,7 +132,7 @@ async def test_run_aside_uses_processes_only_where_there_are_some() -> None:
 
 KILLED_PARENT = """
 import asyncio, os, sys
-from memrecall.processes import WorkerProcesses
+from memrecall.model.processes import WorkerProcesses
 
 async def main():
     pool = WorkerProcesses(2, [], 60)

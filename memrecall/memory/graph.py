@@ -15,7 +15,7 @@ from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
 from memrecall.memory.display import GraphResult
-from memrecall.processes import run_on_text
+from memrecall.model.processes import run_on_text
 from memrecall.scope import Scope
 from memrecall.store import NewRelation, ScopedGraph, StoredEntity, StoredRelation
 from memrecall.store.database.statements import require_limit

@@ -28,9 +28,9 @@ from pydantic import BaseModel
 
 from memrecall.errors import ModelFailed, WorkerFailed
 from memrecall.model.offline import OFFLINE_FAMILY, Rule, RuleAnswer, RuleRequest
+from memrecall.model.processes import SMALL_TEXT, run_on_text
 from memrecall.model.prompts import prompt_name
 from memrecall.model.protocol import count_tool_calls, message_texts
-from memrecall.processes import SMALL_TEXT, run_on_text
 from memrecall.text_length import estimate_tokens
 from memrecall.workers import ignore_outcome
 

@@ -24,7 +24,7 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument, WorkerFailed
 from memrecall.memory import Library, client_of
-from memrecall.processes import Supervisor, worker_processes
+from memrecall.model.processes import Supervisor, worker_processes
 from memrecall.server.auth import is_loopback
 from memrecall.server.cluster import Cluster
 from memrecall.server.connections import ConnectionLimits, ConnectionTable, GuardedProtocol

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import memrecall.processes
+import memrecall.model.processes
 import memrecall.search.engine
 import memrecall.search.messages
 from memrecall.errors import CallerError
@@ -16,7 +16,7 @@ from memrecall.extraction.protocol import Fact, Utterance
 from memrecall.extraction.rules.extractor import RuleExtractor
 from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.memory import AsyncMemory, Library
-from memrecall.processes import SMALL_TEXT
+from memrecall.model.processes import SMALL_TEXT
 from memrecall.scope import Scope
 from memrecall.search import LexicalQuery, SearchRequest
 from memrecall.search.request import LONG_QUERY
@@ -43,7 +43,7 @@ class RecordingProcesses:
 @pytest.fixture
 def processes(monkeypatch: pytest.MonkeyPatch) -> RecordingProcesses:
     recording = RecordingProcesses()
-    monkeypatch.setattr(memrecall.processes, "_processes", recording)
+    monkeypatch.setattr(memrecall.model.processes, "_processes", recording)
     return recording
 
 

@@ -14,10 +14,10 @@ import h11
 import httpx
 import pytest
 
-from memrecall import processes
 from memrecall.errors import WorkerFailed
 from memrecall.memory import Library
-from memrecall.processes import Supervisor
+from memrecall.model import processes
+from memrecall.model.processes import Supervisor
 from memrecall.server.cluster import Cluster
 from memrecall.server.connections import ConnectionLimits
 from memrecall.server.http.middleware import BodyLimits

@@ -18,7 +18,7 @@ from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.sentences import claimed_statements
 from memrecall.extraction.stated_graph import build_graph
 from memrecall.extraction.summaries import summarise
-from memrecall.processes import SMALL_TEXT, run_on_text
+from memrecall.model.processes import SMALL_TEXT, run_on_text
 from memrecall.types import Language
 from memrecall.workers import run_beside
 

@@ -15,7 +15,7 @@ from memrecall.agent import RecallResult
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.memory import AsyncMemory, Library
-from memrecall.processes import run_aside
+from memrecall.model.processes import run_aside
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
 from memrecall.server.cluster import Cluster
