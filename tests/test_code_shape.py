@@ -32,9 +32,10 @@ def test_modules_are_few_and_folders_small(shape: Shape) -> None:
     # Version 0.1 had 60,600 lines. Its features took 54,527 before newer ones were added: bounds of
     # models, AutoGen teams and components, the hooks of the service, mem0's second interface,
     # forks, a graph that follows facts, facts that are grounded, claims beside facts, deletion
-    # from all that quotes, the whole Memory over HTTP, recall from the knowledge base, and strict
-    # and lenient leak filters.
-    assert shape.lines <= 63_900
+    # from all that quotes, the whole Memory over HTTP, recall from the knowledge base, strict and
+    # lenient leak filters; limits of strangers, several service processes, worker processes,
+    # backups of whole databases, checks of damage, errors by SQLSTATE, and budgets of queries.
+    assert shape.lines <= 68_200
     assert shape.integration_lines <= 3_500  # six agent frameworks and the hooks of five clients
 
 
@@ -63,7 +64,7 @@ def test_extraction_rules_are_a_small_engine_over_tables() -> None:
     files = [file for file in folder.rglob("*") if file.is_file() and file.suffix != ".pyc"]
     modules = [file for file in files if file.suffix == ".py" and file.name != "__init__.py"]
     assert len(modules) <= 20
-    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 4_560
+    assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 4_570
 
 
 @pytest.mark.parametrize("library", HOMES)
