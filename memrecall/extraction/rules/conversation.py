@@ -95,7 +95,7 @@ def change_dose(
     match = table.search("dose_change", sentence.text)
     if match is None:
         return None
-    after = table.search("drug_after_dose", sentence.text[match.end() :])
+    after = _SHARED.search("drug_after_dose", sentence.text[match.end() :])
     dose, drug = match["dose"], match["drug"] or (after["drug"] if after else "")
     if dose.isdigit() and not table.search("drug", drug):
         return None  # "raised the rent to 940"
