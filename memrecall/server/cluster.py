@@ -32,6 +32,8 @@ _DASHBOARD_WORKER = 0
 # Any worker answers these, and reads no user's data for them.
 _COMMON_PATHS = frozenset({b"/healthz", b"/readyz", b"/metrics", b"/openapi.json", b"/docs"})
 _API_PATH = re.compile(rb"/(?:v1/|rpc\Z|mcp\Z)")
+# Reading by time and by position needs the database only, and less than passing a connection on.
+_UNINDEXED_PATH = re.compile(rb"/v1/users/[^/]+/messages(?:/[^/]+/neighbors)?")
 _PATH_USER = re.compile(rb"/v1/users/([^/]+)")
 _QUERY_USER = re.compile(rb"(?:^|&)user_id=([^&]+)")
 _BODY_USER = re.compile(rb'"user_id"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -146,7 +148,8 @@ class Cluster:
     def find_worker(self, request: h11.Request, body: bytes) -> int:
         """Return the worker that should answer a request."""
         path, _, query = request.target.partition(b"?")
-        if path in _COMMON_PATHS:
+        is_unindexed = request.method == b"GET" and _UNINDEXED_PATH.fullmatch(path)
+        if is_unindexed or path in _COMMON_PATHS:
             return self.index
         if not _API_PATH.match(path):
             return _DASHBOARD_WORKER if self.has_dashboard else self.index

@@ -51,7 +51,7 @@ def make_request(
 
 
 def owner_of(cluster: Cluster, user: str) -> int:
-    return cluster.find_worker(make_request(f"/v1/users/{user.replace(' ', '%20')}/messages"), b"")
+    return cluster.find_worker(make_request(f"/v1/users/{user.replace(' ', '%20')}/recall"), b"")
 
 
 def user_of(cluster: Cluster, worker: int) -> str:
@@ -64,7 +64,8 @@ def test_every_way_to_name_a_user_leads_to_the_same_worker(cluster: Cluster) -> 
     cluster.learn_users(b"Bearer many", frozenset({"a", "b"}))
     post = partial(make_request, method="POST")
     cases = [
-        (make_request("/v1/users/%E5%BC%A0%20%E4%B8%89/messages?page_size=3"), b""),
+        (make_request("/v1/users/%E5%BC%A0%20%E4%B8%89/traces?limit=3"), b""),
+        (post("/v1/users/%E5%BC%A0%20%E4%B8%89/messages"), b""),
         (make_request("/v1/memories?limit=3&user_id=%E5%BC%A0+%E4%B8%89"), b""),
         (post("/v1/memories/search"), '{"query": "x", "user_id" : "张 三"}'.encode()),
         (post("/v1/memories"), b'{"user_id":"\\u5f20 \\u4e09"}'),
@@ -75,7 +76,7 @@ def test_every_way_to_name_a_user_leads_to_the_same_worker(cluster: Cluster) -> 
     check_each(cases, lambda case: assert_equal({cluster.find_worker(*case)}, expected))
     for index in range(3):  # whichever worker has read the head
         view = cluster.for_worker(index)
-        assert {view.find_worker(*case) for case in cases[:4]} == expected
+        assert {view.find_worker(*case) for case in cases[:5]} == expected
         many = make_request("/v1/memories", {"Authorization": "Bearer many"})
         assert view.find_worker(many, b"") == index
 
@@ -104,6 +105,9 @@ def test_requests_without_a_user_have_their_place(cluster: Cluster) -> None:
         "/healthz": 1,
         "/metrics": 1,
         "/v1/memories": 1,  # of an unknown key
+        "/v1/users/ann/messages?page_size=3": 1,  # read without an index
+        "/v1/users/bob/messages/m1/neighbors": 1,
+        "/v1/users/cat/messages": 1,
         "/": 0,  # the dashboard
         "/_nicegui_ws/socket.io/?client_id=7": 0,
         f"/v1/jobs/{job}": 1,

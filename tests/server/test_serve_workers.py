@@ -129,7 +129,8 @@ async def use_afresh(server: ServerProcess, key: str, user: str) -> None:
         question = {"user_id": user, "query_text": "tea"}
         found = await ask(client, user, "POST", "/v1/messages/lexical_search", json=question)
         assert len(found["items"]) == 1
-        await ask(client, user, "GET", PATH.format(user))
+        page = await ask(client, f"range-{user}", "GET", PATH.format(user))
+        assert len(page["items"]) == 1
 
 
 async def post_until_stopped(server: ServerProcess, key: str) -> dict[str, int]:
