@@ -23,8 +23,8 @@ LONGEST_QUERY = 10_000
 LONGEST_TEXT = 100_000
 _PAUSE = 0.005  # between two requests of a victim
 _QUIET_SHARE = 0.5  # of the seconds of an attack, before each of them
-_LORIS_SOCKETS = 200
-_LORIS_PAUSE = 0.2
+_LORIS_SOCKETS = 100
+_LORIS_PAUSE = 1.0
 _SEARCHES = ("/v1/messages/lexical_search", "/v1/messages/semantic_search", "/v1/memories/search")
 
 Bytes = Sequence[bytes]

@@ -20,6 +20,7 @@ from memrecall.search.index.rows import Floats
 from memrecall.search.index.snapshot import SnapshotFolder
 from memrecall.search.index.vectors import ExternalUserVectors
 from memrecall.store import ChangeFeed, KnowledgeFeed, UserVersion
+from memrecall.workers import run_beside
 
 IndexFeed = ChangeFeed | KnowledgeFeed
 
@@ -29,6 +30,7 @@ _ROWS_WORTH_SAVING = 500
 _ROWS_WORTH_RELEASING = 5_000
 # Larger batches are applied in a thread: array work would block the event loop for other users.
 _ROWS_IN_EVENT_LOOP = 200
+_CHARACTERS_IN_EVENT_LOOP = 20_000  # take 4 ms
 
 
 @cache
@@ -170,11 +172,10 @@ class IndexCache:
 
     async def _apply_changes(self, feed: IndexFeed, columns: Columns, version: int) -> None:
         async for batch in feed.changes(columns.version, version, self._model):
-            size = len(batch.messages) + len(batch.vectors) + len(batch.knowledge)
-            if size > _ROWS_IN_EVENT_LOOP:
-                await asyncio.to_thread(columns.apply, batch)
-            else:
-                columns.apply(batch)
+            texts = (*batch.messages, *batch.memories, *batch.knowledge)
+            has_many = len(texts) + len(batch.vectors) > _ROWS_IN_EVENT_LOOP
+            has_long = sum(len(row.search_text) for row in texts) > _CHARACTERS_IN_EVENT_LOOP
+            await run_beside(has_many or has_long, columns.apply, batch)
         columns.merge_small_segments()
 
     async def _save_if_grown(self, owner: str, slot: _Slot, columns: Columns) -> None:
