@@ -3,6 +3,7 @@
 from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.cursors import PageLimits, open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
+from memrecall.store.database.statements import Reads
 from memrecall.store.feed import ChangeFeed, KnowledgeFeed, RowChanges, UserVersion
 from memrecall.store.graph import StoreGraphs
 from memrecall.store.graph_types import (
@@ -64,6 +65,7 @@ __all__ = [
     "PendingText",
     "PlanOutcome",
     "PlanStep",
+    "Reads",
     "Removal",
     "Revision",
     "RowChanges",

@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
+from memrecall.store.database.statements import Reads
 from memrecall.store.database.tables import (
     PASSAGE,
     agents,
@@ -153,10 +154,11 @@ class _Feed(ABC):
         self._owner_id = owner_id
         self.owner = self._owner_prefix + owner_id
 
-    async def version(self) -> UserVersion | None:
+    async def version(self, reads: Reads | None = None) -> UserVersion | None:
         """Return the state of the data; None for an unknown owner."""
-        rows = await self._database.fetch(self._version, {"of_owner": self._owner_id})
-        return UserVersion(**rows[0]._mapping) if rows else None
+        reads = reads or self._database
+        rows = await reads.fetch(self._version, {"of_owner": self._owner_id})
+        return UserVersion(**rows[0]._asdict()) if rows else None
 
     async def _has(self, table: Table, key: str, change_no: int) -> bool:
         owner, key_column = table.primary_key.columns

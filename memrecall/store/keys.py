@@ -214,7 +214,7 @@ def _to_key(rows: Sequence[Row[Any]]) -> Key:
     users = frozenset(row.user_id for row in rows if row.user_id is not None)
     # A newer version may have granted permissions that this one does not know.
     known = frozenset(Permission(name) for name in first.permissions if name in list(Permission))
-    fields = {name: first._mapping[name] for name in Key.__slots__ if name != "users"}
+    fields = {name: getattr(first, name) for name in Key.__slots__ if name != "users"}
     return Key(**{**fields, "users": None if first.all_users else users, "permissions": known})
 
 

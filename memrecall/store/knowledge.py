@@ -17,7 +17,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_knowledge
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases, restores
-from memrecall.store.database.statements import new_epoch, new_id, split
+from memrecall.store.database.statements import Reads, new_epoch, new_id, split
 from memrecall.store.texts import knowledge_text, make_search_text
 from memrecall.types import NAME_LENGTH, check_id, check_json, check_text
 
@@ -122,12 +122,15 @@ class Knowledge:
             raise self._not_found(key)
         return entries[0]
 
-    async def get_many(self, keys: Sequence[str]) -> list[KnowledgeEntry]:
+    async def get_many(
+        self, keys: Sequence[str], reads: Reads | None = None
+    ) -> list[KnowledgeEntry]:
         """Return the entries that exist, in no particular order."""
+        reads = reads or self._database
         entries: list[KnowledgeEntry] = []
         for batch in split(keys):
             statement = self._select().where(knowledge.c.knowledge_key.in_(list(batch)))
-            rows = await self._database.fetch(statement)
+            rows = await reads.fetch(statement)
             entries += [KnowledgeEntry(**row._mapping) for row in rows]
         return entries
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew
@@ -24,7 +24,7 @@ from memrecall.store.database.integrity import (
 from memrecall.store.database.locks import lock_scopes, require_enabled
 from memrecall.store.database.memory_tables import REFERENCES
 from memrecall.store.database.migrations import schema_version, upgrade
-from memrecall.store.database.statements import select_in_key_order
+from memrecall.store.database.statements import Reads, select_in_key_order
 from memrecall.store.database.tables import (
     agents,
     memories,
@@ -54,6 +54,8 @@ from memrecall.store.traces import Traces
 from memrecall.store.transfer import export_user, import_user
 from memrecall.store.vectors import KnowledgeVectors, VectorStore
 from memrecall.text import TEXT_VERSION
+
+_AGENT_STATUS = select(agents.c.status).where(agents.c.agent_id == bindparam("of_agent"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,13 +245,15 @@ class Store:
         async with self.database.read() as connection:
             return await schema_version(connection)
 
-    async def require_active(self, version: UserVersion, scope: Scope) -> None:
+    async def require_active(
+        self, version: UserVersion, scope: Scope, reads: Reads | None = None
+    ) -> None:
         """Raise Disabled for a disabled user or agent."""
         require_enabled("user", scope.user_id, version.status)
         if scope.agent_id is None:
             return
-        statement = select(agents.c.status).where(agents.c.agent_id == scope.agent_id)
-        for row in await self.database.fetch(statement):
+        reads = reads or self.database
+        for row in await reads.fetch(_AGENT_STATUS, {"of_agent": scope.agent_id}):
             require_enabled("agent", scope.agent_id, row.status)
 
     async def count(self, user_id: str | None = None) -> dict[str, int]:

@@ -88,9 +88,7 @@ class VectorStore:
         self, connection: AsyncConnection, items: Sequence[PendingText], matrix: Matrix
     ) -> list[RowKey]:
         users = await lock_users(connection, {item.row.user_id for item in items})
-        locks = Locks(
-            datetime.now(UTC), {name: user["version"] for name, user in users.items()}, {}
-        )
+        locks = Locks(datetime.now(UTC), {name: user.version for name, user in users.items()}, {})
         # A row may have been erased or changed while it was being embedded.
         current = await _current_texts(connection, [item.row for item in items])
         packed = matrix.astype(VECTOR_DTYPE)

@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import DDL, Connection, Dialect, Engine, Executable, Row
+from sqlalchemy import DDL, Connection, Engine, Executable, Row
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -25,6 +26,7 @@ from memrecall.errors import (
 from memrecall.store.database.dialect import ID_HINT, ConnectionOptions
 from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import FileGuard
+from memrecall.store.database.statements import InlineConnection, Reads, run_inline
 from memrecall.workers import ForkAware, ForkGate, Grouped, abandon, run_to_completion
 
 Item = TypeVar("Item")
@@ -38,54 +40,10 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.5  # seconds between two attempts
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
 
-class InlineConnection:
-    """The part of an async connection that transactions use, over a synchronous one."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    @property
-    def dialect(self) -> Dialect:
-        """SQLAlchemy's dialect of the database."""
-        return self._connection.dialect
-
-    async def execute(self, statement: Executable, parameters: Any = None) -> Any:
-        """Execute a statement; all its rows are read before the next one begins."""
-        result = self._connection.execute(statement, parameters)
-        return result.freeze()() if result.returns_rows else result
-
-    async def scalar(self, statement: Executable, parameters: Any = None) -> Any:
-        """Return the first value of the first row."""
-        return self._connection.scalar(statement, parameters)
-
-    async def scalars(self, statement: Executable, parameters: Any = None) -> Any:
-        """Return the first value of every row."""
-        return (await self.execute(statement, parameters)).scalars()
-
-    async def exec_driver_sql(self, statement: str, parameters: Any = None) -> Any:
-        """Execute SQL that the driver takes as it is."""
-        result = self._connection.exec_driver_sql(statement, parameters)
-        return result.freeze()() if result.returns_rows else result
-
-    async def run_sync(self, work: Callable[..., Result], *args: Any) -> Result:
-        """Call a function with the synchronous connection."""
-        return work(self._connection, *args)
-
-
-def run_inline(work: Awaitable[Result]) -> Result:
-    """Return the result of work that awaits nothing but an `InlineConnection`."""
-    steps = work.__await__()
-    try:
-        next(steps)
-    except StopIteration as stop:
-        result: Result = stop.value
-        return result
-    steps.close()
-    raise RuntimeError("a transaction awaited something other than its database")
-
-
 class Database(ForkAware):
     """A connection pool on one SQLite file or PostgreSQL database."""
+
+    in_thread = False
 
     def __init__(
         self,
@@ -228,7 +186,8 @@ class Database(ForkAware):
     ) -> Sequence[Row[Any]]:
         """Return all rows of one statement, by the fastest way that the database has."""
         if self._direct is not None:
-            return await asyncio.to_thread(self._fetch_inline, statement, parameters)
+            read = methodcaller("fetch", statement, parameters)
+            return await asyncio.to_thread(self._read_inline, read)
         return await self.retry(lambda: self._fetch(statement, parameters))
 
     async def _fetch(
@@ -238,11 +197,19 @@ class Database(ForkAware):
             rows: Sequence[Row[Any]] = (await connection.execute(statement, parameters)).all()
             return rows
 
-    def _fetch_inline(
-        self, statement: Executable, parameters: Mapping[str, Any] | None
-    ) -> Sequence[Row[Any]]:
+    async def read_together(self, work: Callable[[Reads], Awaitable[Result]]) -> Result:
+        """Run reads that depend on each other, on SQLite in one trip to a thread.
+
+        There `work` awaits nothing but its reads, and ends even if the caller is cancelled: it may
+        be using what the caller has locked.
+        """
+        if self._direct is None:
+            return await work(self)
+        return await run_to_completion(asyncio.to_thread(self._read_inline, work))
+
+    def _read_inline(self, work: Callable[[Reads], Awaitable[Result]]) -> Result:
         with self.read_inline() as connection:
-            return connection.execute(statement, parameters).all()
+            return run_inline(work(InlineConnection(connection)))
 
     async def transact(self, work: Work[Result], *, is_long: bool = False) -> Result:
         """Run `work` in one transaction, which ends even if the caller is cancelled.

@@ -4,21 +4,52 @@ The user's row is the lock. Whoever holds it takes that user's change numbers, s
 visible in their order and a reader that asks for "after n" never misses one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from sqlalchemy import bindparam, select, update
-from sqlalchemy.engine import RowMapping
+from sqlalchemy import Select, bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Disabled, NotFound
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store.database.memory_tables import knowledge_bases
-from memrecall.store.database.statements import insert_missing, new_epoch, select_by_keys
+from memrecall.store.database.statements import (
+    execute_prepared,
+    fetch_prepared,
+    insert_missing,
+    new_epoch,
+    select_by_keys,
+    split,
+)
 from memrecall.store.database.tables import agents, sessions, users
 
 _MICROSECOND = timedelta(microseconds=1)
+
+# Every write executes most of these: built once, because building costs as much as running.
+_KEYS: Any = bindparam("keys", expanding=True)
+_AGENTS = select(agents.c.agent_id, agents.c.status).where(agents.c.agent_id.in_(_KEYS))
+_USERS = (
+    select(users.c.user_id, users.c.status, users.c.version)
+    .where(users.c.user_id.in_(_KEYS))
+    .order_by(users.c.user_id)
+)
+_LOCK_USERS = {wait: _USERS.with_for_update(nowait=not wait) for wait in (True, False)}
+_SESSIONS = select(
+    sessions.c.user_id,
+    sessions.c.session_id,
+    sessions.c.status,
+    sessions.c.last_sequence_no.label("sequence_no"),
+    sessions.c.last_create_time.label("create_time"),
+)
+_SESSIONS_OF_USER = _SESSIONS.where(
+    sessions.c.user_id == bindparam("of_user"), sessions.c.session_id.in_(_KEYS)
+)
+_SAVE_USER = update(users).where(users.c.user_id == bindparam("of_user"))
+_SAVE_SESSION = update(sessions).where(
+    sessions.c.user_id == bindparam("of_user"), sessions.c.session_id == bindparam("of_session")
+)
 
 
 @dataclass(slots=True)
@@ -27,13 +58,13 @@ class SessionCounter:
 
     user_id: str
     session_id: str
+    status: int
     sequence_no: int
     create_time: datetime | None
-    is_ended: bool
 
     def require_open(self) -> None:
         """Raise Disabled if the session has ended."""
-        if self.is_ended:
+        if not self.status:
             raise Disabled(
                 f"session {self.session_id!r} has ended",
                 hint="Write to another session",
@@ -73,30 +104,23 @@ class Locks:
     async def save(self, connection: AsyncConnection, *, is_activity: bool = True) -> None:
         """Write the counters back; the locks end with the transaction."""
         activity = {"last_active_time": self.now} if is_activity else {}
-        await connection.execute(
-            update(users).where(users.c.user_id == bindparam("of_user")),
-            [
-                {"of_user": user, "version": version, **activity}
-                for user, version in self.versions.items()
-            ],
-        )
+        counted = [
+            {"of_user": user, "version": version, **activity}
+            for user, version in self.versions.items()
+        ]
+        await execute_prepared(connection, _SAVE_USER, counted)
         if self.sessions:
-            await connection.execute(
-                update(sessions).where(
-                    sessions.c.user_id == bindparam("of_user"),
-                    sessions.c.session_id == bindparam("of_session"),
-                ),
-                [
-                    {
-                        "of_user": user,
-                        "of_session": session,
-                        "last_sequence_no": counter.sequence_no,
-                        "last_create_time": counter.create_time,
-                        "update_time": self.now,
-                    }
-                    for (user, session), counter in self.sessions.items()
-                ],
-            )
+            counters = [
+                {
+                    "of_user": user,
+                    "of_session": session,
+                    "last_sequence_no": counter.sequence_no,
+                    "last_create_time": counter.create_time,
+                    "update_time": self.now,
+                }
+                for (user, session), counter in self.sessions.items()
+            ]
+            await execute_prepared(connection, _SAVE_SESSION, counters)
 
 
 def agent_of(scope: Scope) -> str:
@@ -137,8 +161,8 @@ async def lock_existing_user(connection: AsyncConnection, scope: Scope) -> Locks
     if scope.user_id not in locked:
         raise NotFound(f"there is no user {scope.user_id!r}", hint="Store a message first")
     user = locked[scope.user_id]
-    require_enabled("user", scope.user_id, user["status"])
-    return Locks(now, {scope.user_id: user["version"]}, {})
+    require_enabled("user", scope.user_id, user.status)
+    return Locks(now, {scope.user_id: user.version}, {})
 
 
 async def lock_knowledge(
@@ -160,16 +184,25 @@ async def ensure_agents(
     connection: AsyncConnection, ids: list[str], now: datetime, *, if_enabled: bool = True
 ) -> None:
     """Create the agents that are missing and refuse those that are disabled."""
-    statement = select(agents.c.agent_id, agents.c.status)
-    rows = await select_by_keys(connection, statement, [agents.c.agent_id], ids)
+    rows = await _fetch_by_keys(connection, _AGENTS, ids)
     if len(rows) < len(ids):  # rare: reading first saves every later write a statement
         stamps = {"create_time": now, "update_time": now}
         new = [{"agent_id": name, "agent_name": name, **stamps} for name in ids]
         await insert_missing(connection, agents, new)
-        rows = await select_by_keys(connection, statement, [agents.c.agent_id], ids)
+        rows = await _fetch_by_keys(connection, _AGENTS, ids)
     if if_enabled:
         for row in rows:
-            require_enabled("agent", row["agent_id"], row["status"])
+            require_enabled("agent", row.agent_id, row.status)
+
+
+async def _fetch_by_keys(
+    connection: AsyncConnection, statement: Select[Any], keys: Sequence[str]
+) -> list[Any]:
+    return [
+        row
+        for batch in split(keys)
+        for row in await fetch_prepared(connection, statement, {"keys": list(batch)})
+    ]
 
 
 async def _lock_or_create_users(
@@ -186,51 +219,45 @@ async def _lock_or_create_users(
         await insert_missing(connection, users, new)
         locked = await lock_users(connection, first_scopes)
     for user, row in locked.items():
-        require_enabled("user", user, row["status"])
-    return {user: row["version"] for user, row in locked.items()}
+        require_enabled("user", user, row.status)
+    return {user: row.version for user, row in locked.items()}
 
 
 async def lock_users(
     connection: AsyncConnection, user_ids: Iterable[str], *, wait: bool = True
-) -> dict[str, RowMapping]:
+) -> dict[str, Any]:
     """Lock the users that exist until the transaction ends; return their version and status."""
-    statement = select(users.c.user_id, users.c.status, users.c.version)
-    locking = statement.order_by(users.c.user_id).with_for_update(nowait=not wait)
-    rows = await select_by_keys(connection, locking, [users.c.user_id], sorted(user_ids))
-    return {row["user_id"]: row for row in rows}
+    rows = await _fetch_by_keys(connection, _LOCK_USERS[wait], sorted(user_ids))
+    return {row.user_id: row for row in rows}
 
 
 async def _open_sessions(
     connection: AsyncConnection, scopes: list[Scope], now: datetime
 ) -> dict[tuple[str, str], SessionCounter]:
     first_scopes = {(scope.user_id, session_of(scope)): scope for scope in reversed(scopes)}
-    statement = select(
-        sessions.c.user_id,
-        sessions.c.session_id,
-        sessions.c.status,
-        sessions.c.last_sequence_no,
-        sessions.c.last_create_time,
-    )
-    key_columns = [sessions.c.user_id, sessions.c.session_id]
-    rows = await select_by_keys(connection, statement, key_columns, sorted(first_scopes))
-    if len(rows) < len(first_scopes):
+    counters = await _fetch_sessions(connection, sorted(first_scopes))
+    if len(counters) < len(first_scopes):
         stamps = {"create_time": now, "update_time": now}
         new = [
             {"user_id": user, "session_id": session, "agent_id": agent_of(scope), **stamps}
             for (user, session), scope in sorted(first_scopes.items())
         ]
         await insert_missing(connection, sessions, new)
-        rows = await select_by_keys(connection, statement, key_columns, sorted(first_scopes))
-    return {
-        (row["user_id"], row["session_id"]): SessionCounter(
-            row["user_id"],
-            row["session_id"],
-            row["last_sequence_no"],
-            row["last_create_time"],
-            is_ended=not row["status"],
-        )
-        for row in rows
-    }
+        counters = await _fetch_sessions(connection, sorted(first_scopes))
+    return {(counter.user_id, counter.session_id): counter for counter in counters}
+
+
+async def _fetch_sessions(
+    connection: AsyncConnection, keys: Sequence[tuple[str, str]]
+) -> list[SessionCounter]:
+    if len(keys) == 1:
+        ((user, session),) = keys
+        parameters = {"of_user": user, "keys": [session]}
+        rows = await fetch_prepared(connection, _SESSIONS_OF_USER, parameters)
+        return [SessionCounter(**row._asdict()) for row in rows]
+    columns = [sessions.c.user_id, sessions.c.session_id]
+    by_keys = await select_by_keys(connection, _SESSIONS, columns, keys)
+    return [SessionCounter(**row) for row in by_keys]
 
 
 def require_enabled(kind: str, name: str, status: int) -> None:

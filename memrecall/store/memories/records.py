@@ -18,6 +18,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import (
+    Reads,
     come_after,
     filter_scope,
     mentions,
@@ -97,16 +98,17 @@ class Memories:
             raise memory_not_found(memory_key)
         return records[0]
 
-    async def get_many(self, keys: Sequence[str]) -> list[MemoryRecord]:
+    async def get_many(self, keys: Sequence[str], reads: Reads | None = None) -> list[MemoryRecord]:
         """Return the memories that exist and may be seen, in no particular order."""
         statement = _select_by_key(
             any_agent=self._scope.agent_id is None,
             with_sensitive=self._scope.allows(Permission.SENSITIVE),
         )
         owner = {"of_user": self._scope.user_id, "of_agent": self._scope.agent_id}
+        reads = reads or self._database
         records: list[MemoryRecord] = []
         for batch in split(keys):
-            rows = await self._database.fetch(statement, {**owner, "keys": list(batch)})
+            rows = await reads.fetch(statement, {**owner, "keys": list(batch)})
             records += [_to_record(row) for row in rows]
         return records
 
@@ -268,7 +270,7 @@ def _with_successor(entry: Revision, successors: Mapping[str, Revision]) -> Revi
 
 
 def _to_record(row: Any) -> MemoryRecord:
-    return MemoryRecord.model_validate(dict(row._mapping))
+    return MemoryRecord.model_validate(row._asdict())
 
 
 @cache

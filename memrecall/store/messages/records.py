@@ -13,7 +13,7 @@ from memrecall.errors import CallerError, Conflict, StorageBusy
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes, session_of
-from memrecall.store.database.statements import new_id, select_by_keys
+from memrecall.store.database.statements import execute_prepared, new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages, tombstones
 from memrecall.store.texts import make_search_text
 from memrecall.types import NewMessage
@@ -23,6 +23,7 @@ from memrecall.workers import run_to_completion
 _LARGEST_SHARED = 64
 _MOST_SHARED = 64
 
+_INSERT = insert(messages)
 _Key = tuple[str, str]  # user and message
 
 
@@ -129,7 +130,7 @@ async def insert_messages(
         first.details["faults"] = {position: str(error) for position, error in errors.items()}
         raise first
     if new_rows:
-        await connection.execute(insert(messages), list(new_rows.values()))
+        await execute_prepared(connection, _INSERT, list(new_rows.values()))
     return WriteResult(tuple(message_id for _, message_id in keys), tuple(created))
 
 

@@ -26,7 +26,7 @@ from memrecall.errors import NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.cursors import PageLimits, StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
-from memrecall.store.database.statements import filter_scope, require_limit, split
+from memrecall.store.database.statements import Reads, filter_scope, require_limit, split
 from memrecall.store.database.tables import messages
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.types import Message, NewMessage, Role, check_range, parse_stored_time
@@ -42,12 +42,13 @@ _Direction = Callable[[str], UnaryExpression[Any]]  # `asc` or `desc`
 _INTERNAL = ("search_text", "change_no", "deleted_at")
 _COLUMNS = [column for column in messages.c if column.name not in _INTERNAL]
 _SESSION_ORDER = (messages.c.ts, messages.c.sequence_no)
-# Every search ends with it: built once, because building costs as much as running.
+# Every search ends with one of them: built once, because building costs as much as running.
 _SELECT_BY_ID = select(*_COLUMNS).where(
     messages.c.user_id == bindparam("of_user"),
     messages.c.message_id.in_(bindparam("ids", expanding=True)),
     messages.c.deleted_at.is_(None),
 )
+_SELECT_BY_ID_OF_AGENT = _SELECT_BY_ID.where(messages.c.agent_id == bindparam("of_agent"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,15 +185,19 @@ class Timeline:
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
         return items[0]
 
-    async def get_many(self, message_ids: Sequence[str]) -> list[Message]:
+    async def get_many(
+        self, message_ids: Sequence[str], reads: Reads | None = None
+    ) -> list[Message]:
         """Return the messages that exist, in no particular order."""
-        statement = _SELECT_BY_ID
+        statement, owner = _SELECT_BY_ID, {"of_user": self._scope.user_id}
         if self._scope.agent_id is not None:
-            statement = statement.where(messages.c.agent_id == self._scope.agent_id)
+            statement = _SELECT_BY_ID_OF_AGENT
+            owner["of_agent"] = self._scope.agent_id
+        reads = reads or self._database
         items: list[Message] = []
         for batch in split(message_ids):
-            parameters = {"of_user": self._scope.user_id, "ids": list(batch)}
-            items += await self._fetch(statement, parameters)
+            rows = await reads.fetch(statement, {**owner, "ids": list(batch)})
+            items += map(to_message, rows)
         return items
 
     async def page(
@@ -303,10 +308,8 @@ class Timeline:
                 statement = statement.where(compare(column, value))
         return statement
 
-    async def _fetch(
-        self, statement: Select[Any] | CompoundSelect[Any], parameters: dict[str, Any] | None = None
-    ) -> list[Message]:
-        return [to_message(row) for row in await self._database.fetch(statement, parameters)]
+    async def _fetch(self, statement: Select[Any] | CompoundSelect[Any]) -> list[Message]:
+        return [to_message(row) for row in await self._database.fetch(statement)]
 
 
 def _alternate(first: Sequence[Message], second: Sequence[Message]) -> Iterator[Message]:
@@ -321,7 +324,9 @@ def select_messages(scope: Scope) -> Select[Any]:
 
 def to_message(row: Any) -> Message:
     """Return a row of `select_messages` as a message."""
-    return Message.model_validate({**row._mapping, "metadata": row.metadata or {}})
+    values = row._asdict()
+    values["metadata"] = values["metadata"] or {}
+    return Message.model_validate(values)
 
 
 def _select_beyond(

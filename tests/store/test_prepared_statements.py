@@ -1,0 +1,88 @@
+"""Statements that every search or turn executes are compiled once and run by SQLite's driver."""
+
+from operator import methodcaller
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from memrecall.store import Store
+from memrecall.store.database.statements import InlineConnection, run_inline
+from memrecall.store.database.tables import messages, users
+from memrecall.store.messages.timeline import _SELECT_BY_ID
+from memrecall.types import NewMessage, Role
+
+from ..counting import count_calls
+from .samples import ANN, at
+
+
+async def open_store(folder: Path) -> Store:
+    store = await Store.open(str(folder / "chat.db"))
+    batch = [
+        NewMessage(
+            role=Role.USER, content=f"tea {n}", message_id=f"m{n}", ts=at(n), metadata={"n": n}
+        )
+        for n in range(9)
+    ]
+    await store.timeline(ANN).add(batch)
+    return store
+
+
+def select_ids(count: int) -> dict[str, Any]:
+    return {"of_user": ANN.user_id, "ids": [f"m{n}" for n in range(count)]}
+
+
+async def test_rows_are_those_of_sqlalchemy(tmp_path: Path) -> None:
+    async with await open_store(tmp_path) as store:
+        for count in range(1, 10):
+            with store.database.read_inline() as connection:
+                expected = connection.execute(_SELECT_BY_ID, select_ids(count)).all()
+                inline = InlineConnection(connection)
+                rows = run_inline(inline.fetch(_SELECT_BY_ID, select_ids(count)))
+            assert len(rows) == count
+            assert sorted(row._asdict().items() for row in rows) == sorted(
+                row._asdict().items() for row in expected
+            )
+
+
+async def test_lists_of_similar_length_share_their_sql(tmp_path: Path) -> None:
+    texts: list[str] = []
+    async with await open_store(tmp_path) as store:
+
+        @event.listens_for(store.database.read_engine, "before_cursor_execute")
+        def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            texts.append(statement)
+
+        for count in range(1, 10):
+            await store.timeline(ANN).get_many(select_ids(count)["ids"])
+    assert len(texts) == 9
+    assert len(set(texts)) == 5  # 1, 2, 4, 8 and 16 ids
+
+
+async def test_reading_takes_few_calls(tmp_path: Path) -> None:
+    read = methodcaller("fetch", _SELECT_BY_ID, select_ids(1))
+    async with await open_store(tmp_path) as store:
+        database = store.database
+        database._read_inline(read)
+        with database.read_inline() as connection:
+            through_sqlalchemy = count_calls(
+                lambda: connection.execute(_SELECT_BY_ID, select_ids(1)).all()
+            )
+            inline = InlineConnection(connection)
+            prepared = count_calls(lambda: run_inline(read(inline)))
+    assert prepared < through_sqlalchemy / 2
+
+
+async def test_violated_constraint_is_an_error_of_sqlalchemy(tmp_path: Path) -> None:
+    async with await open_store(tmp_path) as store:
+        row = {"user_id": ANN.user_id, "agent_id": "default", "epoch": "1"}
+
+        async def write(connection: Any) -> None:
+            await connection.execute_prepared(insert(users), [row])
+
+        with pytest.raises(IntegrityError):
+            await store.database.transact(write)
+        statement = select(messages.c.message_id)
+        assert len(await store.database.fetch(statement)) == 9
