@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -27,10 +27,11 @@ from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
 from memrecall.search.ranking.people import coverage_by_person, find_speakers, to_first_person
 from memrecall.search.ranking.selection import RankPosition
 from memrecall.search.request import KINDS, LONG_QUERY, Mode, SearchRequest
-from memrecall.search.results import Hit, SearchPage
+from memrecall.search.results import Hit, SearchPage, make_hit
 from memrecall.search.updates import put_updates_first
 from memrecall.store import (
     KnowledgeEntry,
+    Reads,
     Store,
     UserVersion,
     open_cursor,
@@ -40,7 +41,7 @@ from memrecall.store import (
 from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query
 from memrecall.types import MemoryRecord, Message
-from memrecall.workers import Grouped, run_beside
+from memrecall.workers import Grouped, run_beside, run_to_completion
 
 # Up to this many rows, ranking takes about 2 ms; moving it to a thread would free little more.
 _ROWS_IN_EVENT_LOOP: dict[Mode, int] = {"keyword": 20_000, "semantic": 3_000, "hybrid": 1_000}
@@ -64,6 +65,7 @@ class _Search:
     version: int
     now: datetime
     after: RankPosition | None
+    is_expected: bool = False  # the version is that of the index, and has yet to be compared
 
     def binding(self) -> list[object]:
         """Return what a cursor of this search is bound to."""
@@ -71,6 +73,18 @@ class _Search:
         permissions = sorted(scope.permissions)
         owner = [scope.user_id, scope.agent_id, permissions, self.user.epoch]
         return [*owner, *self.request.binding()]
+
+
+class _UnknownOwner(Exception):
+    """Nothing is stored under an owner's id."""
+
+
+class _VersionChanged(Exception):
+    """The owner's data is not as the index has it."""
+
+    def __init__(self, user: UserVersion) -> None:
+        super().__init__()
+        self.user = user
 
 
 class SearchEngine:
@@ -112,20 +126,34 @@ class SearchEngine:
     async def _search(
         self, scope: Scope, request: SearchRequest, user: UserVersion | None
     ) -> SearchPage:
-        is_long, query = len(request.query) > LONG_QUERY, None
+        query = None
         if request.syntax == "query":
+            is_long = len(request.query) > LONG_QUERY
             query = await run_beside(is_long, parse_query, request.query)
         feed = self._feed(scope, request)
-        if user is None or request.kind == "knowledge":
-            user = await feed.version()
+        if request.kind == "knowledge":
+            user = None
+        # The index is probably current: its version is compared where the hits are read.
+        expected = None if user or request.cursor else self._cache.version_of(feed.owner)
+        try:
+            if expected is not None:
+                search = self._begin(scope, request, feed, expected)
+                return await self._run(replace(search, is_expected=True), query)
             if user is None:
-                self._cache.forget(feed.owner)
-                return _unknown_owner(scope, request)
-            await self._require_active(scope, request, user)
-        search = self._begin(scope, request, feed, user)
+                user = await self._read_version(scope, request, feed, self._store.database)
+            return await self._run(self._begin(scope, request, feed, user), query)
+        except _VersionChanged as change:
+            return await self._run(self._begin(scope, request, feed, change.user), query)
+        except _UnknownOwner:
+            self._cache.forget(feed.owner)
+            return _unknown_owner(scope, request)
+
+    async def _run(self, search: _Search, query: Query | None) -> SearchPage:
+        """Return the page of a search that sees one version of the user's data."""
+        scope, request, user = search.scope, search.request, search.user
         vector, failure = await self._embed(search)
         noise = await self._noise(vector)
-        async with self._cache.open(feed, user) as columns:
+        async with self._cache.open(search.feed, user) as columns:
             if columns is None:
                 return _unknown_owner(scope, request)
             await self._cache.fetch_products(columns, vector)
@@ -133,27 +161,49 @@ class SearchEngine:
                 *(request, query, vector, search.version, search.now, user.time_zone, noise),
                 cost_limit=self._query_cost,
             )
-            work = (columns, scope, ranking_query, search.after)
-            has_many = columns.rows > _ROWS_IN_EVENT_LOOP[request.mode]
-            ranked = await run_beside(is_long or has_many, rank, *work)
+            read = partial(self._rank, search, columns, ranking_query)
+            ranked, hits, records = await self._store.database.read_together(read)
             cursor = self._cursor(search, columns, ranked)
-            hits, records = await _fetch_hits(self._store, scope, columns, ranked)
+        is_long = len(request.query) > LONG_QUERY
         is_long |= sum(len(hit.content) for hit in hits) > _HIT_CHARACTERS_IN_EVENT_LOOP
         page = await run_beside(is_long, _make_page, request, query, ranked, hits)
         return replace(page, records=records, embedder_failure=failure, next_cursor=cursor)
+
+    async def _rank(
+        self, search: _Search, columns: Columns, query: RankingQuery, reads: Reads
+    ) -> tuple[RankedRows, list[Hit], dict[str, MemoryRecord]]:
+        """Rank the rows and read the best; _VersionChanged if the index is not current."""
+        scope, request = search.scope, search.request
+        if search.is_expected:
+            user = await self._read_version(scope, request, search.feed, reads)
+            if user != search.user:
+                raise _VersionChanged(user)
+        work = (columns, scope, query, search.after)
+        has_many = columns.rows > _ROWS_IN_EVENT_LOOP[request.mode]
+        if reads.in_thread or not (has_many or len(request.query) > LONG_QUERY):
+            ranked = rank(*work)
+        else:
+            ranked = await run_to_completion(asyncio.to_thread(rank, *work))
+        hits, records = await _fetch_hits(self._store, scope, columns, ranked, reads)
+        return ranked, hits, records
+
+    async def _read_version(
+        self, scope: Scope, request: SearchRequest, feed: IndexFeed, reads: Reads
+    ) -> UserVersion:
+        """Return the version of an owner who exists and is enabled."""
+        user = await feed.version(reads)
+        if user is None:
+            raise _UnknownOwner
+        if request.kind == "knowledge":
+            require_enabled("agent", scope.agent_id or DEFAULT_NAME, user.status)
+        else:
+            await self._store.require_active(user, scope, reads)
+        return user
 
     def _feed(self, scope: Scope, request: SearchRequest) -> IndexFeed:
         if request.kind == "knowledge":
             return self._store.knowledge_feed(scope.agent_id or DEFAULT_NAME)
         return self._store.feed(scope.user_id)
-
-    async def _require_active(
-        self, scope: Scope, request: SearchRequest, user: UserVersion
-    ) -> None:
-        if request.kind == "knowledge":
-            require_enabled("agent", scope.agent_id or DEFAULT_NAME, user.status)
-        else:
-            await self._store.require_active(user, scope)
 
     def _begin(
         self, scope: Scope, request: SearchRequest, feed: IndexFeed, user: UserVersion
@@ -319,7 +369,7 @@ def _make_page(
 
 
 async def _fetch_hits(
-    store: Store, scope: Scope, columns: Columns, ranked: RankedRows
+    store: Store, scope: Scope, columns: Columns, ranked: RankedRows, reads: Reads
 ) -> tuple[list[Hit], dict[str, MemoryRecord]]:
     """Read the hits of ranked rows, in order, and the stored memories among them.
 
@@ -327,16 +377,16 @@ async def _fetch_hits(
     """
     names = [(KINDS[columns.table.kind[row]], columns.table.keys[row]) for row in ranked.rows]
     keys = {kind: [key for of_kind, key in names if of_kind == kind] for kind in KINDS}
-    memories = await store.memories(scope).get_many(keys["memory"])
+    memories = await store.memories(scope).get_many(keys["memory"], reads)
     rows: dict[tuple[str, str], Message | MemoryRecord | KnowledgeEntry] = {
         **{("memory", memory.memory_key): memory for memory in memories},
         **{
             ("message", message.message_id): message
-            for message in await store.timeline(scope).get_many(keys["message"])
+            for message in await store.timeline(scope).get_many(keys["message"], reads)
         },
         **{
             ("knowledge", entry.knowledge_key): entry
-            for entry in await store.knowledge(scope).get_many(keys["knowledge"])
+            for entry in await store.knowledge(scope).get_many(keys["knowledge"], reads)
         },
     }
     hits = []
@@ -346,55 +396,5 @@ async def _fetch_hits(
     ):
         if name in rows:
             shared = {"score": score, "probability": chance, "why": parts}
-            hits.append(_make_hit(rows[name], shared))
+            hits.append(make_hit(rows[name], shared))
     return hits, {memory.memory_key: memory for memory in memories}
-
-
-def _make_hit(row: Message | MemoryRecord | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
-    if isinstance(row, Message):
-        return Hit(
-            key=row.message_id,
-            kind="message",
-            ts=row.ts,
-            role=row.role.value,
-            speaker=row.speaker,
-            content=row.content,
-            session_id=row.session_id,
-            memory_type="message",
-            metadata=row.metadata,
-            sequence_no=row.sequence_no,
-            **shared,
-        )
-    if isinstance(row, MemoryRecord):
-        return Hit(
-            key=row.memory_key,
-            kind="memory",
-            ts=row.since,
-            role=None,
-            speaker=None,
-            content=row.content,
-            session_id=row.session_id,
-            memory_type=row.memory_type,
-            summary=row.summary,
-            keywords=tuple(keyword.keyword for keyword in row.keywords),
-            metadata=row.metadata,
-            valid_to=row.valid_to,
-            origin=row.provenance.origin.value,
-            conflicts_with=row.provenance.conflicts_with,
-            truncated=row.truncated,
-            **shared,
-        )
-    return Hit(
-        key=row.knowledge_key,
-        kind="knowledge",
-        ts=row.updated_at,
-        role=None,
-        speaker=None,
-        content=row.content,
-        session_id=None,
-        memory_type="knowledge",
-        summary=row.summary,
-        keywords=tuple(row.tags),
-        metadata=row.metadata,
-        **shared,
-    )

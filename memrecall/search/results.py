@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from memrecall.search.request import Kind
+from memrecall.store import KnowledgeEntry
 from memrecall.text.html import (
     DIM,
     LINE,
@@ -102,6 +103,57 @@ class Hit:
                 folded(say("why"), note(" · ".join([*chance, *parts]))),
             )
         )
+
+
+def make_hit(row: Message | MemoryRecord | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
+    """Return a stored row as a hit, with the fields that do not depend on what it is."""
+    if isinstance(row, Message):
+        return Hit(
+            key=row.message_id,
+            kind="message",
+            ts=row.ts,
+            role=row.role.value,
+            speaker=row.speaker,
+            content=row.content,
+            session_id=row.session_id,
+            memory_type="message",
+            metadata=row.metadata,
+            sequence_no=row.sequence_no,
+            **shared,
+        )
+    if isinstance(row, MemoryRecord):
+        return Hit(
+            key=row.memory_key,
+            kind="memory",
+            ts=row.since,
+            role=None,
+            speaker=None,
+            content=row.content,
+            session_id=row.session_id,
+            memory_type=row.memory_type,
+            summary=row.summary,
+            keywords=tuple(keyword.keyword for keyword in row.keywords),
+            metadata=row.metadata,
+            valid_to=row.valid_to,
+            origin=row.provenance.origin.value,
+            conflicts_with=row.provenance.conflicts_with,
+            truncated=row.truncated,
+            **shared,
+        )
+    return Hit(
+        key=row.knowledge_key,
+        kind="knowledge",
+        ts=row.updated_at,
+        role=None,
+        speaker=None,
+        content=row.content,
+        session_id=None,
+        memory_type="knowledge",
+        summary=row.summary,
+        keywords=tuple(row.tags),
+        metadata=row.metadata,
+        **shared,
+    )
 
 
 @dataclass(frozen=True, slots=True)

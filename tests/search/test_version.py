@@ -1,6 +1,7 @@
 """A search reads the user's version once and returns results as of that version."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,8 +19,10 @@ from memrecall.search import (
     SearchRequest,
     SemanticQuery,
 )
+from memrecall.search.ranking.features import rank
 from memrecall.search.request import MODES
 from memrecall.types import NewMemory, NewMessage, Origin, Role
+from memrecall.workers import ForkGate
 
 from ..counting import recorded_statements
 
@@ -47,6 +50,90 @@ async def test_search_reads_the_version_once(library: Library, mode: Any) -> Non
         page = await library.search(ANN, SearchRequest("What does Ann drink? tea", mode=mode))
     assert page.results
     assert count_version_reads(statements) == 1
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_search_takes_one_trip_to_the_database(
+    library: Library, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(library)
+    trips = 0
+    enter = ForkGate.__enter__
+
+    def count(gate: ForkGate) -> None:
+        nonlocal trips
+        trips += 1
+        enter(gate)
+
+    monkeypatch.setattr(ForkGate, "__enter__", count)
+    page = await library.search(ANN, SearchRequest("What does Ann drink? tea", mode=mode))
+    assert page.results
+    # PostgreSQL has no thread to go to: each statement is sent from the event loop.
+    assert trips == (1 if library.store.file else 2)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_search_sees_what_another_library_has_just_written(
+    library: Library, mode: Any
+) -> None:
+    await fill(library)
+    other = Library(library.store, HashEmbedder(), library.settings)
+    await other.search(ANN, SearchRequest("tea", mode=mode))
+    await library.add_messages(ANN, messages("Ann also drinks oolong tea"))
+    await library.vectors.settle()
+
+    with recorded_statements() as statements:
+        page = await other.search(ANN, SearchRequest("oolong tea", mode=mode))
+
+    assert "oolong" in page.results[0].content
+    assert count_version_reads(statements) == 1
+
+
+async def test_search_of_a_loaded_index_refuses_a_disabled_owner(library: Library) -> None:
+    await fill(library)
+    bound = Scope("ann", agent_id="default")
+    assert (await library.search(bound, SearchRequest("tea"))).results
+    await library.store.owners.set_agent_enabled("default", False)
+    with pytest.raises(Disabled):
+        await library.search(bound, SearchRequest("tea"))
+    await library.store.owners.set_user_enabled("ann", False)
+    with pytest.raises(Disabled):
+        await library.search(ANN, SearchRequest("tea"))
+
+
+async def test_search_of_a_loaded_index_notices_an_erased_user(library: Library) -> None:
+    await fill(library)
+    await library.store.owners.erase_user("ann")
+    page = await library.search(ANN, SearchRequest("tea"))
+    assert page.explanation == "there is no user 'ann': nothing is stored under this id"
+    assert library.cache.version_of("ann") is None
+
+
+@pytest.mark.concurrent
+async def test_cancelled_search_lets_its_ranking_end_before_the_next(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(library)
+    is_ranking, go_on = threading.Event(), threading.Event()
+    is_done = False
+
+    def slow(*work: Any) -> Any:
+        nonlocal is_done
+        is_ranking.set()
+        go_on.wait()
+        is_done = True
+        return rank(*work)
+
+    if not library.store.file:
+        pytest.skip("a small index is ranked in the event loop")
+    monkeypatch.setattr("memrecall.search.engine.rank", slow)
+    search = asyncio.create_task(library.search(ANN, SearchRequest("tea", mode="keyword")))
+    await asyncio.to_thread(is_ranking.wait)
+    search.cancel()
+    asyncio.get_running_loop().call_soon(go_on.set)
+    with pytest.raises(asyncio.CancelledError):
+        await search
+    assert is_done
 
 
 async def test_search_with_a_known_version_does_not_read_it_again(library: Library) -> None:

@@ -46,6 +46,7 @@ def _malloc_trim() -> Callable[[int], object]:
 class _Slot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     columns: Columns | None = None
+    version: UserVersion | None = None  # of the columns
     saved_rows: int = 0
     users: int = 0
     nbytes: int = 0
@@ -83,6 +84,11 @@ class IndexCache:
             slot.users -= 1
             self._evict()
 
+    def version_of(self, owner: str) -> UserVersion | None:
+        """Return the version of an owner's columns; None if they are not loaded."""
+        slot = self._slots.get(owner)
+        return None if slot is None else slot.version
+
     async def fetch_products(self, columns: Columns, query: Floats | None) -> None:
         """Fetch the products with external vectors, which a semantic search needs."""
         if self._external is not None and query is not None:
@@ -110,7 +116,7 @@ class IndexCache:
         columns = slot.columns
         # Absent until it is current again: a cancelled caller must not leave half of a change
         # behind, which a thread may still be applying.
-        slot.columns = None
+        slot.columns = slot.version = None
         if columns is not None and self._has_outgrown(feed, columns):
             columns = None
         if columns is not None and not _precedes(columns, version):
@@ -127,7 +133,7 @@ class IndexCache:
             await self._save_if_grown(feed.owner, slot, columns)
             if columns.rows - rows > _ROWS_WORTH_RELEASING:
                 await asyncio.to_thread(_malloc_trim(), 0)
-        slot.columns = columns
+        slot.columns, slot.version = columns, version
         slot.nbytes = columns.nbytes()
         return columns
 
