@@ -1,6 +1,9 @@
 """One user's vectors: a matrix that grows without being copied, or external ones."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +17,24 @@ _BLOCK = 2048
 
 
 @cache
-def _blas() -> ThreadpoolController:
-    return ThreadpoolController()
+def _blas_libraries() -> list[Any]:
+    return [
+        library for library in ThreadpoolController().lib_controllers if library.user_api == "blas"
+    ]
+
+
+@contextmanager
+def _single_threaded_blas() -> Iterator[None]:
+    # Like `ThreadpoolController.limit`, which takes longer than the product of a few hundred rows.
+    counts = [(library, library.get_num_threads()) for library in _blas_libraries()]
+    changed = [(library, count) for library, count in counts if count != 1]
+    for library, _ in changed:
+        library.set_num_threads(1)
+    try:
+        yield
+    finally:
+        for library, count in changed:
+            library.set_num_threads(count)
 
 
 def _check_length(length: int, dimensions: int) -> None:
@@ -55,7 +74,7 @@ class VectorBlocks:
         cosines = np.zeros(rows, dtype=np.float32)
         # The product is bound by memory: a second BLAS thread makes it slower, and many times
         # slower on two busy cores.
-        with _blas().limit(limits=1, user_api="blas"):
+        with _single_threaded_blas():
             for number, block in self._blocks.items():
                 start = number * _BLOCK
                 part = cosines[start : start + _BLOCK]

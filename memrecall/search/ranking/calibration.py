@@ -182,8 +182,8 @@ class Noise(NamedTuple):
     @classmethod
     def of(cls, cosines: Floats) -> "Noise":
         """Measure cosines. Medians keep a query about one of the sentences from counting."""
-        median = float(np.median(cosines))
-        deviation = _MAD_TO_DEVIATION * float(np.median(np.abs(cosines - median)))
+        median = _median(cosines)
+        deviation = _MAD_TO_DEVIATION * _median(np.abs(cosines - median))
         return cls(median, max(deviation, _MIN_SPREAD))
 
     def significance(self, cosine: float) -> float:
@@ -196,6 +196,12 @@ class Noise(NamedTuple):
         The closest of many unrelated rows is closer than that of few, so it rises with `rows`.
         """
         return self.median + math.sqrt(2 * math.log(max(rows, _MIN_ROWS))) * self.spread
+
+
+def _median(values: Floats) -> float:
+    """Return what `np.median` does, which takes five times as long for a few numbers."""
+    ordered = np.sort(values)
+    return float(ordered[(len(ordered) - 1) // 2 : len(ordered) // 2 + 1].mean())
 
 
 def significance_of(cosine: float, noise: Noise | None) -> float:

@@ -134,6 +134,8 @@ def dialogue_rows(columns: Columns, version: int) -> Mask:
 
 def reply_scores(columns: Columns, scores: Floats, version: int) -> Floats:
     """Return the score of the question that each dialogue row follows; 0 for other rows."""
+    if not columns.cached("has_questions", lambda: bool(columns.table.asks.any())):
+        return np.zeros(columns.rows, dtype=np.float32)
     before, _ = columns.neighbours(version)
     padded = np.append(scores * columns.table.asks, np.float32(0))  # index -1 means no row
     replies: Floats = (padded[before] * dialogue_rows(columns, version)).astype(np.float32)

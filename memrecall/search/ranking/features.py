@@ -314,9 +314,16 @@ def _row_features(
         "voice": voice,
         "group": voice * np.float32(max(1 - 2 * share, 0)),
         "lone": (~is_dialogue).astype(np.float32)[rows],
-        "length": (length_scores(columns, counted) * ~is_dialogue)[rows],
+        "length": (_length_scores(columns, query, counted) * ~is_dialogue)[rows],
         "asks": columns.table.asks.astype(np.float32)[rows],
     }
+
+
+def _length_scores(columns: Columns, query: RankingQuery, counted: Mask) -> Floats:
+    if counted is not columns.alive(query.version):
+        return length_scores(columns, counted)
+    # Every living row counts, as in most searches.
+    return columns.cached("length_scores", lambda: length_scores(columns, counted), query.version)
 
 
 def _zone(query: RankingQuery) -> ZoneInfo:
@@ -339,8 +346,9 @@ def _score_parts(
     def add_up(names: Sequence[str]) -> npt.NDArray[np.float64]:
         total = np.zeros(len(places))
         for name in names:
-            if name in features:
-                total += np.float64(getattr(weights, name)) * features[name][places]
+            weight = getattr(weights, name)
+            if weight and name in features:
+                total += np.float64(weight) * features[name][places]
         return total
 
     columns = [*map(add_up, _SCORE_PARTS), features["coverage"][places], features["cosine"][places]]

@@ -115,7 +115,7 @@ class LexicalScores:
     spans: Sequence[Spans]  # where the postings of each term are
     term_weights: TermWeights
 
-    @property
+    @cached_property
     def weights(self) -> dict[SearchTerm, float]:
         """The weight of each term."""
         return dict(zip(self.terms, self.term_weights.weights, strict=True))

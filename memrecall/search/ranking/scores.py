@@ -7,7 +7,7 @@ much of the query a row covers and its cosine: in a small collection standard sc
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -93,14 +93,14 @@ class Standardizer:
 
     def scale(self, scores: Floats) -> Floats:
         """Return scores in standard deviations, from zero instead of from the mean."""
-        return replace(self, mean=0.0).apply(scores)
+        return Standardizer(0.0, self.spread).apply(scores)
 
     def apply(self, scores: Floats) -> Floats:
         """Return scores as standard deviations from the mean; all 0 if there is no spread."""
         if self.spread < 1e-6:
             return np.zeros_like(scores)
         centred = (scores - np.float32(self.mean)) / np.float32(self.spread)
-        bounded: Floats = np.clip(centred, -_MAX_DEVIATION, _MAX_DEVIATION)
+        bounded: Floats = np.minimum(np.maximum(centred, -_MAX_DEVIATION), _MAX_DEVIATION)
         return bounded
 
 
@@ -117,5 +117,7 @@ def combine(features: RankingFeatures, weights: RankingWeights) -> Floats:
 
 def to_relevance(scores: Floats) -> Floats:
     """Return combined scores, or log odds, as numbers from 0 to 1."""
-    relevance: Floats = (1 / (1 + np.exp(-np.clip(scores, -30, 30)))).astype(np.float32)
+    relevance: Floats = (1 / (1 + np.exp(-np.minimum(np.maximum(scores, -30), 30)))).astype(
+        np.float32
+    )
     return relevance

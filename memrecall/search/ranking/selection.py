@@ -142,11 +142,15 @@ def top_positions(
         level = _largest(level, columns.table.ts[rows[level]], limit - len(better))
         places = np.concatenate([better, level])
 
-    def order(at: int) -> tuple[float, int, str]:
-        position = RankPosition.of(columns, int(rows[at]), float(scores[at]))
-        return -position.score, -position.ts, position.key
-
-    return sorted(places.tolist(), key=order)[:limit]
+    ranked = rows[places]
+    order = zip(
+        (-scores[places]).tolist(),
+        (-columns.table.ts[ranked]).tolist(),
+        [columns.table.keys[row] for row in ranked.tolist()],
+        places.tolist(),
+        strict=True,
+    )
+    return [place for *_, place in sorted(order)[:limit]]
 
 
 def _largest(places: Rows, values: npt.NDArray[np.generic], limit: int) -> Rows:
