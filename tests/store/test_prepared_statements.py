@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event, insert, select
+from sqlalchemy import bindparam, event, insert, literal, select
 from sqlalchemy.exc import IntegrityError
 
 from memrecall.store import Store
@@ -73,6 +73,15 @@ async def test_reading_takes_few_calls(tmp_path: Path) -> None:
             inline = InlineConnection(connection)
             prepared = count_calls(lambda: run_inline(read(inline)))
     assert prepared < through_sqlalchemy / 2
+
+
+async def test_values_in_the_statement_are_bound_too(tmp_path: Path) -> None:
+    by_time = select(literal("UTC").label("zone"), messages.c.message_id).where(
+        messages.c.ts == at(3), messages.c.user_id == bindparam("of_user")
+    )
+    async with await open_store(tmp_path) as store:
+        (row,) = await store.database.fetch(by_time, {"of_user": ANN.user_id})
+    assert tuple(row) == ("UTC", "m3")
 
 
 async def test_violated_constraint_is_an_error_of_sqlalchemy(tmp_path: Path) -> None:

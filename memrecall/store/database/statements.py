@@ -76,13 +76,19 @@ class PreparedStatement:
             for name in self._compiled.positiontup
             for bound in (self._compiled.binds[name],)
         ]
+        # Of the values that the statement itself contains.
+        self._constants = {
+            name: bound.value
+            for name, bound in self._compiled.binds.items()
+            if not bound.required and name not in names
+        }
         self._texts: dict[tuple[int, ...], str] = {}
 
     def fetch(self, connection: Connection, parameters: Mapping[str, Any]) -> list[Any]:
         """Return all rows of a query. Its lists are padded, so that there are few to compile."""
         padded = {
             name: _pad(value) if isinstance(value, list) else value
-            for name, value in parameters.items()
+            for name, value in (self._constants | dict(parameters)).items()
         }
         text, values = self._bind(padded)
         cursor = _run(connection, text, values, many=False)
@@ -90,7 +96,7 @@ class PreparedStatement:
 
     def execute(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Execute a change for each row of values."""
-        bound = [self._bind(row) for row in rows]
+        bound = [self._bind({**self._constants, **row}) for row in rows]
         many = len(bound) > 1
         _run(
             connection, bound[0][0], [values for _, values in bound] if many else bound[0][1], many
