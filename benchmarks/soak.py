@@ -137,7 +137,7 @@ async def warm_up(service: Service, users: int) -> None:
     for name in ("GET /readyz", *WARM_UP_CALLS):
         method, path = name.split()
         request = http_request(method, path, service.key, WARM_UP_CALLS.get(name))
-        while (await connection.exchange(request)).status != 200:
+        while (await connection.exchange(request)).status != 200:  # noqa: ASYNC110 -- no event
             await asyncio.sleep(_SAMPLE_SECONDS)
     for user in (LARGE_USER, *(f"user-{number}" for number in range(users))):
         await search_once(connection, service.key, user)

@@ -135,6 +135,14 @@ def ignore_outcome(task: "asyncio.Future[Any]") -> None:
         task.exception()
 
 
+class _Queue(Generic[Item, Result]):
+    """The calls that wait in one event loop, and the tasks that do their work."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Item, asyncio.Future[Result]]] = []
+        self.tasks: set[asyncio.Task[None]] = set()
+
+
 class Grouped(Generic[Item, Result]):
     """Does the work of all calls that wait at once, while later ones gather.
 
@@ -152,23 +160,25 @@ class Grouped(Generic[Item, Result]):
         self._work = work
         self._most = most
         self._groups = groups
-        self._waiting: list[tuple[Item, asyncio.Future[Result]]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        # By event loop: a future can be awaited in its own alone, and tasks end with it.
+        self._queues: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Queue[Item, Result]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     async def __call__(self, item: Item) -> Result:
         """Return the result for an item."""
         loop = asyncio.get_running_loop()
+        queue = self._queues.setdefault(loop, _Queue())
         future: asyncio.Future[Result] = loop.create_future()
-        self._waiting.append((item, future))
-        if len(self._tasks) < self._groups:
-            task = loop.create_task(self._run())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        queue.waiting.append((item, future))
+        queue.tasks = {task for task in queue.tasks if not task.done()}
+        if len(queue.tasks) < self._groups:
+            queue.tasks.add(loop.create_task(self._run(queue)))
         return await future
 
-    async def _run(self) -> None:
-        while self._waiting:
-            calls, self._waiting = self._waiting[: self._most], self._waiting[self._most :]
+    async def _run(self, queue: _Queue[Item, Result]) -> None:
+        while queue.waiting:
+            calls, queue.waiting = queue.waiting[: self._most], queue.waiting[self._most :]
             try:
                 outcomes = await self._work([item for item, _ in calls])
             except Exception as error:  # raised again by every caller

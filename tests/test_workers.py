@@ -191,3 +191,21 @@ class TestGrouped:
         assert await asyncio.gather(*calls[1:]) == [1, 2]
         assert calls[0].cancelled()
         assert await grouped(7) == 7
+
+    def test_event_loops_may_follow_each_other(self) -> None:
+        is_stuck = True
+
+        async def work(items: list[int]) -> list[int]:
+            if is_stuck:
+                await asyncio.Event().wait()
+            return items
+
+        async def give_up(grouped: Grouped[int, int]) -> None:
+            asyncio.create_task(grouped(1)).add_done_callback(lambda task: None)
+            await asyncio.sleep(0)
+
+        grouped = Grouped(work, 1)
+        asyncio.run(give_up(grouped))  # ends with work in progress
+        is_stuck = False
+        for number in range(3):
+            assert asyncio.run(asyncio.wait_for(grouped(number), LIMIT)) == number
