@@ -16,6 +16,8 @@ LEFT_OUT := not long and not model and not conformance
 unexport PYTHONDONTWRITEBYTECODE
 # The number of generated requests per endpoint in `make fuzz`, and the random seed.
 EXAMPLES ?= 200
+# How long `make soak` puts load on each database.
+SECONDS ?= 600
 SEED := $(or $(SEED),$(shell date +%s))
 
 # The MCP conformance suite; the second package is the Node binary that it requires.
@@ -27,7 +29,7 @@ SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(NODE_OF_$(shell unam
 INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-browser test-docs test-integrations test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval release screenshots constraints clean
+.PHONY: help install demo test test-browser test-docs test-integrations test-repeat test-loaded test-long test-model fuzz soak conformance cassettes notebooks check format bench eval release screenshots constraints clean
 
 help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -86,6 +88,9 @@ fuzz: $(VENV)/.installed-dev  ## fuzz the HTTP service with schemathesis (minute
 	@echo "EXAMPLES=$(EXAMPLES) SEED=$(SEED)"
 	@MEMRECALL_FUZZ_EXAMPLES=$(EXAMPLES) MEMRECALL_FUZZ_SEED=$(SEED) \
 	  $(PYTEST) tests/server/test_schemathesis.py
+
+soak: $(VENV)/.installed-dev  ## run the service under load and faults (SECONDS=600 on each database)
+	@$(BIN)/python benchmarks/soak.py --seconds $(SECONDS)
 
 conformance: $(VENV)/.installed-dev  ## run the MCP conformance suite; needs npm, and Node 22 or Linux
 	@mkdir -p .conformance && echo '*' > .conformance/.gitignore

@@ -214,10 +214,10 @@ async def soak(options: argparse.Namespace, database: str, server: Any, place: P
 
 def add_log_lines(log: Path, ledger: Ledger) -> None:
     """Add what the server's log says about internal errors."""
+    ids = set(re.findall(r"\br_[0-9a-f]{8,}", "\n".join(ledger.violations)))
     for line in log.read_text("utf-8").splitlines():
-        ids = re.findall(r"\br_[0-9a-f]{8,}", line)
-        if "Traceback" in line and any(ids[:1] and ids[0] in text for text in ledger.violations):
-            ledger.violate(f"log: {line[-1500:]}")
+        if any(request_id in line for request_id in ids):
+            ledger.violate(f"log: {line[:300]} … {line[-1500:]}")
 
 
 async def put_load(
