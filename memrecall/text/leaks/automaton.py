@@ -199,6 +199,12 @@ def compile_stops(
     return re.compile("|".join([stops, *_branches(anywhere, word), *sentences]), re.DOTALL)
 
 
+def compile_openings(sentence: AutomatonState[T], line: AutomatonState[T]) -> re.Pattern[str]:
+    """Return an expression for what may begin a match on a line, but not inside one."""
+    openings = (f"{char}{after}" for char, after in _extra_branches(sentence, line))
+    return re.compile("|".join(openings) or "(?!)", re.DOTALL)
+
+
 def _branches(anywhere: AutomatonState[T], word: AutomatonState[T]) -> list[str]:
     """Return an expression for each character that a match can begin with.
 

@@ -45,8 +45,7 @@ class LeakScanner:
         self._buffer = TextBuffer(hides_marks=mode == "strict")
         self._fast_search: Callable[[str], re.Match[str] | None] | None = None
         self._mode = ScanMode.PROSE
-        self._at_line_start = True  # nothing of the line was read
-        self._at_answer_start = True  # nothing of the answer was read
+        self._at_line_start = self._at_answer_start = True  # nothing of it was read
         self._indentation = Indentation()
         self._delimiter_position = StartPosition.START  # where the delimiter begins
         self._candidate: LeakCandidate | None = None
@@ -59,8 +58,7 @@ class LeakScanner:
         self._hidden_texts: list[HiddenText] = []
         self._data_end = 0  # JSON before this position is data
         self._code_formats = self._catalog.code  # None if Markdown code is left alone
-        self._may_retract = reasoning == "auto"
-        self.has_retracted = False
+        self._may_retract, self.has_retracted = reasoning == "auto", False
         if reasoning == "open":
             self._mode, self._reasoning = ScanMode.REASONING, self._catalog.initial_reasoning
 
@@ -70,10 +68,9 @@ class LeakScanner:
         while self._read_next():
             pass
         trimmed = buffer.trim()
-        if self._candidate is not None:
-            self._candidate.move(trimmed)
-        if self._span is not None:
-            self._span.move(trimmed)
+        for place in (self._candidate, self._span):
+            if place is not None:
+                place.move(trimmed)
         self._fast_search = None if buffer.held or buffer.is_final else self._select_fast_search()
         return buffer.take_pieces()
 
@@ -82,9 +79,7 @@ class LeakScanner:
         if self._in_line:
             return self._search.search
         in_line = self._fence is not None and not self._fence.at_line_start
-        if in_line or self._mode is ScanMode.INDENTED:
-            return self._catalog.code_search
-        return None
+        return self._catalog.code_search if in_line or self._mode is ScanMode.INDENTED else None
 
     def _read_next(self) -> bool:
         """Continue in the current mode; return True if there is more to read."""
@@ -272,7 +267,7 @@ class LeakScanner:
         buffer.position = end
         may_be_fence = self._delimiter_position >= StartPosition.LINE and end - start >= FENCE
         if mark == "`":
-            self._mode = ScanMode.SPAN
+            self._mode, self._candidate = ScanMode.SPAN, self._candidate_in_span(end)
             self._span = CodeSpan(end, end - start, may_be_fence, searched_end=end)
         elif may_be_fence:
             self._mode, self._fence = ScanMode.FENCE, Fence(mark, end - start)
@@ -294,11 +289,19 @@ class LeakScanner:
                 self._span, self._fence = None, end if isinstance(end, Fence) else None
                 self._mode = ScanMode.FENCE if self._fence else ScanMode.PROSE
                 return True
-            span.code_end = end
+            span.code_end, self._candidate = end, self._candidate_in_span(span.start)
         if not self._show_code(span.start, span.code_end):
             return self._mode is ScanMode.AFTER_CALL
         self._span, self._mode, buffer.position = None, ScanMode.PROSE, span.code_end
         return True
+
+    def _candidate_in_span(self, start: int) -> LeakCandidate | None:
+        """Return the candidate at the start of a code span, if one may begin there."""
+        text, formats = self._buffer.text, self._code_formats
+        is_shown = start < self._buffer.visible_end
+        if formats is None or is_shown or not formats.line_pattern.match(text, start):
+            return None
+        return self._start_candidate(formats, start, StartPosition.LINE)
 
     def _read_fence(self, fence: Fence) -> bool:
         buffer, start = self._buffer, self._buffer.position
@@ -336,9 +339,8 @@ class LeakScanner:
     def _find_format(
         self, formats: FormatSet, position: int, end: int = sys.maxsize
     ) -> LeakCandidate | None:
-        """Return the next candidate that begins before `end` and matches or may match."""
-        buffer = self._buffer
-        candidate = self._candidate
+        """Return the next candidate that begins before `end`; at a span's start two may begin."""
+        buffer, candidate = self._buffer, self._candidate
         while True:
             if candidate is None:
                 match = formats.anywhere_pattern.search(buffer.text, position, end)
@@ -350,7 +352,7 @@ class LeakScanner:
             if candidate.read(buffer.text, buffer.is_final) is not CallVerdict.NO:
                 self._candidate = candidate
                 return candidate
-            position = candidate.start + 1
+            position = candidate.start + (candidate.start_position < StartPosition.LINE)
             candidate = None
 
     def _read_reasoning(self, reasoning: ReasoningFormat) -> bool:

@@ -97,6 +97,10 @@ class LeakFilter(LeakScanner):
                 return None
             if end == len(text):  # the run may continue
                 return buffer.advance(text, position, position if self._code_formats else end)
+            formats = self._code_formats
+            if formats and (opening := formats.line_pattern.match(text, end)):
+                is_partial = opening.end() == len(text)
+                return buffer.advance(text, position, position) if is_partial else None
             more = self._formats.search[LineState.CODE].search(text, end)
             if more is not None and sentence_start(more) < len(text):
                 return None
@@ -113,7 +117,9 @@ class LeakFilter(LeakScanner):
     def _show_in_span(self, span: CodeSpan, text: str) -> str | None:
         """Return the visible part of a text inside a code span, None if it needs processing."""
         position = len(self._buffer.text)
-        if span.scanned_end < position or len(text) >= span.start + MAX_SPAN_LENGTH:
+        if self._candidate is not None or span.scanned_end < position - 2:
+            return None
+        if len(text) >= span.start + MAX_SPAN_LENGTH:
             return None
         has_marks = span.searched_end < position or "`" in text[position:]
         formats = self._code_formats
@@ -124,12 +130,21 @@ class LeakFilter(LeakScanner):
         if formats and text[-1] == "`":  # a call may follow
             return None
         match = self._formats.search[LineState.CODE].search(text, max(position - 2, 0))
+        scanned_end = len(text)
         if match and sentence_start(match) < len(text) and text[match.start() :].strip("`"):
-            return None
-        span.scanned_end = len(text)
+            scanned_end = match.start()
+            if len(text) - scanned_end > 2 or not self._may_hold(text, scanned_end):
+                return None  # a shorter text is searched again with the next chunk
+        span.scanned_end = scanned_end
         if not has_marks:
             span.searched_end = len(text)
-        return self._buffer.advance(text, 0, len(text))
+        return self._buffer.advance(text, 0, scanned_end)
+
+    def _may_hold(self, text: str, start: int) -> bool:
+        """Return True if the end of an undecided span can wait for more, without processing."""
+        is_shown = start < self._buffer.visible_end
+        follows_mark = start == 0 or text[start - 1] == "`"  # which is hidden with a call
+        return not (is_shown or follows_mark or "\n" in text[start:])
 
     def _show_after_span(self, text: str, end: int) -> str | None:
         """Return the visible part of a text after a code span, None if it needs processing."""

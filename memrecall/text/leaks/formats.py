@@ -368,6 +368,8 @@ def _with_tool_name(row: FormatRow) -> FormatRow:
 
 LENIENT_CALLS = tuple(map(_lenient, CALLS))
 
+_FIRST_ARGUMENT = r"\(\s*(\S|\{|[a-z_]+\s*=)"
+_COMMAND = FormatRow("pythonic", rf"[@/]\T({_FIRST_ARGUMENT}|[ \t]+(\{{|[a-z_]+\s*=))", _WORD)
 _MARKS = TOKENS + HARMONY + TAGS
 CODE_CALLS = (
     *DSML,
@@ -377,6 +379,8 @@ CODE_CALLS = (
         if row.start_position is _ANY and "[]" not in row.pattern
     ),
     FormatRow("bare_json", r"(\[\s*)?\{\s*\Q", kind=FormatKind.JSON),
+    FormatRow("pythonic", r"\T" + _FIRST_ARGUMENT, _LINE),
+    _COMMAND,
 )
 """What strict mode looks for in Markdown code."""
 
@@ -385,6 +389,11 @@ STRICT_CALLS = (
     *(row for row in CALLS if row.kind is FormatKind.CALL or row.start_position is not _START),
     FormatRow("pythonic", r"```tool_(code|calls?)\s*\n\s*" + _CODE + r"\T\(", _WORD),
     FormatRow("pythonic", _FENCE + rf"({_ASSIGNMENT})?" + _CODE + r"\T\(", _LINE),
+    FormatRow("pythonic", r"(\*{1,3}|__)\T(\*{1,3}|__)?" + _FIRST_ARGUMENT, _WORD),
+    FormatRow("pythonic", r"\T(\*{1,3}|__)" + _FIRST_ARGUMENT, _LINE),
+    FormatRow("pythonic", r"[,，] ?\T\(§" + _FIRST_ARGUMENT[2:] + _REST + _ENDS_LINE),
+    _COMMAND,
+    FormatRow("tool_tag", r"\L(tool|function|action|call)s\G\s*(\[\s*)?\Q?\T"),
     FormatRow("react", _ANNOUNCEMENT + r"\T`?[^\n{}<>.。]*\{§\s*(\Q|\})", _SENTENCE),
     *(replace(row, pattern=_FENCE + row.pattern, start_position=_LINE) for row in CODE_CALLS),
 )

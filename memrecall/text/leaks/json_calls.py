@@ -53,13 +53,14 @@ class NamePrefixes(NamedTuple):
     tool_prefixes: frozenset[str]
     tool_keys: frozenset[str]  # the keys of a call and the tools' names
     tool_key_prefixes: frozenset[str]
+    are_keys: bool  # whether a tool's name may be the key of its arguments after a text
 
     @classmethod
-    def from_tools(cls, tools: tuple[str, ...]) -> "NamePrefixes":
+    def from_tools(cls, tools: tuple[str, ...], *, are_keys: bool) -> "NamePrefixes":
         """Return the keys and names for some tools."""
         names = frozenset((p + tool).lower() for tool in tools for p in ("", *_NAMESPACES))
         keys = _KEYS | {tool.lower() for tool in tools}
-        return cls(names, _prefixes_of(names), keys, _prefixes_of(keys))
+        return cls(names, _prefixes_of(names), keys, _prefixes_of(keys), are_keys)
 
 
 class Expected(Enum):
@@ -85,8 +86,8 @@ class JsonFrame:
 class JsonReader:
     """A reader of one value.
 
-    With `whole` the value begins the answer, and a name without arguments is a call. There, and in
-    a list, a name may also be the key of its arguments.
+    With `whole` the value begins the answer, and a name without arguments is a call. There, in a
+    list, and where `names` allow it, a name may also be the key of its arguments.
     """
 
     def __init__(self, names: NamePrefixes, *, whole: bool) -> None:
@@ -224,7 +225,7 @@ class JsonReader:
 
     @property
     def _names_are_keys(self) -> bool:
-        return self._whole or self._frames[0].closing == "]"
+        return self._whole or self._names.are_keys or self._frames[0].closing == "]"
 
     def _end_string(self) -> None:
         self._quote = ""

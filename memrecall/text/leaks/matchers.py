@@ -7,7 +7,13 @@ from functools import cache, cached_property, lru_cache
 from typing import Literal, get_args
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.leaks.automaton import Automaton, AutomatonState, compile_search, compile_stops
+from memrecall.text.leaks.automaton import (
+    Automaton,
+    AutomatonState,
+    compile_openings,
+    compile_search,
+    compile_stops,
+)
 from memrecall.text.leaks.channels import (
     ANSWERS,
     REASONING_FORMATS,
@@ -72,20 +78,26 @@ class FormatSet:
         """The expression that finds where a format could begin."""
         return compile_search(*self.starts[: StartPosition.LINE])
 
+    @cached_property
+    def line_pattern(self) -> re.Pattern[str]:
+        """The expression for formats that begin only at the start of a line, or of a span."""
+        return compile_openings(*self.starts[StartPosition.SENTENCE : StartPosition.START])
+
 
 class FormatCatalog:
     """All formats for some tools; sets of them are compiled on first use."""
 
     def __init__(self, tools: tuple[str, ...], reasoning: Reasoning, mode: LeakMode) -> None:
         self.tools = tools
-        self.names = NamePrefixes.from_tools(tools)  # and the keys of calls in JSON
+        is_strict = mode == "strict"
+        # and the keys of calls in JSON
+        self.names = NamePrefixes.from_tools(tools, are_keys=is_strict)
         self.reasoning_formats = [
             f for f in REASONING_FORMATS if f.is_always_hidden or reasoning != "keep"
         ]
         self._automaton: Automaton[FormatEntry] = Automaton()
         self._macros = expand_macros(tools)
         self._format_sets: dict[object, FormatSet] = {}
-        is_strict = mode == "strict"
         self._calls = self._add_calls(STRICT_CALLS if is_strict else LENIENT_CALLS)
         self._code_calls = self._add_calls(CODE_CALLS) if is_strict else []
         self._starts = [self._add(entry) for f in self.reasoning_formats for entry in _starts(f)]

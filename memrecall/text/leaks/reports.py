@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from memrecall.text.leaks.json_calls import CALL_KEYS, LIST_KEYS, NAME_KEYS
 
-_NAME = r"([^\sĠĊ<>＜＞\"'`{}()\[\]|｜,;:=&/\\]+)"
+_NAME = r"([^\sĠĊ<>＜＞\"'`{}()\[\]|｜,;:=&/*\\]+)"
 _BAR = r"[|｜‖│∣∥¦￨❘ǀ]"
 # Formats of calls, with the tool's name as the only group. A text uses the one that matches first.
 _CALL_PATTERNS = tuple(
@@ -29,7 +29,8 @@ _CALL_PATTERNS = tuple(
         rf"<\s?(?:tool|function)[_-]?(?:call|use)s?\s[^<>]{{0,80}}?\bname\s*=\s*[\"']?{_NAME}",
         rf"\bAction:\s*{_NAME}(?=\s)",
         rf"<(?:tool_name|function_name|tool|function)>\s*{_NAME}\s*<",
-        rf"(?:\[|\b\w+>|[,;)]\s*|^|\n|print\(|await ){_NAME}\((?=\s*(?:\w+\s*=|[){{\"'\[]))",
+        rf"(?:\[|\b\w+>|[,;)，]\s*|^|\n|print\(|await )[@*/]{{0,3}}{_NAME}\*{{0,3}}"
+        r"\((?=\s*(?:\w+\s*=|[){\"'\[]))",
     )
 )
 _JSON_BEGIN = re.compile(r"[\[{](?=\s*[\[{\"'])")
