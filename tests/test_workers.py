@@ -209,3 +209,11 @@ class TestGrouped:
         is_stuck = False
         for number in range(3):
             assert asyncio.run(asyncio.wait_for(grouped(number), LIMIT)) == number
+
+    async def test_calls_in_direct_succession_are_all_done(self) -> None:
+        async def work(items: list[int]) -> list[int]:
+            return items
+
+        grouped = Grouped(work, 1)
+        async with asyncio.timeout(LIMIT):
+            assert [await grouped(number) for number in range(5)] == [0, 1, 2, 3, 4]
