@@ -6,8 +6,7 @@ rebuild what they derived.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -170,21 +169,19 @@ class _Feed(ABC):
         self, after: int, through: int, model: str | None
     ) -> AsyncIterator[RowChanges]:
         """Yield the changes numbered from after+1 to `through`, with the vectors of `model`."""
-        async with aclosing(self._ranges(after, through)) as parts:
-            async for part in parts:
+        async with self._database.read() as connection:
+            for part in self._ranges(connection, after, through):
                 yield await self._read(part, model)
 
     @abstractmethod
     async def _read(self, part: _Range, model: str | None) -> RowChanges:
         """Return the changes of one range."""
 
-    async def _ranges(self, after: int, through: int) -> AsyncGenerator[_Range, None]:
-        """Yield short ranges that all see the same snapshot."""
-        async with self._database.read() as connection:
-            while after < through:
-                end = min(after + CHANGES_PER_READ, through)
-                yield _Range(connection, self._owner_id, after, end)
-                after = end
+    def _ranges(self, connection: AsyncConnection, after: int, through: int) -> Iterator[_Range]:
+        """Yield short ranges."""
+        for start in range(after, through, CHANGES_PER_READ):
+            end = min(start + CHANGES_PER_READ, through)
+            yield _Range(connection, self._owner_id, start, end)
 
 
 class ChangeFeed(_Feed):
@@ -211,8 +208,8 @@ class ChangeFeed(_Feed):
     ) -> AsyncIterator[tuple[int, list[Any]]]:
         """Yield the vectors of `model` alone; up to each number nothing is missing."""
         of_model = select(*_VECTOR).where(vectors.c.model == model)
-        async with aclosing(self._ranges(after, through)) as parts:
-            async for part in parts:
+        async with self._database.read() as connection:
+            for part in self._ranges(connection, after, through):
                 yield part.through, await part.fetch(of_model, vectors)
 
 

@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, event
 from sqlalchemy.util import await_only
 
+import memrecall.store.feed
 from memrecall.errors import StorageBusy, StorageError, StorageUnreachable
 from memrecall.memory import Library
 from memrecall.scope import Scope
@@ -18,7 +19,7 @@ from memrecall.settings import Settings
 from memrecall.store import Store
 from memrecall.types import NewMessage, Role
 
-from ..databases import OwnServer, start_postgresql
+from ..databases import DISCONNECT_OTHERS, OwnServer, start_postgresql
 from ..server.http_service import make_message, serve_in_process
 from ..waiting import wait_until
 from .contention import lock_of_another_writer, wait_for_blocked
@@ -229,6 +230,24 @@ async def test_lost_acknowledgement_is_looked_up(own_server: OwnServer, own_loca
 
         assert commits == ["COMMIT", "ROLLBACK"]
         assert sorted(await stored_texts(store)) == ["COMMIT", "ROLLBACK", "hello"]
+
+
+async def test_index_that_is_read_while_connections_are_cut_gets_a_typed_error(
+    own_location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memrecall.store.feed, "CHANGES_PER_READ", 1)
+    async with await Store.open(own_location) as store:
+        await store.timeline(ANN).add(numbered_messages("m", 3))
+        feed = store.feed(ANN.user_id)
+        version = await feed.version()
+        assert version is not None
+        changes = feed.changes(0, version.version, None)
+        await anext(changes)
+        connection = await asyncpg.connect(own_location.replace("+asyncpg", ""))
+        await connection.execute(DISCONNECT_OTHERS)
+        await connection.close()
+        with pytest.raises(StorageUnreachable):
+            await anext(changes)
 
 
 async def test_slow_statement_is_ended(own_location: str) -> None:
