@@ -116,7 +116,8 @@ async def test_long_queries_are_searched_outside_the_event_loop(
         assert (await sqlite_library.find_messages(scope, LexicalQuery(query))).items
 
     await search("tea")
-    assert (in_loop, beside) == (TEXT_WORK, set())
+    # SQLite is read in a thread, where the rows are ranked too.
+    assert (in_loop, beside) == (TEXT_WORK - {"rank"}, {"rank"})
     in_loop.clear()
     await search(" OR ".join(["tea"] * LONG_QUERY))
     assert "_make_items" in in_loop  # the messages are short
