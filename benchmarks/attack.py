@@ -21,6 +21,7 @@ VICTIM, ATTACKER, ROWS_ATTACKER = "ann", "mallory", "mallory-with-rows"
 MOST_SLOWER = 5.0  # p99 attacked / quiet
 LONGEST_QUERY = 10_000
 LONGEST_TEXT = 100_000
+LONGEST_ATTACK = 90.0  # seconds until each request of an attack should have been answered once
 _PAUSE = 0.005  # between two requests of a victim
 _QUIET_SHARE = 0.5  # of the seconds of an attack, before each of them
 _LORIS_SOCKETS = 100
@@ -70,6 +71,10 @@ class Attack:
 
     name: str
     requests: Bytes
+
+    def is_answered(self, outcomes: Counter[str]) -> Callable[[], bool]:
+        """Return a function that tells whether each request has been answered once."""
+        return lambda: outcomes.total() >= len(self.requests)
 
 
 def query_attacks(key: str) -> list[Attack]:
@@ -184,6 +189,15 @@ class Victims:
             await searcher.close()
         return {"/healthz": loads[0], "another user's search": loads[1]}
 
+    async def measure_until(self, is_done: Callable[[], bool], seconds: float) -> dict[str, Load]:
+        """Measure in windows of some seconds until something is done, at most `LONGEST_ATTACK`."""
+        loads: dict[str, Load] = {}
+        end = time.monotonic() + LONGEST_ATTACK
+        while not loads or (not is_done() and time.monotonic() < end):
+            for name, load in (await self.measure(seconds)).items():
+                loads.setdefault(name, Load()).add(load)
+        return loads
+
     async def measure_quiet(self, seconds: float) -> None:
         """Measure without an attack; all such measurements count together."""
         for name, load in (await self.measure(seconds)).items():
@@ -259,7 +273,11 @@ async def measure_attacks(report: Report, table: Table, service: Service, second
         say(attack.name)
         await victims.measure_quiet(_QUIET_SHARE * seconds)
         async with under_attack(service, attack) as outcomes:
-            attacked[attack.name] = await victims.measure(seconds), outcomes
+            loads = await victims.measure_until(attack.is_answered(outcomes), seconds)
+        attacked[attack.name] = loads, outcomes
+        if outcomes.total() < len(attack.requests):
+            sent = f"{outcomes.total()} of {len(attack.requests)} requests were answered"
+            report.targets.append(Target(f"{attack.name}: {sent}", None, MOST_SLOWER))
     say("slow loris")
     async with slow_loris(service) as outcomes:
         attacked["slow loris"] = await victims.measure(seconds), outcomes

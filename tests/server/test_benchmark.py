@@ -165,6 +165,21 @@ async def test_attack_measures_others(sqlite_server: HttpService) -> None:
 
 
 @pytest.mark.concurrent
+async def test_attack_is_measured_until_each_request_was_answered(
+    sqlite_server: HttpService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A window that ends before would say nothing about the later requests."""
+    key = await sqlite_server.create_key()
+    await write_messages(sqlite_server.client(key), VICTIM, make_message(1, "green tea"))
+    victims = Victims(Service(sqlite_server.url, psutil.Process(), key))
+    answers = iter([False, False, True])
+    await victims.measure_until(lambda: next(answers), 0.01)
+    assert next(answers, None) is None
+    monkeypatch.setattr(benchmarks.attack, "LONGEST_ATTACK", 0.0)
+    assert (await victims.measure_until(lambda: False, 0.01))["/healthz"].times
+
+
+@pytest.mark.concurrent
 async def test_attacks_are_well_formed(
     sqlite_server: HttpService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
