@@ -291,12 +291,12 @@ class RecallRun:
         largest = self._options.largest_prompt
         if smallest <= largest or self.context.model.is_offline:
             return ""
-        problem = f"largest_prompt is {largest}, and this window needs {smallest} characters"
         if self._state.window.iteration == 1:
             raise InvalidArgument(
-                problem, hint=f"Use {smallest} or more, or a smaller first_window"
+                f"largest_prompt is {largest}, and this window needs {smallest} characters",
+                hint=f"Use {smallest} or more, or a smaller first_window",
             )
-        return problem
+        return self._state.say("prompt_too_small", largest=largest, smallest=smallest)
 
     async def _open_window(self) -> list[ConversationMessage]:
         """Return the messages of the window; reading one more shows whether older ones exist."""

@@ -102,8 +102,8 @@ class LoopContext:
         """Return what the model has not done at all, "" after a successful search."""
         if self.state.searches:
             return ""
-        lack = "made no search that succeeded" if self.has_called_tool else "never called a tool"
-        return f"{self.model.name} {lack}"
+        lack = "model_no_search" if self.has_called_tool else "model_no_call"
+        return self.state.say(lack, model=self.model.name)
 
     @property
     def budget(self) -> Budget:
@@ -219,12 +219,11 @@ class RecallLoop:
         if self._context.has_called_tool:
             return self._stop_at(Limit.SECONDS)
         seconds = self._context.budget.limits.seconds
-        problem = f"{self._context.model.name} did not answer within {seconds:g} s"
-        return Stop(StopReason.MODEL_FAILED, problem)
+        return Stop(StopReason.MODEL_FAILED, self._describe("model_slow", seconds=seconds))
 
     def _judge_refusal(self, text: str) -> Stop:
         self._context.recorder.add(TextEvent(text=text))
-        return Stop(StopReason.REFUSAL, f"{self._context.model.name} refused to answer")
+        return Stop(StopReason.REFUSAL, self._describe("model_refused"))
 
     def _judge_text(self, text: str, is_truncated: bool) -> Steer:
         if text.strip():
@@ -249,11 +248,14 @@ class RecallLoop:
 
         A model that writes its calls as text keeps that reason, because it says what to fix.
         """
-        name = self._context.model.name
         if self._context.has_called_tool:
-            return Stop(reason, f"{name} did not do what the tools require ({reason.value})")
-        problem = f"{name} never called a tool ({reason.value})"
+            return Stop(reason, self._describe("model_off_task", reason=reason.value))
+        problem = self._describe("model_no_call_because", reason=reason.value)
         return Stop(StopReason.NO_TOOL_SUPPORT if reason in _NO_TOOLS else reason, problem)
+
+    def _describe(self, problem: str, **values: object) -> str:
+        """Return a problem with the model in the language of the recall."""
+        return self._state.say(problem, model=self._context.model.name, **values)
 
     async def _run_calls(
         self,
@@ -335,8 +337,7 @@ class RecallLoop:
         text = self._state.say("calls_dropped", total=total, count=dropped)
         self._prompt.append(protocol.UserMessage(content=text, source=SOURCE))
         self._context.recorder.add(SteerEvent(reason=ToolErrorCode.NOT_RUN.value, text=text))
-        name = self._context.model.name
-        self._state.problem = f"{name} made {total} calls in one answer; {dropped} were dropped"
+        self._state.problem = self._describe("model_many_calls", total=total, dropped=dropped)
 
     def _judge_call(self, run: ToolRun, last: Limit | None, is_truncated: bool) -> TurnOutcome:
         state, window = self._state, self._state.window

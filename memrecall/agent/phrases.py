@@ -276,6 +276,33 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "none.",
         "无法搜索该用户的记忆（{problem}）；不要据此认为没有。",
     ),
+    # Problems of a result
+    "model_slow": (
+        "{model} did not answer within {seconds:g} s",
+        "{model} 在 {seconds:g} 秒内没有回答",
+    ),
+    "model_refused": ("{model} refused to answer", "{model} 拒绝回答"),
+    "model_off_task": (
+        "{model} did not do what the tools require ({reason})",
+        "{model} 没有按工具的要求去做（{reason}）",
+    ),
+    "model_no_call": ("{model} never called a tool", "{model} 从未调用工具"),
+    "model_no_call_because": (
+        "{model} never called a tool ({reason})",
+        "{model} 从未调用工具（{reason}）",
+    ),
+    "model_no_search": (
+        "{model} made no search that succeeded",
+        "{model} 没有一次搜索成功",
+    ),
+    "model_many_calls": (
+        "{model} made {total} calls in one answer; {dropped} were dropped",
+        "{model} 在一次回答中发出 {total} 个调用，其中 {dropped} 个被丢弃",
+    ),
+    "prompt_too_small": (
+        "largest_prompt is {largest}, and this window needs {smallest} characters",
+        "largest_prompt 为 {largest}，而这个窗口需要 {smallest} 个字符",
+    ),
     "block_question": ("Perhaps ask: {question}", "可以询问：{question}"),
     "block_cut": ("{count} more left out for length", "因长度限制略去 {count} 条"),
     "long_message": (

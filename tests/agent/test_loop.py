@@ -566,6 +566,20 @@ class TestModelFailures:
         assert recall.problem == "tiny-1b never called a tool (leaked_call)"
         assert recall.queries
 
+    async def test_problems_are_in_the_language_of_the_recall(self, library: Library) -> None:
+        cases = [
+            ([say("It is 9999"), say("It is 9999")], "scripted 从未调用工具（text_answer）"),
+            ([silence(), silence()], "scripted 从未调用工具（silence）"),
+        ]
+
+        async def check(case: tuple[list[Step], str]) -> None:
+            steps, problem = case
+            client = ScriptedClient(steps)
+            recall = await run_recall(library, client=client, messages=REQUEST_ZH, scope=LIN)
+            assert recall.problem == problem
+
+        await check_each_async(cases, check)
+
     async def test_overflow_shrinks_the_prompt(self, library: Library) -> None:
         client = ScriptedClient(
             [search(limit=10), search("dinner", limit=10), fail("overflow"), hand_off("a1")]
@@ -705,7 +719,9 @@ async def test_calls_beyond_the_largest_answer_are_refused_in_words(
     assert [result.call_id for result in results.content] == called
     assert len(called) == 256
     assert ("300 calls; the last 44" if scope is ANN else "最后 44 个") in str(note.content)
-    assert recall.problem == "scripted made 300 calls in one answer; 44 were dropped"
+    english = "scripted made 300 calls in one answer; 44 were dropped"
+    chinese = "scripted 在一次回答中发出 300 个调用，其中 44 个被丢弃"
+    assert recall.problem == (english if scope is ANN else chinese)
     (steer,) = [event for event in recall.trace.events if isinstance(event, SteerEvent)]
     assert steer.text == note.content
     assert recall.handoff.relevant_memory_keys == [key]
