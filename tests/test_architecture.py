@@ -1,10 +1,12 @@
 """docs/architecture.md names real code, and its walkthroughs match the order of calls."""
 
+import asyncio
 import re
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -67,6 +69,8 @@ async def test_recall_goes_through_the_documented_functions(tmp_path: Path) -> N
     async with await Library.open(_settings(tmp_path)) as library:
         await library.add_messages(Scope("ann"), [_message("the database is postgres on 5433")])
         with record_calls() as calls:
+            # Only threads that start now are recorded.
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
             recaller = Recaller(library, Scope("ann"))
             await recaller.recall("do it like my database config from before")
     _assert_in_order("One recall", calls)
