@@ -98,9 +98,12 @@ class LeakFilter(LeakScanner):
             if end == len(text):  # the run may continue
                 return buffer.advance(text, position, position if self._code_formats else end)
             formats = self._code_formats
-            if formats and (opening := formats.line_pattern.match(text, end)):
-                is_partial = opening.end() == len(text)
-                return buffer.advance(text, position, position) if is_partial else None
+            if formats and text[end] in formats.line_characters:
+                opening = formats.line_pattern.match(text, end)
+                if opening and opening.end() == len(text):
+                    return buffer.advance(text, position, position)
+                if opening:
+                    return None
             more = self._formats.search[LineState.CODE].search(text, end)
             if more is not None and sentence_start(more) < len(text):
                 return None
@@ -128,7 +131,7 @@ class LeakFilter(LeakScanner):
         if has_marks and (end := span.decide(text, is_final=False)) is not None:
             return self._show_after_span(text, end) if isinstance(end, int) else None
         if formats and text[-1] == "`":  # a call may follow
-            return None
+            return self._hold_mark(span, text)
         match = self._formats.search[LineState.CODE].search(text, max(position - 2, 0))
         scanned_end = len(text)
         if match and sentence_start(match) < len(text) and text[match.start() :].strip("`"):
@@ -139,6 +142,15 @@ class LeakFilter(LeakScanner):
         if not has_marks:
             span.searched_end = len(text)
         return self._buffer.advance(text, 0, scanned_end)
+
+    def _hold_mark(self, span: CodeSpan, text: str) -> str | None:
+        """Return what is visible before a mark at the end, None if it needs processing."""
+        start, searched_end = len(text) - 1, max(len(self._buffer.text) - 2, 0)
+        search = self._formats.search[LineState.CODE].search
+        if not self._may_hold(text, start) or search(text, searched_end, start):
+            return None
+        span.scanned_end = start
+        return self._buffer.advance(text, 0, start)
 
     def _may_hold(self, text: str, start: int) -> bool:
         """Return True if the end of an undecided span can wait for more, without processing."""

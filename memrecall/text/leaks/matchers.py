@@ -83,6 +83,12 @@ class FormatSet:
         """The expression for formats that begin only at the start of a line, or of a span."""
         return compile_openings(*self.starts[StartPosition.SENTENCE : StartPosition.START])
 
+    @cached_property
+    def line_characters(self) -> frozenset[str]:
+        """The characters that `line_pattern` may begin with."""
+        characters = self.starts[StartPosition.LINE].characters
+        return frozenset(filter(self.line_pattern.match, characters))
+
 
 class FormatCatalog:
     """All formats for some tools; sets of them are compiled on first use."""
