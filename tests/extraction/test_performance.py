@@ -10,8 +10,9 @@ from importlib.resources import files
 
 import pytest
 
-from memrecall.extraction import RuleExtractor, Utterance
+from memrecall.extraction import Utterance
 from memrecall.extraction.own_words import MAX_MESSAGE
+from memrecall.extraction.rules.extractor import _read_facts
 from memrecall.extraction.sentences import MAX_SENTENCE
 from tests.cases import check_each
 from tests.counting import count_calls
@@ -34,9 +35,8 @@ CHINESE = ["我们的", "，我住在", "上周", "每", "和", "应该是", "�
 
 
 def extract(messages: Sequence[Utterance]) -> None:
-    """Extract facts without an event loop, because the rules never wait."""
-    with pytest.raises(StopIteration):
-        RuleExtractor().facts(messages, now=NOW, zone=UTC).send(None)
+    """Extract facts in this thread, whatever their length."""
+    _read_facts(messages, NOW, UTC, ())
 
 
 def repeat(part: str, size: int) -> list[Utterance]:

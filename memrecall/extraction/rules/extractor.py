@@ -37,14 +37,14 @@ class RuleExtractor:
     ) -> Extracted:
         """Return the facts of the utterances; `prompt` is for models and has no effect here."""
         del prompt
-        length = text_length(*utterances, *context)
-        return await run_on_text(length, _read_facts, utterances, now, zone, context)
+        arguments = (_read_facts, utterances, now, zone, context)
+        return await run_on_text(text_length(*utterances, *context), *arguments)
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         """Return what to do for each fact, given the known memories."""
-        length = text_length(*facts, *known)
         # In a thread: the decisions are about these facts, and not about copies.
-        return Decided(tuple(await run_beside(length > SMALL_TEXT, decide, facts, known)))
+        is_long = text_length(*facts, *known) > SMALL_TEXT
+        return Decided(tuple(await run_beside(is_long, decide, facts, known)))
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
         """Return the entities that the utterances name, and their relations."""
@@ -64,6 +64,6 @@ class RuleExtractor:
 def _read_facts(
     utterances: Sequence[Utterance], now: datetime, zone: tzinfo, context: Sequence[Utterance]
 ) -> Extracted:
-    statements = read_statements(utterances, now=now, zone=zone, context=context)
-    claims = read_statements(claimed_statements(utterances), now=now, zone=zone)
-    return Extracted(tuple(build_facts(statements)), claims=tuple(build_facts(claims)))
+    facts = build_facts(read_statements(utterances, now=now, zone=zone, context=context))
+    claims = build_facts(read_statements(claimed_statements(utterances), now=now, zone=zone))
+    return Extracted(tuple(facts), claims=tuple(claims))
