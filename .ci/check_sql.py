@@ -11,7 +11,6 @@ RAW_CALLS = {"exec_driver_sql", "executescript"}
 ALLOWED = {
     "store/database/dialects.py",
     "store/database/engine.py",
-    "store/database/statements.py",
     "store/database/tables.py",
     "store/database/migrations/__init__.py",
 }

@@ -1,16 +1,12 @@
-"""Worker processes, for functions of text that would hold up the event loop in this one.
-
-`Supervisor` keeps whole services running in processes of their own.
-"""
+"""Worker processes, for functions of text that would hold up the event loop in this one."""
 
 import asyncio
 import multiprocessing
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
-from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from memrecall.errors import WorkerFailed
@@ -21,10 +17,6 @@ Result = TypeVar("Result")
 # Characters up to which reading takes less time than moving it to a thread or process, and from
 # which it may take a while.
 SMALL_TEXT, LARGE_TEXT = 2_000, 20_000
-_FIRST_PAUSE = 0.5  # seconds before a process is replaced; doubled each time
-_LONGEST_PAUSE = 30.0
-_STABLE_SECONDS = 60.0  # of a process that did not fail at once
-_STOP_SECONDS = 60.0  # longer than a service takes to stop
 
 
 def _serve_calls(connection: Connection) -> None:
@@ -184,86 +176,3 @@ async def run_on_text(length: int, function: Callable[..., Result], *args: Any) 
     if length <= SMALL_TEXT:
         return function(*args)
     return await run_aside(function, *args, is_large=length > LARGE_TEXT)
-
-
-class Supervisor:
-    """Keeps processes running: one for each list of arguments, started anew when it ends.
-
-    `report` is told the number of a process that ended, the process, and the pause before its
-    replacement is started. The pause grows while processes fail soon after their start.
-    """
-
-    def __init__(
-        self,
-        target: Callable[..., None],
-        arguments: Sequence[tuple[Any, ...]],
-        report: Callable[[int, BaseProcess, float], None],
-    ) -> None:
-        self._context = multiprocessing.get_context("spawn")
-        self._target = target
-        self._arguments = arguments
-        self._report = report
-        self._processes: dict[int, BaseProcess] = {}
-        self._stopping = asyncio.Event()
-
-    async def run(self) -> None:
-        """Run the processes until `stop` is called; return when all have ended."""
-        try:
-            await asyncio.gather(*map(self._keep, range(len(self._arguments))))
-        finally:
-            self._kill()
-
-    def stop(self, *, at_once: bool = False) -> None:
-        """Ask all processes to end; kill them if they take too long, or `at_once`."""
-        if self._stopping.is_set() and not at_once:
-            return
-        self._stopping.set()
-        for process in self._processes.values():
-            process.terminate()
-        asyncio.get_running_loop().call_later(0 if at_once else _STOP_SECONDS, self._kill)
-
-    def _kill(self) -> None:
-        for process in self._processes.values():
-            process.kill()
-
-    async def _keep(self, number: int) -> None:
-        loop = asyncio.get_running_loop()
-        pause = _FIRST_PAUSE
-        while not self._stopping.is_set():
-            start = loop.time()
-            process = await self._run_once(number)
-            if self._stopping.is_set():
-                return
-            pause = _FIRST_PAUSE if loop.time() - start > _STABLE_SECONDS else pause
-            self._report(number, process, pause)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-    async def _run_once(self, number: int) -> BaseProcess:
-        process = self._context.Process(
-            target=self._target, args=self._arguments[number], name=f"memrecall-{number}"
-        )
-        with _without_interrupts():
-            process.start()
-        self._processes[number] = process
-        ended = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        loop.add_reader(process.sentinel, ended.set)
-        try:
-            await ended.wait()
-        finally:
-            loop.remove_reader(process.sentinel)
-        process.join()
-        del self._processes[number]
-        return process
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Block Ctrl-C in this block, and in the processes that it starts: their parent ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)

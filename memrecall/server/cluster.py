@@ -6,16 +6,20 @@ connection itself on. Every worker can answer every request, so a worker that is
 absent costs a cold index and nothing else.
 """
 
+import asyncio
 import json
 import multiprocessing
 import os
 import re
+import signal
 import socket
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, MutableSequence, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from multiprocessing.process import BaseProcess
 from typing import Any
 from urllib.parse import unquote_plus, unquote_to_bytes
 
@@ -24,6 +28,10 @@ import h11
 from memrecall.errors import InvalidArgument, WorkerFailed
 
 MAX_MESSAGE_BYTES = 96 * 1024  # of a request that is passed on: one datagram
+_FIRST_PAUSE = 0.5  # seconds before a process is replaced; doubled each time
+_LONGEST_PAUSE = 30.0
+_STABLE_SECONDS = 60.0  # of a process that did not fail at once
+_STOP_SECONDS = 60.0  # longer than a service takes to stop
 _STALE_SECONDS = 10.0  # after the last sign of life
 _RATE_SLOTS = 2**17
 _MAX_KEYS = 10_000
@@ -216,3 +224,86 @@ def _serialize_head(request: h11.Request) -> bytes:
 
 def _digest(value: bytes) -> bytes:
     return blake2b(value, digest_size=16).digest()
+
+
+class Supervisor:
+    """Keeps processes running: one for each list of arguments, started anew when it ends.
+
+    `report` is told the number of a process that ended, the process, and the pause before its
+    replacement is started. The pause grows while processes fail soon after their start.
+    """
+
+    def __init__(
+        self,
+        target: Callable[..., None],
+        arguments: Sequence[tuple[Any, ...]],
+        report: Callable[[int, BaseProcess, float], None],
+    ) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._target = target
+        self._arguments = arguments
+        self._report = report
+        self._processes: dict[int, BaseProcess] = {}
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run the processes until `stop` is called; return when all have ended."""
+        try:
+            await asyncio.gather(*map(self._keep, range(len(self._arguments))))
+        finally:
+            self._kill()
+
+    def stop(self, *, at_once: bool = False) -> None:
+        """Ask all processes to end; kill them if they take too long, or `at_once`."""
+        if self._stopping.is_set() and not at_once:
+            return
+        self._stopping.set()
+        for process in self._processes.values():
+            process.terminate()
+        asyncio.get_running_loop().call_later(0 if at_once else _STOP_SECONDS, self._kill)
+
+    def _kill(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+
+    async def _keep(self, number: int) -> None:
+        loop = asyncio.get_running_loop()
+        pause = _FIRST_PAUSE
+        while not self._stopping.is_set():
+            start = loop.time()
+            process = await self._run_once(number)
+            if self._stopping.is_set():
+                return
+            pause = _FIRST_PAUSE if loop.time() - start > _STABLE_SECONDS else pause
+            self._report(number, process, pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def _run_once(self, number: int) -> BaseProcess:
+        process = self._context.Process(
+            target=self._target, args=self._arguments[number], name=f"memrecall-{number}"
+        )
+        with _without_interrupts():
+            process.start()
+        self._processes[number] = process
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(process.sentinel, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(process.sentinel)
+        process.join()
+        del self._processes[number]
+        return process
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Block Ctrl-C in this block, and in the processes that it starts: their parent ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -24,9 +24,9 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument, WorkerFailed
 from memrecall.memory import Library, client_of
-from memrecall.model.processes import Supervisor, worker_processes
+from memrecall.model.processes import worker_processes
 from memrecall.server.auth import is_loopback
-from memrecall.server.cluster import Cluster
+from memrecall.server.cluster import Cluster, Supervisor
 from memrecall.server.connections import ConnectionLimits, ConnectionTable, GuardedProtocol
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service

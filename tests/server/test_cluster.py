@@ -16,9 +16,8 @@ import pytest
 
 from memrecall.errors import WorkerFailed
 from memrecall.memory import Library
-from memrecall.model import processes
-from memrecall.model.processes import Supervisor
-from memrecall.server.cluster import Cluster
+from memrecall.server import cluster as cluster_module
+from memrecall.server.cluster import Cluster, Supervisor
 from memrecall.server.connections import ConnectionLimits
 from memrecall.server.http.middleware import BodyLimits
 from memrecall.server.limits import BURST_SECONDS, SharedTimes, TokenBuckets
@@ -273,7 +272,7 @@ def test_rate_limits_hold_over_processes(cluster: Cluster) -> None:
 async def test_processes_that_end_are_replaced_with_growing_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(processes, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(cluster_module, "_FIRST_PAUSE", 0.01)
     reports: list[tuple[int, int | None, float]] = []
 
     def report(number: int, process: BaseProcess, pause: float) -> None:

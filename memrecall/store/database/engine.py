@@ -40,6 +40,15 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.5  # seconds between two attempts
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
 
+class _WriteConnection(InlineConnection):
+    """The connection of a transaction, which migrations run their scripts on."""
+
+    async def exec_driver_sql(self, statement: str, parameters: Any = None) -> Any:
+        """Execute SQL that the driver takes as it is."""
+        result = await self.run_sync(Connection.exec_driver_sql, statement, parameters)
+        return result.freeze()() if result.returns_rows else result
+
+
 class Database(ForkAware):
     """A connection pool on one SQLite file or PostgreSQL database."""
 
@@ -303,7 +312,7 @@ class Database(ForkAware):
         with self._typed_errors(), direct.connect() as connection:
             writing = connection.execution_options(**self.dialect.write_options)
             with writing.begin():
-                return run_inline(work(cast(AsyncConnection, InlineConnection(writing))))
+                return run_inline(work(cast(AsyncConnection, _WriteConnection(writing))))
 
     def grouped(
         self,

@@ -197,11 +197,6 @@ class InlineConnection:
         """Return the first value of every row."""
         return (await self.execute(statement, parameters)).scalars()
 
-    async def exec_driver_sql(self, statement: str, parameters: Any = None) -> Any:
-        """Execute SQL that the driver takes as it is."""
-        result = self._connection.exec_driver_sql(statement, parameters)
-        return result.freeze()() if result.returns_rows else result
-
     async def run_sync(self, work: Callable[..., Result], *args: Any) -> Result:
         """Call a function with the synchronous connection."""
         return work(self._connection, *args)
