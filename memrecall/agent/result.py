@@ -165,6 +165,11 @@ class RecallResult(_FrozenModel):
     fallback: str | None = None
     trace: Trace
 
+    @property
+    def has_withheld_contents(self) -> bool:
+        """True for a stored trace without contents: the recall could see sensitive memories."""
+        return bool(self.memories) and not any(memory.content for memory in self.memories)
+
     def words_about(self, key: str) -> list[str]:
         """Return what a memory was recalled for, to centre on if only a part of it is shown."""
         return words_about(key, self.queries, self.trace.start.asked)

@@ -23,37 +23,45 @@ from memrecall.errors import MemrecallError
 from memrecall.integrations.hooks import commands as hooks
 from memrecall.text_length import single_line
 
-# Functions and groups of commands; `--help` lists both in this order, functions first.
-_COMMANDS: dict[str, Any] = {
-    "import": messages.import_messages,
-    "export": messages.export,
-    "messages": messages.list_messages,
-    "neighbors": messages.show_neighbors,
-    "delete-message": messages.delete_message,
-    "recall": recall.recall,
-    "chat": chat.chat,
-    "search": search.search,
-    "graph": search.graph,
-    "add": memories.add_memory,
-    "sweep": maintenance.sweep,
-    "stats": maintenance.stats,
-    "reindex": maintenance.reindex,
-    "compact": maintenance.compact,
-    "backup": maintenance.backup,
-    "restore": maintenance.restore,
-    "doctor": maintenance.doctor,
-    "serve": serve.serve,
-    "rpc": serve.rpc,
-    "mcp": serve.mcp,
-    "trace": recall.traces,
-    "memories": memories.memories,
-    "agents": owners.agents,
-    "users": owners.users,
-    "sessions": owners.sessions,
-    "keys": owners.keys,
-    "eval": evaluation.family,
-    "hook": hooks.hook,
-    "hooks": hooks.family,
+# Functions and groups of commands, by the panel of `--help` that lists them.
+_COMMANDS: dict[str, dict[str, Any]] = {
+    "Recall and search": {
+        "recall": recall.recall,
+        "chat": chat.chat,
+        "search": search.search,
+        "graph": search.graph,
+        "trace": recall.traces,
+    },
+    "Messages and memories": {
+        "import": messages.import_messages,
+        "export": messages.export,
+        "messages": messages.list_messages,
+        "neighbors": messages.show_neighbors,
+        "delete-message": messages.delete_message,
+        "add": memories.add,
+        "memories": memories.memories,
+        "sweep": maintenance.sweep,
+    },
+    "Services and clients": {
+        "serve": serve.serve,
+        "rpc": serve.rpc,
+        "mcp": serve.mcp,
+        "hook": hooks.hook,
+        "hooks": hooks.family,
+    },
+    "Administration": {
+        "doctor": maintenance.doctor,
+        "stats": maintenance.stats,
+        "backup": maintenance.backup,
+        "restore": maintenance.restore,
+        "reindex": maintenance.reindex,
+        "compact": maintenance.compact,
+        "users": owners.users,
+        "agents": owners.agents,
+        "sessions": owners.sessions,
+        "keys": owners.keys,
+    },
+    "Evaluation": {"eval": evaluation.family},
 }
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -66,15 +74,15 @@ UsageError: Any = typer.BadParameter.__base__
 app = typer.Typer(
     name="memrecall",
     help=_HELP,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name, _command in _COMMANDS.items():
-    if isinstance(_command, typer.Typer):
-        app.add_typer(_command, name=_name)
-    else:
-        app.command(_name)(_command)
+for _panel, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_command)
 
 
 def _show_version(requested: bool) -> None:

@@ -99,7 +99,11 @@ def stats(
     json: options.Json = False,
 ) -> None:
     """Count the stored rows of one user or of all users."""
-    facts = dict(options.with_library(lambda library: library.stats(user), db, read_only=read_only))
+    facts = dict(
+        options.with_library(
+            lambda library: library.stats(user), db, user=user, read_only=read_only
+        )
+    )
     if json:
         output.print_json(facts)
         return

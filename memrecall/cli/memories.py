@@ -1,4 +1,4 @@
-"""`add`, and the `memories` commands."""
+"""The `memories` commands."""
 
 import sys
 from collections.abc import Awaitable, Callable
@@ -22,50 +22,10 @@ Sensitive = Annotated[
 
 Sources = Annotated[bool, Option("--sources", help="Also the messages that the memory comes from.")]
 
+_ONE = "Options of one memory that is stored as it is"
 _TRUNCATED = "[yellow]longer than 100 KB: the content was truncated[/yellow]"
 
 memories = typer.Typer(help="Add, list, search, update and delete memories.")
-
-
-def add_memory(
-    content: Annotated[str, Argument(help="What to remember; - reads standard input.")],
-    user: options.User,
-    db: options.Db = None,
-    summary: Annotated[str, Option(help="One-line summary.")] = "",
-    key: Annotated[str | None, Option(help="Memory key; default: a new one.")] = None,
-    memory_type: Annotated[str, Option("--type", help="Memory type.")] = "general",
-    keyword: Annotated[list[str] | None, Option(help="word or word=0.8; repeatable.")] = None,
-    source: Annotated[list[str] | None, Option(help="Id of a source message; repeatable.")] = None,
-    metadata: Metadata = "{}",
-    sensitive: Sensitive = False,
-    valid_from: Annotated[str | None, Option(help="Start of its validity.")] = None,
-    valid_to: Annotated[str | None, Option(help="End of its validity.")] = None,
-    agent: Annotated[str | None, Option(help="Agent id.")] = None,
-    session: Annotated[str | None, Option(help="Session id.")] = None,
-    json: options.Json = False,
-) -> None:
-    """Store one memory as it is. `memories add` extracts facts from text instead."""
-    fields = {
-        "content": _read_text(content),
-        "summary": summary,
-        "memory_key": key,
-        "memory_type": memory_type,
-        "keywords": tuple(map(_read_keyword, keyword or ())),
-        "source_message_ids": tuple(source or ()),
-        "metadata": options.read_object("--metadata", metadata),
-        "sensitive": sensitive,
-        "valid_from": options.read_time("--valid-from", valid_from),
-        "valid_to": options.read_time("--valid-to", valid_to),
-    }
-    scope = options.build_scope(user, agent, session, sensitive=True)
-    result, record = options.with_library(_store_memory(fields, scope), db, create=True)
-    is_new = bool(result.stored)
-    memory_key = result.ids[0]
-    verb = "stored as" if is_new else "already stored as"
-    report = {"memory_key": memory_key, "stored": is_new, "truncated": record.truncated}
-    output.print_outcome(f"{verb} [bold]{output.escape(memory_key)}[/bold]", report, json=json)
-    if record.truncated and not json:
-        output.console().print(_TRUNCATED)
 
 
 def _read_text(text: str) -> str:
@@ -83,11 +43,18 @@ def _store_memory(fields: dict[str, Any], scope: Any) -> Callable[[Any], Awaitab
     except ValidationError as error:
         raise InvalidArgument(describe_validation_error(error)) from None
 
-    async def store(library: Any) -> tuple[Any, Any]:
-        result = await library.add_memories(
+    async def store(library: Any) -> dict[str, Any]:
+        outcome = await library.add_memories(
             scope, [memory], origin=Origin.USER, actor="command line"
         )
-        return result, await library.store.memories(scope).get(result.ids[0])
+        record = await library.store.memories(scope).get(outcome.ids[0])
+        item = {
+            "id": record.memory_key,
+            "memory": record.summary or record.content,
+            "event": "ADD" if outcome.stored else "NONE",
+            "truncated": record.truncated,
+        }
+        return {"results": [item], "problems": []}
 
     return store
 
@@ -111,35 +78,71 @@ def add(
     db: options.Db = None,
     agent: Annotated[str | None, Option(help="Agent that the message was sent to.")] = None,
     session: options.CurrentSession = None,
-    as_is: Annotated[
-        bool, Option("--as-is", help="Store it as one memory, without extraction.")
-    ] = False,
     metadata: Metadata = "{}",
     sensitive: Sensitive = False,
+    as_is: Annotated[
+        bool, Option("--as-is", help="Store the text as one memory.", rich_help_panel=_ONE)
+    ] = False,
+    key: Annotated[str | None, Option(help="Memory key.", rich_help_panel=_ONE)] = None,
+    summary: Annotated[str, Option(help="One-line summary.", rich_help_panel=_ONE)] = "",
+    memory_type: Annotated[
+        str | None, Option("--type", help="Memory type.", rich_help_panel=_ONE)
+    ] = None,
+    keyword: Annotated[
+        list[str] | None, Option(help="word or word=0.8; repeatable.", rich_help_panel=_ONE)
+    ] = None,
+    source: Annotated[
+        list[str] | None, Option(help="Source message id; repeatable.", rich_help_panel=_ONE)
+    ] = None,
+    valid_from: Annotated[
+        str | None, Option(help="Start of its validity.", rich_help_panel=_ONE)
+    ] = None,
+    valid_to: Annotated[
+        str | None, Option(help="End of its validity.", rich_help_panel=_ONE)
+    ] = None,
     json: options.Json = False,
 ) -> None:
-    """Store a user's message and the facts extracted from it."""
+    """Store a user's message and the facts extracted from it, or one memory as it is."""
     content = _read_text(text)
     extra = options.read_object("--metadata", metadata)
-    result = options.with_memory(
-        lambda memory: memory.add(
-            content, session_id=session, metadata=extra, infer=not as_is, sensitive=sensitive
-        ),
-        db,
-        user,
-        agent,
-        sensitive=True,
-        create=True,
-    )
+    described = {
+        "memory_key": key,
+        "summary": summary,
+        "memory_type": memory_type,
+        "keywords": tuple(map(_read_keyword, keyword or ())),
+        "source_message_ids": tuple(source or ()),
+        "valid_from": options.read_time("--valid-from", valid_from),
+        "valid_to": options.read_time("--valid-to", valid_to),
+    }
+    described = {name: value for name, value in described.items() if value}
+    if as_is or described:
+        fields = {"content": content, "metadata": extra, "sensitive": sensitive, **described}
+        scope = options.build_scope(user, agent, session, sensitive=True)
+        result = options.with_library(_store_memory(fields, scope), db, create=True)
+    else:
+        result = options.with_memory(
+            lambda memory: memory.add(
+                content, session_id=session, metadata=extra, sensitive=sensitive
+            ),
+            db,
+            user,
+            agent,
+            sensitive=True,
+            create=True,
+        )
     if json:
         output.print_json(result)
-        return
+    else:
+        _print_additions(result)
+
+
+def _print_additions(result: dict[str, Any]) -> None:
     for item in result["results"]:
         previous = item.get("previous_memory")
         replaced = f" [dim]replaces {output.escape(previous)}[/dim]" if previous else ""
         output.console().print(
-            f"[bold]{item['event']:<6}[/bold] {output.escape(item['memory'])}{replaced}"
-            f"  [dim]{item['id']}[/dim]"
+            f"[bold]{item['event']:<6}[/bold] {output.shorten(item['memory'])}{replaced}"
+            f"  [dim]{output.escape(item['id'])}[/dim]"
         )
         if item.get("truncated"):
             output.console().print(_TRUNCATED)
@@ -167,7 +170,7 @@ def list_memories(
     ] = False,
     deleted: Annotated[bool, Option("--deleted", help="List deleted memories instead.")] = False,
     allow_sensitive: options.AllowSensitive = False,
-    limit: Annotated[int, Option(help="Memories per page, max. 1000.")] = 50,
+    limit: Annotated[int, Option(min=1, max=1000, help="Memories per page, at most 1000.")] = 50,
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
@@ -208,7 +211,7 @@ def search(
         bool, Option("--rerank/--no-rerank", help="Use the full ranking (default).")
     ] = True,
     allow_sensitive: options.AllowSensitive = False,
-    limit: Annotated[int, Option(help="Number of results, at most 200.")] = 10,
+    limit: Annotated[int, Option(min=1, max=200, help="Number of results, at most 200.")] = 10,
     json: options.Json = False,
 ) -> None:
     """Search memories, best match first."""

@@ -151,6 +151,7 @@ async def _export(user: str, out: Path | None, db: str | None, read_only: bool) 
         await options.open_library(db, read_only=read_only) as library,
         aclosing(library.export_user(user)) as rows,
     ):
+        await options.suggest_user(library, user)
         row = await anext(rows)  # fails before a file is created for an unknown user
         with _create_file(out) as file:
             while row is not None:
@@ -186,7 +187,7 @@ def list_messages(
     role: options.RoleName = None,
     session: options.Session = None,
     agent: options.Agent = None,
-    limit: Annotated[int, Option(help="Messages per page, at most 200.")] = 50,
+    limit: Annotated[int, Option(min=1, max=200, help="Messages per page, at most 200.")] = 50,
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
@@ -206,7 +207,7 @@ def list_messages(
         is_known = bool(page.items) or await library.store.feed(user).version() is not None
         return page, is_known
 
-    page, is_known = options.with_library(read, db, read_only=read_only)
+    page, is_known = options.with_library(read, db, user=user, read_only=read_only)
     note = "" if is_known else f"there is no user {user!r}: nothing is stored under this id"
     _print_page(page, json, note)
 
@@ -227,7 +228,7 @@ def show_neighbors(
         timeline = library.store.timeline(options.build_scope(user, agent))
         return await timeline.neighbors(message_id, before=before, after=after)
 
-    _print_page(options.with_library(read, db, read_only=read_only), json)
+    _print_page(options.with_library(read, db, user=user, read_only=read_only), json)
 
 
 def delete_message(

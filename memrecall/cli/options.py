@@ -4,9 +4,11 @@ import asyncio
 import json as json_module
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import typer
 from typer import Option
 
 from memrecall.errors import InvalidArgument
@@ -22,7 +24,9 @@ Db = Annotated[
         show_default=False,
     ),
 ]
-User = Annotated[str, Option("--user", help="User id.", show_default=False)]
+User = Annotated[
+    str, Option("--user", envvar="MEMRECALL_USER", help="User id.", show_default=False)
+]
 MaybeUser = Annotated[
     str | None, Option("--user", help="User id; default: all users.", show_default=False)
 ]
@@ -76,16 +80,35 @@ def with_library(
     work: Callable[[Any], Awaitable[Any]],
     db: str | None,
     *,
+    user: str | None = None,
     create: bool = False,
     read_only: bool = False,
 ) -> Any:
-    """Open the library of `--db`, run `work` with it and return the result."""
+    """Open the library of `--db`, run `work` with it and return the result.
+
+    If `user` is unknown but a similar id is stored, print that id on standard error.
+    """
 
     async def call() -> Any:
         async with await open_library(db, create=create, read_only=read_only) as library:
+            if user is not None and not create:
+                await suggest_user(library, user)
             return await work(library)
 
     return run(call())
+
+
+async def suggest_user(library: Any, user: str) -> None:
+    """Print the stored user id that is most similar to an unknown one, if there is one."""
+    if await library.store.feed(user).version() is not None:
+        return
+    owners = library.store.owners
+    names = [row["user_id"] for row in (await owners.list_users()).items]
+    # The list is only its first page, so that a million users do not delay an error.
+    names += await owners.find_users(user.lower())
+    by_folded = {name.casefold(): name for name in reversed(names)}
+    for name in get_close_matches(user.casefold(), by_folded, 1, 0.75):
+        typer.echo(f"did you mean --user {by_folded[name]}?", err=True)
 
 
 def with_memory(
@@ -112,7 +135,7 @@ def with_memory(
         ) as memory:
             return await work(memory)
 
-    return with_library(call, db, create=create, read_only=read_only)
+    return with_library(call, db, user=user, create=create, read_only=read_only)
 
 
 def build_scope(

@@ -125,7 +125,9 @@ def set_zone(
     json: options.Json = False,
 ) -> None:
     """Set a user's time zone, in which "yesterday" is interpreted."""
-    options.with_library(lambda library: library.store.owners.set_time_zone(user, zone), db)
+    options.with_library(
+        lambda library: library.store.owners.set_time_zone(user, zone), db, user=user
+    )
     text = f"time zone of user {output.escape(user)} is {output.escape(zone)}"
     output.print_outcome(text, {"user_id": user, "time_zone": zone}, json=json)
 
@@ -136,7 +138,7 @@ def erase_user(
 ) -> None:
     """Erase all data of a user, derived data included."""
     _confirm(f"all data of user {user}", yes)
-    erased = options.with_library(lambda library: library.erase_user(user), db)
+    erased = options.with_library(lambda library: library.erase_user(user), db, user=user)
     fields = {"user_id": user, **erased.as_dict()}
     output.print_outcome(_describe_erased(erased), fields, json=json)
 
@@ -150,7 +152,9 @@ def list_sessions(
     json: options.Json = False,
 ) -> None:
     """List a user's sessions by id."""
-    page = options.with_library(lambda lib: lib.store.owners.list_sessions(user, after, limit), db)
+    page = options.with_library(
+        lambda lib: lib.store.owners.list_sessions(user, after, limit), db, user=user
+    )
     _print_owners(page, "session_id", json)
 
 
@@ -159,7 +163,9 @@ def end_session(
     session: SessionId, user: options.User, db: options.Db = None, json: options.Json = False
 ) -> None:
     """End a session: its messages stay, new ones are refused."""
-    options.with_library(lambda library: library.store.owners.end_session(user, session), db)
+    options.with_library(
+        lambda library: library.store.owners.end_session(user, session), db, user=user
+    )
     fields = {"user_id": user, "session_id": session, "ended": True}
     output.print_outcome(f"session {output.escape(session)} has ended", fields, json=json)
 
@@ -174,7 +180,9 @@ def erase_session(
 ) -> None:
     """Erase a session with its messages."""
     _confirm(f"session {session} of user {user}", yes)
-    erased = options.with_library(lambda library: library.erase_session(user, session), db)
+    erased = options.with_library(
+        lambda library: library.erase_session(user, session), db, user=user
+    )
     fields = {"user_id": user, "session_id": session, **erased.as_dict()}
     output.print_outcome(_describe_erased(erased), fields, json=json)
 

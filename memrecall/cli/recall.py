@@ -92,6 +92,7 @@ def recall(
                 library, conversation, scope, moment, cassette, limits, observer
             ),
             db,
+            user=user,
             read_only=read_only,
         )
     if json:
@@ -233,7 +234,10 @@ def show_trace(
     else:
         scope = options.build_scope(user, agent)
         trace = options.with_library(
-            lambda library: _get_trace(library, scope, trace_id), db, read_only=read_only
+            lambda library: _get_trace(library, scope, trace_id),
+            db,
+            user=user,
+            read_only=read_only,
         )
         body, place = trace.body, f"trace {trace.trace_id}"
     if json:
@@ -279,14 +283,17 @@ def list_traces(
     db: options.Db = None,
     read_only: options.ReadOnlyDb = False,
     agent: options.Agent = None,
-    limit: Annotated[int, Option(help="Traces per page, at most 200.")] = 50,
+    limit: Annotated[int, Option(min=1, max=200, help="Traces per page, at most 200.")] = 50,
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
     """List a user's recalls, newest first."""
     scope = options.build_scope(user, agent)
     page = options.with_library(
-        lambda library: library.store.traces(scope).page(limit, cursor), db, read_only=read_only
+        lambda library: library.store.traces(scope).page(limit, cursor),
+        db,
+        user=user,
+        read_only=read_only,
     )
     fields = {"items": page.items, "next_cursor": page.next_cursor}
     output.print_page(fields, map(_trace_line, page.items), json=json)

@@ -18,7 +18,7 @@ def search(
     db: options.Db = None,
     read_only: options.ReadOnlyDb = False,
     mode: Annotated[str, Option(help="keyword, semantic or hybrid.")] = "hybrid",
-    limit: Annotated[int, Option(help="Number of results, at most 200.")] = 10,
+    limit: Annotated[int, Option(min=1, max=200, help="Number of results, at most 200.")] = 10,
     since: options.Since = None,
     until: options.Until = None,
     role: options.RoleName = None,
@@ -61,7 +61,7 @@ def search(
     )
     scope = options.build_scope(user, agent, sensitive=allow_sensitive)
     page = options.with_library(
-        lambda library: library.search(scope, request), db, read_only=read_only
+        lambda library: library.search(scope, request), db, user=user, read_only=read_only
     )
     if json:
         output.print_json({name: getattr(page, name) for name in _PAGE_FIELDS})
@@ -132,7 +132,7 @@ def graph(
     to: Annotated[str | None, Option(help="Show the shortest paths to this entity.")] = None,
     depth: Annotated[int | None, Option(help="Number of steps, max. 6.")] = None,
     as_of: options.AsOf = None,
-    limit: Annotated[int, Option(help="Number of rows, at most 1000.")] = 100,
+    limit: Annotated[int, Option(min=1, max=1000, help="Number of rows, at most 1000.")] = 100,
     cursor: options.Cursor = None,
     agent: options.Agent = None,
     db: options.Db = None,

@@ -141,7 +141,9 @@ def test_added_memory_is_searchable(shell: Shell, chat: Path) -> None:
         "--keyword", "allergy=0.9", "--source", "m03", "--metadata", '{"level": "high"}',
         "--key", "peanuts", "--json",
     )  # fmt: skip
-    assert outcome.json == {"memory_key": "peanuts", "stored": True, "truncated": False}
+    text = "Lin is allergic to peanuts 花生"
+    added = {"id": "peanuts", "memory": text, "event": "ADD", "truncated": False}
+    assert outcome.json == {"results": [added], "problems": []}
     result = shell(
         "search", "花生过敏", "--user", "lin", "--db", chat, "--kind", "memory", "--json"
     )
@@ -403,6 +405,47 @@ def test_owners_are_listed_disabled_ended_and_erased(shell: Shell, chat: Path) -
     assert shell("users", "zone", "maya", "Asia/Shanghai", "--db", chat).code == 0
     assert shell("users", "zone", "maya", "Mars/Base", "--db", chat).code == 2
     assert shell("agents", "erase", "default", "--db", chat, "--yes").code == 2
+
+
+def test_unknown_user_brings_the_similar_one(shell: Shell, chat: Path) -> None:
+    commands = [["search", "x"], ["messages"], ["memories", "list"], ["export"], ["recall", "x"]]
+    for command in [*commands, ["neighbors", "m01"], ["stats"]]:
+        outcome = shell(*command, "--user", "Maya", "--db", chat)
+        assert outcome.err.startswith("did you mean --user maya?\n"), command
+    assert "did you mean" not in shell("search", "x", "--user", "somebody", "--db", chat).err
+    assert "did you mean" not in shell("search", "x", "--user", "maya", "--db", chat).err
+
+
+def test_environment_names_the_user(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMRECALL_USER", "maya")
+    assert len(shell("messages", "--db", chat, "--json").json["items"]) == 1
+    assert len(shell("messages", "--user", "lin", "--db", chat, "--json").json["items"]) == 12
+
+
+def test_limit_error_names_the_option(shell: Shell, chat: Path) -> None:
+    for command in (["search", "x"], ["messages"], ["memories", "list"], ["trace", "list"]):
+        for limit in ("0", "9999"):
+            refused = shell(*command, "--user", "lin", "--limit", limit, "--db", chat)
+            assert (refused.code, "'--limit'" in refused.err) == (2, True)
+
+
+def test_completion_is_offered(shell: Shell) -> None:
+    assert "complete_bash" in shell("--show-completion", "bash").out
+    assert "--install-completion" in shell("--help").out
+
+
+def test_add_is_the_same_command_in_both_places(shell: Shell, db: Path) -> None:
+    facts = [
+        shell(*command, "I live in Oslo.", "--user", user, "--db", db, "--json").json["results"]
+        for command, user in ((["add"], "ann"), (["memories", "add"], "ben"))
+    ]
+    assert [[item["memory"] for item in results] for results in facts] == [
+        ["User lives in Oslo."]
+    ] * 2
+    again = ["add", "a pin", "--key", "pin", "--user", "ann", "--db", db, "--json"]
+    assert [shell(*again).json["results"][0]["event"] for _ in range(2)] == ["ADD", "NONE"]
 
 
 INVALID_ARGUMENTS = [

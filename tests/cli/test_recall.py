@@ -164,6 +164,10 @@ def test_sensitive_memories_require_permission(shell: Shell, chat: Path, script:
     script(search("garage code"), hand_off("code"))
     allowed = shell(*base, "--allow-sensitive", "--json").json
     assert (allowed["withheld"], allowed["memories"][0]["memory_key"]) == (0, "code")
+    trace_id = allowed["trace"]["trace_id"]
+    shown = shell("trace", "show", trace_id, "--user", "maya", "--db", chat).out
+    assert "contents are not in this trace: the recall could see sensitive memories" in shown
+    assert "heron-quill" not in shown
 
 
 def test_agent_option_restricts_recall(shell: Shell, chat: Path) -> None:

@@ -180,7 +180,7 @@ INVALID_ARGUMENTS = [
     (["show", "tr_1", "--user", "lin"], "there is no trace 'tr_1'"),
     (["show", "--file", "nowhere.json"], "cannot read nowhere.json"),
     (["list"], "--user"),
-    (["list", "--user", "lin", "--limit", "0"], "limit 0"),
+    (["list", "--user", "lin", "--limit", "0"], "'--limit'"),
     (["list", "--user", "lin", "--cursor", "forged"], "cursor"),
     (["purge"], "--older-than"),
     (["purge", "--older-than", "-1"], "out of range"),

@@ -265,6 +265,11 @@ def _remarks(result: RecallResult) -> list[Text]:
     remarks = []
     if result.memories and not result.judged:
         remarks.append("not judged: the recall ended before the agent could judge the evidence")
+    if result.has_withheld_contents:
+        remarks.append(
+            "contents are not in this trace: the recall could see sensitive memories, "
+            "and a trace can be read without that permission"
+        )
     if result.withheld:
         memories = count_noun(result.withheld, "sensitive memory")
         remarks.append(f"{memories} withheld; --allow-sensitive includes them")
