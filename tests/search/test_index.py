@@ -5,21 +5,24 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.embedding.local import HashEmbedder
-from memrecall.errors import EmbedderFailed, NotFound
+from memrecall.errors import EmbedderFailed, NotFound, StorageError
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import IndexCache, SearchEngine, SearchPage, SearchRequest, SnapshotFolder
 from memrecall.search.index.columns import Columns
+from memrecall.search.index.vectors import VectorBlocks
 from memrecall.store import Store
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 from tests.cases import check_each_async
@@ -224,6 +227,52 @@ async def test_indexes_stay_within_byte_budget(location: str, tmp_path: Path) ->
             for scope, page in zip(users, expected, strict=True):
                 assert await engine.search(scope, SearchRequest("tea", now=NOW)) == page
                 assert cache.nbytes() <= budget
+                assert len(cache) <= 3
+
+
+async def test_index_of_an_erased_or_unreadable_user_leaves_the_cache(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await library.add_messages(LIN, batch(0, 5))
+    await top(library)
+    size = library.cache.nbytes()
+    assert (len(library.cache), size > 0) == (1, True)
+
+    def fail(*_: object) -> None:
+        raise StorageError("the rows cannot be read")
+
+    await library.add_messages(LIN, batch(5, 5))
+    with monkeypatch.context() as patch:
+        patch.setattr("memrecall.search.index.columns.Columns.apply", fail)
+        with pytest.raises(StorageError):
+            await top(library)
+    assert (len(library.cache), library.cache.nbytes()) == (0, 0)
+    assert len((await top(library)).results) > 0
+    feed = library.store.feed("lin")
+    version = await feed.version()
+    assert version is not None
+    await library.store.owners.erase_user("lin")
+    async with library.cache.open(feed, replace(version, version=version.version - 1)) as columns:
+        assert columns is None
+    assert (len(library.cache), library.cache.nbytes()) == (0, 0)
+
+
+def test_vectors_of_a_small_user_take_memory_for_their_rows_only() -> None:
+    vectors = VectorBlocks()
+    rng = np.random.default_rng(1)
+    matrix = rng.standard_normal((2_100, 64)).astype(np.float16)
+    query = rng.standard_normal(64).astype(np.float32)
+    for rows in (1, 8, 9, 2_048, 2_100):
+        for row in range(rows):
+            vectors.put(row, matrix[row].tobytes())
+        assert vectors.nbytes(rows) <= max(8, 2 * rows) * 64 * 4
+        more = rows + 3  # without vectors
+        expected = np.concatenate([matrix[:rows].astype(np.float32) @ query, np.zeros(3)])
+        assert vectors.similarities(query, more) == pytest.approx(expected, abs=1e-4)
+        loaded = VectorBlocks()
+        loaded.load(vectors.dump(more))
+        assert (loaded.dump(more) == vectors.dump(more)).all()
+        assert (vectors.dump(more)[:rows] == matrix[:rows]).all()
 
 
 class FlakyEmbedder:

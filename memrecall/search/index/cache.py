@@ -67,6 +67,7 @@ class IndexCache:
         self._byte_budget = byte_budget
         self._external = external
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
+        self._nbytes = 0  # of all slots: adding them up at each search would take milliseconds
 
     @asynccontextmanager
     async def open(self, feed: IndexFeed, version: UserVersion) -> AsyncIterator[Columns | None]:
@@ -82,6 +83,8 @@ class IndexCache:
                 yield await self._refresh(feed, slot, version)
         finally:
             slot.users -= 1
+            if slot.columns is None and not slot.users:  # erased, or they could not be read
+                self._drop(feed.owner)
             self._evict()
 
     def version_of(self, owner: str) -> UserVersion | None:
@@ -98,7 +101,7 @@ class IndexCache:
         """Drop the index of a user, in memory and on disk."""
         slot = self._slots.get(owner)
         if slot is not None and not slot.users:
-            del self._slots[owner]
+            self._drop(owner)
         self.forget_snapshot(owner)
 
     def forget_snapshot(self, owner: str) -> None:
@@ -108,7 +111,11 @@ class IndexCache:
 
     def nbytes(self) -> int:
         """Return how much memory the indexes take together."""
-        return sum(slot.nbytes for slot in self._slots.values())
+        return self._nbytes
+
+    def __len__(self) -> int:
+        """Return how many indexes are in memory."""
+        return len(self._slots)
 
     async def _refresh(
         self, feed: IndexFeed, slot: _Slot, version: UserVersion | None
@@ -134,7 +141,9 @@ class IndexCache:
             if columns.rows - rows > _ROWS_WORTH_RELEASING:
                 await asyncio.to_thread(_malloc_trim(), 0)
         slot.columns, slot.version = columns, version
-        slot.nbytes = columns.nbytes()
+        nbytes = columns.nbytes()
+        self._nbytes += nbytes - slot.nbytes
+        slot.nbytes = nbytes
         return columns
 
     async def _load(self, feed: IndexFeed, slot: _Slot, version: UserVersion) -> Columns:
@@ -199,14 +208,19 @@ class IndexCache:
 
     def _evict(self) -> None:
         """Drop the least recently used indexes that are not in use, down to the budget."""
-        total = self.nbytes()
-        for owner in list(self._slots):
-            if total <= self._byte_budget:
-                return
-            slot = self._slots[owner]
+        excess = self._nbytes - self._byte_budget
+        evicted = []
+        for owner, slot in self._slots.items():
+            if excess <= 0:
+                break
             if not slot.users:
-                total -= slot.nbytes
-                del self._slots[owner]
+                excess -= slot.nbytes
+                evicted.append(owner)
+        for owner in evicted:
+            self._drop(owner)
+
+    def _drop(self, owner: str) -> None:
+        self._nbytes -= self._slots.pop(owner).nbytes
 
 
 def _precedes(columns: Columns, version: UserVersion | None) -> bool:

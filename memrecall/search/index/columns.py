@@ -19,6 +19,7 @@ from memrecall.search.request import KINDS
 from memrecall.store import RowChanges
 
 Derived = TypeVar("Derived")
+_OBJECT_BYTES = 3_500  # of the objects around the arrays, measured over many small users
 _NO_LENGTHS = np.zeros(0, dtype=np.int32)
 
 
@@ -46,7 +47,7 @@ class Columns:
         postings = sum(segment.nbytes() for segment in self.segments)
         lookup = 60 * sum(map(len, self._row_of))
         parts = (self.table.nbytes(), self.vectors.nbytes(self.rows), self.vocabulary.nbytes())
-        return postings + lookup + sum(parts)
+        return _OBJECT_BYTES + postings + lookup + sum(parts)
 
     def apply(self, changes: RowChanges) -> None:
         """Append the next batch of changes."""

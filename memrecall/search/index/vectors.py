@@ -14,6 +14,7 @@ from memrecall.search.index.rows import Floats, Rows
 from memrecall.store import VECTOR_DTYPE
 
 _BLOCK = 2048
+_LEAST_ROWS = 8
 
 
 @cache
@@ -46,28 +47,39 @@ def _check_length(length: int, dimensions: int) -> None:
 
 
 class VectorBlocks:
-    """Vectors in memory: row i is in block i // 2048; rows without a vector are zero."""
+    """Vectors in memory: row i is in block i // 2048; rows without a vector are zero.
+
+    A block grows with its rows. If each had room for all of its rows from the start, those of many
+    small users would take hundreds of times the memory of their vectors: the allocator reuses freed
+    blocks, and has to fill them with zeros.
+    """
 
     def __init__(self) -> None:
         self._blocks: dict[int, Floats] = {}
         self.dimensions = 0
 
     def nbytes(self, rows: int) -> int:
-        """Return the memory of the filled part; the system allocates the rest when it is used."""
-        filled = (min(rows - number * _BLOCK, _BLOCK) for number in self._blocks)
-        return sum(filled) * self.dimensions * 4
+        """Return the memory of the blocks."""
+        del rows
+        return sum(block.nbytes for block in self._blocks.values())
 
     def put(self, row: int, packed: bytes) -> None:
         """Set a row's vector from its stored form."""
         vector = np.frombuffer(packed, dtype=VECTOR_DTYPE)
         self.dimensions = self.dimensions or len(vector)
         _check_length(len(vector), self.dimensions)
-        self._block(row // _BLOCK)[row % _BLOCK] = vector
+        at = row % _BLOCK
+        self._reserve(row // _BLOCK, at + 1)[at] = vector
 
-    def _block(self, number: int) -> Floats:
-        if number not in self._blocks:
-            self._blocks[number] = np.zeros((_BLOCK, self.dimensions), dtype=np.float32)
-        return self._blocks[number]
+    def _reserve(self, number: int, rows: int) -> Floats:
+        """Return a block with room for so many rows."""
+        block = self._blocks.get(number, np.zeros((0, self.dimensions), dtype=np.float32))
+        if len(block) < rows:
+            capacity = max(_LEAST_ROWS, 1 << (rows - 1).bit_length())
+            larger = np.zeros((capacity, self.dimensions), dtype=np.float32)
+            larger[: len(block)] = block
+            self._blocks[number] = block = larger
+        return block
 
     def similarities(self, query: Floats, rows: int) -> Floats:
         """Return the cosine of the query with each row; 0 where a row has no vector."""
@@ -77,7 +89,7 @@ class VectorBlocks:
         with _single_threaded_blas():
             for number, block in self._blocks.items():
                 start = number * _BLOCK
-                part = cosines[start : start + _BLOCK]
+                part = cosines[start : start + len(block)]
                 np.matmul(block[: len(part)], query, out=part)
         return cosines
 
@@ -102,7 +114,8 @@ class VectorBlocks:
         """Return the vectors of all rows in their stored form."""
         matrix = np.zeros((rows, self.dimensions), dtype=VECTOR_DTYPE)
         for number, block in self._blocks.items():
-            part = matrix[number * _BLOCK : (number + 1) * _BLOCK]
+            start = number * _BLOCK
+            part = matrix[start : start + len(block)]
             part[:] = block[: len(part)]
         return matrix
 
@@ -113,7 +126,7 @@ class VectorBlocks:
             return
         for start in range(0, len(matrix), _BLOCK):
             part = matrix[start : start + _BLOCK]
-            self._block(start // _BLOCK)[: len(part)] = part
+            self._reserve(start // _BLOCK, len(part))[: len(part)] = part
 
 
 class ExternalUserVectors:
