@@ -1,6 +1,11 @@
-"""The length of texts: cut for display, put on one line, estimated in tokens."""
+"""The length of texts: cut for display, put on one line, estimated in tokens, worth caching."""
 
 import re
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar, cast
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 ELLIPSIS = "…"
 # From the first code point of the CJK blocks on; what comes before is mostly alphabetic.
@@ -43,3 +48,23 @@ def estimate_tokens(text: str) -> int:
     """
     wide = 0 if text.isascii() else sum(map(len, _WIDE.findall(text)))
     return wide + (len(text) - wide + _LETTERS_PER_TOKEN - 1) // _LETTERS_PER_TOKEN
+
+
+def cache_short_texts(entries: int, characters: int) -> Callable[[Function], Function]:
+    """Cache the latest results of a function of texts, except if the first text is longer.
+
+    The entries of a cache are counted, whatever their size: tens of thousands of long texts, which
+    anybody may send, would take gigabytes.
+    """
+
+    def decorate(function: Function) -> Function:
+        cached = lru_cache(entries)(function)
+
+        @wraps(function)
+        def call(text: str, *others: str) -> Any:
+            return (cached if len(text) <= characters else function)(text, *others)
+
+        call.cache_info = cached.cache_info  # type: ignore[attr-defined]
+        return cast(Function, call)
+
+    return decorate

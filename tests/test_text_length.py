@@ -1,8 +1,18 @@
-"""Truncated text, single lines and token estimates."""
+"""Truncated text, single lines, token estimates and caches of short texts."""
 
 import pytest
 
-from memrecall.text_length import estimate_tokens, single_line, truncate_text
+from memrecall.extraction.signature import fact_signature
+from memrecall.search.ranking.people import _speaker_key
+from memrecall.search.updates import _terms
+from memrecall.text.normalize import _compose
+from memrecall.text.tokens import _read_chunk, stem
+from memrecall.text_length import (
+    cache_short_texts,
+    estimate_tokens,
+    single_line,
+    truncate_text,
+)
 
 
 @pytest.mark.parametrize(
@@ -29,3 +39,28 @@ def test_token_estimate_counts_chinese_characters_and_quarters_of_letters(
     text: str, tokens: int
 ) -> None:
     assert estimate_tokens(text) == tokens
+
+
+def test_long_texts_are_not_cached() -> None:
+    calls: list[str] = []
+
+    @cache_short_texts(entries=2, characters=3)
+    def reverse(text: str) -> str:
+        """Return the text from its end."""
+        calls.append(text)
+        return text[::-1]
+
+    for text in ("abc", "abc", "abcd", "abcd", "茶"):
+        assert reverse(text) == text[::-1]
+    assert calls == ["abc", "abcd", "abcd", "茶"]
+    assert reverse.cache_info().currsize == 2  # type: ignore[attr-defined]
+    assert reverse.__doc__ == "Return the text from its end."
+
+
+def test_caches_of_text_functions_keep_no_long_text() -> None:
+    long = "x" * 20_000
+    for function in (stem, _read_chunk, _compose, _terms, _speaker_key, fact_signature):
+        before = function.cache_info().currsize  # type: ignore[attr-defined]
+        function(long)
+        assert function.cache_info().currsize == before  # type: ignore[attr-defined]
+        assert function.cache_info().maxsize <= 50_000  # type: ignore[attr-defined]

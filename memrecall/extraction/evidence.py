@@ -138,8 +138,7 @@ class Evidence:
         if self._is_whole:
             return True
         terms = fact_signature(text, subject).terms
-        shared = terms & fact_signature(self._text).terms
-        return len(shared) >= _MIN_SHARED * len(terms)
+        return len(terms & self._terms) >= _MIN_SHARED * len(terms)
 
     async def resembles(self, text: str, embedder: Embedder) -> bool:
         """Return True if a fact shares a word with its messages, or means something like them."""
@@ -161,6 +160,10 @@ class Evidence:
 
     def _has_hour(self, hour: str) -> bool:
         return bool({str(int(hour)), str(int(hour) % 12)} & self._numbers)
+
+    @cached_property
+    def _terms(self) -> frozenset[str]:
+        return fact_signature(self._text).terms
 
     @cached_property
     def _numbers(self) -> frozenset[str]:

@@ -6,7 +6,6 @@ Names of people are read and compared here too.
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 
 from memrecall.extraction.protocol import USER
@@ -16,6 +15,7 @@ from memrecall.text.language import STOP_CHARS, STOP_TERMS
 from memrecall.text.normalize import normalize, strip_accents
 from memrecall.text.tokens import BREAK, analyze, is_cjk, stem
 from memrecall.text.words import is_ordinary_word, tag_words, word_classes
+from memrecall.text_length import cache_short_texts
 
 SPEAKER_NAMES = frozenset({"", "user", "theuser", "用户", "me", "i", "我", "speaker"})
 _SHARED, _CHINESE = load_table("shared"), load_table("zh")
@@ -56,7 +56,7 @@ class FactSignature:
     days: frozenset[str] = frozenset()
 
 
-@lru_cache(maxsize=20_000)
+@cache_short_texts(20_000, characters=1_000)
 def fact_signature(text: str, subject: str = USER) -> FactSignature:
     """Return the signature of a sentence about a subject."""
     name = normalize(subject).casefold()

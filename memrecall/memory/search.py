@@ -35,7 +35,8 @@ class RecallTimes:
 
     def add(self, user_id: str, keys: Iterable[str]) -> bool:
         """Note recalled memories; return True if it is time to flush."""
-        self._pending.setdefault(user_id, set()).update(keys)
+        if new := set(keys):  # users without hits would be remembered without end
+            self._pending.setdefault(user_id, set()).update(new)
         return sum(map(len, self._pending.values())) >= MOST_PENDING
 
     def discard(self, user_id: str) -> None:

@@ -4,13 +4,13 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache
 from typing import TypeVar
 
 from memrecall.search.ranking.lexical import SearchTerm, query_terms
 from memrecall.search.results import Hit
 from memrecall.text.language import is_question
 from memrecall.text.words import term_cost
+from memrecall.text_length import cache_short_texts
 
 T = TypeVar("T")
 
@@ -114,6 +114,6 @@ def _shared_cost(first: str, second: str) -> float:
     return max((term_cost(*term) for term in shared), default=0.0)
 
 
-@lru_cache(1_000)
+@cache_short_texts(1_000, characters=10_000)
 def _terms(text: str) -> frozenset[SearchTerm]:
     return frozenset(query_terms(text))

@@ -6,8 +6,9 @@ The tokenizer folds case: it needs the case to split `getUserName`.
 import re
 import unicodedata
 from collections.abc import Iterator
-from functools import cache, lru_cache
+from functools import cache
 
+from memrecall.text_length import cache_short_texts
 from memrecall.types import NAME_LENGTH
 
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
@@ -86,12 +87,8 @@ def _compose_by_cluster(text: str) -> tuple[str, list[int]]:
     return "".join(pieces), offsets
 
 
+@cache_short_texts(10_000, characters=7)
 def _compose(cluster: str) -> str:
-    return _compose_cached(cluster) if len(cluster) < 8 else _compose_cached.__wrapped__(cluster)
-
-
-@lru_cache(maxsize=10_000)
-def _compose_cached(cluster: str) -> str:
     visible = _INVISIBLE.sub("", cluster)
     if visible[:1] in _LONG_LIGATURES:
         return visible

@@ -9,10 +9,11 @@ index forms bigrams of adjacent Chinese characters. A change of any rule here mu
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from itertools import pairwise
 
 from memrecall.text.normalize import normalize, strip_accents
+from memrecall.text_length import cache_short_texts
 
 TEXT_VERSION = 2
 BREAK = "|"  # a pseudo-atom between Chinese characters that punctuation separates
@@ -79,16 +80,14 @@ def analyze(text: str) -> Analysis:
         elif kind in ("lang", "emoji"):
             atoms.append(match.group().casefold())
         else:
-            chunk = match.group()
-            short = len(chunk) <= MAX_EXTRA_LENGTH  # very long keys and tokens are not cached
-            terms, more = _read_chunk(chunk) if short else _read_chunk.__wrapped__(chunk)
+            terms, more = _read_chunk(match.group())
             atoms.extend(terms)
             extras.extend(more)
         after_stop = False
     return Analysis(atoms, extras)
 
 
-@lru_cache(maxsize=50_000)
+@cache_short_texts(50_000, MAX_EXTRA_LENGTH)
 def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the stems of a chunk's words, and as extras the whole and the words' parts."""
     words = _WORDS.findall(_VERSION.sub(r"\1", chunk))  # 1.2.3 is a phrase of v1.2.3-rc.1.
@@ -122,7 +121,7 @@ def _stemmer() -> object:
     return Stemmer("english")
 
 
-@lru_cache(maxsize=50_000)
+@cache_short_texts(50_000, MAX_EXTRA_LENGTH)
 def stem(word: str) -> str:
     """Return a word's search term: folded, without accents, an English stem if Latin."""
     folded = fold_word(word)

@@ -152,3 +152,13 @@ async def test_policy_refuses_negative_values(memory: AsyncMemory) -> None:
         Policy(older_than_days=-1)
     with pytest.raises(InvalidArgument):
         await memory.sweep()
+
+
+async def test_searches_without_hits_leave_nothing_pending(memory: AsyncMemory) -> None:
+    await add_memory(memory, "I drink tea.")
+    times = (await memory._open()).recall_times
+    for number in range(20):
+        await memory.search("tea", f"stranger-{number}")
+    assert times._pending == {}
+    (hit,) = (await memory.search("tea", "ann"))["results"]
+    assert times._pending == {"ann": {hit["id"]}}

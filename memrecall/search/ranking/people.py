@@ -15,6 +15,7 @@ from memrecall.search.results import Hit
 from memrecall.text.language import FIRST_PERSON, STOP_TERMS
 from memrecall.text.normalize import normalize
 from memrecall.text.tokens import stem
+from memrecall.text_length import cache_short_texts
 
 _LATIN = "A-Za-z\u00c0-\u024f"
 # "Ann昨天" is a name and a word: Chinese has no spaces, and "\\b" matches no boundary there.
@@ -97,7 +98,7 @@ def to_first_person(query: str, names: Sequence[str]) -> str:
     return query
 
 
-@lru_cache(10_000)
+@cache_short_texts(10_000, characters=100)
 def _speaker_key(name: str) -> str:
     return re.sub(r"[\W_]+", "", normalize(name)).lower()
 
