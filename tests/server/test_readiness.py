@@ -62,6 +62,14 @@ async def test_failing_database_is_not_ready_but_alive(
     assert (await sqlite_service.client().get("/healthz")).status_code == 200
 
 
+async def test_deleted_database_is_not_ready(sqlite_service: HttpService) -> None:
+    file = sqlite_service.library.store.file
+    assert file is not None
+    file.rename(file.with_name("moved"))
+    detail = check_error(await sqlite_service.client().get("/readyz"), 503, "UNAVAILABLE")
+    assert detail["message"] == "not ready: database"
+
+
 async def test_failed_check_is_repeated_and_a_success_is_valid_for_a_time() -> None:
     clock, dependency = Clock(), Dependency()
     readiness = Readiness({"embedder": Check(dependency.respond, seconds=30.0)}, clock)

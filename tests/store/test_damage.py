@@ -84,6 +84,25 @@ async def test_truncation_is_noticed_before_a_commit(
             await store.database.transact(cut)
 
 
+@pytest.mark.parametrize("is_replaced", [False, True])
+async def test_write_fails_when_the_log_is_gone_and_closing_saves_it(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    file = tmp_path / "memrecall.db"
+    async with await Store.open(str(file)) as store:
+        await store.timeline(ANN).add(numbered_messages("m", 20))
+        log = file.with_name(file.name + "-wal")
+        log.unlink()
+        if is_replaced:
+            log.touch()
+        for _ in range(2):
+            with pytest.raises(StorageUnreachable, match=r"the log of .* was deleted or replaced"):
+                await store.timeline(ANN).add([new_message("lost")])
+    async with await Store.open(str(file)) as store:
+        assert len(await ids(store.timeline(ANN))) == 20
+        assert (await store.timeline(ANN).add([new_message("next")])).stored == 1
+
+
 async def test_file_that_is_compacted_elsewhere_can_be_written(tmp_path: Path) -> None:
     file = tmp_path / "memrecall.db"
     async with await Store.open(str(file)) as store, await Store.open(str(file)) as other:

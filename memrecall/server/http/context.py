@@ -75,7 +75,11 @@ async def _ask_worker() -> None:
 
 
 def _library_checks(library: Library) -> dict[str, Check]:
-    checks = {"database": Check(library.store.keys.exist), "workers": Check(_ask_worker)}
+    async def ask_database() -> None:
+        library.store.database.require_file()  # SQLite still reads a file that was deleted
+        await library.store.keys.exist()
+
+    checks = {"database": Check(ask_database), "workers": Check(_ask_worker)}
     embedder = library.embedder
     if embedder is not None:  # a remote one costs money, so it is not asked every second
         checks["embedder"] = Check(lambda: embedder.embed([_READY_TEXT]), seconds=30.0)

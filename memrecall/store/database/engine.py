@@ -146,6 +146,11 @@ class Database(ForkAware):
         if self._direct is not None:
             self._direct.dispose()
 
+    def require_file(self) -> None:
+        """Raise StorageUnreachable if a SQLite file was deleted, replaced or truncated."""
+        if self._guard is not None:
+            self._guard.check()
+
     @property
     def is_read_only(self) -> bool:
         """Whether writes are refused."""

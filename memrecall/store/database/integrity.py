@@ -16,15 +16,17 @@ from sqlalchemy import (
     literal,
     select,
 )
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from memrecall.errors import StorageReadOnly, StorageUnreachable
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100  # bytes
+_LOG = "memrecall_log"  # in the notes of a connection: which file was its log
 
 
 class FileGuard:
-    """Notices that a SQLite file is deleted, replaced or truncated while it is open.
+    """Notices that a SQLite file or its log is deleted, replaced or truncated while it is open.
 
     SQLite goes on writing to a file that no name leads to any more.
     """
@@ -34,13 +36,45 @@ class FileGuard:
         status = file.stat()
         self._identity = (status.st_dev, status.st_ino)
         self._size = status.st_size
+        self._has_lost_log = False
 
     def watch(self, engine: Engine) -> None:
         """Check the file when a connection is opened and before every commit."""
-        event.listen(engine, "connect", self._check)
-        event.listen(engine, "commit", self._check)
+        event.listen(engine, "connect", self._note_log)
+        event.listen(engine, "commit", self._check_log)
 
-    def _check(self, *_: object) -> None:
+    def _note_log(self, _: object, record: ConnectionPoolEntry) -> None:
+        self.check()
+        record.info[_LOG] = self._find_log()
+
+    def _check_log(self, connection: Connection) -> None:
+        """Check that the log is the one that the connection has opened.
+
+        SQLite deletes the log only when no connection is open. A new connection would begin a
+        second log, and no write of the first one would be seen in it.
+        """
+        self.check()
+        current = self._find_log()
+        # The connection that creates a database has no log until its first transaction.
+        opened = connection.info[_LOG] = connection.info.get(_LOG) or current
+        if self._has_lost_log or opened != current:
+            self._has_lost_log = True
+            raise StorageUnreachable(
+                f"the log of {self._file} was deleted or replaced while it was open; "
+                "nothing was written",
+                hint="Stop all processes that use it, but do not kill them: closing the database "
+                "saves what the log contains",
+            )
+
+    def _find_log(self) -> tuple[int, int] | None:
+        try:
+            status = self._file.with_name(self._file.name + "-wal").stat()
+        except FileNotFoundError:
+            return None
+        return status.st_dev, status.st_ino
+
+    def check(self) -> None:
+        """Raise StorageUnreachable if the file is not the one that was opened."""
         try:
             status = self._file.stat()
         except OSError:
