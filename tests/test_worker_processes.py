@@ -11,6 +11,8 @@ import time
 from collections.abc import AsyncIterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -102,6 +104,29 @@ async def test_cancelled_work_ends_its_process(processes: WorkerProcesses, tmp_p
         await task
 
     assert not psutil.pid_exists(int(mark.read_text()))
+
+
+async def test_call_waits_for_a_process_that_starts_and_does_not_end_it() -> None:
+    pool = WorkerProcesses(1, [], LIMIT)
+    (worker,) = pool._workers
+    context, starts = worker._context, []
+
+    def start(**options: Any) -> Any:
+        starts.append(options["name"])
+        return context.Process(**options)
+
+    worker._context = SimpleNamespace(Pipe=context.Pipe, Process=start)
+    try:
+        warm_up = asyncio.create_task(pool.warm_up())
+        await wait_until(lambda: bool(starts))
+        call = asyncio.create_task(pool.run(os.getpid))
+        await asyncio.sleep(0)
+        call.cancel()  # as a readiness check that has waited long enough
+        await asyncio.wait([call, warm_up])
+        assert await pool.run(os.getpid) == worker._process.pid
+        assert len(starts) == 1
+    finally:
+        pool.close()
 
 
 async def test_large_work_leaves_a_process_for_small_work(

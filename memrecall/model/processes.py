@@ -94,10 +94,20 @@ class WorkerProcesses:
         self._threads = DaemonThreadPool(count, "memrecall-workers")
 
     async def warm_up(self) -> None:
-        """Start all processes, so that no request waits for it."""
-        calls = [self._threads.submit(worker.call, int, ()) for worker in self._workers]
+        """Start all processes; calls wait for one that has started.
+
+        A call that took a process which is still starting would end it at its deadline.
+        """
         # The next call shows an error.
-        await asyncio.gather(*map(asyncio.wrap_future, calls), return_exceptions=True)
+        await asyncio.gather(*(self._start() for _ in self._workers), return_exceptions=True)
+
+    async def _start(self) -> None:
+        async with self._slots:
+            worker = self._free.pop()
+            try:
+                await asyncio.wrap_future(self._threads.submit(worker.call, int, ()))
+            finally:
+                self._free.append(worker)
 
     async def run(
         self, function: Callable[..., Result], *args: Any, is_large: bool = False
