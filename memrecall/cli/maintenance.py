@@ -179,15 +179,15 @@ def restore(
     json: options.Json = False,
 ) -> None:
     """Restore a backup into an empty database of any kind, completely or not at all."""
-    from memrecall.store.backup.database import count_backup_rows, restore_database
+    from memrecall.store.backup.database import restore_database, verify_backup
 
     async def run(library: Any) -> dict[str, int]:
-        rows = await count_backup_rows(file)
-        with output.progress_bar("restoring", rows, unit="rows") as advance:
+        with output.progress_bar("restoring", total, unit="rows") as advance:
             return await restore_database(library.store, file, advance, overwrite=overwrite)
 
-    if not file.is_file():  # before a database is created for it
+    if not file.is_file():
         raise InvalidArgument(f"there is no backup {file}", hint="Check the path")
+    total = options.run(verify_backup(file))  # before a database is created for it
     rows = options.with_library(run, db, create=True)
     text = f"{sum(rows.values()):,} rows restored from {output.escape(str(file))}"
     output.print_outcome(text, {"file": str(file), "rows": rows}, json=json)

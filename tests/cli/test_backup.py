@@ -57,6 +57,10 @@ def test_restore_refuses_to_overwrite(shell: Shell, chat: Path, tmp_path: Path) 
     shell("memories", "add", "later", "--user", "bob", "--db", chat)
     assert shell("restore", backup, "--db", chat, "--overwrite").code == 0
     assert shell("messages", "--user", "bob", "--db", chat, "--json").json["items"] == []
+    damaged = tmp_path / "damaged.db"
+    damaged.write_bytes(backup.read_bytes()[:-20_000])
+    assert shell("restore", damaged, "--db", tmp_path / "new.db").code == 2
+    assert not (tmp_path / "new.db").exists()
     missing = shell("restore", tmp_path / "none.db", "--db", tmp_path / "new.db")
     assert (missing.code, (tmp_path / "new.db").exists()) == (2, False)
 

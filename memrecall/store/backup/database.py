@@ -66,10 +66,10 @@ async def count_rows(database: Database) -> int:
     return int(total)
 
 
-async def count_backup_rows(file: Path) -> int:
-    """Return the number of all rows of a backup."""
+async def verify_backup(file: Path) -> int:
+    """Return the number of all rows of a backup; StorageError if it is damaged."""
     async with _open_backup(file) as backup:
-        return await count_rows(backup)
+        return sum((await asyncio.to_thread(_verify, backup)).values())
 
 
 async def backup_database(store: Store, file: Path, advance: Advance) -> dict[str, int]:
