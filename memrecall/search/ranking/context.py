@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import ALWAYS, MESSAGE, NEVER, Floats, Mask, Rows, to_micros
-from memrecall.search.ranking.lexical import SearchTerm, Spans, language_cost, term_rows
+from memrecall.search.ranking.lexical import SearchTerm, Spans, language_cost, posting_rows
 from memrecall.text.times import TimeSpan
 
 DAY = 86_400_000_000  # microseconds
@@ -58,23 +58,22 @@ def thread_scores(
 ) -> ThreadScores:
     """Return the scores of all rows for a query's weighted terms. Only counted rows have words."""
     order = columns.cached("sessions", lambda: _session_order(columns, version), version)
-    found = [term_rows(columns, span) for span in spans]
-    rows = np.concatenate([np.zeros(0, dtype=np.int64), *found])
-    terms = np.repeat(np.arange(len(found)), [len(part) for part in found])
+    rows, terms = posting_rows(columns, spans)
     has_words = np.zeros(columns.rows, dtype=np.bool_)
     has_words[rows] = True
-    is_counted = counted[rows]
-    rows, terms = rows[is_counted], terms[is_counted]
-    squares = np.square(np.array(list(weights.values()), dtype=np.float64))
+    if np.count_nonzero(counted) < columns.rows:
+        is_counted = counted[rows]
+        rows, terms = rows[is_counted], terms[is_counted]
+    squares = np.array([weight**2 for weight in weights.values()], dtype=np.float64)
     costs = np.array([language_cost(term) for term in weights], dtype=np.float64)
-    shares = costs / (costs.sum() or 1.0)
+    shares = costs / (np.add.reduce(costs) or 1.0)
     inherited = np.zeros(columns.rows, dtype=np.float32)
     inherited[order.rows] = _inherited(order, rows, terms, squares)
     return ThreadScores(
         own=_sum_by_row(rows, squares[terms], columns.rows),
         inherited=inherited,
         coverage=_sum_by_row(rows, shares[terms], columns.rows),
-        known=float(shares[np.bincount(terms, minlength=len(shares)) > 0].sum()),
+        known=float(np.add.reduce(shares[np.bincount(terms, minlength=len(shares)) > 0])),
         has_words=has_words,
     )
 
@@ -83,17 +82,20 @@ def _inherited(
     order: SessionOrder, rows: Rows, terms: Rows, weights: npt.NDArray[np.float64]
 ) -> Floats:
     """Return in their order what the lines after each row with a term get, up to the next one."""
-    size = max(len(order.rows), 1)
     # All terms at once: those of a question are many, and most are rare.
-    terms, at = np.divmod(np.sort(terms * size + order.position[rows]), size)
-    is_repeated = np.append(terms[1:] == terms[:-1], np.zeros(len(terms[:1]), dtype=np.bool_))
-    following = np.where(is_repeated, np.append(at[1:], at[:1]), size)
-    ends = np.minimum(np.minimum(following, order.end[at]), at + _REACH + 1)
+    shift = len(order.rows).bit_length()
+    places = (terms << shift) | order.position[rows]
+    places.sort()
+    terms, at = places >> shift, places & ((1 << shift) - 1)
+    ends = np.minimum(order.end[at], at + (_REACH + 1))
+    is_repeated = terms[1:] == terms[:-1]
+    np.minimum(ends[:-1], at[1:], out=ends[:-1], where=is_repeated)
     lengths = ends - at - 1
-    starts = np.repeat(np.cumsum(lengths) - lengths, lengths)
-    distance = np.arange(len(starts)) - starts + 1
-    gains = np.repeat(weights[terms], lengths) * _DECAY[distance]
-    return _sum_by_row(np.repeat(at, lengths) + distance, gains, len(order.rows))
+    # For each line that inherits: the row with the term that it follows, and how far behind it is.
+    source = np.repeat(np.arange(len(at)), lengths)
+    distance = np.arange(1, len(source) + 1) - (np.cumsum(lengths) - lengths)[source]
+    gains = weights[terms][source] * _DECAY[distance]
+    return _sum_by_row(at[source] + distance, gains, len(order.rows))
 
 
 def _sum_by_row(rows: Rows, values: npt.NDArray[np.float64], size: int) -> Floats:
@@ -154,8 +156,15 @@ def _days(columns: Columns, offset: int) -> Days:
     number = (columns.table.ts + offset) // DAY
     order = np.argsort(number, kind="stable")
     ordered = number[order]
-    is_first = np.append(True, ordered[1:] != ordered[:-1])
+    is_first = _is_first(ordered)
     return Days(order, np.flatnonzero(is_first), np.cumsum(is_first) - 1)
+
+
+def _is_first(ordered: npt.NDArray[np.int64]) -> Mask:
+    """Return for each of some ordered numbers whether it differs from the one before it."""
+    is_first = np.ones(len(ordered), dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return is_first
 
 
 def day_scores(columns: Columns, scores: Floats, counted: Mask, offset: int) -> Floats:
@@ -166,9 +175,8 @@ def day_scores(columns: Columns, scores: Floats, counted: Mask, offset: int) -> 
     ordered = np.where(counted, scores, np.float32(_MISSING_ROW_SCORE))[days.order]
     best = np.maximum.reduceat(ordered, days.starts)[days.day_of]
     # The first row with the best score of its day gets the second best.
-    ties = np.flatnonzero(ordered == best)
-    _, first = np.unique(days.day_of[ties], return_index=True)
-    leaders = ties[first]
+    ties = (ordered == best).nonzero()[0]
+    leaders = ties[_is_first(days.day_of[ties])]
     rest = ordered.copy()
     rest[leaders] = _MISSING_ROW_SCORE
     best[leaders] = np.maximum.reduceat(rest, days.starts)[days.day_of[leaders]]
@@ -182,6 +190,8 @@ def time_scores(columns: Columns, spans: Sequence[TimeSpan]) -> tuple[Floats, Fl
     ts = columns.table.ts
     inside = np.zeros(columns.rows, dtype=np.bool_)
     around = np.zeros(columns.rows, dtype=np.bool_)
+    if not spans:
+        return inside.astype(np.float32), around.astype(np.float32)
     for span in spans:
         start = ALWAYS if span.start is None else to_micros(span.start)
         end = NEVER if span.end is None else to_micros(span.end)

@@ -1,8 +1,9 @@
 """The ranking of one search: features of each row, which rows match, and the best of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -128,7 +129,7 @@ def rank(
     row_scores = RowScores.of(columns, query, lexical, semantic, counted)
     # From here on only candidates count: a keyword search has few among many rows.
     matches = _matching_rows(columns, query, row_scores)
-    rows: Rows = np.flatnonzero((visible.open | visible.withheld) & matches)
+    rows: Rows = ((visible.open | visible.withheld) & matches).nonzero()[0]
     features = compute_features(columns, query, row_scores, counted, rows)
     is_open = visible.open[rows]
     scores = _demote_claims(columns, rows, combine(features, weights))
@@ -138,36 +139,40 @@ def rank(
         calibrated = calibrate(scores, is_open, features, support)
     relevant = to_relevance(scores) if calibrated is None else calibrated.relevance
     is_good = relevant >= request.threshold
+    is_found = is_open & is_good
     # One more than requested shows whether there is a next page.
-    best = top_positions(columns, rows, scores, is_open & is_good, request.limit + 1, after)
+    best = top_positions(columns, rows, scores, is_found, request.limit + 1, after)
     unembedded = 0 if query.vector is None else np.count_nonzero(alive & ~semantic.embedded)
+    total_found = int(np.count_nonzero(is_found))
     page = SearchPage(
-        total_found=int(np.count_nonzero(is_open & is_good)),
+        total_found=total_found,
         explanation="" if best else _explain(visible, relevant[is_open], request),
-        withheld=int(np.count_nonzero(~is_open & is_good)),
+        withheld=int(np.count_nonzero(is_good)) - total_found,
         unembedded=int(unembedded),
         searched=int(np.count_nonzero(visible.open)),
     )
-    first = best[: request.limit]
+    first: Rows = np.array(best[: request.limit], dtype=np.int64)
     return RankedRows(
-        rows=[int(rows[at]) for at in first],
-        scores=[float(scores[at]) for at in first],
-        relevance=_rounded(relevant, first),
-        probability=None if calibrated is None else _rounded(calibrated.probability, first),
-        parts=_score_parts(features, weights, np.array(first, dtype=np.int64)),
+        rows=rows[first].tolist(),
+        scores=scores[first].tolist(),
+        relevance=_rounded(relevant[first]),
+        probability=None if calibrated is None else _rounded(calibrated.probability[first]),
+        parts=_score_parts(features, weights, first),
         has_more=len(best) > request.limit,
         page=page,
         term_weights=lexical.weights,
     )
 
 
-def _rounded(values: Floats, places: Sequence[int]) -> list[float]:
-    return [round(float(values[at]), 4) for at in places]
+def _rounded(values: Floats) -> list[float]:
+    return [round(value, 4) for value in values.tolist()]
 
 
 def _demote_claims(columns: Columns, rows: Rows, scores: Floats) -> Floats:
     """Return scores with each claim below the memories that it conflicts with."""
-    claims = np.flatnonzero(columns.table.conflicts[rows] != NONE)
+    claims = (columns.table.conflicts[rows] != NONE).nonzero()[0]
+    if not len(claims):
+        return scores
     demoted = scores.copy()
     demoted[claims] -= _CLAIM_PENALTY
     for at in claims:
@@ -181,7 +186,7 @@ def _counted_rows(
     columns: Columns, request: SearchRequest, alive: Mask, visible: VisibleRows
 ) -> Mask:
     """Return the rows that scores are measured against: none withheld, none after `until`."""
-    counted = alive & ~visible.withheld if visible.withheld.any() else alive
+    counted = alive & ~visible.withheld if np.count_nonzero(visible.withheld) else alive
     if request.until is not None:
         counted = counted & (columns.table.ts < to_micros(request.until))
     return counted
@@ -243,11 +248,13 @@ def query_support(
 ) -> QuerySupport:
     """Return what the counted rows as a whole have of a query."""
     is_comparable = counted & scores.semantic.embedded
-    nearest = float(scores.semantic.cosine[is_comparable].max(initial=0))
+    nearest = float(np.maximum.reduce(scores.semantic.cosine[is_comparable], initial=0))
     return QuerySupport(
         known=threads.known,
-        coverage=float(threads.coverage.max(initial=0)),
-        significance=significance_of(nearest, query.noise if is_comparable.any() else None),
+        coverage=float(np.maximum.reduce(threads.coverage, initial=0)),
+        significance=significance_of(
+            nearest, query.noise if np.count_nonzero(is_comparable) else None
+        ),
         words=count_words(scores.lexical.weights),
         rows=int(np.count_nonzero(counted)),
         is_personal=FIRST_PERSON.search(query.request.query) is not None,
@@ -266,20 +273,20 @@ def compute_features(
     features = {"semantic": near[rows], "cosine": semantic.cosine[rows]}
     if threads is None:
         # Few rows share a word with the query: only those are read.
-        scored = np.flatnonzero(lexical.scores > 0)
+        scored = (lexical.scores > 0).nonzero()[0]
         words = Standardizer.fit(lexical.scores[scored[counted[scored]]], size)
         coverage = lexical.coverage(rows)
         return features | {"lexical": words.apply(lexical.scores[rows]), "coverage": coverage}
     total = threads.own + threads.inherited
     words = Standardizer.fit(total[counted], size)
-    best = float(threads.coverage.max(initial=0))
+    coverage, best = threads.coverage[rows], float(np.maximum.reduce(threads.coverage, initial=0))
     trust = np.float32(_trust_in_words(query.request.query, len(lexical.weights), best))
     base = (words.apply(total) + near) * np.float32(0.5)
     return features | {
         "lexical": trust * words.apply(threads.own[rows]),
-        "coverage": threads.coverage[rows],
-        "exact": trust * np.maximum(2 * threads.coverage[rows] - 1, 0),
-        "wordless": near[rows] * np.float32(1 - best),
+        "coverage": coverage,
+        "exact": trust * np.maximum(2 * coverage - 1, 0),
+        "wordless": features["semantic"] * np.float32(1 - best),
         "thread": trust * words.scale(threads.inherited[rows]),
         "day": trust * _day_scores(columns, query, base, counted)[rows],
         "reply": trust * reply_scores(columns, near, query.version)[rows],
@@ -291,9 +298,13 @@ def _trust_in_words(query: str, words: int, best_coverage: float) -> float:
     """Return how much shared words count: all for a question, less for a longer remark."""
     if "\n" in query.strip() or is_question(query):
         return 1.0
-    as_remark = float(np.clip((words - _REMARK_WORDS[0]) / np.ptp(_REMARK_WORDS), 0, 1))
-    covered = float(np.clip((best_coverage - _REMARK_COVERAGE[0]) / np.ptp(_REMARK_COVERAGE), 0, 1))
-    return 1 - as_remark * (1 - covered)
+    return 1 - _share_of(_REMARK_WORDS, words) * (1 - _share_of(_REMARK_COVERAGE, best_coverage))
+
+
+def _share_of(bounds: tuple[float, float], value: float) -> float:
+    """Return how far a value is from the lower to the upper bound, 0 to 1."""
+    low, high = bounds
+    return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
 def _row_features(
@@ -305,17 +316,18 @@ def _row_features(
     inside, nearby = time_scores(columns, spans)
     speakers = find_speakers(query.request.query, columns.speakers(query.version))
     is_named, share = named_rows(columns, list(speakers), counted)
-    is_dialogue = dialogue_rows(columns, query.version)
-    voice = (is_named & is_dialogue)[rows].astype(np.float32)
+    lone = (~dialogue_rows(columns, query.version)[rows]).astype(np.float32)
+    named = is_named[rows].astype(np.float32)
+    voice = named * (1 - lone)
     return {
         "time": inside[rows],
         "nearby": nearby[rows],
-        "speaker": is_named[rows].astype(np.float32) - np.float32(share),
+        "speaker": named - np.float32(share),
         "voice": voice,
         "group": voice * np.float32(max(1 - 2 * share, 0)),
-        "lone": (~is_dialogue).astype(np.float32)[rows],
-        "length": (_length_scores(columns, query, counted) * ~is_dialogue)[rows],
-        "asks": columns.table.asks.astype(np.float32)[rows],
+        "lone": lone,
+        "length": _length_scores(columns, query, counted)[rows] * lone,
+        "asks": columns.table.asks[rows].astype(np.float32),
     }
 
 
@@ -343,17 +355,18 @@ def _matching_rows(columns: Columns, query: RankingQuery, scores: RowScores) -> 
 def _score_parts(
     features: RankingFeatures, weights: RankingWeights, places: Rows
 ) -> list[ScoreParts]:
-    def add_up(names: Sequence[str]) -> npt.NDArray[np.float64]:
-        total = np.zeros(len(places))
-        for name in names:
-            weight = getattr(weights, name)
-            if weight and name in features:
-                total += np.float64(weight) * features[name][places]
-        return total
+    names, shares = _part_shares(weights)
+    values = np.array([features[name][places] for name in names], dtype=np.float64)
+    return [ScoreParts(*row) for row in (shares @ values).round(4).T.tolist()]
 
-    columns = [*map(add_up, _SCORE_PARTS), features["coverage"][places], features["cosine"][places]]
-    rounded = np.round(np.array(columns, dtype=np.float64), 4)
-    return [ScoreParts(*row) for row in rounded.T.tolist()]
+
+@lru_cache(8)
+def _part_shares(weights: RankingWeights) -> tuple[list[str], npt.NDArray[np.float64]]:
+    """Return the features that parts are made of, and how much of each is in each part."""
+    parts = [{name: getattr(weights, name) for name in names} for names in _SCORE_PARTS]
+    parts += [{"coverage": 1.0}, {"cosine": 1.0}]
+    names = sorted({name for part in parts for name, weight in part.items() if weight})
+    return names, np.array([[part.get(name, 0.0) for name in names] for part in parts])
 
 
 def _explain(visible: VisibleRows, scores: Floats, request: SearchRequest) -> str:

@@ -13,6 +13,7 @@ from functools import cached_property, reduce
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import BREAK_ID, QueryCost, bigram_key
@@ -124,7 +125,7 @@ class LexicalScores:
     def scores(self) -> Floats:
         """The score of each living row; all other rows score 0."""
         scores = score_terms(self.columns, self.spans, self.term_weights)
-        if not self.alive.all():
+        if np.count_nonzero(self.alive) < len(self.alive):
             scores[~self.alive] = 0
         return scores
 
@@ -151,14 +152,29 @@ def term_spans(columns: Columns, terms: Terms) -> list[Spans]:
     return [[spans[at] for spans in by_segment] for at in range(len(terms))]
 
 
-def term_rows(columns: Columns, spans: Spans) -> Rows:
-    """Return the rows that have a term."""
-    parts: list[Rows] = []
-    first_row = 0
-    for segment, (start, end) in zip(columns.segments, spans, strict=True):
-        parts.append(segment.docs[start:end].astype(np.int64) + first_row)
-        first_row += segment.rows
-    return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+def posting_rows(columns: Columns, spans: Sequence[Spans]) -> tuple[Rows, Rows]:
+    """Return the rows that have each term, and the number of the term beside each row."""
+    parts: list[Rows] = [np.zeros(0, dtype=np.int64)]
+    sizes: list[int] = []
+    for term_span in spans:
+        first_row = 0
+        for segment, (start, end) in zip(columns.segments, term_span, strict=True):
+            docs = segment.docs[start:end]
+            parts.append(docs + np.int64(first_row) if first_row else docs)
+            first_row += segment.rows
+        sizes.append(sum(end - start for start, end in term_span))
+    return np.concatenate(parts), np.repeat(np.arange(len(sizes)), sizes)
+
+
+def _posting_frequencies(columns: Columns, spans: Sequence[Spans]) -> npt.NDArray[np.uint8]:
+    """Return how often each of the rows of `posting_rows` has its term."""
+    return np.concatenate(
+        [
+            segment.frequencies[start:end]
+            for term_span in spans
+            for segment, (start, end) in zip(columns.segments, term_span, strict=True)
+        ]
+    )
 
 
 def weigh_terms(
@@ -180,12 +196,16 @@ def weigh_terms(
 
 def score_terms(columns: Columns, spans: Sequence[Spans], weights: TermWeights) -> Floats:
     """Return the BM25 score of every row with given weights."""
-    scores = np.zeros(columns.rows, dtype=np.float32)
-    if spans and columns.rows:
-        norms = _length_norms(columns, weights.average_length)
-        for term_span, weight in zip(spans, weights.weights, strict=True):
-            _add_term(columns, term_span, weight, norms, scores)
-    return scores
+    rows, terms = posting_rows(columns, spans)
+    if not len(rows):
+        return np.zeros(columns.rows, dtype=np.float32)
+    # All terms at once: in a small index, a call costs more than what it computes.
+    gains = _posting_frequencies(columns, spans).astype(np.float32)
+    norms = _length_norms(columns, weights.average_length)[rows]
+    norms += gains
+    gains *= np.array(weights.weights, dtype=np.float32)[terms] * np.float32(K1 + 1)
+    gains /= norms
+    return np.bincount(rows, gains, columns.rows).astype(np.float32)
 
 
 def _term_key(columns: Columns, term: SearchTerm) -> int:
@@ -224,20 +244,6 @@ def _document_frequency(columns: Columns, spans: Spans, counted: Mask | None) ->
         frequency += int(np.count_nonzero(part[segment.docs[start:end]]))
         first_row += segment.rows
     return frequency
-
-
-def _add_term(columns: Columns, spans: Spans, weight: float, norms: Floats, scores: Floats) -> None:
-    first_row = 0
-    for segment, (start, end) in zip(columns.segments, spans, strict=True):
-        if start != end:
-            docs = segment.docs[start:end]
-            gain = segment.frequencies[start:end].astype(np.float32)
-            norm = norms[first_row : first_row + segment.rows][docs]
-            norm += gain
-            gain *= np.float32(weight * (K1 + 1))
-            gain /= norm
-            scores[first_row : first_row + segment.rows][docs] += gain
-        first_row += segment.rows
 
 
 def match(columns: Columns, query: Query, cost: QueryCost | None = None) -> Mask:

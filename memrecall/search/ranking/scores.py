@@ -8,6 +8,7 @@ much of the query a row covers and its cosine: in a small collection standard sc
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import numpy as np
 
@@ -87,8 +88,9 @@ class Standardizer:
         exact = values.astype(np.float64)
         mean, spread = unrelated
         total = size + _ASSUMED_ROWS
-        average = (float(exact.sum()) + _ASSUMED_ROWS * mean) / total
-        squares = float(np.square(exact).sum()) + _ASSUMED_ROWS * (spread**2 + mean**2)
+        average = (float(np.add.reduce(exact)) + _ASSUMED_ROWS * mean) / total
+        exact *= exact
+        squares = float(np.add.reduce(exact)) + _ASSUMED_ROWS * (spread**2 + mean**2)
         return cls(average, math.sqrt(max(squares / total - average**2, 0.0)))
 
     def scale(self, scores: Floats) -> Floats:
@@ -99,25 +101,36 @@ class Standardizer:
         """Return scores as standard deviations from the mean; all 0 if there is no spread."""
         if self.spread < 1e-6:
             return np.zeros_like(scores)
-        centred = (scores - np.float32(self.mean)) / np.float32(self.spread)
-        bounded: Floats = np.minimum(np.maximum(centred, -_MAX_DEVIATION), _MAX_DEVIATION)
-        return bounded
+        centred: Floats = scores - np.float32(self.mean)
+        centred /= np.float32(self.spread)
+        np.maximum(centred, -_MAX_DEVIATION, out=centred)
+        return np.minimum(centred, _MAX_DEVIATION, out=centred)
 
 
 def combine(features: RankingFeatures, weights: RankingWeights) -> Floats:
     """Return one score for each candidate: higher is better, 0 is a relevance of one half."""
-    total = np.full(len(features["lexical"]), weights.bias, dtype=np.float32)
-    for name in FEATURES:
-        weight = getattr(weights, name)
-        if weight:
-            total += np.float32(weight) * features[name]
+    names, factors = _weighted_features(weights)
+    # One call each for all features: a search has few candidates, and a call costs more than they.
+    parts = np.array([features[name] for name in names])
+    parts *= factors
+    total: Floats = np.add.reduce(parts, axis=0, initial=np.float32(weights.bias))
     # Steps larger than rounding errors: ties are ties on every machine and database.
-    return np.round(total, 4)
+    return total.round(4, out=total)
+
+
+@lru_cache(8)
+def _weighted_features(weights: RankingWeights) -> tuple[list[str], Floats]:
+    """Return the features with a weight, and their weights as a column."""
+    names = [name for name in FEATURES if getattr(weights, name)]
+    factors = np.array([[getattr(weights, name)] for name in names], dtype=np.float32)
+    return names, factors
 
 
 def to_relevance(scores: Floats) -> Floats:
     """Return combined scores, or log odds, as numbers from 0 to 1."""
-    relevance: Floats = (1 / (1 + np.exp(-np.minimum(np.maximum(scores, -30), 30)))).astype(
-        np.float32
-    )
+    odds = np.minimum(np.maximum(scores, -30), 30)
+    np.negative(odds, out=odds)
+    np.exp(odds, out=odds)
+    odds += 1
+    relevance: Floats = np.reciprocal(odds, out=odds).astype(np.float32, copy=False)
     return relevance

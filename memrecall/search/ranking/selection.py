@@ -55,7 +55,8 @@ def visible_rows(
         passing &= condition
     if scope.allows(Permission.SENSITIVE):
         return VisibleRows(passing, np.zeros_like(passing))
-    return VisibleRows(passing & ~table.sensitive, passing & table.sensitive)
+    withheld = passing & table.sensitive
+    return VisibleRows(passing & ~withheld, withheld)
 
 
 def in_agent(columns: Columns, scope: Scope, rows: Mask) -> Mask:
@@ -131,7 +132,7 @@ def top_positions(
     after: RankPosition | None,
 ) -> list[int]:
     """Return the indexes into `rows` of the first `limit` eligible rows in order."""
-    places = np.flatnonzero(eligible)
+    places = eligible.nonzero()[0]
     if after is not None:
         places = places[_comes_after(columns, rows[places], scores[places], after)]
     places = _largest(places, scores[places], limit)
