@@ -6,12 +6,14 @@ threads, and must not use its connections and locks.
 """
 
 import asyncio
+import contextvars
 import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -113,7 +115,18 @@ async def run_beside(is_long: bool, function: Callable[..., Result], *args: Any)
     return await asyncio.to_thread(function, *args) if is_long else function(*args)
 
 
-async def run_to_completion(work: Coroutine[Any, Any, Result]) -> Result:
+def start_in_thread(function: Callable[..., Result], *args: Any) -> "asyncio.Future[Result]":
+    """Call a function in a thread, like `asyncio.to_thread` but at once and without a task.
+
+    To be passed to `run_to_completion`: a task of its own would double the cost of a short call.
+    """
+    call = partial(contextvars.copy_context().run, function, *args)
+    return asyncio.get_running_loop().run_in_executor(None, call)
+
+
+async def run_to_completion(
+    work: "Coroutine[Any, Any, Result] | asyncio.Future[Result]",
+) -> Result:
     """Await `work` to its end, even if the caller is cancelled meanwhile.
 
     A cancelled caller sees the cancellation only when the outcome is settled.

@@ -41,7 +41,7 @@ from memrecall.store import (
 from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query
 from memrecall.types import MemoryRecord, Message
-from memrecall.workers import Grouped, run_beside, run_to_completion
+from memrecall.workers import Grouped, run_beside, run_to_completion, start_in_thread
 
 # Up to this many rows, ranking takes about 2 ms; moving it to a thread would free little more.
 _ROWS_IN_EVENT_LOOP: dict[Mode, int] = {"keyword": 20_000, "semantic": 3_000, "hybrid": 1_000}
@@ -183,7 +183,7 @@ class SearchEngine:
         if reads.in_thread or not (has_many or len(request.query) > LONG_QUERY):
             ranked = rank(*work)
         else:
-            ranked = await run_to_completion(asyncio.to_thread(rank, *work))
+            ranked = await run_to_completion(start_in_thread(rank, *work))
         hits, records = await _fetch_hits(self._store, scope, columns, ranked, reads)
         return ranked, hits, records
 
@@ -208,9 +208,8 @@ class SearchEngine:
     def _begin(
         self, scope: Scope, request: SearchRequest, feed: IndexFeed, user: UserVersion
     ) -> _Search:
-        first = _Search(
-            scope, request, feed, user, user.version, request.now or datetime.now(UTC), None
-        )
+        now = request.now or datetime.now(UTC)
+        first = _Search(scope, request, feed, user, user.version, now, None)
         if request.cursor is None:
             return first
         secret = self._store.facts.cursor_secret
@@ -375,7 +374,8 @@ async def _fetch_hits(
 
     Only these few texts are read. A row erased meanwhile is left out.
     """
-    names = [(KINDS[columns.table.kind[row]], columns.table.keys[row]) for row in ranked.rows]
+    kinds = [KINDS[kind] for kind in columns.table.kind[ranked.rows].tolist()]
+    names = list(zip(kinds, map(columns.table.keys.__getitem__, ranked.rows), strict=True))
     keys = {kind: [key for of_kind, key in names if of_kind == kind] for kind in KINDS}
     memories = await store.memories(scope).get_many(keys["memory"], reads)
     rows: dict[tuple[str, str], Message | MemoryRecord | KnowledgeEntry] = {

@@ -17,6 +17,9 @@ from memrecall.types import MemoryRecord, Message, check_text, json_bytes
 Item = TypeVar("Item")
 
 _SIGNATURE_BYTES = 16
+# Made once: `json.dumps` makes one for each call with options, which every search would wait for.
+_encode_position = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_encode_binding = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ def make_page(
 
 def seal_cursor(secret: bytes, binding: Sequence[object], position: Sequence[object]) -> str:
     """Return an opaque string for a position in the list that `binding` describes."""
-    body = json.dumps(position, ensure_ascii=False, separators=(",", ":")).encode()
+    body = _encode_position(position).encode()
     return base64.urlsafe_b64encode(_sign(secret, binding, body) + body).rstrip(b"=").decode()
 
 
@@ -91,6 +94,6 @@ def open_cursor(secret: bytes, binding: Sequence[object], cursor: str) -> list[A
 
 
 def _sign(secret: bytes, binding: Sequence[object], body: bytes) -> bytes:
-    bound = json.dumps(binding, ensure_ascii=False, default=str).encode()
+    bound = _encode_binding(binding).encode()
     message = hashlib.sha256(bound).digest() + body
     return hmac.digest(secret, message, "sha256")[:_SIGNATURE_BYTES]

@@ -27,7 +27,14 @@ from memrecall.store.database.dialect import ID_HINT, ConnectionOptions
 from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import FileGuard
 from memrecall.store.database.statements import InlineConnection, Reads, run_inline
-from memrecall.workers import ForkAware, ForkGate, Grouped, abandon, run_to_completion
+from memrecall.workers import (
+    ForkAware,
+    ForkGate,
+    Grouped,
+    abandon,
+    run_to_completion,
+    start_in_thread,
+)
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -219,7 +226,7 @@ class Database(ForkAware):
         """
         if self._direct is None:
             return await work(self)
-        return await run_to_completion(asyncio.to_thread(self._read_inline, work))
+        return await run_to_completion(start_in_thread(self._read_inline, work))
 
     def _read_inline(self, work: Callable[[Reads], Awaitable[Result]]) -> Result:
         with self.read_inline() as connection:

@@ -5,6 +5,7 @@ of that user's own `version`. Readers that derive something from the rows ask fo
 the last number that they have read.
 """
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,11 +54,16 @@ class UtcTime(TypeDecorator[datetime]):
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Add the zone that SQLite does not store; times are written in UTC."""
-        if value is None or value.tzinfo is not None:
-            return value
-        return value.replace(tzinfo=UTC)
+    def result_processor(
+        self, dialect: Dialect, coltype: object
+    ) -> Callable[[Any], datetime | None] | None:
+        """Return what the driver's value is read by: every hit of a search has two times."""
+        return _read_time
+
+
+def _read_time(value: datetime | str | None) -> datetime | None:
+    # SQLite has text without a zone; times are written in UTC.
+    return datetime.fromisoformat(value + "+00:00") if isinstance(value, str) else value
 
 
 def id_type() -> String:
