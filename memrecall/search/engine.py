@@ -18,7 +18,7 @@ from memrecall.embedding.batching import ThreadedEmbedder
 from memrecall.embedding.query_map import QueryMap
 from memrecall.errors import EmbedderFailed
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.search.index.cache import IndexCache, IndexFeed
+from memrecall.search.index.cache import IndexCache, IndexFeed, VersionChanged
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import Floats
 from memrecall.search.ranking.calibration import BACKGROUND, Noise
@@ -79,14 +79,6 @@ class _UnknownOwner(Exception):
     """Nothing is stored under an owner's id."""
 
 
-class _VersionChanged(Exception):
-    """The owner's data is not as the index has it."""
-
-    def __init__(self, user: UserVersion) -> None:
-        super().__init__()
-        self.user = user
-
-
 class SearchEngine:
     """Searches any scope's rows; results depend on that user's data alone."""
 
@@ -142,7 +134,7 @@ class SearchEngine:
             if user is None:
                 user = await self._read_version(scope, request, feed, self._store.database)
             return await self._run(self._begin(scope, request, feed, user), query)
-        except _VersionChanged as change:
+        except VersionChanged as change:
             return await self._run(self._begin(scope, request, feed, change.user), query)
         except _UnknownOwner:
             self._cache.forget(feed.owner)
@@ -172,12 +164,12 @@ class SearchEngine:
     async def _rank(
         self, search: _Search, columns: Columns, query: RankingQuery, reads: Reads
     ) -> tuple[RankedRows, list[Hit], dict[str, MemoryRecord]]:
-        """Rank the rows and read the best; _VersionChanged if the index is not current."""
+        """Rank the rows and read the best; VersionChanged if the index is not current."""
         scope, request = search.scope, search.request
         if search.is_expected:
             user = await self._read_version(scope, request, search.feed, reads)
             if user != search.user:
-                raise _VersionChanged(user)
+                raise VersionChanged(user)
         work = (columns, scope, query, search.after)
         has_many = columns.rows > _ROWS_IN_EVENT_LOOP[request.mode]
         if reads.in_thread or not (has_many or len(request.query) > LONG_QUERY):

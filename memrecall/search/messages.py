@@ -13,7 +13,7 @@ import numpy as np
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.search.index.cache import IndexCache
+from memrecall.search.index.cache import IndexCache, VersionChanged
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import QueryCost
 from memrecall.search.index.rows import MESSAGE, Floats, Mask
@@ -34,13 +34,13 @@ from memrecall.search.ranking.selection import (
 from memrecall.search.request import LONG_QUERY, LexicalQuery, SemanticQuery
 from memrecall.search.results import ScoredMessage, ScoredPage
 from memrecall.settings import Settings
-from memrecall.store import MessageFilter, Store, UserVersion, open_cursor, seal_cursor
+from memrecall.store import MessageFilter, Reads, Store, UserVersion, open_cursor, seal_cursor
 from memrecall.telemetry import trace_search
 from memrecall.text.highlights import Highlighter
 from memrecall.text.query import Query, parse_query, positive_words
 from memrecall.text.snippets import mark_passages
 from memrecall.types import Message
-from memrecall.workers import run_beside
+from memrecall.workers import run_beside, run_to_completion, start_in_thread
 
 # Up to this many rows, moving the work to a thread costs more than it frees the event loop.
 _LEXICAL_ROWS_IN_EVENT_LOOP = 5_000
@@ -62,6 +62,9 @@ class _RankedMessages:
     cursor_after: Callable[[str], str] | None = None  # the cursor of what follows a message
 
 
+_Find = Callable[[Columns, UserVersion], _RankedMessages]
+
+
 class MessageSearch:
     """Searches any scope's messages; scores depend on that user's messages alone."""
 
@@ -76,9 +79,10 @@ class MessageSearch:
             is_long = len(query.text) > LONG_QUERY
             parsed = await run_beside(is_long, parse_query, query.text)
             find = partial(self._page, scope, query, parsed)
-            ranked = await self._find(scope, find, 0 if is_long else _LEXICAL_ROWS_IN_EVENT_LOOP)
+            rows_in_event_loop = 0 if is_long else _LEXICAL_ROWS_IN_EVENT_LOOP
+            found = await self._find(scope, find, rows_in_event_loop)
             highlighter = await run_beside(is_long, Highlighter, positive_words(parsed))
-            page = await self._fetch(scope, ranked, highlighter)
+            page = await self._make_page(*found, highlighter)
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
@@ -88,39 +92,78 @@ class MessageSearch:
         """Return the messages closest to a vector."""
         with trace_search("semantic", query.text or "", query.top_k) as span:
             find = partial(_closest, scope, query, vector)
-            ranked = await self._find(scope, find, _SEMANTIC_ROWS_IN_EVENT_LOOP, vector)
-            page = await self._fetch(scope, ranked, None)
+            found = await self._find(scope, find, _SEMANTIC_ROWS_IN_EVENT_LOOP, vector)
+            page = await self._make_page(*found, None)
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
     async def _find(
         self,
         scope: Scope,
-        find: Callable[[Columns, UserVersion], _RankedMessages],
+        find: _Find,
         rows_in_event_loop: int,
         vector: Floats | None = None,
-    ) -> _RankedMessages:
-        feed = self._store.feed(scope.user_id)
-        unknown = NotFound(f"there is no user {scope.user_id!r}")
-        user = await feed.version()
-        if user is None:
+    ) -> tuple[_RankedMessages, list[Message]]:
+        """Rank messages and read the best of them; NotFound if there is no such user."""
+        try:
+            return await self._find_current(scope, find, rows_in_event_loop, vector)
+        except NotFound:
             self._cache.forget(scope.user_id)
-            raise unknown
-        await self._store.require_active(user, scope)
-        async with self._cache.open(feed, user) as columns:
-            if columns is None:
-                raise unknown
-            await self._cache.fetch_products(columns, vector)
-            return await run_beside(columns.rows > rows_in_event_loop, find, columns, user)
+            raise
 
-    async def _fetch(
-        self, scope: Scope, ranked: _RankedMessages, highlighter: Highlighter | None
+    async def _find_current(
+        self, scope: Scope, find: _Find, rows_in_event_loop: int, vector: Floats | None
+    ) -> tuple[_RankedMessages, list[Message]]:
+        # The index is probably current: its version is compared where the messages are read.
+        user = self._cache.version_of(scope.user_id)
+        is_expected = user is not None
+        while True:
+            if user is None:
+                user = await self._read_version(scope, self._store.database)
+            async with self._cache.open(self._store.feed(scope.user_id), user) as columns:
+                if columns is None:
+                    raise _unknown_user(scope)
+                await self._cache.fetch_products(columns, vector)
+                in_event_loop = columns.rows <= rows_in_event_loop
+                work = partial(self._read, scope, find, columns, user, is_expected, in_event_loop)
+                try:
+                    return await self._store.database.read_together(work)
+                except VersionChanged as change:
+                    user, is_expected = change.user, False
+
+    async def _read(
+        self,
+        scope: Scope,
+        find: _Find,
+        columns: Columns,
+        user: UserVersion,
+        is_expected: bool,
+        in_event_loop: bool,
+        reads: Reads,
+    ) -> tuple[_RankedMessages, list[Message]]:
+        if is_expected and (current := await self._read_version(scope, reads)) != user:
+            raise VersionChanged(current)
+        if reads.in_thread or in_event_loop:
+            ranked = find(columns, user)
+        else:
+            ranked = await run_to_completion(start_in_thread(find, columns, user))
+        return ranked, await self._store.timeline(scope).get_many(ranked.keys, reads)
+
+    async def _read_version(self, scope: Scope, reads: Reads) -> UserVersion:
+        """Return the version of a user who exists and is enabled."""
+        user = await self._store.feed(scope.user_id).version(reads)
+        if user is None:
+            raise _unknown_user(scope)
+        await self._store.require_active(user, scope, reads)
+        return user
+
+    async def _make_page(
+        self, ranked: _RankedMessages, messages: list[Message], highlighter: Highlighter | None
     ) -> ScoredPage:
-        """Read the messages of a page, in its order. One erased meanwhile is left out.
+        """Return a page of messages, in the order of their ranks. Erased ones are left out.
 
         A page of many bytes ends early, with a cursor if the search has pages.
         """
-        messages = await self._store.timeline(scope).get_many(ranked.keys)
         by_id = {message.message_id: message for message in messages}
         scores = dict(zip(ranked.keys, ranked.scores, strict=True))
         found = [(by_id[key], score) for key, score in scores.items() if key in by_id]
@@ -174,6 +217,10 @@ class MessageSearch:
         secret = self._store.facts.cursor_secret
         version, packed, *rest = open_cursor(secret, _binding(scope, query), query.cursor)
         return int(version), TermWeights.unpack(packed), RankPosition(*rest)
+
+
+def _unknown_user(scope: Scope) -> NotFound:
+    return NotFound(f"there is no user {scope.user_id!r}")
 
 
 def _make_items(

@@ -230,39 +230,32 @@ _LATIN = rf"[^\W_{CJK}]"
 _ANY_WORD = re.compile(rf"[A-Za-z](?:\+\+|#)(?!{_LATIN})|{WORD}|{EMOJI}")  # C++ before C
 _BEFORE_WORD = re.compile(rf"(?<!{_LATIN})(?<!{_LATIN}')")
 _AFTER_WORD = re.compile(rf"(?!'?{_LATIN})")
-_ACCENTED = re.compile(rf"(?![\x00-\x7f\d]){_LATIN}")
 # In a longer text, searching for a few spellings is faster than looking up every word.
 _LONG_TEXT = 2_000
 _MAX_SPELLINGS = 50
 
 
-def _candidate_pattern(terms: frozenset[str]) -> re.Pattern[str]:
-    """Return a pattern of the words that have the beginning of a term somewhere in them.
-
-    Stemming every word is slow. It only changes the first letters of die, lie and tie.
-    """
-    beginnings = {term[:2] if len(term) > 3 else term[0] for term in terms}
-    if len(beginnings) > _MAX_SPELLINGS or not all(b.isascii() for b in beginnings):
-        return _ANY_WORD
-    choices = "|".join("'?".join(map(re.escape, beginning)) for beginning in sorted(beginnings))
-    inside = f"(?=[A-Za-z0-9']*(?:{choices}))"
-    return re.compile(f"(?<![A-Za-z0-9]){inside}(?:{_ANY_WORD.pattern})", re.IGNORECASE)
-
-
 class _TermsByWord(dict[str, frozenset[str]]):
-    """The search terms that each word of the texts matches, looked up once per word."""
+    """The search terms that each word of the texts matches, looked up once per word.
+
+    A pattern of a query's own words would take longer to compile than all lookups together.
+    """
 
     def __init__(self, terms: frozenset[str]) -> None:
         super().__init__()
         self.terms = terms
-        self._candidates = _candidate_pattern(terms)
+        # Stemming every word is slow. It only changes the first letters of die, lie and tie.
+        self._beginnings = sorted({term[:2] if len(term) > 3 else term[0] for term in terms})
         prefixes = [term[:-1] for term in terms if term.endswith("*")]
         self._prefixes = frozenset(prefixes)
         self._prefix_lengths = sorted({len(prefix) for prefix in prefixes})
 
     def __missing__(self, word: str) -> frozenset[str]:
         folded = fold_word(word).replace("'", "")
-        self[word] = terms = self.terms.intersection(self._terms_of(word, folded))
+        terms: frozenset[str] = frozenset()
+        if any(beginning in folded for beginning in self._beginnings):
+            terms = self.terms.intersection(self._terms_of(word, folded))
+        self[word] = terms
         return terms
 
     def _terms_of(self, word: str, folded: str) -> Iterator[str]:
@@ -282,14 +275,13 @@ class _TermsByWord(dict[str, frozenset[str]]):
 
     def _pattern(self, plain: str) -> re.Pattern[str]:
         """Return a pattern of the words that may match: of a long text, their few spellings."""
-        pattern = _ANY_WORD if _ACCENTED.search(plain) else self._candidates
         if len(plain) > _LONG_TEXT:
             tokens = set(plain.split())
-            words = {word for token in tokens for word in pattern.findall(token) if self[word]}
+            words = {word for token in tokens for word in _ANY_WORD.findall(token) if self[word]}
             if len(words) <= _MAX_SPELLINGS:
                 longest_first = sorted(words, key=len, reverse=True)
                 return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-        return pattern
+        return _ANY_WORD
 
 
 def _is_whole_word(plain: str, start: int, end: int) -> bool:

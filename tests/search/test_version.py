@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memrecall.embedding.local import HashEmbedder
-from memrecall.errors import Disabled, EmbedderFailed
+from memrecall.errors import Disabled, EmbedderFailed, NotFound
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.search import (
@@ -52,24 +52,66 @@ async def test_search_reads_the_version_once(library: Library, mode: Any) -> Non
     assert count_version_reads(statements) == 1
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_search_takes_one_trip_to_the_database(
-    library: Library, mode: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await fill(library)
-    trips = 0
+@pytest.fixture
+def trips(monkeypatch: pytest.MonkeyPatch) -> list[ForkGate]:
+    """One item for each trip to the database."""
+    made: list[ForkGate] = []
     enter = ForkGate.__enter__
 
     def count(gate: ForkGate) -> None:
-        nonlocal trips
-        trips += 1
+        made.append(gate)
         enter(gate)
 
     monkeypatch.setattr(ForkGate, "__enter__", count)
+    return made
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_search_takes_one_trip_to_the_database(
+    library: Library, mode: Any, trips: list[ForkGate]
+) -> None:
+    await fill(library)
+    trips.clear()
     page = await library.search(ANN, SearchRequest("What does Ann drink? tea", mode=mode))
     assert page.results
     # PostgreSQL has no thread to go to: each statement is sent from the event loop.
-    assert trips == (1 if library.store.file else 2)
+    assert len(trips) == (1 if library.store.file else 2)
+
+
+async def test_message_search_takes_one_trip_to_the_database(
+    library: Library, trips: list[ForkGate]
+) -> None:
+    await fill(library)
+    trips.clear()
+    assert (await library.find_messages(ANN, LexicalQuery("tea"))).items
+    assert len(trips) == (1 if library.store.file else 2)
+    trips.clear()
+    assert (await library.nearest_messages(ANN, SemanticQuery("tea"))).items
+    assert len(trips) == (1 if library.store.file else 2)
+
+
+async def test_message_search_sees_what_another_library_has_just_written(
+    library: Library,
+) -> None:
+    await fill(library)
+    other = Library(library.store, HashEmbedder(), library.settings)
+    await other.find_messages(ANN, LexicalQuery("tea"))
+    await library.add_messages(ANN, messages("Ann also drinks oolong"))
+    with recorded_statements() as statements:
+        page = await other.find_messages(ANN, LexicalQuery("oolong"))
+    assert [item.message.content for item in page.items] == ["Ann also drinks oolong"]
+    assert count_version_reads(statements) == 1
+
+
+async def test_message_search_of_a_loaded_index_checks_its_owner(library: Library) -> None:
+    await fill(library)
+    await library.store.owners.set_user_enabled("ann", False)
+    with pytest.raises(Disabled):
+        await library.find_messages(ANN, LexicalQuery("tea"))
+    await library.store.owners.erase_user("ann")
+    with pytest.raises(NotFound, match="there is no user 'ann'"):
+        await library.find_messages(ANN, LexicalQuery("tea"))
+    assert library.cache.version_of("ann") is None
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -326,3 +326,16 @@ def test_match_at_the_end_of_long_text_takes_linear_time() -> None:
         assert min(seconds(long_text, words) for _ in range(3)) < 24 * fastest
 
     check_each(FILLED, check)
+
+
+def test_highlighting_words_compiles_no_pattern_for_each_query(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("compiling a pattern takes longer than marking a page of results")
+
+    monkeypatch.setattr(re, "compile", refuse)
+    words = ["configura*", "naïve", "user", "dying", "C++"]
+    text = "The naive getUserName died; Configurations in c++ don't."
+    marked = [text[start:end] for start, end, _ in Highlighter(words).find(text)]
+    assert marked == ["naive", "getUserName", "died", "Configurations", "c++"]

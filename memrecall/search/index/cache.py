@@ -52,6 +52,14 @@ class _Slot:
     nbytes: int = 0
 
 
+class VersionChanged(Exception):
+    """The owner's data is not as the index has it."""
+
+    def __init__(self, user: UserVersion) -> None:
+        super().__init__()
+        self.user = user
+
+
 class IndexCache:
     """Current columns by user, within a byte budget."""
 
