@@ -6,21 +6,23 @@ machine, so a request from another address, through a proxy or from a web page i
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
+from memrecall.server.cluster import read_user_header
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.server.limits import RequestLimiter
 from memrecall.store import Key, Keys
+from memrecall.types import check_id
 
 Headers = Mapping[bytes, bytes]
 Address = tuple[str, int]
 
 LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
-USER_HEADER = "memrecall-user"  # which of a key's users; set by trusted code, never by a model
+_HEADER = "X-Memrecall-User"
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
@@ -33,36 +35,60 @@ class Principal:
     agent_id: str | None = None
     read_only: bool = False
     permissions: frozenset[Permission] = frozenset()
+    named_user: str | None = None  # by a header: the only user of this request
 
     @classmethod
     def from_key(cls, key: Key) -> "Principal":
         """Return the principal of a key."""
         return cls(key.key_id, key.users, key.agent_id, key.read_only, key.permissions)
 
+    def name_user(self, headers: Headers) -> "Principal":
+        """Return the principal bound to the user of the header X-Memrecall-User, if there is one.
+
+        Raise RequestError if the key may not act for that user, InvalidArgument if it is no id.
+        """
+        value = read_user_header(headers)
+        if value is None:
+            return self
+        try:
+            user = check_id(_HEADER, value.decode())
+        except UnicodeDecodeError:
+            raise invalid_field(_HEADER, "must be percent-encoded UTF-8, as in a path") from None
+        if self.users is not None and user not in self.users:
+            message = f"the key has no access to this user, whom the header {_HEADER} names"
+            raise RequestError(Problem("PERMISSION_DENIED", message))
+        return replace(self, named_user=user)
+
     def scope(self, user_id: str, session_id: str | None = None) -> Scope:
         """Return the scope of a user; raise NotFound if the key may not act for that user.
 
-        This is the only way to a scope in the service.
+        Raise RequestError if a header names another user. This is the only way to a scope in the
+        service.
         """
+        if self.named_user not in (None, user_id):
+            raise invalid_field(_HEADER, "names another user than the rest of the request")
         if self.users is not None and user_id not in self.users:
             raise NotFound("the key has no access to this user")
         return Scope(user_id, self.agent_id, session_id, self.permissions)
 
     def resolve_user(self, user_id: str | None) -> str:
-        """Return `user_id`, or the only user of the key if it is None."""
-        if user_id is not None:
-            return user_id
-        if self.users is None or len(self.users) != 1:
+        """Return `user_id`, or if it is None the user of the header, or the key's only user."""
+        user = user_id if user_id is not None else self._bound_user()
+        if user is None:
             raise invalid_field(
                 "user_id", "is required, because this key is not bound to a single user"
             )
-        return next(iter(self.users))
+        return user
 
-    def bound_scope(self, user_id: str | None) -> Scope | None:
-        """Return the scope of the user of a header, else of the key's only user, else None."""
-        if user_id is None and self.users is not None and len(self.users) == 1:
-            (user_id,) = self.users
-        return None if user_id is None else self.scope(user_id)
+    def bound_scope(self) -> Scope | None:
+        """Return the scope of the user of the header, else of the key's only user, else None."""
+        user = self._bound_user()
+        return None if user is None else self.scope(user)
+
+    def _bound_user(self) -> str | None:
+        if self.named_user is None and self.users is not None and len(self.users) == 1:
+            return next(iter(self.users))
+        return self.named_user
 
     def require_write(self) -> None:
         """Raise PERMISSION_DENIED if the key is read-only."""

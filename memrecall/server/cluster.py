@@ -27,6 +27,8 @@ import h11
 
 from memrecall.errors import InvalidArgument, WorkerFailed
 
+USER_HEADER = "x-memrecall-user"  # which of a key's users; set by trusted code, never by a model
+OLD_USER_HEADER = "memrecall-user"  # its name before version 0.3
 MAX_MESSAGE_BYTES = 96 * 1024  # of a request that is passed on: one datagram
 _FIRST_PAUSE = 0.5  # seconds before a process is replaced; doubled each time
 _LONGEST_PAUSE = 30.0
@@ -198,6 +200,15 @@ class Cluster:
                 yield connection, data
 
 
+def read_user_header(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """Return the user id that the header has, as UTF-8; None without the header.
+
+    The value is quoted as in a path, so that a proxy hashes either to the same process.
+    """
+    value = headers.get(USER_HEADER.encode(), headers.get(OLD_USER_HEADER.encode()))
+    return None if value is None else unquote_to_bytes(value)
+
+
 def _find_user(
     path: bytes, query: bytes, headers: Mapping[bytes, bytes], body: bytes
 ) -> bytes | None:
@@ -206,8 +217,8 @@ def _find_user(
         return unquote_to_bytes(match[1])
     if match := _QUERY_USER.search(query):
         return unquote_plus(match[1].decode("latin-1")).encode("utf-8", "surrogatepass")
-    if b"memrecall-user" in headers:
-        return headers[b"memrecall-user"].decode("latin-1").encode()
+    if (user := read_user_header(headers)) is not None:
+        return user
     if match := _BODY_USER.search(body):
         try:
             return str(json.loads(match[1])).encode("utf-8", "surrogatepass")

@@ -14,7 +14,7 @@ from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.types import NewMessage, Role
 
-from ..server.http_service import serve_in_process
+from ..server.http_service import check_error, serve_in_process
 
 OPERATOR = frozenset({Permission.OPERATOR})
 KNOWLEDGE = frozenset({Permission.KNOWLEDGE})
@@ -96,11 +96,14 @@ async def test_tool_of_a_user_has_the_user_of_the_key(
         assert await find(await service.client_with_key("ann")) == ["tea of ann"]
         both = await service.client_with_key("ann", "ben")
         assert await find(both) == FORBIDDEN
-        both.headers["Memrecall-User"] = "ben"
+        both.headers["X-Memrecall-User"] = "ben"
         assert await find(both) == ["tea of ben"]
-        both.headers["Memrecall-User"] = "eve"
+        both.headers["X-Memrecall-User"] = "eve"
         answer = await both.post("/rpc", json={"jsonrpc": "2.0", "method": "x", "id": 1})
-        assert answer.status_code == 404
+        check_error(answer, 403, "PERMISSION_DENIED")
+        del both.headers["X-Memrecall-User"]
+        both.headers["Memrecall-User"] = "ben"  # the name of the header before version 0.3
+        assert await find(both) == ["tea of ben"]
 
 
 async def test_key_is_limited_to_its_agent(library: Library) -> None:

@@ -199,11 +199,11 @@ class TestScope:
             assert (await client.list_resources()).resources == []
             with pytest.raises(MCPError, match="Unknown tool"):
                 await client.call_tool("recall", {"query": "tea?"})
-        async with over_http(service.url, several, "auto", **{"Memrecall-User": "ben"}) as client:
+        async with over_http(service.url, several, "auto", **{"X-Memrecall-User": "ben"}) as client:
             results = await call_tool(client, "search_messages", query="tea")
             assert [m["content"] for m in results["messages"]] == ["Ben hates tea"]
         async with over_http(
-            service.url, several, "2026-07-28", **{"Memrecall-User": "carl"}
+            service.url, several, "2026-07-28", **{"X-Memrecall-User": "carl"}
         ) as client:
             with pytest.raises(MCPError, match="the key has no access to this user"):
                 await client.list_tools()

@@ -103,6 +103,49 @@ class TestKeys:
             await write_messages(shared, user, make_message(1))
         check_error(await shared.get("/v1/users/eve/messages"), 404, "NOT_FOUND")
 
+    async def test_header_names_one_of_the_users_of_a_key(self, service: HttpService) -> None:
+        shared = await service.client_with_key("ann", "张 三", "100%")
+        for user, quoted in (
+            ("ann", "ann"),
+            ("张 三", "%E5%BC%A0%20%E4%B8%89"),
+            ("100%", "100%25"),
+        ):
+            shared.headers["X-Memrecall-User"] = quoted
+            await write_messages(shared, quoted, make_message(1, "tea"))
+            question = {"user_id": user, "query_text": "tea"}
+            answer = await shared.post("/v1/messages/lexical_search", json=question)
+            assert message_ids(answer) == ["m001"]
+            stored = await shared.post("/v1/memories/search", json={"query": "tea"})
+            assert stored.status_code == 200, stored.text  # the header is enough to name the user
+        raw = {"X-Memrecall-User": "张 三".encode()}
+        assert (await shared.get("/v1/memories", headers=raw)).status_code == 200
+
+    async def test_header_of_another_user_is_refused(self, service: HttpService) -> None:
+        shared = await service.client_with_key("ann", "ben")
+        question = {"user_id": "ann", "query_text": "message"}
+        everybody = await service.client_with_key()
+        for client, user, status, code in (
+            (shared, "eve", 403, "PERMISSION_DENIED"),  # not of this key
+            (shared, "ben", 400, "INVALID_ARGUMENT"),  # not of this request
+            (everybody, "ben", 400, "INVALID_ARGUMENT"),
+            (everybody, "", 400, "INVALID_ARGUMENT"),
+            (everybody, "%FF", 400, "INVALID_ARGUMENT"),
+            (everybody, "x" * 65, 400, "INVALID_ARGUMENT"),
+        ):
+            headers = {"X-Memrecall-User": user}
+            search = "/v1/messages/lexical_search"
+            body = {"messages": [make_message(1)]}
+            answers = [
+                await client.get(PATH, headers=headers),
+                await client.post(PATH, json=body, headers=headers),
+                await client.post(search, json=question, headers=headers),
+                await client.get("/v1/memories", params={"user_id": "ann"}, headers=headers),
+            ]
+            for answer in answers:
+                detail = check_error(answer, status, code)
+                assert "X-Memrecall-User" in detail["message"]
+        assert (await service.library.store.count("ann"))["messages"] == 0
+
     async def test_key_of_erased_user_is_refused(self, service: HttpService) -> None:
         ann, shared = (
             await service.client_with_key("ann"),

@@ -68,6 +68,7 @@ def test_every_way_to_name_a_user_leads_to_the_same_worker(cluster: Cluster) -> 
         (make_request("/v1/memories?limit=3&user_id=%E5%BC%A0+%E4%B8%89"), b""),
         (post("/v1/memories/search"), '{"query": "x", "user_id" : "张 三"}'.encode()),
         (post("/v1/memories"), b'{"user_id":"\\u5f20 \\u4e09"}'),
+        (post("/rpc", {"X-Memrecall-User": "%E5%BC%A0%20%E4%B8%89"}), b"{}"),
         (make_request("/v1/memories", {"Authorization": KEY.decode()}), b""),
         (post("/mcp", {"Authorization": KEY.decode()}), b"{}"),
     ]
@@ -75,7 +76,7 @@ def test_every_way_to_name_a_user_leads_to_the_same_worker(cluster: Cluster) -> 
     check_each(cases, lambda case: assert_equal({cluster.find_worker(*case)}, expected))
     for index in range(3):  # whichever worker has read the head
         view = cluster.for_worker(index)
-        assert {view.find_worker(*case) for case in cases[:5]} == expected
+        assert {view.find_worker(*case) for case in cases[:6]} == expected
         many = make_request("/v1/memories", {"Authorization": "Bearer many"})
         assert view.find_worker(many, b"") == index
 

@@ -225,7 +225,7 @@ async def test_headers_that_decide_are_given_once(sqlite_service: HttpService) -
             detail = check_error(answer, 400, "INVALID_ARGUMENT")
             assert "given more than once" in detail["message"]
 
-    names = ("Authorization", "Content-Type", "Content-Encoding", "Origin", "Memrecall-User")
+    names = ("Authorization", "Content-Type", "Content-Encoding", "Origin", "X-Memrecall-User")
     await check_each_async(names, check)
     accept = [("authorization", f"Bearer {key}"), ("accept", "a/b"), ("accept", "*/*")]
     assert (await sqlite_service.client().get(PATH, headers=accept)).status_code == 200

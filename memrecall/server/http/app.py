@@ -23,8 +23,8 @@ from memrecall.memory import AsyncMemory, Library, Policy
 from memrecall.memory.base import make_extractor
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import USER_HEADER, Authenticator
-from memrecall.server.cluster import Cluster
+from memrecall.server.auth import Authenticator
+from memrecall.server.cluster import OLD_USER_HEADER, USER_HEADER, Cluster
 from memrecall.server.errors import (
     RETRY_AFTER,
     Problem,
@@ -55,7 +55,8 @@ Responses repeat the `X-Request-Id` of their request.
 _NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 
 _MCP_PATH = "/mcp"
-_MCP_HEADERS = ("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Memrecall-User")
+_HEADERS = ("Authorization", "Content-Type", "X-Request-Id")
+_MCP_HEADERS = ("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name")
 _JOB_SECONDS = 20.0
 _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
@@ -141,7 +142,7 @@ def create_app(
             asgi,
             allow_origins=sorted(origins),
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "X-Request-Id", *_MCP_HEADERS],
+            allow_headers=[*_HEADERS, *_MCP_HEADERS, USER_HEADER, OLD_USER_HEADER],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     if dashboard and (cluster is None or cluster.is_first):
@@ -325,7 +326,7 @@ async def docs(request: Request) -> Response:
 async def rpc(request: Request, context: Context) -> Response:
     """Answer a JSON-RPC call or a batch; 204 without a body if it has notifications only."""
     principal = context.principal
-    scope = principal.bound_scope(request.headers.get(USER_HEADER))
+    scope = principal.bound_scope()
     tool_context = ToolContext(
         library=context.library,
         scope=scope or UserScope(NO_USER, principal.agent_id, permissions=principal.permissions),

@@ -258,7 +258,8 @@ class RequestContext:
 
 async def _request_context(request: Request) -> RequestContext:
     state = request.scope["state"]
-    return RequestContext(state["service"], state["principal"], state["log_fields"])
+    principal = state["principal"].name_user(dict(request.scope["headers"]))
+    return RequestContext(state["service"], principal, state["log_fields"])
 
 
 Context = Annotated[RequestContext, Depends(_request_context)]

@@ -16,8 +16,8 @@ from urllib.parse import unquote
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memrecall.server.auth import USER_HEADER, Authenticator, Principal
-from memrecall.server.cluster import Cluster
+from memrecall.server.auth import Authenticator, Principal
+from memrecall.server.cluster import OLD_USER_HEADER, USER_HEADER, Cluster
 from memrecall.server.errors import (
     RETRY_AFTER,
     SHUTTING_DOWN,
@@ -47,7 +47,10 @@ _LINES_PATHS = re.compile(r"/v1/users/[^/]+/import")
 _CLOSE = {"Connection": "close"}
 _CLOSE_HEADER = (b"connection", b"close")
 # Another server may take the other one of two values.
-_SINGLE_HEADERS = ("Authorization", "Content-Type", "Content-Encoding", "Origin", USER_HEADER)
+_SINGLE_HEADERS = (
+    *("Authorization", "Content-Type", "Content-Encoding", "Origin"),
+    *(USER_HEADER, OLD_USER_HEADER),
+)
 _TOO_MANY_REQUESTS = Problem("UNAVAILABLE", "too many requests at once", headers=RETRY_AFTER)
 
 

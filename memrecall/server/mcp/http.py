@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from memrecall.agent.tools.context import NO_USER, ToolContext
-from memrecall.errors import InvalidArgument, NotFound, RunError
+from memrecall.errors import InvalidArgument, RunError
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import USER_HEADER, Principal, is_allowed_origin
+from memrecall.server.auth import Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
 from memrecall.server.http.payloads import has_repeated_keys
@@ -83,9 +83,9 @@ class McpEndpoint:
     async def _context_of(self, context: RequestContext) -> ToolContext:
         request: Any = context.request
         assert isinstance(request, Request)  # noqa: S101 -- HTTP always has one
-        principal: Principal = request.scope["state"]["principal"]
+        principal = _name_user(request)
         service = self._service
-        scope = _user_scope(principal, request.headers.get(USER_HEADER))
+        scope = principal.bound_scope()
         return make_context(
             service.library,
             scope or UserScope(NO_USER, principal.agent_id, permissions=principal.permissions),
@@ -126,8 +126,10 @@ async def _limit(service: Service, principal: Principal) -> AsyncIterator[None]:
         raise RunError(error.problem.message) from None
 
 
-def _user_scope(principal: Principal, user_id: str | None) -> UserScope | None:
+def _name_user(request: Request) -> Principal:
+    """Return the principal of a request; its client shows messages of MCP only, not of HTTP."""
+    principal: Principal = request.scope["state"]["principal"]
     try:
-        return principal.bound_scope(user_id)
-    except (NotFound, InvalidArgument):
-        raise MCPError(int(Code.PERMISSION_DENIED), "the key has no access to this user") from None
+        return principal.name_user(dict(request.scope["headers"]))
+    except (RequestError, InvalidArgument) as error:
+        raise MCPError(int(Code.PERMISSION_DENIED), str(error)) from None
