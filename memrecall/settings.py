@@ -33,6 +33,7 @@ ZERO_MEANS_OFF = frozenset(
         "retry_seconds",
         "recall_queue",
         "text_workers",
+        "drain_seconds",
         "key_rate",
         "address_rate",
         "chat_recalls",
@@ -90,6 +91,7 @@ class Settings:
     cors_origins: str = ""  # web pages that may call the service, separated by commas
     text_workers: int = 2  # processes of `memrecall serve` for work on long texts; 0: threads
     text_seconds: float = 10.0  # that such work may take
+    drain_seconds: float = 0.0  # from SIGTERM, for /readyz to fail before requests do; 0: none
     connections: int = 2_000  # open at once; the oldest idle ones are closed for new ones
     key_rate: float = 200.0  # requests of a key per second, on average over 10 seconds; 0: no limit
     address_rate: float = 20.0  # the same of an address without a valid key; 0: no limit

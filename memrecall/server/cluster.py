@@ -33,7 +33,7 @@ MAX_MESSAGE_BYTES = 96 * 1024  # of a request that is passed on: one datagram
 _FIRST_PAUSE = 0.5  # seconds before a process is replaced; doubled each time
 _LONGEST_PAUSE = 30.0
 _STABLE_SECONDS = 60.0  # of a process that did not fail at once
-_STOP_SECONDS = 60.0  # longer than a service takes to stop
+_STOP_SECONDS = 60.0  # longer than a service takes to stop once it is drained
 _STALE_SECONDS = 10.0  # after the last sign of life
 _RATE_SLOTS = 2**17
 _MAX_KEYS = 10_000
@@ -241,7 +241,8 @@ class Supervisor:
     """Keeps processes running: one for each list of arguments, started anew when it ends.
 
     `report` is told the number of a process that ended, the process, and the pause before its
-    replacement is started. The pause grows while processes fail soon after their start.
+    replacement is started. The pause grows while processes fail soon after their start. A process
+    that stops may go on for `drain_seconds`.
     """
 
     def __init__(
@@ -249,11 +250,13 @@ class Supervisor:
         target: Callable[..., None],
         arguments: Sequence[tuple[Any, ...]],
         report: Callable[[int, BaseProcess, float], None],
+        drain_seconds: float = 0.0,
     ) -> None:
         self._context = multiprocessing.get_context("spawn")
         self._target = target
         self._arguments = arguments
         self._report = report
+        self._stop_seconds = drain_seconds + _STOP_SECONDS
         self._processes: dict[int, BaseProcess] = {}
         self._stopping = asyncio.Event()
 
@@ -271,7 +274,7 @@ class Supervisor:
         self._stopping.set()
         for process in self._processes.values():
             process.terminate()
-        asyncio.get_running_loop().call_later(0 if at_once else _STOP_SECONDS, self._kill)
+        asyncio.get_running_loop().call_later(0 if at_once else self._stop_seconds, self._kill)
 
     def _kill(self) -> None:
         for process in self._processes.values():

@@ -9,11 +9,13 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.process import BaseProcess
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -76,6 +78,7 @@ class _Server(uvicorn.Server):
         self._on_start = on_start
         self._cluster = application.service.cluster
         self._handed: set[asyncio.Task[Any]] = set()  # connections of other workers
+        self._drained_at = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -89,7 +92,15 @@ class _Server(uvicorn.Server):
             self._application.service.metrics.measure()
             supervisor = multiprocessing.parent_process()
             self.should_exit |= supervisor is not None and not supervisor.is_alive()
-        return await super().on_tick(counter)
+        return await super().on_tick(counter) and time.monotonic() >= self._drained_at
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; on the first SIGTERM, go on until a proxy has seen that /readyz fails."""
+        drains = sig == signal.SIGTERM and not self.should_exit
+        seconds = self._application.service.library.settings.drain_seconds if drains else 0.0
+        self._drained_at = time.monotonic() + seconds
+        self._application.service.draining.set()
+        super().handle_exit(sig, frame)
 
     def _receive(self) -> None:
         """Go on with the connections that other workers passed on."""
@@ -164,20 +175,17 @@ async def serve_with_workers(settings: Settings, announce: Callable[[ServerInfo]
         # Each user's index is in one worker, so together they have the memory of one process.
         megabytes = max(1, settings.index_memory_mb // settings.workers)
         worker_settings = replace(settings, index_memory_mb=megabytes)
-        workers = [cluster.for_worker(index) for index in range(len(cluster))]
-        arguments = [(worker_settings, listener, worker) for worker in workers]
-        await _Workers(cluster, listener, arguments).run(partial(announce, info))
+        await _Workers(cluster, listener, worker_settings).run(partial(announce, info))
 
 
 class _Workers:
     """The supervisor of the workers, its signals and its log."""
 
-    def __init__(
-        self, cluster: Cluster, listener: socket.socket, arguments: Sequence[tuple[Any, ...]]
-    ) -> None:
+    def __init__(self, cluster: Cluster, listener: socket.socket, settings: Settings) -> None:
         self._cluster = cluster
         self._listener = listener
-        self._supervisor = Supervisor(_run_worker, arguments, self._report)
+        arguments = [(settings, listener, cluster.for_worker(i)) for i in range(len(cluster))]
+        self._supervisor = Supervisor(_run_worker, arguments, self._report, settings.drain_seconds)
         self._is_announced = False
         self._failure: WorkerFailed | None = None
 

@@ -24,7 +24,7 @@ from memrecall.server.runner import ServerInfo, serve
 from memrecall.settings import Settings
 from memrecall.store import Grant, Store
 from memrecall.types import NewMessage, Role
-from tests.waiting import block_until
+from tests.waiting import block_until, wait_until
 
 from .http_service import NOON, check_error, make_message, open_library
 from .server_process import (
@@ -232,6 +232,32 @@ async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None
         stored_count = (await store.count("ann"))["messages"]
     assert acknowledged <= stored_count <= acknowledged + 20
     assert stored_count % 20 == 0
+
+
+@pytest.mark.service
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_draining_server_is_not_ready_and_answers_requests(
+    tmp_path: Path, workers: int
+) -> None:
+    """A second signal ends the draining."""
+    options = ("--db", tmp_path / "a.db", "--workers", workers)
+    variables = {**WITHOUT_DASHBOARD, "MEMRECALL_DRAIN_SECONDS": "1000"}
+    with run_server(tmp_path, *options, **variables) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT) as client:
+            assert "connection" not in (await client.get("/healthz")).headers
+            server.process.send_signal(signal.SIGTERM)
+
+            async def is_draining() -> bool:
+                return (await client.get("/readyz")).status_code == 503
+
+            await wait_until(is_draining)
+            body = {"messages": [make_message(1)]}
+            answer = await client.post("/v1/users/ann/messages", json=body)
+            assert answer.json()["stored"] == 1
+            assert answer.headers["connection"] == "close"
+            assert (await client.get("/healthz")).status_code == 200
+        server.process.send_signal(signal.SIGINT)
+        await asyncio.to_thread(server.process.wait, TIMEOUT)
 
 
 async def test_request_that_outlasts_the_grace_period_gets_a_503(

@@ -27,6 +27,7 @@ from memrecall.server.auth import Authenticator
 from memrecall.server.cluster import OLD_USER_HEADER, USER_HEADER, Cluster
 from memrecall.server.errors import (
     RETRY_AFTER,
+    SHUTTING_DOWN,
     Problem,
     problem_from_http,
     problem_from_validation,
@@ -148,7 +149,13 @@ def create_app(
     if dashboard and (cluster is None or cluster.is_first):
         asgi = _add_dashboard(asgi, authenticator)
     observed = RequestMiddleware(
-        asgi, metrics, _find_route, body_limits.seconds, service.closing, tracer
+        asgi,
+        metrics,
+        _find_route,
+        body_limits.seconds,
+        service.draining,
+        service.closing,
+        tracer,
     )
     return Application(observed, service)
 
@@ -292,6 +299,8 @@ async def health() -> Response:
 async def readiness(request: Request) -> Response:
     """Check that the database, the embedder and whatever else requests need respond."""
     service: Service = request.scope["state"]["service"]
+    if service.draining.is_set():
+        return problem_response(SHUTTING_DOWN)
     outcomes = await service.readiness.outcomes()
     checks = {name: "ok" if is_ready else "failed" for name, is_ready in outcomes.items()}
     if all(outcomes.values()):

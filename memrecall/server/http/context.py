@@ -164,6 +164,8 @@ class Service:
     counters: CounterBuffer | None = None  # None: no usage is stored
     cluster: Cluster | None = None  # None: this is the only process
     live: LiveRecalls = field(default_factory=LiveRecalls)
+    # Set some seconds earlier: proxies should send their requests to others.
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
     # When it is set, recalls and chat turns are cancelled; writes that have started are finished.
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     readiness: Readiness = field(init=False)

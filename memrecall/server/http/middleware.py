@@ -75,12 +75,12 @@ class Exchange:
         send: Send,
         *,
         body_seconds: float,
-        closing: asyncio.Event,
+        draining: asyncio.Event,
     ) -> None:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._closing = closing
+        self._draining = draining
         self._body_seconds = body_seconds
         self._body_deadline: float | None = None
         self._has_body = False
@@ -129,7 +129,7 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             names = {name for name, _ in message["headers"]}
-            common = (*_HEADERS, _CLOSE_HEADER) if self._closing.is_set() else _HEADERS
+            common = (*_HEADERS, _CLOSE_HEADER) if self._draining.is_set() else _HEADERS
             headers = [item for item in common if item[0] not in names]
             request_id = (b"x-request-id", self.request_id.encode())
             message = {**message, "headers": [*message["headers"], *headers, request_id]}
@@ -157,7 +157,8 @@ class RequestMiddleware:
     metrics: Metrics
     find_route: Callable[[str], str | None]
     body_seconds: float
-    closing: asyncio.Event  # set when the server shuts down
+    draining: asyncio.Event  # set when the server is going to shut down
+    closing: asyncio.Event  # set when it shuts down
     tracer: Any = None
     _exchanges: set[Exchange] = field(default_factory=set)
 
@@ -167,7 +168,7 @@ class RequestMiddleware:
             await self.app(scope, receive, send)
             return
         exchange = Exchange(
-            scope, receive, send, body_seconds=self.body_seconds, closing=self.closing
+            scope, receive, send, body_seconds=self.body_seconds, draining=self.draining
         )
         with tracing(self.tracer), trace_request(scope["method"], scope["headers"]) as span:
             if span.trace_id is not None:
