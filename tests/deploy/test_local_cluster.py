@@ -1,0 +1,196 @@
+"""Four services behind a proxy: `deploy/local-cluster` with each of the configurations."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import psutil
+import pytest
+
+from tests.server.http_service import make_message
+from tests.waiting import wait_until
+
+from .local_cluster import (
+    PROXIES,
+    TIMEOUT,
+    LocalCluster,
+    is_alive,
+    postgresql_folder,
+    require_program,
+    run_local_cluster,
+    run_script,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+USERS = [f"user {number} 张三" for number in range(12)]
+SEARCH = "/v1/messages/lexical_search"
+SEARCHES = re.compile(rf'memrecall_http_requests_total{{.*route="{SEARCH}".*}} (\S+)')
+
+
+@pytest.fixture(scope="module", params=PROXIES)
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """Four services on a plain PostgreSQL behind each of the proxies."""
+    require_program(request.param)
+    options = ("--plain", "--proxy", request.param)
+    with run_local_cluster(postgresql_folder(), *options) as running:
+        yield running
+
+
+async def count_searches(cluster: LocalCluster) -> list[float]:
+    """Return how many searches each service has answered."""
+    counts = []
+    for url in cluster.services:
+        async with cluster.client(url) as client:
+            text = (await client.get("/metrics")).text
+        counts.append(sum(map(float, SEARCHES.findall(text))))
+    return counts
+
+
+async def store(client: httpx.AsyncClient, user: str, number: int = 1) -> None:
+    path = f"/v1/users/{quote(user, safe='')}/messages"
+    answer = await client.post(path, json={"messages": [make_message(number, "green tea")]})
+    assert answer.status_code == 200, answer.text
+
+
+def search(client: httpx.AsyncClient, user: str) -> asyncio.Task[httpx.Response]:
+    headers = {"X-Memrecall-User": quote(user, safe="")}
+    question = {"user_id": user, "query_text": "tea"}
+    return asyncio.create_task(client.post(SEARCH, json=question, headers=headers))
+
+
+async def test_user_has_one_service_and_all_services_have_users(cluster: LocalCluster) -> None:
+    services = Counter[int]()
+    async with cluster.client() as client:
+        for user in USERS:
+            await store(client, user)
+            before = await count_searches(cluster)
+            for _ in range(3):  # on connections of their own, too
+                assert len((await search(client, user)).json()["items"]) == 1
+                async with cluster.client() as other:
+                    assert len((await search(other, user)).json()["items"]) == 1
+            after = await count_searches(cluster)
+            changed = [n for n in range(4) if after[n] != before[n]]
+            assert len(changed) == 1, (user, before, after)
+            services[changed[0]] += 1
+        assert (await client.get("/metrics")).status_code == 404
+        assert (await client.get("/readyz")).status_code == 200
+    assert len(services) >= 3, services  # twelve users miss two of four with a chance of 1:680
+
+
+async def test_path_and_header_lead_to_the_same_service(cluster: LocalCluster) -> None:
+    """A recall loads the user's index in the service that the path leads to."""
+    recalls = re.compile(r"memrecall_recalls_total{.*} (\S+)")
+
+    async def count_recalls() -> list[float]:
+        counts = []
+        for url in cluster.services:
+            async with cluster.client(url) as client:
+                text = (await client.get("/metrics")).text
+            counts.append(sum(map(float, recalls.findall(text))))
+        return counts
+
+    def find_changed(before: list[float], after: list[float]) -> list[int]:
+        return [n for n in range(4) if after[n] != before[n]]
+
+    async with cluster.client() as client:
+        for user in USERS[:4]:
+            await store(client, user)
+            recalled, searched = await count_recalls(), await count_searches(cluster)
+            path = f"/v1/users/{quote(user, safe='')}/recall"
+            answer = await client.post(path, json={"query": "which tea?"})
+            assert answer.status_code == 200, answer.text
+            await search(client, user)
+            by_path = find_changed(recalled, await count_recalls())
+            by_header = find_changed(searched, await count_searches(cluster))
+            assert by_path == by_header
+            assert len(by_path) == 1
+
+
+@asynccontextmanager
+async def searching(cluster: LocalCluster) -> AsyncIterator[Counter[str]]:
+    """Search and read for all users while the block runs; yield the counts of the outcomes."""
+    outcomes = Counter[str]()
+    is_over = asyncio.Event()
+
+    async def ask(user: str) -> None:
+        async with cluster.client() as client:
+            while not is_over.is_set():
+                path = f"/v1/users/{quote(user, safe='')}/messages"
+                for answer in (await search(client, user), await client.get(path)):
+                    items = answer.json().get("items") if answer.status_code == 200 else ()
+                    outcomes["ok" if items else f"{answer.status_code} {answer.text}"] += 1
+
+    tasks = [asyncio.create_task(ask(user)) for user in USERS]
+    try:
+        yield outcomes
+    finally:
+        is_over.set()
+        await asyncio.gather(*tasks)
+
+
+async def test_no_request_fails_when_a_service_leaves_and_joins(cluster: LocalCluster) -> None:
+    async with cluster.client() as client:
+        for user in USERS:
+            await store(client, user)
+    async with searching(cluster) as outcomes:
+        await wait_until(lambda: outcomes["ok"] > 50)
+        leaving = cluster.service_process(0)
+        leaving.terminate()
+        await wait_until(lambda: not is_alive(leaving))
+        during = outcomes["ok"]
+        await wait_until(lambda: outcomes["ok"] > during + 50)
+        async with cluster.client(cluster.services[0]) as direct:
+            await wait_until(lambda: is_ready(direct))
+        answered = await count_searches(cluster)
+        # It answers again: the proxy has noticed.
+        await wait_until(lambda: has_answered(cluster, 0, answered[0]))
+    assert set(outcomes) == {"ok"}
+
+
+async def is_ready(client: httpx.AsyncClient) -> bool:
+    try:
+        return (await client.get("/readyz")).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+async def has_answered(cluster: LocalCluster, number: int, before: float) -> bool:
+    return (await count_searches(cluster))[number] > before
+
+
+async def test_others_answer_for_a_service_that_is_killed(cluster: LocalCluster) -> None:
+    async with cluster.client() as client:
+        for user in USERS:
+            await store(client, user)
+        cluster.service_process(1).kill()
+        for user in USERS:
+            assert len((await search(client, user)).json()["items"]) == 1
+            await store(client, user, number=2)
+
+
+def test_failed_start_says_what_is_missing(tmp_path: Path) -> None:
+    for arguments, message in (
+        ((tmp_path,), "initdb is missing: name the folder of a PostgreSQL installation"),
+        ((postgresql_folder(), "--proxy", "none"), "has no Citus extension"),
+    ):
+        process = run_script(*arguments)
+        _, errors = process.communicate(timeout=TIMEOUT)
+        assert process.returncode == 1
+        assert message in errors
+
+
+def test_signal_during_the_start_stops_everything() -> None:
+    process = run_script(postgresql_folder(), "--plain", "--proxy", "none")
+    try:
+        while not (children := psutil.Process(process.pid).children(recursive=True)):
+            assert process.poll() is None
+    finally:
+        process.terminate()
+        process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0
+    assert not [child for child in children if is_alive(child)]
