@@ -139,16 +139,16 @@ async def test_no_request_fails_when_a_service_leaves_and_joins(cluster: LocalCl
             await store(client, user)
     async with searching(cluster) as outcomes:
         await wait_until(lambda: outcomes["ok"] > 50)
-        leaving = cluster.service_process(0)
+        counts = await count_searches(cluster)
+        busiest = counts.index(max(counts))
+        leaving = cluster.service_process(busiest)
         leaving.terminate()
         await wait_until(lambda: not is_alive(leaving))
         during = outcomes["ok"]
         await wait_until(lambda: outcomes["ok"] > during + 50)
-        async with cluster.client(cluster.services[0]) as direct:
+        async with cluster.client(cluster.services[busiest]) as direct:
             await wait_until(lambda: is_ready(direct))
-        answered = await count_searches(cluster)
-        # It answers again: the proxy has noticed.
-        await wait_until(lambda: has_answered(cluster, 0, answered[0]))
+        await wait_until(lambda: has_answered(cluster, busiest))  # The proxy has noticed.
     assert set(outcomes) == {"ok"}
 
 
@@ -159,8 +159,9 @@ async def is_ready(client: httpx.AsyncClient) -> bool:
         return False
 
 
-async def has_answered(cluster: LocalCluster, number: int, before: float) -> bool:
-    return (await count_searches(cluster))[number] > before
+async def has_answered(cluster: LocalCluster, number: int) -> bool:
+    """Return True if a service has answered a search since it was started."""
+    return (await count_searches(cluster))[number] > 0
 
 
 async def test_others_answer_for_a_service_that_is_killed(cluster: LocalCluster) -> None:
@@ -168,8 +169,12 @@ async def test_others_answer_for_a_service_that_is_killed(cluster: LocalCluster)
         for user in USERS:
             await store(client, user)
         cluster.service_process(1).kill()
+        # Reads are sent again. What a POST has done is unknown, so the first one may fail.
         for user in USERS:
-            assert len((await search(client, user)).json()["items"]) == 1
+            page = await client.get(f"/v1/users/{quote(user, safe='')}/messages")
+            assert page.json()["items"]
+        for user in USERS:
+            assert (await search(client, user)).json()["items"]
             await store(client, user, number=2)
 
 
