@@ -8,6 +8,7 @@ overrides these two instead of opening another library.
 """
 
 import gc
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,8 @@ from memrecall.embedding.local import LocalEmbedder
 from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.store import Store
+from tests.cluster.databases import ClusterDatabases
+from tests.cluster.nodes import LOCATION, Cluster, require_source, start_cluster
 from tests.databases import (
     DatabasePool,
     Databases,
@@ -62,7 +65,22 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A Citus cluster that this run has started, for tests that stop its nodes."""
+    with start_cluster(require_source()) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cluster_databases(request: pytest.FixtureRequest) -> ClusterDatabases:
+    """Distributed databases: on the cluster that a variable names, or on one of this run."""
+    if location := os.environ.get(LOCATION):
+        return ClusterDatabases(location=location)
+    return ClusterDatabases(request.getfixturevalue("cluster"))
+
+
+@pytest.fixture(params=os.environ.get("MEMRECALL_TEST_ENGINES", "sqlite postgresql").split())
 def engine(request: pytest.FixtureRequest) -> str:
     """The name of the engine under test."""
     return str(request.param)
@@ -71,6 +89,11 @@ def engine(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def databases(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Databases]:
     """Databases of the engine under test."""
+    if engine == "citus":
+        clustered = request.getfixturevalue("cluster_databases")
+        yield clustered
+        clustered.release()
+        return
     if engine != "postgresql":
         yield SqliteDatabases(tmp_path, request.getfixturevalue("sqlite_template"))
         return

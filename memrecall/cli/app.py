@@ -56,6 +56,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
         "restore": maintenance.restore,
         "reindex": maintenance.reindex,
         "compact": maintenance.compact,
+        "db": maintenance.database,
         "users": owners.users,
         "agents": owners.agents,
         "sessions": owners.sessions,

@@ -1,4 +1,4 @@
-"""`stats`, `reindex`, `sweep`, `compact`, `backup`, `restore` and `doctor`."""
+"""`stats`, `reindex`, `sweep`, `compact`, `backup`, `restore`, `doctor` and `db`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,6 +13,10 @@ EXIT_UNHEALTHY = 1
 _MAX_LISTED = 20
 
 Days = float | None
+
+database = typer.Typer(
+    help="Distribute a PostgreSQL database by user, and show where its rows are."
+)
 
 
 def sweep(
@@ -225,3 +229,43 @@ def _print_diagnosis(diagnosis: Any) -> None:
     for name, value in diagnosis.settings.items():
         origin = diagnosis.origins.get(name, "default")
         terminal.print(f"     {name:<18} {output.escape(str(value))} [dim]({origin})[/dim]")
+
+
+@database.command("distribute")
+def distribute(
+    db: options.Db = None,
+    shards: Annotated[int | None, Option(help="Shards per table; 32 if it is new.")] = None,
+    json: options.Json = False,
+) -> None:
+    """Distribute the tables over a Citus cluster by user.
+
+    It can be interrupted; the next run continues. Restart the service afterwards.
+    """
+    with output.spinner("distributing"):
+        tables = options.with_library(lambda library: library.store.distribute(shards), db)
+    text = f"{output.count_noun(len(tables), 'table')} distributed"
+    output.print_outcome(text, {"tables": tables}, json=json)
+
+
+@database.command("status")
+def show_status(db: options.Db = None, json: options.Json = False) -> None:
+    """Show the nodes and shards of the database, their rows and bytes, and the skew."""
+    status = options.with_library(lambda library: library.store.cluster_status(), db)
+    if json:
+        output.print_json(status.as_dict())
+        return
+    terminal = output.console()
+    if not status.is_distributed:
+        terminal.print("not distributed")
+    for node in status.nodes:
+        role = "coordinator" if node.is_coordinator else "worker"
+        state = "ok" if node.is_active and node.is_reachable else "[red]unreachable[/red]"
+        size = f"{node.shards:>5} shards {node.rows:>14,} rows {node.bytes:>16,} bytes"
+        terminal.print(f"{output.escape(node.name):<24} {role:<12} {size}  {state}")
+    for shard in status.shards:
+        rows = "unknown" if shard.rows is None else f"{shard.rows:,}"
+        place = f"{shard.shard:>10}  {output.escape(shard.node)}"
+        terminal.print(f"[dim]{place}  {rows:>14} rows {shard.bytes:>16,} bytes[/dim]")
+    if status.shard_skew is not None:
+        skew = f"{status.shard_skew:.2f} of shards, {status.node_skew:.2f} of nodes"
+        terminal.print(f"skew (largest over mean): {skew}")

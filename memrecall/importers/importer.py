@@ -78,7 +78,7 @@ class Importer:
     async def run(
         self, path: Path, *, strict: bool = False, progress: Progress = None
     ) -> ImportReport:
-        """Import a file; with `strict` all lines or none.
+        """Import a file; with `strict` all lines or none, in a distributed database of each user.
 
         `progress` is called with the bytes read; without it, a notebook shows a progress bar.
         """
@@ -95,13 +95,29 @@ class Importer:
             else:
                 batch.append(_NumberedEntry(number, entry))
             if len(batch) == BATCH and not strict:
-                await self._store(batch, report)
+                await self._store_each(batch, report)
                 batch = []
-        await (self._store_all if strict else self._store)(batch, report)
+        await self._store_each(batch, report, strict=strict)
         if report.repeated:
             # An earlier import may have been interrupted before the vectors were stored.
             await self._library.vectors.embed_pending(report.users)
         return report
+
+    async def _store_each(
+        self, batch: list[_NumberedEntry], report: ImportReport, *, strict: bool = False
+    ) -> None:
+        """Store a batch at once; in a distributed database user by user.
+
+        With `strict`, all lines of a transaction are stored or none.
+        """
+        if strict and report.bad:
+            report.refused = True
+            return
+        users = {item.entry.scope.user_id for item in batch}
+        for user in sorted(users) if self._library.store.is_distributed else [None]:
+            part = [item for item in batch if user in (None, item.entry.scope.user_id)]
+            await (self._store_all if strict else self._store)(part, report)
+        report.refused = strict and bool(report.bad) and not report.usable
 
     async def _store(self, batch: list[_NumberedEntry], report: ImportReport) -> None:
         """Store a batch; if lines of it conflict, store the others without them."""
@@ -118,14 +134,10 @@ class Importer:
             return
 
     async def _store_all(self, entries: list[_NumberedEntry], report: ImportReport) -> None:
-        if report.bad:
-            report.refused = True
-            return
         try:
             result = await self._library.add_entries([item.entry for item in entries])
         except CallerError as error:
             report.bad.extend(_bad_lines(entries, error))
-            report.refused = True
             return
         self._count(entries, result.stored, report)
 

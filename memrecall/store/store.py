@@ -12,6 +12,12 @@ from memrecall.scope import Scope
 from memrecall.store.counters import Counters
 from memrecall.store.database.cursors import PageLimits
 from memrecall.store.database.dialect import ConnectionOptions, Durability
+from memrecall.store.database.distribution import (
+    SHARD_FACT,
+    ClusterStatus,
+    distribute,
+    read_status,
+)
 from memrecall.store.database.engine import Database
 from memrecall.store.database.integrity import (
     find_damage,
@@ -66,6 +72,7 @@ class StoreFacts:
     cursor_secret: bytes
     text_version: int
     embedding_model: str | None
+    shards: int | None  # of a database that is distributed by user
 
 
 class Store:
@@ -109,6 +116,7 @@ class Store:
             await database.prepare()
             await database.retry(lambda: upgrade(database))
             facts = await _read_facts(database)
+            database.is_distributed = facts.shards is not None
         except BaseException:
             await database.close()
             raise
@@ -123,6 +131,11 @@ class Store:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+    @property
+    def is_distributed(self) -> bool:
+        """Whether the tables are distributed over a cluster, where no transaction has two users."""
+        return self.database.is_distributed
 
     def bytes_on_disk(self) -> int:
         """Return the size of a SQLite database and its log, without the snapshots; else 0."""
@@ -212,6 +225,18 @@ class Store:
         """Rewrite the search text of all rows; yield the number of rows of each batch."""
         return rebuild_search_text(self.database)
 
+    async def distribute(self, shards: int | None = None) -> list[str]:
+        """Distribute the tables over a Citus cluster by user; return those that were not yet.
+
+        Each table is a transaction of its own, so that an interrupted call can be repeated.
+        Processes that have opened the database before must be started again.
+        """
+        return await distribute(self.database, shards)
+
+    async def cluster_status(self) -> ClusterStatus:
+        """Return the nodes and shards of the database, with their rows and bytes."""
+        return await read_status(self.database)
+
     async def compact(self) -> None:
         """Rewrite the database without the space of erased rows; writers wait for it on SQLite."""
         await self.database.compact()
@@ -285,4 +310,5 @@ async def _read_facts(database: Database) -> StoreFacts:
         cursor_secret=bytes.fromhex(values["cursor_secret"]),
         text_version=text_version,
         embedding_model=values.get("embedding_model"),
+        shards=int(values[SHARD_FACT]) if SHARD_FACT in values else None,
     )

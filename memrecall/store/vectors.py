@@ -15,13 +15,14 @@ import numpy.typing as npt
 from sqlalchemy import Select, and_, func, literal, null, or_, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import EmbeddingModelMismatch
+from memrecall.errors import EmbeddingModelMismatch, StorageError
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, lock_users
 from memrecall.store.database.memory_tables import knowledge
 from memrecall.store.database.statements import insert_missing, select_by_keys, upsert
 from memrecall.store.database.tables import memories, messages, meta, vectors
 from memrecall.store.knowledge import StoredVector, take_change_numbers
+from memrecall.store.messages.records import group_positions
 from memrecall.store.texts import knowledge_text
 
 VECTOR_DTYPE = np.float16
@@ -82,7 +83,24 @@ class VectorStore:
         """
         if not items:
             return []
-        return await self._database.transact(lambda c: self._write(c, items, matrix))
+        if not self._database.is_distributed:
+            return await self._database.transact(lambda c: self._write(c, items, matrix))
+        return await self._write_by_user(items, matrix)
+
+    async def _write_by_user(self, items: Sequence[PendingText], matrix: Matrix) -> list[RowKey]:
+        """Store the vectors of one user after another's; a failed node keeps up no other user."""
+        stale: list[RowKey] = []
+        failures: list[StorageError] = []
+        for places in group_positions(item.row.user_id for item in items).values():
+            part = [items[place] for place in places]
+            work = partial(self._write, items=part, matrix=matrix[places])
+            try:
+                stale += await self._database.transact(work, retry=False)
+            except StorageError as error:
+                failures.append(error)
+        if failures:  # those rows stay pending
+            raise failures[0]
+        return stale
 
     async def _write(
         self, connection: AsyncConnection, items: Sequence[PendingText], matrix: Matrix

@@ -53,6 +53,7 @@ class DatabaseDialect(ABC):
     write_options: ClassVar[Mapping[str, Any]] = {}
     truncate_log_command: ClassVar[str | None] = None
     locks_rows: ClassVar[bool] = False  # instead of the whole database
+    can_distribute: ClassVar[bool] = False  # with the extension Citus
     byte_collation: ClassVar[str | None] = None  # None: text is in the order of its bytes anyway
 
     @abstractmethod

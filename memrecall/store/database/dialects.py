@@ -192,7 +192,7 @@ class PostgresqlDialect(DatabaseDialect):
         "postgresql_readonly": True,
     }
     autocommit_options: ClassVar[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
-    locks_rows = True
+    locks_rows = can_distribute = True
     byte_collation = "C"
     error_codes = (  # SQLSTATE
         ErrorCode("53100", StorageFull, _SPACE_HINT),

@@ -79,6 +79,7 @@ class Database(ForkAware):
         self._options = options or ConnectionOptions()
         self._retry_seconds = retry_seconds
         self._was_reached = False
+        self.is_distributed = False  # over the nodes of a cluster, by user; the store sets it
         self.file = self.dialect.get_file(url)
         self._guard = None if self.file is None else FileGuard(self.file)
         self._driver_errors: tuple[type[Exception], ...] = (
@@ -232,20 +233,24 @@ class Database(ForkAware):
         with self.read_inline() as connection:
             return run_inline(work(InlineConnection(connection)))
 
-    async def transact(self, work: Work[Result], *, is_long: bool = False) -> Result:
+    async def transact(
+        self, work: Work[Result], *, is_long: bool = False, retry: bool = True
+    ) -> Result:
         """Run `work` in one transaction, which ends even if the caller is cancelled.
 
-        After a lost connection or a deadlock it is run again, unless it was committed. The
-        statements of long work have no time limit.
+        After a lost connection or a deadlock it is run again, unless it was committed or `retry` is
+        off. The statements of long work have no time limit.
         """
-        return await run_to_completion(self._transact(work, is_long))
+        return await run_to_completion(self._transact(work, is_long, retry))
 
-    async def _transact(self, work: Work[Result], is_long: bool) -> Result:
+    async def _transact(self, work: Work[Result], is_long: bool, retry: bool) -> Result:
         self._require_writable()
         if self._direct is not None:
             # One writer at a time in this process: a queue is fairer than SQLite's polling.
             async with self._write_lock:
                 return await asyncio.to_thread(self._transact_inline, self._direct, work)
+        if not retry:
+            return await self._transact_once(self._writer, work)
         if not is_long or self._options.statement_timeout is None:
             return await self.retry(lambda: self._transact_once(self._writer, work))
         async with self._unlimited_engine() as engine:

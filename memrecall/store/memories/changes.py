@@ -16,7 +16,12 @@ from memrecall.store.database.locks import lock_existing_user, lock_scopes
 from memrecall.store.memories.removal import MemoryRemover, Removal
 from memrecall.store.memories.revisions import EDITABLE_FIELDS
 from memrecall.store.memories.writer import Contradicts, MemoryWriter, as_claim, with_key
-from memrecall.store.messages.records import ScopedMessage, WriteResult, insert_messages
+from memrecall.store.messages.records import (
+    MessageBatch,
+    ScopedMessage,
+    WriteResult,
+    insert_messages,
+)
 from memrecall.store.texts import truncate
 from memrecall.types import NewMemory, NewMessage, Origin, check_text
 
@@ -155,22 +160,25 @@ class MemoryChanges:
         Return the keys of the memories in the order of the messages. A message that was stored
         already makes no memory.
         """
-        entries = [ScopedMessage(self._scope, message) for message in messages]
+        batch = MessageBatch([ScopedMessage(self._scope, message) for message in messages])
+        pairs = [pair and (with_key(pair[0]), pair[1]) for pair in memories]
 
         async def work(connection: AsyncConnection) -> tuple[WriteResult, list[str | None]]:
             locks = await lock_scopes(connection, [self._scope], with_sessions=True)
-            result = await insert_messages(connection, entries, locks)
-            keys: list[str | None] = [None] * len(entries)
-            batches: dict[Origin, list[NewMemory]] = {}
-            for index, (pair, is_new) in enumerate(zip(memories, result.created, strict=True)):
-                if pair is not None and is_new:
-                    source = {"source_message_ids": (result.ids[index],)}
-                    memory = with_key(pair[0]).model_copy(update=source)
-                    keys[index] = memory.memory_key
-                    batches.setdefault(pair[1], []).append(memory)
+            result = await insert_messages(connection, batch, locks)
+            keys: list[str | None] = [None] * len(messages)
+            new_memories: dict[Origin, list[NewMemory]] = {}
+            for index, (pair, is_new) in enumerate(zip(pairs, result.created, strict=True)):
+                if pair is None or not is_new:
+                    continue
+                source = {"source_message_ids": (result.ids[index],)}
+                memory = pair[0].model_copy(update=source)
+                keys[index] = memory.memory_key
+                if batch.keys[index] not in batch.recovered_keys:
+                    new_memories.setdefault(pair[1], []).append(memory)
             writer = MemoryWriter(connection, locks, self._scope, actor)
-            for origin, batch in batches.items():
-                await writer.insert(batch, origin, stored_rows={})
+            for origin, group in new_memories.items():
+                await writer.insert(group, origin, stored_rows={})
             await locks.save(connection)
             return result, keys
 

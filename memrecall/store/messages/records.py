@@ -9,7 +9,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import CallerError, Conflict, StorageBusy
+from memrecall.errors import CallerError, Conflict, MemrecallError, StorageBusy
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes, session_of
@@ -48,16 +48,72 @@ class WriteResult:
         return sum(self.created)
 
 
+class MessageBatch:
+    """Messages to write, with ids that stay the same if their transaction is run again."""
+
+    def __init__(self, entries: Sequence[ScopedMessage]) -> None:
+        self.entries = entries
+        self.keys: list[_Key] = [
+            (entry.scope.user_id, entry.message.message_id or new_id("m")) for entry in entries
+        ]
+        self.made_keys = {
+            key
+            for key, entry in zip(self.keys, entries, strict=True)
+            if entry.message.message_id is None
+        }
+        self._was_tried = False
+        # What an attempt stored whose commit was not acknowledged.
+        self.recovered_keys: set[_Key] = set()
+
+    def keys_to_look_up(self) -> list[_Key]:
+        """Return the keys that may be stored already: those made here only in a later attempt."""
+        keys = set(self.keys) if self._was_tried else set(self.keys) - self.made_keys
+        self._was_tried = True
+        return sorted(keys)
+
+
 async def write_messages(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:
     """Store a batch, all or nothing; Conflict if a message is stored with another content.
 
     Small batches that arrive at once share a transaction: it costs more than their rows.
+    A distributed database stores one user's messages after another's, each user's all or nothing;
+    an error names in `stored_users` those that are stored. Writing the batch again is safe.
     """
     if not entries:
         return WriteResult()
+    if database.is_distributed:
+        return await run_to_completion(_write_by_user(database, entries))
     if len(entries) > _LARGEST_SHARED:
         return await _write(database, entries)
     return await run_to_completion(_write_shared(database, entries))
+
+
+async def _write_by_user(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:
+    positions = group_positions(entry.scope.user_id for entry in entries)
+    results: dict[int, tuple[str, bool]] = {}
+    stored_users: list[str] = []
+    for user, places in positions.items():
+        try:
+            result = await _write(database, [entries[place] for place in places])
+        except MemrecallError as error:
+            if "faults" in error.details:
+                faults = error.details["faults"].items()
+                error.details["faults"] = {places[at]: reason for at, reason in faults}
+            if len(positions) > 1:
+                error.details["stored_users"] = stored_users
+            raise
+        stored_users.append(user)
+        results |= zip(places, zip(result.ids, result.created, strict=True), strict=True)
+    ids, created = zip(*(results[place] for place in range(len(entries))), strict=True)
+    return WriteResult(ids, created)
+
+
+def group_positions(owners: Iterable[str]) -> dict[str, list[int]]:
+    """Return the positions of each owner, in the order of the owners."""
+    positions: dict[str, list[int]] = {}
+    for position, owner in enumerate(owners):
+        positions.setdefault(owner, []).append(position)
+    return dict(sorted(positions.items()))
 
 
 async def _write_shared(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:
@@ -90,10 +146,12 @@ def _split_result(together: WriteResult, sizes: Iterable[int]) -> Iterator[Write
 async def _write(
     database: Database, entries: Sequence[ScopedMessage], *, wait: bool = True
 ) -> WriteResult:
+    batch = MessageBatch(entries)
+
     async def work(connection: AsyncConnection) -> WriteResult:
         scopes = {entry.scope for entry in entries}
         locks = await lock_scopes(connection, scopes, with_sessions=True, wait=wait)
-        result = await insert_messages(connection, entries, locks)
+        result = await insert_messages(connection, batch, locks)
         await locks.save(connection)
         return result
 
@@ -101,20 +159,19 @@ async def _write(
 
 
 async def insert_messages(
-    connection: AsyncConnection, entries: Sequence[ScopedMessage], locks: Locks
+    connection: AsyncConnection, batch: MessageBatch, locks: Locks
 ) -> WriteResult:
-    """Insert the entries that are not stored yet; the caller saves the locks."""
-    # Only messages with their own ids can be stored already; an id made here is new.
-    keys = [(entry.scope.user_id, entry.message.message_id or new_id("m")) for entry in entries]
-    own_keys = {key for key, e in zip(keys, entries, strict=True) if e.message.message_id}
-    stored_rows = await _find_stored(connection, sorted(own_keys)) if own_keys else {}
-    erased = await _find_erased(connection, sorted(own_keys - set(stored_rows)))
+    """Insert the messages that are not stored yet; the caller saves the locks."""
+    looked_up = batch.keys_to_look_up()
+    stored_rows = await _find_stored(connection, looked_up) if looked_up else {}
+    batch.recovered_keys = batch.made_keys & stored_rows.keys()
+    erased = await _find_erased(connection, [key for key in looked_up if key not in stored_rows])
     new_rows: dict[_Key, dict[str, Any]] = {}
     created: list[bool] = []
     errors: dict[int, CallerError] = {}
-    for position, (key, entry) in enumerate(zip(keys, entries, strict=True)):
+    for position, (key, entry) in enumerate(zip(batch.keys, batch.entries, strict=True)):
         stored = stored_rows.get(key, new_rows.get(key))
-        created.append(stored is None and key not in erased)
+        created.append((stored is None and key not in erased) or key in batch.recovered_keys)
         if key in erased:
             continue
         try:
@@ -131,7 +188,7 @@ async def insert_messages(
         raise first
     if new_rows:
         await execute_prepared(connection, _INSERT, list(new_rows.values()))
-    return WriteResult(tuple(message_id for _, message_id in keys), tuple(created))
+    return WriteResult(tuple(message_id for _, message_id in batch.keys), tuple(created))
 
 
 async def _find_stored(connection: AsyncConnection, keys: Sequence[_Key]) -> dict[_Key, RowMapping]:

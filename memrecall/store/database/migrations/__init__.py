@@ -12,6 +12,12 @@ from sqlalchemy import Connection, insert, inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew, StorageError, StorageReadOnly
+from memrecall.store.database.distribution import (
+    SCHEMA_LOCK,
+    begin_distributed_changes,
+    distribute_new_tables,
+    read_shard_count,
+)
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
 from memrecall.store.database.statements import new_epoch
@@ -19,7 +25,6 @@ from memrecall.store.database.tables import meta, metadata
 from memrecall.text import TEXT_VERSION, analyze
 
 LATEST = 8
-_LOCK_KEY = 0x6D656D72  # "memr": the same for every process that upgrades
 
 
 async def upgrade(database: Database, target: int = LATEST) -> None:
@@ -55,7 +60,7 @@ def _get_table_names(connection: Connection) -> set[str]:
 
 
 async def _upgrade(connection: AsyncConnection, database: Database, target: int) -> None:
-    lock = database.dialect.lock_schema(_LOCK_KEY)
+    lock = database.dialect.lock_schema(SCHEMA_LOCK)
     if lock is not None:
         await connection.execute(lock)
     # Read again under the lock: another process may have upgraded meanwhile.
@@ -67,9 +72,14 @@ async def _upgrade(connection: AsyncConnection, database: Database, target: int)
                 f"{database.location} has a table {min(foreign)!r} of another program",
                 hint="Choose an empty database",
             )
+    shards = await read_shard_count(connection) if version else None
+    if shards is not None:
+        await begin_distributed_changes(connection)
     for step in range(version + 1, target + 1):
         for statement in _read_script(step, database.dialect.name):
             await connection.exec_driver_sql(statement)
+        if shards is not None:
+            await distribute_new_tables(connection, shards)
         if step == 5:
             await _index_knowledge(connection)
     if version == 0:

@@ -1,0 +1,326 @@
+"""The distribution of a database over the nodes of a Citus cluster, by user.
+
+Citus is an extension of PostgreSQL. Tables of user data are hashed by `user_id` into shards, and
+the rows of one user are on one node. Tables that statements of users read, or that their rows refer
+to, have a copy on every node; a write to them is a transaction on all nodes, so nothing that every
+request writes is among them. What the service itself counts stays on the coordinator.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any
+
+from sqlalchemy import (
+    DDL,
+    Connection,
+    Select,
+    Table,
+    Text,
+    cast,
+    column,
+    func,
+    inspect,
+    literal,
+    quoted_name,
+    select,
+    table,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.errors import InvalidArgument
+from memrecall.store.database.engine import Database
+from memrecall.store.database.integrity import RowReference, foreign_keys
+from memrecall.store.database.memory_tables import knowledge, knowledge_bases, restores
+from memrecall.store.database.statements import require_limit, upsert
+from memrecall.store.database.tables import (
+    agents,
+    api_key_users,
+    api_keys,
+    counters,
+    memories,
+    messages,
+    meta,
+    metadata,
+    users,
+)
+
+SHARDS = 32
+MAX_SHARDS = 8_192
+SHARD_FACT = "shards"  # the row of `meta` that a distributed database has
+SCHEMA_LOCK = 0x6D656D72  # "memr": the same for every process that changes the schema
+LOCAL_TABLES = (counters, restores)
+REFERENCE_TABLES = (meta, agents, api_keys, api_key_users, knowledge_bases, knowledge)
+# `users` first: the other tables are placed beside it.
+USER_TABLES = (
+    users,
+    *(
+        table
+        for table in metadata.sorted_tables
+        if table not in (users, *LOCAL_TABLES, *REFERENCE_TABLES)
+    ),
+)
+_COUNTED = (users.name, messages.name, memories.name)
+_INSTALL_HINT = (
+    "Install Citus on every node, add it to shared_preload_libraries, run CREATE EXTENSION citus"
+    " in this database on all of them, and add the workers with citus_add_node"
+)
+_extensions = table("pg_extension", column("extname"))
+_partitions = table("pg_dist_partition", column("logicalrelid"), column("partmethod"))
+_nodes = table(
+    "pg_dist_node",
+    *map(column, ("groupid", "nodename", "nodeport", "isactive", "shouldhaveshards")),
+)
+_shards = table(
+    "citus_shards", *map(column, ("table_name", "shardid", "nodename", "nodeport", "shard_size"))
+)
+_ranges = table("pg_dist_shard", *map(column, ("shardid", "shardminvalue")))
+
+
+@dataclass(slots=True)
+class NodeStatus:
+    """A server of the cluster and what it stores."""
+
+    name: str
+    is_coordinator: bool
+    is_active: bool
+    is_reachable: bool = True
+    shards: int = 0
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class ShardStatus:
+    """The rows of the users of one range of hashes; None if their node does not answer."""
+
+    shard: int
+    node: str
+    users: int | None = 0
+    messages: int | None = 0
+    memories: int | None = 0
+    rows: int | None = 0  # of all tables
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class ClusterStatus:
+    """Where the rows of a database are; the skew is the largest part over the mean one."""
+
+    is_distributed: bool
+    nodes: list[NodeStatus] = field(default_factory=list)
+    shards: list[ShardStatus] = field(default_factory=list)
+    shard_skew: float | None = None
+    node_skew: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON has them."""
+        return asdict(self)
+
+
+async def distribute(database: Database, shards: int | None) -> list[str]:
+    """Distribute the tables that are not distributed yet, and return their names.
+
+    Each table is a transaction of its own, in which its writers wait. Can be repeated: it continues
+    where an interrupted call stopped.
+    """
+    if shards is not None:
+        require_limit("shards", shards, MAX_SHARDS)
+    await _require_citus(database)
+    number = await _check_shards(database, shards)
+    row = {"name": SHARD_FACT, "value": str(number)}
+    await database.transact(lambda c: c.execute(upsert(c, meta, ["value"]), row))
+    database.is_distributed = True
+    tables = await database.inspect(_get_tables)
+    placed = [
+        placement.name
+        for placement in tables
+        if await database.transact(partial(_place, table=placement, shards=number), is_long=True)
+    ]
+    for reference in foreign_keys(tables):
+        await database.transact(partial(_add_reference, reference=reference), is_long=True)
+    return placed
+
+
+async def distribute_new_tables(connection: AsyncConnection, shards: int) -> None:
+    """Distribute the tables that a migration has created, in its transaction."""
+    tables = await connection.run_sync(_get_tables)
+    for new in tables:
+        await _place(connection, new, shards)
+    for reference in foreign_keys(tables):
+        await _add_reference(connection, reference)
+
+
+def _get_tables(connection: Connection) -> list[Table]:
+    """Return the tables to distribute that exist, in the order in which that is possible."""
+    existing = set(inspect(connection).get_table_names())
+    return [table for table in (*REFERENCE_TABLES, *USER_TABLES) if table.name in existing]
+
+
+async def begin_distributed_changes(connection: AsyncConnection) -> None:
+    """Let the transaction change the schema of several distributed tables."""
+    setting = "citus.multi_shard_modify_mode"
+    await connection.execute(select(func.set_config(setting, "sequential", True)))
+
+
+async def _require_citus(database: Database) -> None:
+    if not database.dialect.can_distribute:
+        raise InvalidArgument(
+            f"{database.location} is one file and cannot be distributed",
+            hint="Back it up, restore it into PostgreSQL with Citus, and distribute that",
+        )
+    if not await _has_citus(database):
+        raise InvalidArgument(f"{database.location} has no extension `citus`", hint=_INSTALL_HINT)
+
+
+async def _has_citus(database: Database) -> bool:
+    if not database.dialect.can_distribute:
+        return False
+    return bool(await database.fetch(select(_extensions).where(_extensions.c.extname == "citus")))
+
+
+async def read_shard_count(connection: AsyncConnection) -> int | None:
+    """Return the number of shards of each table; None if the database is not distributed."""
+    value = await connection.scalar(select(meta.c.value).where(meta.c.name == SHARD_FACT))
+    return None if value is None else int(value)
+
+
+async def _check_shards(database: Database, shards: int | None) -> int:
+    """Return the number of shards; InvalidArgument if the users are in another number of them."""
+    async with database.read() as connection:
+        stored = await read_shard_count(connection)
+        if stored is None or shards in (None, stored):
+            return stored or shards or SHARDS
+        if not await _is_placed(connection, users):
+            return int(shards or stored)
+    raise InvalidArgument(
+        f"the users are in {stored} shards already, not {shards}",
+        hint="Leave out --shards; alter_distributed_table of Citus changes their number",
+    )
+
+
+async def _is_placed(connection: AsyncConnection, place: Table) -> bool:
+    name = cast(_partitions.c.logicalrelid, Text)
+    placed = select(func.count()).select_from(_partitions).where(name == place.name)
+    return bool(await connection.scalar(placed))
+
+
+async def _place(connection: AsyncConnection, table: Table, shards: int) -> bool:
+    """Distribute a table unless it is distributed; its foreign keys are dropped for that."""
+    lock = select(func.pg_advisory_xact_lock(SCHEMA_LOCK))
+    await connection.execute(lock)
+    if await _is_placed(connection, table):
+        return False
+    await begin_distributed_changes(connection)
+    for owner, name in await connection.run_sync(_find_references, table.name):
+        await connection.execute(_ddl(f"ALTER TABLE {owner} DROP CONSTRAINT {name}"))
+    await connection.execute(_select_placement(table, shards))
+    return True
+
+
+def _select_placement(table: Table, shards: int) -> Select[Any]:
+    # Written into the statement: the parameters of the functions have types of their own.
+    name = _inline(table.name)
+    if table in REFERENCE_TABLES:
+        return select(func.create_reference_table(name))
+    beside = ("default", shards) if table is users else (users.name, None)
+    colocation = [_inline(value) for value in beside if value is not None]
+    return select(
+        func.create_distributed_table(name, _inline("user_id"), _inline("hash"), *colocation)
+    )
+
+
+def _inline(value: str | int) -> Any:
+    # A table's name is a subclass of str, which has no type in SQL.
+    return literal(str(value) if isinstance(value, str) else value, literal_execute=True)
+
+
+def _find_references(connection: Connection, name: str) -> list[tuple[str, str]]:
+    """Return table and name of the foreign keys that a table has or that refer to it."""
+    return [
+        (owner, str(key["name"]))
+        for (_, owner), keys in inspect(connection).get_multi_foreign_keys().items()
+        for key in keys
+        if name in (owner, key["referred_table"])
+    ]
+
+
+async def _add_reference(connection: AsyncConnection, reference: RowReference) -> None:
+    """Add a foreign key that is missing."""
+    keys = await connection.run_sync(lambda c: inspect(c).get_foreign_keys(reference.table.name))
+    columns = list(reference.columns)
+    if any(key["constrained_columns"] == columns for key in keys):
+        return
+    await begin_distributed_changes(connection)
+    target = f"{reference.target.name} ({', '.join(reference.target_columns)})"
+    added = f"ADD FOREIGN KEY ({', '.join(columns)}) REFERENCES {target}"
+    await connection.execute(_ddl(f"ALTER TABLE {reference.table.name} {added}"))
+
+
+def _ddl(statement: str) -> Any:
+    return DDL(statement)  # type: ignore[no-untyped-call]
+
+
+async def read_status(database: Database) -> ClusterStatus:
+    """Return the nodes and shards of a database with their rows and bytes."""
+    status = ClusterStatus(is_distributed=database.is_distributed)
+    if not await _has_citus(database):
+        return status
+    nodes = {}
+    for row in await database.fetch(select(_nodes).order_by(_nodes.c.groupid)):
+        name = f"{row.nodename}:{row.nodeport}"
+        nodes[name] = NodeStatus(name, is_coordinator=row.groupid == 0, is_active=row.isactive)
+    status.nodes = list(nodes.values())
+    if not status.is_distributed:
+        return status
+    status.shards = await _read_shards(database)
+    for shard in status.shards:
+        node = nodes[shard.node]
+        node.shards += 1
+        node.bytes += shard.bytes
+        node.rows += shard.rows or 0
+        node.is_reachable &= shard.rows is not None
+    status.shard_skew = _skew([shard.rows or 0 for shard in status.shards])
+    status.node_skew = _skew([node.rows for node in status.nodes if node.shards])
+    return status
+
+
+async def _read_shards(database: Database) -> list[ShardStatus]:
+    """Return the shards by range: those of all tables that have the same users."""
+    columns = (_shards.c.shardid, _shards.c.nodename, _shards.c.nodeport, _shards.c.shard_size)
+    name = cast(_shards.c.table_name, Text)
+    joined = select(name.label("name"), *columns, _ranges.c.shardminvalue).join_from(
+        _shards, _ranges, _ranges.c.shardid == _shards.c.shardid
+    )
+    joined = joined.where(name.in_([table.name for table in USER_TABLES]))
+    rows = await database.fetch(joined.order_by(_shards.c.shardid))
+    counts = await _count_rows(database)
+    groups: dict[str, ShardStatus] = {}
+    for row in rows:  # those of `users`, which was placed first, have the smallest numbers
+        node = f"{row.nodename}:{row.nodeport}"
+        group = groups.setdefault(row.shardminvalue, ShardStatus(row.shardid, node))
+        group.bytes += row.shard_size or 0
+        number = counts.get(row.shardid)
+        for kind in ("rows", row.name) if row.name in _COUNTED else ("rows",):
+            before = getattr(group, kind)
+            known = number is not None and before is not None
+            setattr(group, kind, before + number if known else None)
+    return list(groups.values())
+
+
+async def _count_rows(database: Database) -> Mapping[int, int]:
+    """Return the number of rows of each shard whose node answers."""
+    shard = table(quoted_name("%s", quote=False))
+    command = str(select(func.count()).select_from(shard)).replace("%%", "%")
+    counts: dict[int, int] = {}
+    for counted in USER_TABLES:
+        results = func.run_command_on_shards(_inline(counted.name), _inline(command))
+        valued = results.table_valued("shardid", "success", "result")
+        for row in await database.fetch(select(valued)):
+            if row.success:
+                counts[row.shardid] = int(row.result)
+    return counts
+
+
+def _skew(sizes: Sequence[int]) -> float | None:
+    return round(max(sizes) * len(sizes) / sum(sizes), 3) if sum(sizes) else None
