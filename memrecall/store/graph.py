@@ -172,7 +172,9 @@ class Graph:
         return [_to_relation(row) for row in rows]
 
     async def _fetch_latest(self, limit: int, *conditions: ColumnElement[bool]) -> Sequence[Any]:
-        statement = filter_scope(_select_relations(), relations, self._scope).where(*conditions)
+        statement = filter_scope(
+            _select_relations(self._scope.user_id), relations, self._scope
+        ).where(*conditions)
         # Ids begin with the time of their creation, and the table's key with the owner.
         latest_first = statement.order_by(relations.c.relation_id.desc())
         return await self._database.fetch(latest_first.limit(limit))
@@ -220,25 +222,26 @@ class StoreGraphs:
         """Do nothing: the store closes the database."""
 
 
-def _select_relations() -> Select[Any]:
+def _select_relations(user_id: str) -> Select[Any]:
     """Return the query for relations with the names of their ends, as `named_entity` has them."""
     source, destination = entities.alias("source"), entities.alias("destination")
     statement = select(
-        relations, *(_shown_name(end).label(end.name) for end in (source, destination))
+        relations, *(_shown_name(end, user_id).label(end.name) for end in (source, destination))
     )
     for end, end_id in (
         (source, relations.c.source_id),
         (destination, relations.c.destination_id),
     ):
-        same_entity = and_(end.c.user_id == relations.c.user_id, end.c.entity_id == end_id)
+        same_entity = and_(end.c.user_id == user_id, end.c.entity_id == end_id)
         statement = statement.join(end, same_entity)
     return statement
 
 
-def _shown_name(entity: Any) -> ColumnElement[str]:
+def _shown_name(entity: Any, user_id: str) -> ColumnElement[str]:
     """Return the name of an entity, or the first of its others if that one is hidden."""
+    # The id, not the column of the entity: from that, a cluster cannot see that one shard answers.
     visible = select(aliases.c.name).where(
-        aliases.c.user_id == entity.c.user_id,
+        aliases.c.user_id == user_id,
         aliases.c.entity_id == entity.c.entity_id,
         aliases.c.hidden.is_(False),
     )

@@ -210,7 +210,8 @@ async def _import(connection: AsyncConnection, user_id: str, rows: dict[str, lis
     await locks.save(connection, is_activity=False)
     # Last, because the export may say that the user is disabled.
     for row in rows["users"]:
-        names = row.keys() if is_new else row.keys() & _PROFILE
+        # Not the key, even to the same value: rows of a distributed table stay on their shard.
+        names = row.keys() - {"user_id"} if is_new else row.keys() & _PROFILE
         statement = update(users).where(users.c.user_id == user_id)
         await connection.execute(statement.values({name: row[name] for name in names}))
 

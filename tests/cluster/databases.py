@@ -4,12 +4,11 @@ import asyncpg
 from sqlalchemy.engine import make_url
 
 from memrecall.store import Store
+from memrecall.store.database.tables import meta, metadata
 from tests.cluster.nodes import Cluster
-from tests.databases import DISCONNECT_OTHERS, META, run_in_thread
+from tests.databases import DISCONNECT_OTHERS, run_in_thread
 
 SHARDS = 4  # few, because each is emptied after each test
-PLACED = "SELECT logicalrelid::text AS name FROM pg_dist_partition"
-LOCAL = ("counters", "restores")
 
 
 class ClusterDatabases:
@@ -58,16 +57,10 @@ async def _empty(location: str) -> None:
     connection = await asyncpg.connect(url.render_as_string(hide_password=False))
     try:
         await connection.execute(DISCONNECT_OTHERS)
-        placed = {row["name"] for row in await connection.fetch(PLACED)}
-        filled = [
-            name
-            for name in sorted({*placed, *LOCAL} - {"memrecall_meta"})
-            if await connection.fetchval(f"SELECT EXISTS (SELECT 1 FROM {name})")  # noqa: S608
-        ]
-        if filled:
-            await connection.execute(f"TRUNCATE {', '.join(filled)} CASCADE")
-        stored = {row["name"] for row in await connection.fetch(META)}
-        if "embedding_model" in stored:
-            await connection.execute("DELETE FROM memrecall_meta WHERE name = 'embedding_model'")
+        # Not TRUNCATE, which takes seconds for some tables with a few rows.
+        for table in reversed(metadata.sorted_tables):
+            if table is not meta:
+                await connection.execute(f"DELETE FROM {table.name}")  # noqa: S608
+        await connection.execute("DELETE FROM memrecall_meta WHERE name = 'embedding_model'")
     finally:
         await connection.close()

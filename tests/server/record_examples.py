@@ -196,32 +196,35 @@ REQUESTS = {
 
 
 async def record_all() -> dict[str, Example]:
-    """Send the request of every example and return the examples with their responses."""
+    """Send the request of every example to a new service."""
     with tempfile.TemporaryDirectory(prefix="memrecall-") as name:
         folder = Path(name)
-        async with (
-            open_library(str(folder / "a.db"), folder, embedder="local") as library,
-            serve_in_process(library) as service,
-        ):
-            client = service.client()
-            document = (await client.get("/openapi.json")).json()
-            await write_messages(client, EXAMPLE_USER, *MESSAGES[2:])
-            await _store_memories(library)
-            examples: dict[str, Example] = {}
-            for name, example in REQUESTS.items():
-                request = example
-                if name == "read_job":
-                    request = Example({**PATH, "job_id": await _run_job(client)})
-                method, path = _find_operation(document, name)
-                response = await client.request(
-                    method, _fill_path(path, request), **_request_arguments(path, request)
-                )
-                assert response.status_code == 200, response.text
-                body = _read_body(response)
-                if name == "read_job":
-                    body["job_id"] = JOB
-                examples[name] = Example(example.parameters, example.body, body)
-            return examples
+        async with open_library(str(folder / "a.db"), folder, embedder="local") as library:
+            return await send_requests(library)
+
+
+async def send_requests(library: Library) -> dict[str, Example]:
+    """Send the request of every example and return the examples with their responses."""
+    async with serve_in_process(library) as service:
+        client = service.client()
+        document = (await client.get("/openapi.json")).json()
+        await write_messages(client, EXAMPLE_USER, *MESSAGES[2:])
+        await _store_memories(library)
+        examples: dict[str, Example] = {}
+        for name, example in REQUESTS.items():
+            request = example
+            if name == "read_job":
+                request = Example({**PATH, "job_id": await _run_job(client)})
+            method, path = _find_operation(document, name)
+            response = await client.request(
+                method, _fill_path(path, request), **_request_arguments(path, request)
+            )
+            assert response.status_code == 200, response.text
+            body = _read_body(response)
+            if name == "read_job":
+                body["job_id"] = JOB
+            examples[name] = Example(example.parameters, example.body, body)
+        return examples
 
 
 async def _store_memories(library: Library) -> None:

@@ -1,0 +1,176 @@
+"""Distributing a database, what it refuses, migrations of a distributed one, and its status."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import inspect
+
+from memrecall.errors import Conflict, InvalidArgument
+from memrecall.importers.importer import Importer
+from memrecall.memory import Library
+from memrecall.scope import Permission, Scope
+from memrecall.store import ScopedMessage, Store
+from memrecall.store.database import distribution
+from memrecall.store.database.engine import Database
+from memrecall.store.database.migrations import upgrade
+from memrecall.store.database.tables import metadata
+from memrecall.store.knowledge import NewKnowledge
+from memrecall.types import NewMessage, Role
+from tests.cluster.databases import SHARDS
+from tests.databases import Databases
+from tests.store.samples import new_message
+
+
+def entries(*users: str, **fields: str) -> list[ScopedMessage]:
+    return [ScopedMessage(Scope(user), new_message("m1", **fields)) for user in users]
+
+
+async def read_foreign_keys(store: Store) -> set[tuple[str, tuple[str, ...], str]]:
+    keys = await store.database.inspect(lambda c: inspect(c).get_multi_foreign_keys())
+    return {
+        (table, tuple(key["constrained_columns"]), key["referred_table"])
+        for (_, table), items in keys.items()
+        for key in items
+    }
+
+
+async def test_an_interrupted_distribution_is_continued(
+    databases: Databases, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    location = databases.fresh(migrated=False)
+    async with await Store.open(location) as store:
+        await store.write_messages(entries("ann", "ben"))
+        expected = await read_foreign_keys(store)
+        place, placed = distribution._place, []
+
+        async def place_some(*args: object, **options: object) -> bool:
+            if len(placed) == 9:
+                raise RuntimeError("interrupted")
+            placed.append(args)
+            return await place(*args, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(distribution, "_place", place_some)
+        with pytest.raises(RuntimeError, match="interrupted"):
+            await store.distribute(SHARDS)
+        monkeypatch.undo()
+        rest = await store.distribute()
+        assert len(rest) == len(metadata.tables) - len(distribution.LOCAL_TABLES) - 9
+        assert await store.distribute() == []
+        assert await read_foreign_keys(store) == expected
+        with pytest.raises(InvalidArgument, match="in 4 shards already"):
+            await store.distribute(8)
+        assert (await store.timeline(Scope("ben")).get("m1")).content == "hello"
+    async with await Store.open(location) as store:
+        assert store.is_distributed
+        assert (await store.find_damage(deep=True)) == {
+            "integrity": [],
+            "tables": [],
+            "references": [],
+        }
+
+
+async def test_migrations_distribute_the_tables_that_they_create(databases: Databases) -> None:
+    location = databases.fresh(migrated=False)
+    database = Database(location)
+    try:
+        await upgrade(database, 3)
+        await distribution.distribute(database, SHARDS)
+        await upgrade(database)
+    finally:
+        await database.close()
+    async with await Store.open(databases.fresh()) as store:
+        expected = await read_foreign_keys(store)
+    async with await Store.open(location) as store:
+        assert await store.distribute() == []
+        assert await read_foreign_keys(store) == expected
+        await store.write_messages(entries("ann"))
+
+
+async def test_status_counts_rows_by_shard_and_node(store: Store) -> None:
+    users = [f"user{number}" for number in range(40)]
+    await store.write_messages(entries(*users))
+    status = await store.cluster_status()
+    assert status.is_distributed
+    assert len(status.shards) == SHARDS
+    assert sum(shard.users or 0 for shard in status.shards) == 40
+    assert sum(shard.messages or 0 for shard in status.shards) == 40
+    assert sum(node.rows for node in status.nodes) == 3 * 40  # users, sessions, messages
+    assert [node.is_coordinator for node in status.nodes] == [True, False, False]
+    assert status.shard_skew is not None
+    assert status.shard_skew >= 1.0
+    assert all(shard.bytes > 0 for shard in status.shards)
+
+
+async def test_messages_of_several_users_are_stored_user_by_user(store: Store) -> None:
+    await store.write_messages(entries("ben"))
+    batch = [
+        *entries("cay", "ann"),
+        ScopedMessage(Scope("ben"), new_message("m1", "another")),
+        *entries("dan"),
+    ]
+    with pytest.raises(Conflict) as conflict:
+        await store.write_messages(batch)
+    assert conflict.value.details["stored_users"] == ["ann"]
+    assert list(conflict.value.details["faults"]) == [2]
+    again = await store.write_messages([entry for entry in batch if entry.scope.user_id != "ben"])
+    assert again.created == (True, False, True)
+    assert again.ids == ("m1", "m1", "m1")
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_an_import_reports_which_users_were_stored(
+    library: Library, tmp_path: Path, strict: bool
+) -> None:
+    await library.add_entries(entries("ben"))
+    file = tmp_path / "chat.jsonl"
+    line = '{{"user_id": "{}", "message_id": "{}", "role": "user", "content": "said", "ts": "2026-01-24T09:30:00Z"}}\n'
+    pairs = [("ann", "m1"), ("ben", "m1"), ("cay", "m1"), ("ben", "m2")]
+    file.write_text("".join(line.format(*pair) for pair in pairs))
+    report = await Importer(library).run(file, strict=strict)
+    assert [bad.line for bad in report.bad] == [2]
+    # With `strict`, all lines of a user are stored or none.
+    assert (report.stored, report.users) == (
+        (2, {"ann", "cay"}) if strict else (3, {"ann", "ben", "cay"})
+    )
+    assert not report.refused
+    assert (await Importer(library).run(file)).repeated == report.stored
+
+
+async def test_writers_of_one_agents_knowledge_take_turns(store: Store) -> None:
+    scope = Scope("ann", "helper", None, frozenset({Permission.KNOWLEDGE}))
+    knowledge = store.knowledge(scope)
+    new = [NewKnowledge(content=f"fact {number}") for number in range(12)]
+    keys = await asyncio.gather(*(knowledge.add(entry) for entry in new))
+    assert len(set(keys)) == await knowledge.count() == 12
+    version = await store.knowledge_feed("helper").version()
+    assert version is not None
+    assert version.version == 12
+
+
+async def test_a_new_agent_of_many_users_is_created_once(store: Store) -> None:
+    scopes = [Scope(f"user{number}", f"agent{number % 2}") for number in range(10)]
+    message = NewMessage(role=Role.USER, content="tea")
+    results = await asyncio.gather(
+        *(store.write_messages([ScopedMessage(scope, message)]) for scope in scopes)
+    )
+    assert sum(result.stored for result in results) == 10
+    page = await store.owners.list_agents()
+    assert [item["agent_id"] for item in page.items] == ["agent0", "agent1"]
+
+
+async def test_listings_of_all_users_page_stably(store: Store) -> None:
+    users = sorted(f"user{number}" for number in range(25))
+    await store.write_messages(entries(*users))
+    seen, after = [], ""
+    while after is not None:
+        page = await store.owners.list_users(after=after, limit=4)
+        seen += [item["user_id"] for item in page.items]
+        after = page.next_after
+        if len(seen) == 8:  # one that sorts before the page changes nothing
+            await store.write_messages(entries("aaa"))
+    assert seen == users
+    assert await store.owners.find_users("user1") == [u for u in users if u.startswith("user1")]
+    assert (await store.count())["messages"] == 26
+    levels = await store.counters.measure_levels()
+    assert (levels["users"], levels["messages"]) == (26, 26)
