@@ -66,7 +66,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
 }
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
-_RESUMABLE = (("import",), ("reindex",), ("eval", "run"))
+_RESUMABLE = (("import",), ("reindex",), ("eval", "run"), ("db", "distribute"))
 _HELP = "Long-term memory and recall for LLM agents: find what a user is referring to, offline."
 
 # The parser's base class for usage errors; its module is not public.
