@@ -55,12 +55,18 @@ def in_notebook() -> bool:
 def terminal_bar(console: "Console", title: str, total: int, *, unit: str) -> Iterator[Advance]:
     """Show a bar in a terminal; yield a function that advances it."""
     from rich import progress as rich
+    from rich.text import Text
+
+    class RateColumn(rich.ProgressColumn):
+        def render(self, task: rich.Task) -> Text:
+            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
 
     with rich.Progress(
         rich.TextColumn(title),
         rich.BarColumn(),
         rich.MofNCompleteColumn(),
         rich.TextColumn(unit),
+        RateColumn(),
         rich.TimeRemainingColumn(),
         console=console,
         disable=not console.is_terminal,

@@ -19,41 +19,80 @@ _MAX_BAD_LINES = 20
 
 
 def import_messages(
-    file: Annotated[Path, Argument(help="JSON lines: messages, or an export.")],
+    file: Annotated[
+        Path,
+        Argument(help="A chat export or messages: a file, folder or zip archive; - reads stdin."),
+    ],
     db: options.Db = None,
-    user: Annotated[str | None, Option(help="User of lines that have no user_id.")] = None,
+    user: Annotated[str | None, Option(help="User of messages that name none.")] = None,
+    me: Annotated[
+        str | None, Option(help="The speaker who is the user, in a chat between people.")
+    ] = None,
+    file_format: Annotated[
+        str | None, Option("--format", help="Name of the format; default: recognised.")
+    ] = None,
+    date_order: Annotated[
+        str | None, Option(help="Order of written dates: dmy, mdy or ymd; default: recognised.")
+    ] = None,
+    zone: Annotated[
+        str, Option(help="Time zone of times that have none, like Asia/Shanghai.")
+    ] = "UTC",
+    columns: Annotated[
+        str | None, Option("--map", help="Columns of a CSV file: text=body,time=date,speaker=from.")
+    ] = None,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Show what would be imported; store nothing.")
+    ] = False,
     strict: Annotated[
         bool, Option("--strict", help="Import nothing if any line is invalid.")
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Import messages. Invalid lines are reported by number; valid lines are stored.
+    """Import chats. Invalid lines are reported by number; valid lines are stored.
 
-    Each user of a file written by `memrecall export` is imported completely or not at all.
+    Reads exports of ChatGPT, Claude, Gemini, WhatsApp, WeChat, Telegram, Slack, Discord, iMessage,
+    mail (mbox), mem0 and LangChain, messages of OpenAI's form, CSV, and memrecall's own JSON lines
+    and exports. Importing a file again adds only what is new.
 
     Exit code 0: all lines were stored; 1: partly, because some lines were invalid or it stopped
     half way; 2: nothing was imported.
     """
     from memrecall.importers.exports import is_export
+    from memrecall.memory import make_plan, open_source
 
-    if is_export(file):
-        _import_export(file, db, user, json)
-        return
-    report, problems = options.run(_import(file, db, user, strict))
+    read_options = options.read_import_options(user, me, date_order, zone, columns)
+    with open_source(file) as source:
+        if is_export(source):
+            _import_export(source.files[0], db, user, dry_run, json)
+            return
+        plan = make_plan(source, read_options, file_format or ("csv" if columns else None))
+        if dry_run:
+            _print_preview(plan, json)
+            return
+        plan.require_complete()
+        report, problems = options.run(_import(plan, db, strict))
     if json:
         counts = {**asdict(report), "users": len(report.users)}
-        output.print_json({**counts, **problems})
+        survey = {name: plan.survey.describe()[name] for name in ("formats", "skipped", "notes")}
+        output.print_json({**counts, **survey, **problems})
     else:
-        _print_report(report, problems)
-    if report.refused or not report.usable:
+        _print_report(report, plan, problems)
+    _exit_for(report.usable and not report.refused, bool(report.bad or problems["stopped"]))
+
+
+def _exit_for(is_any_usable: object, is_partial: bool) -> None:
+    if not is_any_usable:
         raise typer.Exit(EXIT_NOTHING)
-    if report.bad or problems["stopped"]:
+    if is_partial:
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def _import_export(file: Path, db: str | None, user: str | None, json: bool) -> None:
-    from memrecall.importers.exports import import_export
+def _import_export(file: Any, db: str | None, user: str | None, dry_run: bool, json: bool) -> None:
+    from memrecall.importers.exports import import_export, preview_export
 
+    if dry_run:
+        _print_export_report(preview_export(file), "export of {}: {}", json)
+        return
     try:
         restored = options.with_library(
             lambda library: import_export(library, file, user), db, create=True
@@ -65,23 +104,22 @@ def _import_export(file: Path, db: str | None, user: str | None, json: bool) -> 
         text = f"[red]stopped[/red]: {output.count_noun(users, 'user')} imported; {error}"
         output.print_outcome(text, {"users": users, "stopped": str(error)}, json=json)
         raise typer.Exit(EXIT_PARTIAL) from None
-    _print_export_report(restored, json)
+    _print_export_report(restored, "export of {} imported: {}", json)
 
 
-async def _import(
-    file: Path, db: str | None, user: str | None, strict: bool
-) -> tuple[Any, dict[str, str]]:
+async def _import(plan: Any, db: str | None, strict: bool) -> tuple[Any, dict[str, str]]:
     """Return the report, why rows are not embedded, and why the import stopped half way."""
-    from memrecall.memory import Importer, check_file, file_size
+    from memrecall.memory import Importer, ImportReport
 
-    size = file_size(file)  # fails before a database is created for a missing file
-    if strict and (report := check_file(file, user)).bad:
+    survey = plan.survey
+    if strict and survey.bad:
+        report = ImportReport(lines=survey.entries, bad=survey.bad, refused=True)
         return report, {"not_embedded": "", "stopped": ""}
     async with await options.open_library(db, create=True) as library:
-        importer, stopped = Importer(library, default_user=user), ""
+        importer, stopped = Importer(library), ""
         try:
-            with output.progress_bar("importing", size, unit="bytes") as advance:
-                await importer.run(file, strict=strict, progress=advance)
+            with output.progress_bar("importing", survey.entries, unit="messages") as advance:
+                await importer.run(plan, strict=strict, progress=advance)
                 await library.vectors.settle()
         except MemrecallError as error:
             if not importer.report.usable:
@@ -94,15 +132,32 @@ async def _import(
         return importer.report, {"not_embedded": library.vectors.failure, "stopped": stopped}
 
 
-def _print_report(report: Any, problems: dict[str, str]) -> None:
+def _print_preview(plan: Any, json: bool) -> None:
+    survey, needs = plan.survey, [str(error) for error in plan.missing]
+    if json:
+        output.print_json({**survey.describe(), "needs": needs})
+    else:
+        terminal = output.console()
+        for line in survey.lines():
+            terminal.print(output.escape(line))
+        for need in needs:
+            terminal.print(f"[yellow]still needed[/yellow]: {output.escape(need)}")
+        _print_bad(survey.bad, plan)
+    _exit_for(survey.messages or survey.memories, bool(survey.bad))
+
+
+def _print_report(report: Any, plan: Any, problems: dict[str, str]) -> None:
     terminal = output.console()
     if report.refused:
         terminal.print("[red]nothing imported[/red]: --strict, and some lines are invalid")
     else:
         repeated = f", {report.repeated} already stored" if report.repeated else ""
-        stored = output.count_noun(report.stored, "message")
+        noun = "memory" if plan.survey.memories and not plan.survey.messages else "message"
+        stored = output.count_noun(report.stored, noun)
         users = output.count_noun(len(report.users), "user")
         terminal.print(f"{stored} of {users} imported{repeated}")
+    for line in plan.survey.remarks():
+        terminal.print(f"[dim]{output.escape(line)}[/dim]")
     if problems["not_embedded"]:
         reason = output.escape(problems["not_embedded"])
         terminal.print(f"[yellow]not embedded yet, keyword search only[/yellow]: {reason}")
@@ -112,20 +167,27 @@ def _print_report(report: Any, problems: dict[str, str]) -> None:
         errors.print(f"[red]stopped half way[/red], run it again to continue: {reason}")
     elif not report.usable and not report.refused:
         errors.print("[red]nothing imported[/red]: the file has no usable line")
-    for bad in report.bad[:_MAX_BAD_LINES]:
-        errors.print(f"line {bad.line}: {output.escape(bad.reason)}")
-    hidden = len(report.bad) - _MAX_BAD_LINES
+    _print_bad(report.bad, plan)
+
+
+def _print_bad(bad_lines: list[Any], plan: Any) -> None:
+    errors = output.console(errors=True)
+    noun = "line" if set(plan.survey.formats) == {"jsonl"} else "entry"
+    for bad in bad_lines[:_MAX_BAD_LINES]:
+        place = f"{output.escape(bad.file)}: " if bad.file else ""
+        errors.print(f"{place}{noun} {bad.line}: {output.escape(bad.reason)}")
+    hidden = len(bad_lines) - _MAX_BAD_LINES
     if hidden > 0:
         errors.print(f"… and {hidden} more invalid lines; --json lists them all")
 
 
-def _print_export_report(report: Any, json: bool) -> None:
+def _print_export_report(report: Any, text: str, json: bool) -> None:
     tables = ", ".join(
         f"{rows:,} {table}" for table, rows in report.rows.items() if rows and table != "users"
     )
     users = output.count_noun(len(report.users), "user")
     fields = {"lines": report.lines, "users": len(report.users), "rows": dict(report.rows)}
-    output.print_outcome(f"export of {users} imported: {tables}", fields, json=json)
+    output.print_outcome(text.format(users, tables), fields, json=json)
 
 
 def export(

@@ -198,3 +198,34 @@ def read_json_file(file: Path, hint: str) -> Any:
         raise InvalidArgument(f"cannot read {file}: {error.strerror or error}") from None
     except (ValueError, RecursionError):
         raise InvalidArgument(f"{file} is not JSON", hint=hint) from None
+
+
+def read_import_options(
+    user: str | None, me: str | None, date_order: str | None, zone: str, columns: str | None
+) -> Any:
+    """Return the options of an import; InvalidArgument names the one that is wrong."""
+    from zoneinfo import ZoneInfo
+
+    from memrecall.importers.records import DATE_ORDERS, ReadOptions
+    from memrecall.types import check_time_zone
+
+    order = next((known for known in DATE_ORDERS if known == date_order), None)
+    if order is None and date_order is not None:
+        raise InvalidArgument(
+            f"--date-order {date_order!r} is not an order", hint="Use dmy, mdy or ymd"
+        )
+    return ReadOptions(user, me, order, ZoneInfo(check_time_zone(zone)), _read_columns(columns))
+
+
+def _read_columns(text: str | None) -> dict[str, str]:
+    from memrecall.importers.formats.csv_table import FIELDS
+
+    pairs = [pair.partition("=") for pair in (text or "").split(",") if pair.strip()]
+    columns = {field.strip(): column.strip() for field, _, column in pairs}
+    for field, column in columns.items():
+        if field not in FIELDS or not column:
+            raise InvalidArgument(
+                f"--map {text!r} does not name the column of a field",
+                hint=f"Write it like text=body,time=date; the fields are {', '.join(FIELDS)}",
+            )
+    return columns

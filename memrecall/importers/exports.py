@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.importers.jsonl import read_lines
+from memrecall.importers.records import Fault
+from memrecall.importers.source import Source, SourceFile
 from memrecall.json_objects import parse_json_line
 from memrecall.library.library import Library
 
@@ -22,31 +23,30 @@ class ExportReport:
     rows: dict[str, int] = field(default_factory=dict)
 
 
-def is_export(path: Path) -> bool:
-    """Return True if the first line of a file is a record of an export."""
-    for _, line in read_lines(path):
+def is_export(source: Source) -> bool:
+    """Return True if the first line of a single file is a record of an export."""
+    if not source.is_single:
+        return False
+    for _, line in read_lines(source.files[0]):
         try:
-            record = json.loads(line)
-        except ValueError:
+            record = None if isinstance(line, Fault) else json.loads(line)
+        except (ValueError, RecursionError):
             return False
         return isinstance(record, dict) and record.keys() >= _EXPORT_FIELDS
     return False
 
 
-async def import_export(library: Library, path: Path, user_id: str | None = None) -> ExportReport:
+async def import_export(
+    library: Library, file: SourceFile, user_id: str | None = None
+) -> ExportReport:
     """Import an export, each user's data completely or not at all, optionally as `user_id`.
 
     The whole file is read before anything is stored. Existing rows with the same keys are kept.
     """
-    report = ExportReport()
-    records: dict[str, list[dict[str, Any]]] = {}
-    for number, line in read_lines(path):
-        report.lines += 1
-        record = parse_record(number, line)
-        records.setdefault(str(record["row"].get("user_id")), []).append(record)
+    report, records = _read_records(file)
     if user_id is not None and len(records) > 1:
         raise InvalidArgument(
-            f"{path} has {len(records)} users, which cannot be imported as one user {user_id!r}",
+            f"{file.name} has {len(records)} users, who cannot be imported as one: {user_id!r}",
             hint="Leave out the user",
         )
     for owner, rows in records.items():
@@ -59,6 +59,29 @@ async def import_export(library: Library, path: Path, user_id: str | None = None
         for table, count in counts.items():
             report.rows[table] = report.rows.get(table, 0) + count
     return report
+
+
+def preview_export(file: SourceFile) -> ExportReport:
+    """Return the counts of an export without storing anything."""
+    report, records = _read_records(file)
+    report.users = tuple(records)
+    for rows in records.values():
+        for record in rows:
+            table = str(record.get("table"))
+            report.rows[table] = report.rows.get(table, 0) + 1
+    return report
+
+
+def _read_records(file: SourceFile) -> tuple[ExportReport, dict[str, list[dict[str, Any]]]]:
+    report = ExportReport()
+    records: dict[str, list[dict[str, Any]]] = {}
+    for number, line in read_lines(file):
+        report.lines += 1
+        if isinstance(line, Fault):
+            raise InvalidArgument(f"line {number}: {line.reason}")
+        record = parse_record(number, line)
+        records.setdefault(str(record["row"].get("user_id")), []).append(record)
+    return report, records
 
 
 def parse_record(number: int, line: str | bytes) -> dict[str, Any]:

@@ -1,47 +1,21 @@
-"""Import of messages: valid ones in batches, invalid ones reported by line."""
+"""Import of messages and memories: valid ones in batches, invalid ones reported by line."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from memrecall.errors import CallerError
-from memrecall.importers import jsonl
-from memrecall.importers.jsonl import SCOPE_FIELDS, file_size
+from memrecall.importers.jsonl import SCOPE_FIELDS
+from memrecall.importers.plan import BadLine, ImportPlan, make_plan
+from memrecall.importers.records import Fault, ReadOptions, Record
+from memrecall.importers.source import open_source
 from memrecall.library.library import Library
 from memrecall.progress import Advance, Progress, progress_bar
-from memrecall.scope import DEFAULT_NAME
+from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import ScopedMessage
+from memrecall.types import NewMemory, NewMessage, Origin
 
 BATCH = 1_000
-
-# Takes a file, the user of messages that name none, and a function that counts the bytes read.
-# Yields line numbers, each with a message or with the reason why there is none.
-Reader = Callable[[Path, str | None, Advance], Iterator[tuple[int, ScopedMessage | CallerError]]]
-
-
-@dataclass(frozen=True, slots=True)
-class FileFormat:
-    """A format of message files: how to recognise one and how to read it."""
-
-    matches: Callable[[Path], bool]
-    read: Reader
-
-
-# The first format that matches a file reads it; JSON lines are read from any other file.
-FORMATS: tuple[FileFormat, ...] = (FileFormat(lambda _: True, jsonl.read_messages),)
-
-
-def find_format(path: Path) -> FileFormat:
-    """Return the format of a file."""
-    return next(candidate for candidate in FORMATS if candidate.matches(path))
-
-
-@dataclass(frozen=True, slots=True)
-class BadLine:
-    """A line that was not imported, and the reason."""
-
-    line: int
-    reason: str
 
 
 @dataclass(slots=True)
@@ -62,115 +36,156 @@ class ImportReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _NumberedEntry:
+class _Entry:
+    file: str
     line: int
-    entry: ScopedMessage
+    scope: Scope
+    item: NewMessage | NewMemory
+
+    @property
+    def kind(self) -> Scope | None:
+        """What a batch has in common: messages are of any scope, memories of one."""
+        return self.scope if isinstance(self.item, NewMemory) else None
 
 
 class Importer:
-    """An importer of message files into a library."""
+    """An importer of files into a library."""
 
-    def __init__(self, library: Library, *, default_user: str | None = None) -> None:
+    def __init__(
+        self,
+        library: Library,
+        *,
+        default_user: str | None = None,
+        options: ReadOptions | None = None,
+    ) -> None:
         self._library = library
-        self._default_user = default_user
+        self._options = options or ReadOptions(user=default_user)
         self.report = ImportReport()  # of the last run, also if it stopped half way
 
     async def run(
-        self, path: Path, *, strict: bool = False, progress: Progress = None
+        self, source: Path | ImportPlan, *, strict: bool = False, progress: Progress = None
     ) -> ImportReport:
-        """Import a file; with `strict` all lines or none, in a distributed database of each user.
+        """Import a file, a folder or an archive; with `strict` all lines or none.
 
-        `progress` is called with the bytes read; without it, a notebook shows a progress bar.
+        In a distributed database, `strict` stores all lines of a user or none.
+
+        `progress` is called with the number of entries that were handled; without it, a notebook
+        shows a progress bar.
         """
-        with progress_bar(progress, "importing", file_size(path), unit="bytes") as advance:
-            return await self._run(path, strict, advance)
+        if isinstance(source, ImportPlan):
+            return await self._run_plan(source, strict, progress)
+        with open_source(source) as files:
+            return await self._run_plan(make_plan(files, self._options), strict, progress)
 
-    async def _run(self, path: Path, strict: bool, advance: Advance) -> ImportReport:
+    async def _run_plan(self, plan: ImportPlan, strict: bool, progress: Progress) -> ImportReport:
+        plan.require_complete()
+        with progress_bar(progress, "importing", plan.survey.entries, unit="messages") as advance:
+            return await self._run(plan, strict, advance)
+
+    async def _run(self, plan: ImportPlan, strict: bool, advance: Advance) -> ImportReport:
         self.report = report = ImportReport()
-        batch: list[_NumberedEntry] = []
-        for number, entry in find_format(path).read(path, self._default_user, advance):
-            report.lines += 1
-            if isinstance(entry, CallerError):
-                report.bad.append(BadLine(number, str(entry)))
-            else:
-                batch.append(_NumberedEntry(number, entry))
-            if len(batch) == BATCH and not strict:
-                await self._store_each(batch, report)
-                batch = []
+        if strict and plan.survey.bad:
+            report.lines, report.bad = plan.survey.entries, plan.survey.bad
+            report.refused = True
+            return report
+        batch: list[_Entry] = []
+        for name, item in plan.items():
+            if isinstance(item, Fault):
+                report.lines += 1
+                report.bad.append(BadLine(item.line, item.reason, name))
+                advance(1)
+            elif isinstance(item, Record):
+                report.lines += 1
+                entry = _to_entry(name, item, plan.options.user)
+                if batch and (_is_full(batch, strict) or batch[-1].kind != entry.kind):
+                    await self._store_each(batch, report)
+                    advance(len(batch))
+                    batch = []
+                batch.append(entry)
         await self._store_each(batch, report, strict=strict)
+        advance(len(batch))
         if report.repeated:
             # An earlier import may have been interrupted before the vectors were stored.
             await self._library.vectors.embed_pending(report.users)
         return report
 
     async def _store_each(
-        self, batch: list[_NumberedEntry], report: ImportReport, *, strict: bool = False
+        self, batch: list[_Entry], report: ImportReport, *, strict: bool = False
     ) -> None:
         """Store a batch at once; in a distributed database user by user.
 
         With `strict`, all lines of a transaction are stored or none.
         """
-        if strict and report.bad:
-            report.refused = True
-            return
-        users = {item.entry.scope.user_id for item in batch}
+        users = {entry.scope.user_id for entry in batch}
         for user in sorted(users) if self._library.store.is_distributed else [None]:
-            part = [item for item in batch if user in (None, item.entry.scope.user_id)]
+            part = [entry for entry in batch if user in (None, entry.scope.user_id)]
             await (self._store_all if strict else self._store)(part, report)
         report.refused = strict and bool(report.bad) and not report.usable
 
-    async def _store(self, batch: list[_NumberedEntry], report: ImportReport) -> None:
-        """Store a batch; if lines of it conflict, store the others without them."""
+    async def _store(self, batch: list[_Entry], report: ImportReport) -> None:
+        """Store a batch; if entries of it conflict, store the others without them."""
         while batch:
             try:
-                result = await self._library.add_entries([item.entry for item in batch])
+                stored = await self._write(batch)
             except CallerError as error:
-                bad_lines = _bad_lines(batch, error)
-                report.bad.extend(bad_lines)
-                numbers = {bad_line.line for bad_line in bad_lines}
-                batch = [item for item in batch if item.line not in numbers]
+                bad_entries = _bad_entries(batch, error)
+                report.bad.extend(bad_entries.values())
+                batch = [entry for at, entry in enumerate(batch) if at not in bad_entries]
                 continue
-            self._count(batch, result.stored, report)
+            self._count(batch, stored, report)
             return
 
-    async def _store_all(self, entries: list[_NumberedEntry], report: ImportReport) -> None:
+    async def _store_all(self, batch: list[_Entry], report: ImportReport) -> None:
         try:
-            result = await self._library.add_entries([item.entry for item in entries])
+            stored = await self._write(batch)
         except CallerError as error:
-            report.bad.extend(_bad_lines(entries, error))
+            report.bad.extend(_bad_entries(batch, error).values())
             return
-        self._count(entries, result.stored, report)
+        self._count(batch, stored, report)
 
-    def _count(self, batch: list[_NumberedEntry], stored: int, report: ImportReport) -> None:
+    async def _write(self, batch: Sequence[_Entry]) -> int:
+        """Store entries of one kind, all or nothing, and return how many are new."""
+        messages = [
+            ScopedMessage(entry.scope, entry.item)
+            for entry in batch
+            if isinstance(entry.item, NewMessage)
+        ]
+        if messages or not batch:
+            return (await self._library.add_entries(messages)).stored
+        memories = [entry.item for entry in batch if isinstance(entry.item, NewMemory)]
+        result = await self._library.add_memories(
+            batch[0].scope, memories, origin=Origin.IMPORT, actor="import"
+        )
+        return result.stored
+
+    def _count(self, batch: Sequence[_Entry], stored: int, report: ImportReport) -> None:
         report.stored += stored
         report.repeated += len(batch) - stored
-        report.users.update(item.entry.scope.user_id for item in batch)
+        report.users.update(entry.scope.user_id for entry in batch)
 
 
-def check_file(path: Path, default_user: str | None = None) -> ImportReport:
-    """Return the report of a refused import: read a file and store nothing."""
-    report = ImportReport(refused=True)
-    for number, entry in find_format(path).read(path, default_user, lambda _: None):
-        report.lines += 1
-        if isinstance(entry, CallerError):
-            report.bad.append(BadLine(number, str(entry)))
-    return report
+def _is_full(batch: Sequence[_Entry], strict: bool) -> bool:
+    return len(batch) == BATCH and not strict
 
 
-def _bad_lines(batch: list[_NumberedEntry], error: CallerError) -> list[BadLine]:
-    """Return the lines that an error is about; all of them if it names none."""
+def _to_entry(file: str, record: Record, default_user: str | None) -> _Entry:
+    scope = Scope(record.user_id or default_user or "", record.agent_id, record.session_id)
+    return _Entry(file, record.line, scope, record.item)
+
+
+def _bad_entries(batch: Sequence[_Entry], error: CallerError) -> dict[int, BadLine]:
+    """Return the entries that an error is about by position; all of them if it names none."""
     faults: dict[int, str] = error.details.get("faults", {})
-    if faults:
-        return [BadLine(batch[position].line, reason) for position, reason in faults.items()]
-    details = error.details
-    matches = [
-        item
-        for item in batch
-        if details.get("message_id") in (None, item.entry.message.message_id)
-        and all(details.get(name) in (None, _scope_field(item, name)) for name in SCOPE_FIELDS)
-    ]
-    return [BadLine(item.line, str(error)) for item in matches or batch]
+    if not faults:
+        matches = [at for at, entry in enumerate(batch) if _is_about(error, entry)]
+        faults = dict.fromkeys(matches or range(len(batch)), str(error))
+    return {at: BadLine(batch[at].line, reason, batch[at].file) for at, reason in faults.items()}
 
 
-def _scope_field(item: _NumberedEntry, name: str) -> str:
-    return getattr(item.entry.scope, name) or DEFAULT_NAME
+def _is_about(error: CallerError, entry: _Entry) -> bool:
+    item, details = entry.item, error.details
+    key = item.message_id if isinstance(item, NewMessage) else item.memory_key
+    return details.get("message_id", details.get("memory_key")) in (None, key) and all(
+        details.get(name) in (None, getattr(entry.scope, name) or DEFAULT_NAME)
+        for name in SCOPE_FIELDS
+    )

@@ -1,15 +1,14 @@
 """Messages as JSON lines, one message a line."""
 
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from pydantic import ValidationError
 
 from memrecall.errors import CallerError, InvalidArgument, describe_validation_error
+from memrecall.importers.records import Fault, FileFormat, Item, ReadOptions, Record
+from memrecall.importers.source import MAX_LINE, SourceFile
 from memrecall.json_objects import parse_json_line
 from memrecall.messages import join_content_parts, parse_role
-from memrecall.progress import Advance
 from memrecall.scope import Scope
 from memrecall.store import ScopedMessage
 from memrecall.types import NewMessage
@@ -19,42 +18,28 @@ _MESSAGE_FIELDS = frozenset(NewMessage.model_fields)
 _REQUIRED = ("message_id", "ts", "role", "content")
 
 
-def read_messages(
-    path: Path, default_user: str | None, advance: Advance
-) -> Iterator[tuple[int, ScopedMessage | CallerError]]:
-    """Yield the number of each line with its message, or with the error that it raised."""
-    for number, line in read_lines(path, advance):
+def read_messages(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+    """Yield the message of each line, or the reason why it has none."""
+    for number, line in read_lines(file):
+        if isinstance(line, Fault):
+            yield line
+            continue
         try:
-            yield number, read_entry(line, default_user)
+            entry = read_entry(line, options.user)
         except CallerError as error:
-            yield number, error
+            yield Fault(number, str(error))
+        else:
+            scope = entry.scope
+            yield Record(number, entry.message, scope.session_id, scope.user_id, scope.agent_id)
 
 
-def file_size(path: Path) -> int:
-    """Return the size of a file in bytes; raise InvalidArgument if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: OSError) -> InvalidArgument:
-    return InvalidArgument(
-        f"cannot read {path}: {error.strerror}", hint="Pass a readable file of JSON lines"
-    )
-
-
-def read_lines(path: Path, advance: Advance = lambda size: None) -> Iterator[tuple[int, bytes]]:
-    """Yield the non-blank lines of a file with their numbers."""
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                advance(len(line))
-                if line.strip():
-                    yield number, line
-    except OSError as error:
-        raise _unreadable(path, error) from None
+def read_lines(file: SourceFile) -> Iterator[tuple[int, bytes | Fault]]:
+    """Yield the non-blank lines of a file with their numbers; a fault for one that is too long."""
+    for number, line in file.byte_lines():
+        if line is None:
+            yield number, Fault(number, f"the line has more than {MAX_LINE:,} bytes")
+        elif line.strip():
+            yield number, line
 
 
 def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
@@ -79,3 +64,7 @@ def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
     return ScopedMessage(
         Scope(str(scope["user_id"]), scope["agent_id"], scope["session_id"]), message
     )
+
+
+# Any file that no other format recognises is read as JSON lines if it is named as such, or alone.
+FORMAT = FileFormat("jsonl", lambda file: file.suffix in (".jsonl", ".ndjson"), read_messages)

@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from memrecall.importers.importer import BadLine, Importer, ImportReport, check_file
-from memrecall.importers.jsonl import file_size
+from memrecall.importers.importer import Importer, ImportReport
+from memrecall.importers.plan import BadLine, ImportPlan, Survey, make_plan
+from memrecall.importers.records import ReadOptions
+from memrecall.importers.source import open_source
 from memrecall.lazy import lazy_exports
 from memrecall.library.library import Library
 from memrecall.library.maintenance import Reindexer
@@ -22,18 +24,21 @@ __all__ = [
     "BadLine",
     "CrossEncoderReranker",
     "EndpointReranker",
+    "ImportPlan",
     "ImportReport",
     "Importer",
     "Library",
     "LongTermMemory",
     "Memory",
     "Policy",
+    "ReadOptions",
     "Reindexer",
     "Reranker",
     "ShortTermMemory",
-    "check_file",
+    "Survey",
     "client_of",
-    "file_size",
+    "make_plan",
+    "open_source",
     "recall",
 ]
 

@@ -5,21 +5,27 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memrecall.errors import CallerError, InvalidArgument, StorageFull
-from memrecall.importers import importer
-from memrecall.importers.importer import FileFormat
-from memrecall.importers.jsonl import read_lines
-from memrecall.progress import Advance
-from memrecall.scope import Scope
-from memrecall.store import ScopedMessage
+from memrecall.errors import StorageFull
+from memrecall.importers import (
+    Fault,
+    FileFormat,
+    ReadOptions,
+    Record,
+    Skipped,
+    SourceFile,
+    message_record,
+    registry,
+)
+from memrecall.importers.records import from_iso
 from memrecall.store.database.dialect import ErrorCode
 from memrecall.store.database.dialects import SqliteDialect
-from memrecall.types import NewMessage, Role
+from memrecall.types import Role
 from tests.cases import check_each
 from tests.cli.conftest import Shell
 
@@ -196,32 +202,37 @@ def test_repeated_import_embeds_pending_rows(
     assert shell("stats", "--db", db, "--json").json["not_embedded"] == 0
 
 
-def read_notes(
-    path: Path, default_user: str | None, advance: Advance
-) -> Iterator[tuple[int, ScopedMessage | CallerError]]:
+def read_notes(file: SourceFile, options: ReadOptions) -> Iterator[Record | Skipped | Fault]:
     """Read a format of lines `time text`."""
-    for number, text in read_lines(path, advance):
-        ts, _, content = text.decode().strip().partition(" ")
-        try:
-            message = NewMessage(message_id=ts, ts=ts, role=Role.USER, content=content)
-        except ValueError as error:
-            yield number, InvalidArgument(str(error))
+    for number, line in file.lines():
+        ts, _, text = (line or "").partition(" ")
+        if (moment := from_iso(ts)) is None:
+            yield Fault(number, f"{ts} is not a time")
         else:
-            yield number, ScopedMessage(Scope(default_user or "me"), message)
+            yield message_record(
+                number, message_id=ts, session_id="notes", role=Role.USER, text=text, ts=moment
+            )
+
+
+NOTES = FileFormat("notes", lambda file: file.suffix == ".notes", read_notes)
 
 
 @pytest.fixture
 def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A file of a new format, with an invalid line; the format is one entry of `FORMATS`."""
-    new = FileFormat(lambda path: path.suffix == ".notes", read_notes)
-    monkeypatch.setattr(importer, "FORMATS", (new, *importer.FORMATS))
+    """A file with an invalid line, of a format that another package adds by entry point."""
+    points = EntryPoints(
+        [EntryPoint("notes", "tests.cli.test_import:NOTES", "memrecall.importers")]
+    )
+    monkeypatch.setattr("memrecall.plugins.entry_points", points.select)
     file = tmp_path / "my.notes"
     file.write_text("2026-03-01T09:00:00Z tea\nnever x\n2026-03-01T09:00:01Z soup\n", "utf-8")
     return file
 
 
-def test_new_format_is_imported_like_json_lines(shell: Shell, db: Path, notes: Path) -> None:
-    assert shell("import", notes, "--db", db, "--strict", "--json").json["refused"]
+def test_format_of_another_package_is_imported(shell: Shell, db: Path, notes: Path) -> None:
+    assert registry.get_format("notes") is NOTES
+    refused = shell("import", notes, "--db", db, "--user", "lin", "--strict", "--json")
+    assert refused.json["refused"]
     outcome = shell("import", notes, "--db", db, "--user", "lin", "--json")
     assert outcome.code == 1
     assert [bad["line"] for bad in outcome.json["bad"]] == [2]

@@ -1,0 +1,139 @@
+"""Messages as chat models take them: `{"role", "content"}` lines, or `{"messages": […]}`.
+
+A message needs neither an id nor a time. Lines of single messages are one conversation; a line or
+a file with `messages` is one each.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from memrecall.errors import CallerError
+from memrecall.importers.json_stream import JsonReader, has_members
+from memrecall.importers.records import (
+    DerivedIds,
+    Fault,
+    FileFormat,
+    Item,
+    ReadOptions,
+    Skipped,
+    digest,
+    message_record,
+    stable_id,
+)
+from memrecall.importers.source import SourceFile
+from memrecall.messages import ConversationMessage, parse_message
+from memrecall.types import Role
+
+Numbered = tuple[int, Any]
+
+
+def _matches(file: SourceFile) -> bool:
+    is_own = has_members(file.sample, "message_id", "ts")  # memrecall's JSON lines
+    return has_members(file.sample, "role", "content") and not is_own
+
+
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+    yield from read_conversations("openai", read_values(file), lambda value: value)
+
+
+def read_values(file: SourceFile) -> Iterator[Numbered]:
+    """Yield the values of a JSON list, or those that stand one after the other."""
+    with file.text() as stream:
+        reader = JsonReader(stream)
+        number = 0
+        while reader.peek():
+            is_list = reader.peek() == "["
+            for _ in reader.elements() if is_list else (1,):
+                number += 1
+                yield number, reader.value()
+
+
+def read_conversations(name: str, values: Iterator[Numbered], unwrap: Any) -> Iterator[Item]:
+    """Yield the messages of conversations; `unwrap` makes each a dict of known form."""
+    loose = _Conversation(name)
+    starts = DerivedIds(name)
+    for number, value in values:
+        messages = _messages_of(value)
+        if messages is None:
+            yield from loose.read(number, unwrap(value))
+            continue
+        conversation = _Conversation(name, starts)
+        for message in messages:
+            yield from conversation.read(number, unwrap(message))
+        yield from conversation.finish()
+    yield from loose.finish()
+
+
+def _messages_of(value: Any) -> list[Any] | None:
+    """Return the messages of a conversation or of a graph's state; None for a single message."""
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, dict):
+        return None
+    for holder in (value, value.get("values"), value.get("channel_values")):
+        if isinstance(holder, dict) and isinstance(holder.get("messages"), list):
+            messages: list[Any] = holder["messages"]
+            return messages
+    return None
+
+
+class _Conversation:
+    """Messages with ids made of what was said, in a session named after how it began.
+
+    A conversation that goes on keeps its session. Many begin with the same instructions, so that
+    the first words of the user belong to the name.
+    """
+
+    def __init__(self, name: str, starts: DerivedIds | None = None) -> None:
+        self._name = name
+        self._starts = starts or DerivedIds(name)
+        self._waiting: list[tuple[int, ConversationMessage]] = []
+        self._session: str | None = None
+        self._ids: DerivedIds | None = None
+
+    def read(self, number: int, value: Any) -> Iterator[Item]:
+        """Yield what is known now: nothing until the user has spoken."""
+        if not isinstance(value, dict):
+            yield Fault(number, "not a message")
+            return
+        try:
+            message = parse_message(value)
+        except CallerError as error:
+            yield Fault(number, str(error))
+            return
+        if not message.text.strip():
+            yield Skipped(number, "tool calls and other messages without text")
+            return
+        self._waiting.append((number, message))
+        if self._session or message.role is Role.USER or len(self._waiting) >= 100:
+            yield from self.finish()
+
+    def finish(self) -> Iterator[Item]:
+        """Yield the messages that wait for the name of their session."""
+        if self._session is None:
+            parts = [f"{message.role}:{message.text}" for _, message in self._waiting]
+            self._session = self._starts.make(digest(*parts))
+            self._ids = DerivedIds(self._name, self._session)
+        for number, message in self._waiting:
+            yield self._record(number, message)
+        self._waiting = []
+
+    def _record(self, number: int, message: ConversationMessage) -> Item:
+        own_id = message.message_id
+        ids = self._ids or DerivedIds(self._name)
+        return message_record(
+            number,
+            message_id=stable_id(self._name, own_id)
+            if own_id
+            else ids.make(message.role.value, message.speaker or "", message.text),
+            session_id=self._session,
+            role=message.role,
+            speaker=message.speaker,
+            text=message.text,
+            ts=message.ts,
+            content_type=message.content_type,
+            **message.metadata,
+        )
+
+
+FORMAT = FileFormat("openai", _matches, _read)

@@ -1,0 +1,209 @@
+"""The plan of an import: which files are read how, and a survey of what is in them.
+
+Everything is read once before anything is stored. So a missing option or a wrong file is reported
+before a database is created, a preview is exact, and progress knows how many messages there are.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+from memrecall.errors import InvalidArgument
+from memrecall.importers.records import Fault, FileFormat, Note, ReadOptions, Record, Skipped
+from memrecall.importers.registry import match_files
+from memrecall.importers.source import Source, SourceFile
+from memrecall.types import NewMemory, NewMessage, Role, format_minute
+
+_SHOWN_NAMES = 12
+_LISTED_NAMES = 1_000
+_MAX_SPEAKERS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """An entry that was not imported, and the reason. `file` is empty for a single file."""
+
+    line: int
+    reason: str
+    file: str = ""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What the files of an import contain."""
+
+    formats: Counter[str] = field(default_factory=Counter)  # files by format
+    conversations: set[tuple[str, str | None]] = field(default_factory=set)
+    messages: int = 0
+    memories: int = 0
+    speakers: Counter[str] = field(default_factory=Counter)
+    roles: Counter[Role] = field(default_factory=Counter)
+    first: datetime | None = None
+    last: datetime | None = None
+    skipped: Counter[str] = field(default_factory=Counter)
+    bad: list[BadLine] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def entries(self) -> int:
+        """The number of entries: records and invalid ones."""
+        return self.messages + self.memories + len(self.bad)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the preview as plain values."""
+        return {
+            "formats": dict(self.formats),
+            "conversations": len(self.conversations),
+            "messages": self.messages,
+            "memories": self.memories,
+            "speakers": dict(self.speakers.most_common(_LISTED_NAMES)),
+            "first": self.first,
+            "last": self.last,
+            "skipped": dict(self.skipped.most_common()),
+            "bad": self.bad,
+            "notes": self.notes,
+        }
+
+    def lines(self) -> list[str]:
+        """Return the preview for people to read."""
+        formats = ", ".join(
+            f"{name} ({count} files)" if count > 1 else name for name, count in self.formats.items()
+        )
+        lines = [f"format         {formats}"]
+        if self.messages or not self.memories:
+            lines.append(f"conversations  {len(self.conversations):,}")
+            lines.append(f"messages       {self.messages:,}")
+        if self.memories:
+            lines.append(f"memories       {self.memories:,}")
+        if self.speakers:
+            named = [f"{name} ({count:,})" for name, count in self.speakers.most_common()]
+            more = f" and {len(named) - _SHOWN_NAMES} more" if len(named) > _SHOWN_NAMES else ""
+            lines.append(f"speakers       {', '.join(named[:_SHOWN_NAMES])}{more}")
+        if self.first and self.last:
+            times = f"{format_minute(self.first)} to {format_minute(self.last)} UTC"
+            lines.append(f"time           {times}")
+        return lines + self.remarks()
+
+    def remarks(self) -> list[str]:
+        """Return what was skipped and what was assumed."""
+        skipped = ", ".join(f"{count:,} {reason}" for reason, count in self.skipped.most_common())
+        return ([f"skipped        {skipped}"] if skipped else []) + [
+            f"assumed        {note}" for note in self.notes
+        ]
+
+    def count(self, user: str, record: Record) -> None:
+        """Add a record."""
+        if isinstance(record.item, NewMemory):
+            self.memories += 1
+            return
+        message = record.item
+        self.messages += 1
+        self.roles[message.role] += 1
+        if message.speaker and len(self.speakers) < _MAX_SPEAKERS:
+            self.speakers[message.speaker] += 1
+        self.conversations.add((user, record.session_id))
+        if message.ts is not None:
+            self.first = min(self.first or message.ts, message.ts)
+            self.last = max(self.last or message.ts, message.ts)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportPlan:
+    """The files to read, the options, and the survey of them."""
+
+    source: Source
+    files: list[tuple[SourceFile, FileFormat]]
+    options: ReadOptions
+    survey: Survey
+    missing: list[InvalidArgument] = field(default_factory=list)  # what the caller has to say
+
+    def require_complete(self) -> None:
+        """Raise InvalidArgument if the user, or the speaker who is the user, is not known."""
+        for error in self.missing:
+            raise error
+
+    def items(self) -> Iterator[tuple[str, Record | Skipped | Fault | Note]]:
+        """Yield what is in the files, each with the name of its file (empty for a single one)."""
+        for file, file_format in self.files:
+            name = "" if self.source.is_single else file.name
+            for item in read_file(file, file_format, self.options):
+                yield name, item
+
+
+def make_plan(
+    source: Source, options: ReadOptions | None = None, format_name: str | None = None
+) -> ImportPlan:
+    """Read a source and return the plan, with what the caller still has to say."""
+    options = options or ReadOptions()
+    plan = ImportPlan(source, match_files(source, format_name), options, Survey())
+    survey, lacks_user = plan.survey, False
+    for _, file_format in plan.files:
+        survey.formats[file_format.name] += 1
+    for kind, count in source.left_out.items():
+        survey.skipped[kind] += count
+    for name, item in plan.items():
+        if isinstance(item, Record):
+            survey.count(item.user_id or options.user or "", item)
+            lacks_user = lacks_user or not (item.user_id or options.user)
+        elif isinstance(item, Fault):
+            survey.bad.append(BadLine(item.line, item.reason, name))
+        elif isinstance(item, Skipped):
+            survey.skipped[item.reason] += 1
+        elif item.text not in survey.notes:
+            survey.notes.append(item.text)
+    if any(file_format.between_people for _, file_format in plan.files):
+        plan.missing.extend(_find_missing_me(survey, options.me))
+    if lacks_user:
+        plan.missing.append(
+            InvalidArgument(
+                f"{source.name} does not say which user its messages belong to",
+                hint="Pass --user with the id to store them under",
+            )
+        )
+    return plan
+
+
+def read_file(
+    file: SourceFile, file_format: FileFormat, options: ReadOptions
+) -> Iterator[Record | Skipped | Fault | Note]:
+    """Yield the items of a file, with the role `user` for the speaker that `me` names."""
+    try:
+        for item in file_format.read(file, options):
+            if isinstance(item, Record) and file_format.between_people and options.me:
+                yield _with_role(item, options.me)
+            else:
+                yield item
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{file.name}: {error.message}", hint=error.hint) from None
+    if file.assumed_encoding:
+        yield Note(f"{file.name} is text in {file.assumed_encoding}")
+
+
+def _with_role(record: Record, me: str) -> Record:
+    message = record.item
+    if not isinstance(message, NewMessage) or message.role not in (Role.USER, Role.OTHER):
+        return record
+    names = (message.speaker or "", *record.names)
+    is_me = me.casefold() in (name.casefold() for name in names)
+    role = Role.USER if is_me else Role.OTHER
+    return replace(record, item=message.model_copy(update={"role": role}))
+
+
+def _find_missing_me(survey: Survey, me: str | None) -> Iterator[InvalidArgument]:
+    """Yield an error about a chat between people none of whom is known to be the user."""
+    if survey.roles[Role.USER] or not survey.roles[Role.OTHER]:
+        return
+    names = [name for name, _ in survey.speakers.most_common()]
+    shown = ", ".join(names[:_SHOWN_NAMES])
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    if me is None:
+        message = f"which speaker is the user? The speakers are {shown}{more}"
+        hint = f'Pass one of them with --me, for example --me "{names[0] if names else ""}"'
+    else:
+        near = get_close_matches(me, names, 1, 0.5)
+        message = f"no speaker is called {me!r}"
+        hint = f'Did you mean --me "{near[0]}"?' if near else f"The speakers are {shown}{more}"
+    yield InvalidArgument(message, hint=hint, speakers=names[:_LISTED_NAMES])

@@ -1,0 +1,199 @@
+"""What the readers of all formats yield, and the ids, times and texts of it."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from memrecall.errors import InvalidArgument, describe_validation_error
+from memrecall.importers.source import SourceFile
+from memrecall.json_objects import make_storable
+from memrecall.types import ID_LENGTH, NAME_LENGTH, NewMemory, NewMessage, Role
+
+DateOrder = Literal["dmy", "mdy", "ymd"]
+DATE_ORDERS: tuple[DateOrder, ...] = ("dmy", "mdy", "ymd")
+_HASH_LENGTH = 24
+_REMEMBERED = 100_000  # equal messages further apart than this get the same number
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What the caller knows of a file that the file does not say."""
+
+    user: str | None = None  # the user of messages that name none
+    me: str | None = None  # the speaker who is the user
+    date_order: DateOrder | None = None
+    zone: tzinfo = UTC  # of times without a zone
+    columns: Mapping[str, str] = field(default_factory=dict)  # of a CSV file, by field
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A message or a memory of a file."""
+
+    line: int
+    item: NewMessage | NewMemory
+    session_id: str | None = None
+    user_id: str | None = None
+    agent_id: str | None = None
+    names: tuple[str, ...] = ()  # other names of the speaker: ids, addresses
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An entry that is no message, such as the line that somebody joined."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An entry that should be a message and cannot be read."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that the reader assumed, for the caller to confirm."""
+
+    text: str
+
+
+Item = Record | Skipped | Fault | Note
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """A format of files: its name, how to recognise a file, and how to read one.
+
+    `matches` gets any file, also an empty or binary one. In formats `between_people` every
+    speaker has the role `other` until the caller says who the user is.
+    """
+
+    name: str
+    matches: Callable[[SourceFile], bool]
+    read: Callable[[SourceFile, ReadOptions], Iterator[Item]]
+    between_people: bool = False
+
+
+def message_record(
+    line: int,
+    *,
+    message_id: str,
+    session_id: str | None,
+    role: Role,
+    text: str,
+    ts: datetime | None,
+    speaker: str | None = None,
+    content_type: str = "text",
+    names: tuple[str, ...] = (),
+    user_id: str | None = None,
+    **metadata: Any,
+) -> Record | Skipped | Fault:
+    """Return a record of a message; skip one without text. Empty metadata is dropped."""
+    clean = make_storable(text).strip()
+    if not clean:
+        return Skipped(line, "no text")
+    try:
+        message = NewMessage(
+            message_id=message_id,
+            role=role,
+            content=clean,
+            ts=ts,
+            speaker=clean_name(speaker),
+            content_type=content_type,
+            metadata=make_storable({name: value for name, value in metadata.items() if value}),
+        )
+    except ValidationError as error:
+        return Fault(line, describe_validation_error(error))
+    except InvalidArgument as error:
+        return Fault(line, str(error))
+    return Record(line, message, session_id, user_id, names=names)
+
+
+def clean_name(name: str | None) -> str | None:
+    """Return the name of a speaker without invisible marks, cut to its limit."""
+    if not name:
+        return None
+    visible = "".join(char if char.isprintable() else " " for char in make_storable(name))
+    return " ".join(visible.split())[:NAME_LENGTH] or None
+
+
+def stable_id(*parts: str) -> str:
+    """Return an id made of parts, the first of which names the format; a hash if it is long."""
+    joined = "-".join(parts)
+    if len(joined) <= ID_LENGTH and joined.isascii() and joined.isprintable() and " " not in joined:
+        return joined
+    return f"{parts[0]}-{digest(*parts[1:])}"
+
+
+def digest(*parts: str) -> str:
+    """Return a hash of texts, the same in every process."""
+    data = "\0".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.sha256(data.encode(errors="surrogatepass")).hexdigest()[:_HASH_LENGTH]
+
+
+class DerivedIds:
+    """Ids of messages that have none: of what was said, and the number among equal ones.
+
+    They do not depend on the position in the file, so that an export that begins later or goes
+    on longer gives the same messages the same ids.
+    """
+
+    def __init__(self, format_name: str, conversation: str = "") -> None:
+        self._format = format_name
+        self._conversation = conversation
+        self._counts: Counter[str] = Counter()
+
+    def make(self, *parts: str) -> str:
+        """Return the id of the next message that consists of these parts."""
+        key = digest(self._conversation, *parts)
+        if len(self._counts) > _REMEMBERED:
+            self._counts.clear()
+        self._counts[key] += 1
+        number = self._counts[key]
+        return stable_id(self._format, key if number == 1 else f"{key}-{number}")
+
+
+def from_unix(value: object) -> datetime | None:
+    """Return the time of seconds, milliseconds or microseconds since 1970; None if it is none."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+        for limit in (1e14, 1e11):
+            if abs(seconds) >= limit:
+                seconds /= 1e6 if limit == 1e14 else 1e3
+                break
+        return datetime.fromtimestamp(seconds, UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+def in_zone(moment: datetime, zone: tzinfo) -> datetime:
+    """Return a time as UTC; one without a zone is in `zone`."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(UTC)
+
+
+def from_iso(value: object, zone: tzinfo = UTC) -> datetime | None:
+    """Return the time of an ISO 8601 text; None if it is none."""
+    try:
+        return in_zone(datetime.fromisoformat(str(value).strip()), zone)
+    except (ValueError, OverflowError):
+        return None
+
+
+def current_branch(parents: Mapping[str, str | None], leaf: str | None) -> list[str]:
+    """Return the names from the root of a conversation's tree to a leaf."""
+    branch: list[str] = []
+    seen: set[str] = set()
+    while leaf is not None and leaf in parents and leaf not in seen:
+        branch.append(leaf)
+        seen.add(leaf)
+        leaf = parents[leaf]
+    return branch[::-1]

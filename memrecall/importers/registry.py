@@ -1,0 +1,100 @@
+"""The formats that are recognised, with those of other packages, and the format of a file.
+
+A package adds one in its `pyproject.toml`:
+
+    [project.entry-points."memrecall.importers"]
+    acme = "acme_memrecall:ACME"          # a `memrecall.importers.FileFormat`
+"""
+
+from difflib import get_close_matches
+
+from memrecall.errors import InvalidArgument
+from memrecall.importers import jsonl
+from memrecall.importers.formats import (
+    chatgpt,
+    claude,
+    csv_table,
+    discord,
+    gemini,
+    imessage,
+    langchain,
+    mbox,
+    mem0,
+    openai,
+    slack,
+    telegram,
+    wechat,
+    whatsapp,
+)
+from memrecall.importers.records import FileFormat
+from memrecall.importers.source import Source, SourceFile
+from memrecall.plugins import find_plugin, plugin_names
+
+# The first format that matches a file reads it: those with clearer marks come first.
+FORMATS: tuple[FileFormat, ...] = (
+    chatgpt.FORMAT,
+    claude.FORMAT,
+    gemini.FORMAT,
+    telegram.FORMAT,
+    discord.FORMAT,
+    slack.FORMAT,
+    wechat.FORMAT,
+    mem0.FORMAT,
+    langchain.FORMAT,
+    openai.FORMAT,
+    whatsapp.FORMAT,
+    imessage.FORMAT,
+    mbox.FORMAT,
+    csv_table.FORMAT,
+    jsonl.FORMAT,
+)
+
+
+def format_names() -> list[str]:
+    """Return the names of all formats."""
+    return [*plugin_names("importers"), *(known.name for known in FORMATS)]
+
+
+def get_format(name: str) -> FileFormat:
+    """Return the format of that name; InvalidArgument lists the names."""
+    for known in FORMATS:
+        if known.name == name:
+            return known
+    plugin = find_plugin("importers", name)
+    if isinstance(plugin, FileFormat):
+        return plugin
+    names = format_names()
+    near = get_close_matches(name, names, 1)
+    hint = f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(names)}"
+    raise InvalidArgument(f"there is no import format {name!r}", hint=hint)
+
+
+def match_files(source: Source, name: str | None = None) -> list[tuple[SourceFile, FileFormat]]:
+    """Return the files to read with their formats; those of a folder that match none are left out.
+
+    With a `name`, that format reads every file of it, and a single file whatever it looks like.
+    """
+    forced = get_format(name) if name else None
+    if source.is_single:
+        (file,) = source.files
+        return [(file, forced or _match(file) or jsonl.FORMAT)]
+    pairs = []
+    for file in source.files:
+        found = forced if forced and forced.matches(file) else None if forced else _match(file)
+        if found is None:
+            source.left_out["other files"] += 1
+        else:
+            pairs.append((file, found))
+    if not pairs:
+        wanted = f"file of the format {name}" if name else "file of a known format"
+        raise InvalidArgument(
+            f"{source.name} has no {wanted} among its {len(source.files)} files",
+            hint=f"Known are {', '.join(format_names())}; pass one file with --format",
+        )
+    return pairs
+
+
+def _match(file: SourceFile) -> FileFormat | None:
+    plugins = [find_plugin("importers", name) for name in plugin_names("importers")]
+    candidates = [plugin for plugin in plugins if isinstance(plugin, FileFormat)]
+    return next((known for known in (*candidates, *FORMATS) if known.matches(file)), None)

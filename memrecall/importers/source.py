@@ -1,0 +1,248 @@
+"""What an import reads: a file, a folder, a zip archive or standard input, within limits.
+
+Nothing is unpacked to disk. Symbolic links inside folders and archives are never followed.
+"""
+
+import os
+import stat
+import sys
+import tempfile
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, TextIO
+
+from memrecall.errors import InvalidArgument
+from memrecall.importers.encodings import CERTAIN, decode_sample, find_encoding, open_text
+
+MAX_FILES = 100_000
+MAX_BYTES = 16 * 1024**3  # of one source, after decompression
+MAX_RATIO = 200  # of the bytes in an archive to its size: chats compress to a tenth at best
+MAX_LINE = 32 * 1024**2  # characters or bytes; a message has at most a million characters
+_SAMPLE = 64 * 1024
+_COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+_LEFT_OUT = ("__MACOSX", ".DS_Store", "Thumbs.db")
+
+
+@dataclass
+class SourceFile:
+    """One file of a source. `name` is its path inside the source, with slashes."""
+
+    name: str
+    size: int
+    open: Callable[[], IO[bytes]]
+    source: "Source" = field(repr=False)
+
+    @property
+    def stem(self) -> str:
+        """The file name without folders and extension."""
+        return PurePosixPath(self.name).stem
+
+    @property
+    def suffix(self) -> str:
+        """The extension in lower case, with its dot."""
+        return PurePosixPath(self.name).suffix.lower()
+
+    @cached_property
+    def head(self) -> bytes:
+        """The beginning of the file."""
+        with self.open() as stream:
+            return stream.read(_SAMPLE)
+
+    @cached_property
+    def sample(self) -> str:
+        """The beginning of the file as text, by which its format is recognised."""
+        return decode_sample(self.head)
+
+    @cached_property
+    def encoding(self) -> str:
+        """The encoding of the text; the whole file is read to find it."""
+        return find_encoding(self.open)
+
+    @property
+    def assumed_encoding(self) -> str:
+        """The encoding that the text was read in, if it was neither marked nor UTF-8."""
+        encoding = str(self.__dict__.get("encoding", ""))  # set once the text was read
+        return "" if encoding in CERTAIN else encoding.upper()
+
+    def text(self) -> TextIO:
+        """Open the file as text; line ends become newlines."""
+        return open_text(self.open(), self.encoding)
+
+    def lines(self) -> Iterator[tuple[int, str | None]]:
+        """Yield the number and the text of each line; None for a line above `MAX_LINE`."""
+        number = 0
+        with self.text() as stream:
+            while line := stream.readline(MAX_LINE):
+                number += 1
+                is_whole = line.endswith("\n") or len(line) < MAX_LINE
+                yield number, line.rstrip("\n") if is_whole else None
+                while not is_whole and (line := stream.readline(MAX_LINE)):
+                    is_whole = line.endswith("\n")
+
+    def byte_lines(self) -> Iterator[tuple[int, bytes | None]]:
+        """Yield the number and the bytes of each line; None for a line above `MAX_LINE`."""
+        number = 0
+        with self.open() as stream:
+            while line := stream.readline(MAX_LINE):
+                number += 1
+                is_whole = line.endswith(b"\n") or len(line) < MAX_LINE
+                yield number, line if is_whole else None
+                while not is_whole and (line := stream.readline(MAX_LINE)):
+                    is_whole = line.endswith(b"\n")
+
+
+@dataclass
+class Source:
+    """The files of an import, in the order of their names."""
+
+    name: str
+    files: list[SourceFile] = field(default_factory=list)
+    is_single: bool = False
+    left_out: Counter[str] = field(default_factory=Counter)
+    shared: dict[str, Any] = field(default_factory=dict)  # what readers of several files keep
+
+    def find(self, name: str) -> SourceFile | None:
+        """Return the file with that name in the top folder, or in the one folder there is."""
+        depth = min((file.name.count("/") for file in self.files), default=0)
+        for file in self.files:
+            if file.name.rpartition("/")[2] == name and file.name.count("/") == depth:
+                return file
+        return None
+
+    def add(self, name: str, size: int, open_file: Callable[[], IO[bytes]]) -> None:
+        """Add a file; InvalidArgument if there are too many."""
+        self.files.append(SourceFile(name, size, open_file, self))
+        if len(self.files) > MAX_FILES:
+            raise _too_large(self.name, f"it has more than {MAX_FILES:,} files")
+
+
+@contextmanager
+def open_source(path: Path) -> Iterator[Source]:
+    """Open a file, a folder or an archive; `-` is standard input."""
+    if str(path) == "-":
+        with _spool_input() as copy:
+            yield from _open_file(Path(copy), "standard input")
+        return
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from None
+    if stat.S_ISDIR(mode):
+        yield _read_folder(path)
+    elif stat.S_ISREG(mode):
+        yield from _open_file(path, path.name)
+    else:
+        raise InvalidArgument(
+            f"{path} is neither a file nor a folder", hint="Pass what it writes through a pipe: -"
+        )
+
+
+@contextmanager
+def _spool_input() -> Iterator[str]:
+    """Copy standard input to a temporary file: it is read more than once."""
+    with tempfile.NamedTemporaryFile(prefix="memrecall-import-") as copy:
+        while chunk := sys.stdin.buffer.read(1024**2):
+            copy.write(chunk)
+            if copy.tell() > MAX_BYTES:
+                raise _too_large("standard input", f"it has more than {MAX_BYTES:,} bytes")
+        copy.flush()
+        yield copy.name
+
+
+def _open_file(path: Path, name: str) -> Iterator[Source]:
+    try:
+        size = path.stat().st_size
+        is_archive = zipfile.is_zipfile(path)
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    if not is_archive:
+        source = Source(name, is_single=True)
+        source.add(name, size, lambda: path.open("rb"))
+        yield source
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield _read_archive(archive, name, size)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise _unusable_archive(name, f"it is damaged: {error}") from None
+
+
+def _read_folder(folder: Path) -> Source:
+    source = Source(folder.resolve().name)
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(parent, name)
+            if name.startswith(".") or name in _LEFT_OUT:
+                continue
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):
+                opened = _opener(path)
+                source.add(path.relative_to(folder).as_posix(), status.st_size, opened)
+            else:
+                kind = "symbolic links" if stat.S_ISLNK(status.st_mode) else "special files"
+                source.left_out[kind] += 1
+        for name in list(folders):
+            if Path(parent, name).is_symlink():
+                source.left_out["symbolic links"] += 1
+    source.files.sort(key=lambda file: file.name)
+    return source
+
+
+def _opener(path: Path) -> Callable[[], IO[bytes]]:
+    return lambda: path.open("rb")
+
+
+def _read_archive(archive: zipfile.ZipFile, name: str, size: int) -> Source:
+    source = Source(name)
+    members = [member for member in archive.infolist() if not member.is_dir()]
+    total = sum(member.file_size for member in members)
+    if total > MAX_BYTES or total > MAX_RATIO * max(size, 1024**2):
+        raise _too_large(name, f"{total:,} bytes are packed into {size:,}")
+    for member in sorted(members, key=lambda member: member.filename):
+        _check_member(member, name)
+        if stat.S_ISLNK(member.external_attr >> 16):
+            source.left_out["symbolic links"] += 1
+        elif not any(part in _LEFT_OUT for part in member.filename.split("/")):
+            source.add(member.filename, member.file_size, _member_opener(archive, member))
+    return source
+
+
+def _check_member(member: zipfile.ZipInfo, name: str) -> None:
+    path = PurePosixPath(member.filename.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in path.parts[0]:
+        raise InvalidArgument(
+            f"{name} has a file with the unsafe path {member.filename!r}",
+            hint="Do not import it: no chat application writes such an archive",
+        )
+    if member.flag_bits & 1:
+        raise _unusable_archive(name, "it is protected by a password")
+    if member.compress_type not in _COMPRESSIONS:
+        raise _unusable_archive(name, f"{member.filename} has an unknown compression")
+
+
+def _unusable_archive(name: str, reason: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"cannot read the archive {name}: {reason}", hint="Unpack it and pass the folder"
+    )
+
+
+def _member_opener(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Callable[[], IO[bytes]]:
+    return lambda: archive.open(member)
+
+
+def _too_large(name: str, reason: str) -> InvalidArgument:
+    return InvalidArgument(f"{name} is too large: {reason}", hint="Import its parts one by one")
+
+
+def _unreadable(path: Path, error: Exception) -> InvalidArgument:
+    reason = getattr(error, "strerror", None) or error
+    return InvalidArgument(f"cannot read {path}: {reason}", hint="Pass a readable file or folder")
