@@ -56,6 +56,7 @@ def test_every_file_exists() -> None:
     assert [name for name in files if not (ROOT / name).exists()] == []
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_modules_load_without_autogen() -> None:
     modules = [name for name in _modules() if not name.startswith(AUTOGEN_HOMES)]

@@ -200,6 +200,7 @@ async def test_global_provider_gets_the_spans_of_a_recall(
     assert len(recorder.spans) == count
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_opentelemetry_is_not_imported_without_tracer(tmp_path: Path) -> None:
     program = """

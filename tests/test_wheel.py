@@ -57,6 +57,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.mark.service
 def test_wheel_contains_package_data(installed: Path) -> None:
     files = {path.relative_to(installed).as_posix() for path in installed.rglob("*")}
     assert "memrecall/py.typed" in files
@@ -93,6 +94,7 @@ def test_wheel_loads_prompts(installed: Path, tmp_path: Path) -> None:
     assert text.strip() == PROMPTS[0].read_text("utf-8").strip()
 
 
+@pytest.mark.service
 def test_wheel_imports_and_searches(installed: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     process = subprocess.run(

@@ -314,6 +314,7 @@ async def test_forced_handoff_includes_each_search(library: Library) -> None:
 
 
 class TestOrder:
+    @pytest.mark.service
     @pytest.mark.concurrent
     def test_run_does_not_depend_on_the_hash_seed(self) -> None:
         traces = {

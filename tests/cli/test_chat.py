@@ -317,6 +317,7 @@ def _take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_terminal_prompts_until_end_of_input(tmp_path: Path) -> None:
     with Terminal(tmp_path, "--user", "lin") as person:
@@ -328,6 +329,7 @@ def test_terminal_prompts_until_end_of_input(tmp_path: Path) -> None:
         assert person.ends_with(0)
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_terminal_edits_lines_and_offers_history(tmp_path: Path, shell: Shell) -> None:
     """Lines in any script can be edited, and the history offers the session's messages."""
@@ -354,6 +356,7 @@ def leaking() -> Reply:
     return stream([{"content": f"One moment. {DSML}"}])
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_terminal_keeps_log_out_of_answers(tmp_path: Path) -> None:
     with serve() as server:
@@ -375,6 +378,7 @@ def test_terminal_keeps_log_out_of_answers(tmp_path: Path) -> None:
         assert "ERROR memrecall.chat.visible_text: tiny wrote a call of" in text
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_ctrl_c_stops_answer_then_chat(tmp_path: Path) -> None:
     with serve() as server:

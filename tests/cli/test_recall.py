@@ -489,6 +489,7 @@ def test_ctrl_c_prints_one_line(shell: Shell, chat: Path, script: Any) -> None:
     assert "▸ search_memories “garage”" in outcome.out
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_terminal_output_is_coloured(chat: Path, tmp_path: Path) -> None:
     """Run in a process with a pseudo-terminal."""
@@ -516,6 +517,7 @@ def test_terminal_output_is_coloured(chat: Path, tmp_path: Path) -> None:
     assert PEANUTS in output.decode()
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_closed_pipe_is_not_an_error(chat: Path) -> None:
     command = ["-c", "from memrecall.cli import main; main()", "recall", "花生过敏"]

@@ -97,6 +97,7 @@ async def test_pages_of_other_users_are_refused(browser: Any, keyed_server: Keye
             assert "过敏" not in body, path
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_service_works_without_dashboard(tmp_path: Path, http: httpx.Client) -> None:
     with run_server(tmp_path, "--db", tmp_path / "a.db", MEMRECALL_DASHBOARD="false") as server:

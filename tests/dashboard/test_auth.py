@@ -123,6 +123,7 @@ def test_no_content_is_rendered_as_html() -> None:
     assert files == set()
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_server_import_does_not_load_nicegui() -> None:
     code = "import sys, memrecall.server.runner; print('nicegui' in sys.modules)"

@@ -188,6 +188,7 @@ def prepare_environment(evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPat
     use_few_resamples(monkeypatch)
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL], ids=["int", "kill"])
 def test_killed_run_can_be_continued(large_evaluation: EvaluationCli, sign: signal.Signals) -> None:

@@ -71,6 +71,7 @@ def test_lines_are_short_and_files_explain_their_columns() -> None:
         assert max(map(len, lines)) <= 100, file.name
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_modules_that_use_tables_can_be_imported_first() -> None:
     for module in ("conflicts", "signature", "summaries"):

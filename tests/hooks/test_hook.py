@@ -84,6 +84,7 @@ def read_block(sample: Sample, output: str) -> str:
     return str(specific["additionalContext"])
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 async def test_every_documented_event_is_captured_once_and_recalled_for(
     library: Library, tmp_path: Path
@@ -347,6 +348,7 @@ class TestEndpoint:
 
 
 class TestWithoutService:
+    @pytest.mark.service
     @pytest.mark.concurrent
     async def test_turn_is_stored_and_recalled_for(
         self, sqlite_library: Library, tmp_path: Path
@@ -369,6 +371,7 @@ class TestWithoutService:
         assert {m.metadata["client"] for m in messages} == {"claude-code"}
         assert hook.log == []
 
+    @pytest.mark.service
     async def test_code_in_current_folder_is_never_run(
         self, sqlite_library: Library, tmp_path: Path
     ) -> None:

@@ -109,6 +109,7 @@ class TestSamplePlugin:
         assert "sample" in error_info.value.hint
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 async def test_command_line_uses_the_plugin(installed: Path, tmp_path: Path) -> None:
     settings = Settings(db=str(tmp_path / "a.db"), embedder="sample:3", snapshots=False)

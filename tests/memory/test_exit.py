@@ -19,6 +19,7 @@ memory.add("I live in Milan.", user_id="ann", background=True)
 """
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_script_without_close_exits_and_stores_everything(tmp_path: Path) -> None:
     file = str(tmp_path / "memory.db")

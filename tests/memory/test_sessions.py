@@ -234,6 +234,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 async def test_restore_after_kill_9(tmp_path: Path) -> None:
     location = str(tmp_path / "memrecall.db")

@@ -226,6 +226,7 @@ print(chat("推荐一个零食？"))
 """
 
 
+@pytest.mark.service
 def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
     """The second prompt contains the first message, and the process exits by itself."""
     with serve() as server:

@@ -119,6 +119,7 @@ async def test_all_tools_work_over_http(library: Library) -> None:
                     await call_tool(client, "memory_delete", kb_id=results["id"])
 
 
+@pytest.mark.service
 @pytest.mark.parametrize(("mode", "version"), ERAS)
 async def test_all_tools_work_over_stdio(tmp_path: Path, mode: Mode, version: str) -> None:
     async with open_library(str(tmp_path / "x.db"), tmp_path) as library:
@@ -129,6 +130,7 @@ async def test_all_tools_work_over_stdio(tmp_path: Path, mode: Mode, version: st
         await call_every_tool(client)
 
 
+@pytest.mark.service
 async def test_stdio_lists_permitted_tools(tmp_path: Path) -> None:
     async with over_stdio(tmp_path, "--user", "ann") as client:
         assert await tool_names(client) == [*USER_TOOLS, *PUBLIC_TOOLS]

@@ -71,6 +71,7 @@ def server(tmp_path: Path) -> Iterator[RpcProcess]:
             stream.close()
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_server_survives_garbage_and_stops_at_end_of_input(
     server: RpcProcess, tmp_path: Path
@@ -98,6 +99,7 @@ def test_server_survives_garbage_and_stops_at_end_of_input(
     assert b"Traceback" not in errors
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_printed_text_goes_to_stderr(tmp_path: Path) -> None:
     script = (
@@ -120,6 +122,7 @@ def test_printed_text_goes_to_stderr(tmp_path: Path) -> None:
     assert completed.stderr.count(b"stray") == 3
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_input_can_be_a_file_and_no_web_framework_is_loaded(tmp_path: Path) -> None:
     input_file = tmp_path / "in.jsonl"
@@ -140,6 +143,7 @@ def test_input_can_be_a_file_and_no_web_framework_is_loaded(tmp_path: Path) -> N
     assert not (tmp_path / "x.db-workspaces").exists()
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_closed_output_is_not_an_error(server: RpcProcess) -> None:
     assert "result" in server.call("memory_get_status")

@@ -20,7 +20,7 @@ from ..server.http_service import open_library
 from ..waiting import PROCESS_LIMIT
 from .mcp_clients import add_user_messages
 
-pytestmark = pytest.mark.concurrent
+pytestmark = [pytest.mark.concurrent, pytest.mark.service]
 MALFORMED: list[tuple[bytes, int, Any]] = [
     (b"garbage", -32700, None),
     (b"\xff\xfe", -32700, None),

@@ -82,6 +82,7 @@ def test_what_python_and_libraries_report_is_json(tmp_path: Path) -> None:
     assert all(line["at"][-1].endswith(" fail") for line in lines[3:])
 
 
+@pytest.mark.service
 def test_failure_to_start_is_one_line_of_json(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = str(listener.getsockname()[1])
@@ -108,6 +109,7 @@ def test_failure_to_start_is_one_line_of_json(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.service
 async def test_lines_of_a_running_server_are_json(tmp_path: Path) -> None:
     with run_server(tmp_path, "--db", tmp_path / "a.db", **WITHOUT_DASHBOARD) as server:
         async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT) as client:

@@ -173,6 +173,7 @@ async def test_database_of_another_embedder_is_refused_at_start(tmp_path: Path) 
             pass
 
 
+@pytest.mark.service
 def test_missing_extra_names_the_package_to_install(tmp_path: Path) -> None:
     hidden = tmp_path / "fastapi.py"
     hidden.write_text("raise ModuleNotFoundError('gone', name='fastapi')\n")
@@ -181,6 +182,7 @@ def test_missing_extra_names_the_package_to_install(tmp_path: Path) -> None:
     assert "pip install 'memrecall[server]'" in completed.stderr
 
 
+@pytest.mark.service
 def test_announcement_shows_address_and_open_warning(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command_line("serve", "--port", "0", "--db", tmp_path / "a.db"),
@@ -205,6 +207,7 @@ def test_announcement_shows_address_and_open_warning(tmp_path: Path) -> None:
     assert lines[5].startswith("OPEN")
 
 
+@pytest.mark.service
 async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None:
     """Acknowledged batches are stored; others are stored completely or not at all."""
     db = tmp_path / "a.db"
@@ -315,6 +318,7 @@ async def test_shutdown_ends_running_stream_with_terminal_event(tmp_path: Path) 
         release.set()
 
 
+@pytest.mark.service
 def test_rules_run_in_worker_processes(tmp_path: Path) -> None:
     story = " ".join(f"On day {day} I met Ann in Oslo and we talked." for day in range(100))
     fact = {"role": "user", "content": f"My sister lives in Lisbon. {story}"}

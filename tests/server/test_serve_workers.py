@@ -19,7 +19,7 @@ from tests.waiting import block_until, wait_until
 from .http_service import make_message
 from .server_process import TIMEOUT, WITHOUT_DASHBOARD, ServerProcess, run_command, run_server
 
-pytestmark = pytest.mark.concurrent
+pytestmark = [pytest.mark.concurrent, pytest.mark.service]
 USERS = [f"u{number}" for number in range(8)]
 PATH = "/v1/users/{}/messages"
 

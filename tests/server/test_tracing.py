@@ -219,6 +219,7 @@ def collecting() -> Iterator[Collector]:
             thread.join()
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_spans_are_exported_before_shutdown(tmp_path: Path) -> None:
     with collecting() as collector:
@@ -234,6 +235,7 @@ def test_spans_are_exported_before_shutdown(tmp_path: Path) -> None:
         assert list(collector.spans()) == [("our-memory", "GET /healthz")]
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_telemetry_is_off_by_default(tmp_path: Path) -> None:
     with collecting() as collector:
@@ -249,6 +251,7 @@ def test_telemetry_is_off_by_default(tmp_path: Path) -> None:
         assert not collector.batches
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 def test_missing_exporter_is_reported_at_start(tmp_path: Path) -> None:
     """Both the flag and the environment variable enable telemetry."""

@@ -636,6 +636,7 @@ async def check_after_death(locations: BackupLocations, expected: tuple[str, ...
         return name
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 async def test_kill_at_every_step(
     store: Store,
@@ -673,6 +674,7 @@ async def kill_at_random(
                 path.unlink()
 
 
+@pytest.mark.service
 @pytest.mark.concurrent
 async def test_kill_at_random_moments(
     store: Store,

@@ -25,7 +25,7 @@ from ..waiting import wait_until
 from .contention import lock_of_another_writer, wait_for_blocked
 from .samples import ANN, ids, new_message, numbered_messages, read_tables
 
-pytestmark = pytest.mark.concurrent
+pytestmark = [pytest.mark.concurrent, pytest.mark.service]
 
 WRITERS = 8
 MESSAGES = "/v1/users/ann/messages"
