@@ -14,8 +14,9 @@ from memrecall.memory.records import hit_item, quote_conflicts, score_details
 from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
-from memrecall.store import MemoryQuery, Store, read_filter
+from memrecall.store import MemoryQuery, Reads, Store, read_filter
 from memrecall.store.database.statements import require_limit
+from memrecall.store.graph import Graph
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ async def search_memories(
     if not search.rerank:
         page = await _fuse_ranks(library, scope, request)
     elif reranker is None:
-        page = await library.search(scope, await _expand(library, scope, request))
+        page = await _search_with_names(library, scope, request)
     else:
         page = await _rerank(library, scope, request, reranker)
     hits = put_claims_last(page.results)[: search.limit]
@@ -126,10 +127,17 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
     return replace(request, only=frozenset(keys), with_expired=search.show_expired)
 
 
-async def _expand(library: Library, scope: Scope, request: SearchRequest) -> SearchRequest:
-    """Add the names that the graph relates to the entities of the query."""
+async def _search_with_names(library: Library, scope: Scope, request: SearchRequest) -> SearchPage:
+    """Search also for the names that the graph relates to the entities of the query."""
+
+    async def expand(reads: Reads) -> tuple[str, ...]:
+        graph = Graph(library.store.database, scope, reads)
+        return await related_names(graph, request.query, request.valid_at)
+
+    if library.graphs.is_in_store:
+        return await library.search(scope, replace(request, expand=expand))
     names = await related_names(library.graph(scope), request.query, request.valid_at)
-    return replace(request, expansions=names) if names else request
+    return await library.search(scope, replace(request, expansions=names))
 
 
 async def _fuse_ranks(library: Library, scope: Scope, request: SearchRequest) -> SearchPage:
@@ -159,16 +167,16 @@ async def _rerank(
 
     If the reranker fails, the engine's order is returned and the message says so.
     """
-    request = await _expand(library, scope, request)
     wide = replace(request, threshold=0.0, limit=max(request.limit, MOST_RERANKED))
-    page = await library.search(scope, wide)
+    page = await _search_with_names(library, scope, wide)
     first, rest = page.results[:MOST_RERANKED], page.results[MOST_RERANKED:]
     if not first:
-        return await library.search(scope, request)
+        return await _search_with_names(library, scope, request)
     try:
         scores = await reranker.score(request.query, [hit.content for hit in first])
     except ModelFailed as error:
-        return replace(await library.search(scope, request), reranker_failure=error.message)
+        page = await _search_with_names(library, scope, request)
+        return replace(page, reranker_failure=error.message)
     hits = [
         replace(hit, score=score, probability=None)
         for hit, score in zip(first, scores, strict=True)

@@ -170,6 +170,9 @@ class SearchEngine:
             user = await self._read_version(scope, request, search.feed, reads)
             if user != search.user:
                 raise VersionChanged(user)
+        if request.expand is not None and (names := await request.expand(reads)):
+            expanded = replace(request, expansions=(*request.expansions, *names))
+            query = replace(query, request=expanded)
         work = (columns, scope, query, search.after)
         has_many = columns.rows > _ROWS_IN_EVENT_LOOP[request.mode]
         if reads.in_thread or not (has_many or len(request.query) > LONG_QUERY):

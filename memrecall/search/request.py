@@ -1,12 +1,12 @@
 """Search requests, checked when they are made."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
 from memrecall.errors import InvalidArgument
-from memrecall.store import MessageFilter
+from memrecall.store import MessageFilter, Reads
 from memrecall.store.database.statements import require_limit
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import Role, check_moment, check_range, check_text, check_time_zone
@@ -26,6 +26,9 @@ PAGE_SIZE = 50
 LARGEST_PAGE = 200
 TOP_K = 20
 LARGEST_TOP_K = 200
+
+
+Expand = Callable[[Reads], Awaitable[tuple[str, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,7 @@ class SearchRequest:
     with_expired: bool = False  # `only` has been checked, and includes expired memories
     time_zone: str | None = None  # the zone for "yesterday"; None: the user's
     cursor: str | None = None
+    expand: Expand | None = None  # reads more expansions in the search's own trip to the database
 
     def __post_init__(self) -> None:
         check_query_text(self.query, "the query", LONGEST_REQUEST)

@@ -19,7 +19,7 @@ from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import aliases, entities, relations
-from memrecall.store.database.statements import filter_scope, split
+from memrecall.store.database.statements import Reads, filter_scope, split
 from memrecall.store.graph_types import (
     MAX_RELATIONS,
     NewRelation,
@@ -44,11 +44,12 @@ _SELECT_BY_NAME = select(aliases.c.entity_id, aliases.c.agent_id, aliases.c.hidd
 
 
 class Graph:
-    """Writes and reads the graph of one scope."""
+    """Writes and reads the graph of one scope; reads on one connection if it is given."""
 
-    def __init__(self, database: Database, scope: Scope) -> None:
+    def __init__(self, database: Database, scope: Scope, reads: Reads | None = None) -> None:
         self._database = database
         self._scope = scope
+        self._reads = reads or database
 
     async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
         """Store entities (name to type) and relations; return the ids of new relations."""
@@ -100,7 +101,7 @@ class Graph:
         ids: set[str] = set()
         for batch in split(sorted({entity_key(name) for name in names} - {""})):
             parameters = {"of_user": self._scope.user_id, "names": list(batch)}
-            rows = await self._database.fetch(_SELECT_BY_NAME, parameters)
+            rows = await self._reads.fetch(_SELECT_BY_NAME, parameters)
             rows = [row for row in rows if hidden or not row.hidden]
             ids |= {row.entity_id for row in rows if self._scope.agent_id in (None, row.agent_id)}
         if not ids:
@@ -133,13 +134,13 @@ class Graph:
     async def _fetch_entities(
         self, statement: Select[Any], *, visible: bool = False
     ) -> list[StoredEntity]:
-        rows = await self._database.fetch(statement)
+        rows = await self._reads.fetch(statement)
         of_rows = aliases.c.entity_id.in_([row.entity_id for row in rows])
         select_names = select(aliases.c.entity_id, aliases.c.name, aliases.c.source_message_ids)
         conditions = [of_rows, *([aliases.c.hidden.is_(False)] if visible else [])]
         select_names = filter_scope(select_names.where(*conditions), aliases, self._scope)
         names: dict[str, dict[str, tuple[str, ...]]] = {}
-        for row in await self._database.fetch(select_names.order_by(aliases.c.alias)):
+        for row in await self._reads.fetch(select_names.order_by(aliases.c.alias)):
             names.setdefault(row.entity_id, {})[row.name] = tuple(row.source_message_ids)
         return [
             named_entity(row.entity_id, row.name, row.type, names.get(row.entity_id, {}))
@@ -177,7 +178,7 @@ class Graph:
         ).where(*conditions)
         # Ids begin with the time of their creation, and the table's key with the owner.
         latest_first = statement.order_by(relations.c.relation_id.desc())
-        return await self._database.fetch(latest_first.limit(limit))
+        return await self._reads.fetch(latest_first.limit(limit))
 
     async def _write(self, write: Callable[[GraphWriter], Awaitable[Result]]) -> Result:
         """Call `write` in a transaction that locks the user."""

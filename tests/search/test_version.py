@@ -10,6 +10,7 @@ import pytest
 from memrecall.embedding.local import HashEmbedder
 from memrecall.errors import Disabled, EmbedderFailed, NotFound
 from memrecall.memory import Library
+from memrecall.memory.search import MemorySearch, search_memories
 from memrecall.scope import Permission, Scope
 from memrecall.search import (
     DegradeReason,
@@ -21,6 +22,7 @@ from memrecall.search import (
 )
 from memrecall.search.ranking.features import rank
 from memrecall.search.request import MODES
+from memrecall.store import NewRelation
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 from memrecall.workers import ForkGate
 
@@ -76,6 +78,23 @@ async def test_search_takes_one_trip_to_the_database(
     assert page.results
     # PostgreSQL has no thread to go to: each statement is sent from the event loop.
     assert len(trips) == (1 if library.store.file else 2)
+
+
+async def test_search_of_memories_takes_one_trip_with_the_names_of_the_graph(
+    library: Library, trips: list[ForkGate]
+) -> None:
+    batch = [NewMemory(content="Bob works at Initech"), NewMemory(content="Ann likes chess")]
+    await library.add_memories(ANN, batch, origin=Origin.USER, actor="test")
+    await library.graph(ANN).add({}, [NewRelation("Alice", "married to", "Bob", ("m1",))])
+    search = MemorySearch("Where does Alice live?", limit=5, explain=True)
+    await search_memories(library, ANN, search, None)
+    trips.clear()
+    found = await search_memories(library, ANN, search, None)
+    items = found["results"]
+    coverage = {item["memory"]: item["score_details"]["coverage"] for item in items}
+    assert coverage["Bob works at Initech"] > coverage["Ann likes chess"] == 0
+    if library.store.file:
+        assert len(trips) == 1
 
 
 async def test_message_search_takes_one_trip_to_the_database(

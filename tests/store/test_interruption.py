@@ -126,7 +126,7 @@ def fail(*_: object) -> None:
 
 def checked_out_connections(store: Store) -> int:
     pool: Any = store.database.write_engine.pool
-    return int(pool.checkedout())
+    return int(pool.checkedout()) - len(store.database._idle)  # kept for the next read
 
 
 async def state_after(verb: Verb, location: str) -> Rows:

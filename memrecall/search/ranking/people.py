@@ -30,7 +30,7 @@ _VERB = r"(?P<verb>did|does|do|has|have|is|was|were|are|will|would|had|can|could
 
 def find_speakers(query: str, speakers: Sequence[str]) -> Mapping[str, str]:
     """Return the speakers that a query names, each with the words that name them there."""
-    return _find_speakers(query, tuple(speakers))
+    return _find_speakers(query, tuple(speakers)) if speakers else {}
 
 
 @lru_cache(256)  # a search asks three times
@@ -121,9 +121,11 @@ def coverage_by_person(
     """
     statements = [hit for hit in hits if hit.speaker and hit.role in _PERSON_ROLES]
     people = list(dict.fromkeys(hit.speaker for hit in statements if hit.speaker))
+    if len(find_speakers(query, people)) != 1:
+        return {}
     names = {term for person in people for term in all_terms(person)}
     terms = {term: weight for term, weight in weights.items() if term not in names}
-    if len(find_speakers(query, people)) != 1 or not terms:
+    if not terms:
         return {}
     best = dict.fromkeys(people, 0.0)
     for hit in statements:

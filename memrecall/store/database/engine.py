@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 _FORK_SECONDS = 10.0  # that a fork waits for statements and streams to end
 _FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.5  # seconds between two attempts
+_IDLE_CONNECTIONS = 4  # fewer than the pool has, so that a write always gets one
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
 
@@ -99,6 +100,7 @@ class Database(ForkAware):
         for engine in (self._direct, self._engine.sync_engine):
             if self._guard is not None and engine is not None:
                 self._guard.watch(engine)
+        self._idle: list[Connection] = []  # for reads in threads, kept out of the pool
         self._write_lock = asyncio.Lock()
         self._gate = ForkGate()
         self._groups: dict[Any, Grouped[Any, Any]] = {}
@@ -113,7 +115,7 @@ class Database(ForkAware):
             return
         if not self._gate.close(_FORK_SECONDS):
             log.warning("%s is in use during a fork, which can lose writes", self.location)
-        if self._direct.pool.checkedin() or self._engine.sync_engine.pool.checkedin():  # type: ignore[attr-defined]
+        if self._idle or self._direct.pool.checkedin() or self._engine.sync_engine.pool.checkedin():  # type: ignore[attr-defined]
             # In a thread, because this one may run an event loop.
             thread = threading.Thread(target=lambda: asyncio.run(self.close()))
             thread.start()
@@ -126,7 +128,7 @@ class Database(ForkAware):
 
     def after_fork_in_child(self) -> None:
         """Open connections of its own when they are needed."""
-        abandon(self._engine, self._direct, self._writer)
+        abandon(self._engine, self._direct, self._writer, self._idle)
         self._make_pools()
 
     async def prepare(self) -> None:
@@ -151,6 +153,8 @@ class Database(ForkAware):
         """Close all connections."""
         await self._engine.dispose()
         await self._writer.dispose()
+        while self._idle:
+            self._idle.pop().close()
         if self._direct is not None:
             self._direct.dispose()
 
@@ -200,8 +204,22 @@ class Database(ForkAware):
         """Open a connection to a SQLite file in the current thread."""
         if self._direct is None:
             raise RuntimeError(f"{self.location} is not read in a thread")
-        with self._typed_errors(), self._direct.connect() as connection:
-            yield connection
+        with self._typed_errors():
+            # Taking a connection from the pool and back costs as much as a short read.
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                connection = self._direct.connect()
+            try:
+                yield connection
+                connection.rollback()
+            except BaseException:
+                connection.close()
+                raise
+            if len(self._idle) < _IDLE_CONNECTIONS:
+                self._idle.append(connection)
+            else:
+                connection.close()
 
     async def fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
