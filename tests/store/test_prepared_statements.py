@@ -22,7 +22,11 @@ async def open_store(folder: Path) -> Store:
     store = await Store.open(str(folder / "chat.db"))
     batch = [
         NewMessage(
-            role=Role.USER, content=f"tea {n}", message_id=f"m{n}", ts=at(n), metadata={"n": n}
+            role=Role.USER,
+            content=f"tea {n}",
+            message_id=f"m{n}",
+            ts=at(n),
+            metadata={"n": [n, "茶"]} if n else {},
         )
         for n in range(9)
     ]

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from sqlalchemy import (
+    JSON,
     Connection,
     Dialect,
     Executable,
@@ -68,7 +69,10 @@ class PreparedStatement:
             dialect=dialect, column_keys=None if is_query else list(names)
         )
         processors = [
-            column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns
+            _read_json
+            if isinstance(column.type, JSON)
+            else column.type.dialect_impl(dialect).result_processor(dialect, None)
+            for column in columns
         ]
         self._results = [(at, process) for at, process in enumerate(processors) if process]
         self._binders = [
@@ -123,6 +127,13 @@ class PreparedStatement:
         for at, process in self._results:
             values[at] = process(values[at])
         return values
+
+
+def _read_json(value: Any) -> Any:
+    # Most rows have no metadata, and every hit of a search has several such columns.
+    if value == "{}":
+        return {}
+    return json.loads(value) if isinstance(value, str) else value  # SQLite stores 5 as a number
 
 
 def _pad(items: list[Item]) -> list[Item]:
