@@ -88,9 +88,9 @@ class Checkout:
         script = str(Path(__file__).with_name(name))
         return await self._run(place, _SCRIPT, script, *arguments)
 
-    async def create_key(self, place: Place) -> str:
-        """Create a key for all users."""
-        options = ("keys", "create", "--db", place.location, "--all-users", "--json")
+    async def create_key(self, place: Place, grant: str = "--all-users") -> str:
+        """Create a key for all users, or with another grant."""
+        options = ("keys", "create", "--db", place.location, grant, "--json")
         return str(json.loads(await self._run(place, _COMMAND, *options))["key"])
 
     async def _run(self, place: Place, code: str, *arguments: str) -> str:
