@@ -119,6 +119,7 @@ def size_attacks(key: str) -> list[Attack]:
     million = {"messages": [{"role": "user", "content": "\ufdfa" * 1_000_000}]}
     metadata = {str(n): _repeat("metadata ", 1_000) for n in range(8_000)}
     large = {"messages": [{"role": "user", "content": "hello", "metadata": metadata}]}
+    many = {"messages": [{"role": "user", "content": "hello", "metadata": {"n": [1] * 2_000_000}}]}
     nested: object = 0
     for _ in range(60):
         nested = [nested, nested] if _ < 12 else [nested]
@@ -127,6 +128,7 @@ def size_attacks(key: str) -> list[Attack]:
     return [
         Attack("a million ligatures", [http_request("POST", messages, key, million)]),
         Attack("8 MB of metadata", [http_request("POST", messages, key, large)]),
+        Attack("two million values", [http_request("POST", messages, key, many)]),
         Attack(
             "pages of long messages",
             [http_request("GET", f"{messages}?page_size=200", key)],

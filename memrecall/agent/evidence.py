@@ -2,19 +2,22 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
 from memrecall.agent.result import Nearby, RecalledMemory, ResolvedTime
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.detail import find_neighbors
 from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.tools.search import source_keys
-from memrecall.errors import MemrecallError
+from memrecall.errors import MemrecallError, WorkerFailed
+from memrecall.model.processes import run_on_text
 from memrecall.search import Hit
 from memrecall.store import KnowledgeEntry
 from memrecall.text.times import find_times
 from memrecall.types import MemoryRecord, Message
 
 _NEIGHBORS = 1
+_TIME_COST = 10  # Times take this much longer to find than words.
 
 
 async def gather_evidence(
@@ -22,14 +25,12 @@ async def gather_evidence(
 ) -> list[RecalledMemory]:
     """Return what was handed off, in order; without the store, from the hits."""
     keys = handoff.relevant_memory_keys
-    from_hits = [_from_hit(state, state.hits[key]) for key in keys if key in state.hits]
-    if not (has_store and keys):
-        return from_hits
-    try:
-        return await _read_evidence(state, keys)
-    except MemrecallError as error:
-        state.degraded[f"evidence without its surroundings: {error.message}"] = None
-        return from_hits
+    if has_store and keys:
+        try:
+            return await _read_evidence(state, keys)
+        except MemrecallError as error:
+            state.degraded[f"evidence without its surroundings: {error.message}"] = None
+    return [await _from_hit(state, state.hits[key]) for key in keys if key in state.hits]
 
 
 async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMemory]:
@@ -64,15 +65,20 @@ def _claims_last(keys: list[str], memories: Mapping[str, MemoryRecord]) -> list[
     return list(ordered)
 
 
-def resolve_times(
+async def resolve_times(
     state: RecallState, text: str, said_at: datetime, *, past: bool = False
 ) -> list[ResolvedTime]:
     """Return the times of a text as dates; `past` prefers past dates, as questions mean them."""
-    spans = find_times(text[:2_000], said_at, state.zone, past=past)
+    text = text[:2_000]
+    find = partial(find_times, past=past)
+    try:
+        spans = await run_on_text(_TIME_COST * len(text), find, text, said_at, state.zone)
+    except WorkerFailed:  # A recall has a result all the same.
+        return []
     return [ResolvedTime(words=span.text, start=span.start, end=span.end) for span in spans]
 
 
-def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
+async def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
     return RecalledMemory(
         memory_key=hit.key,
         kind=hit.kind,
@@ -85,7 +91,7 @@ def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
         session_id=hit.session_id,
         relevance_score=hit.score,
         why=hit.why.as_dict(),
-        times=resolve_times(state, hit.content, hit.ts),
+        times=await resolve_times(state, hit.content, hit.ts),
         made_from=source_keys(hit.role, hit.metadata),
         claimed_by=hit.origin if hit.conflicts_with else None,
         conflicts_with=list(hit.conflicts_with),
@@ -109,7 +115,7 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
         relevance_score=hit and hit.score,
         why=hit and hit.why.as_dict(),
         valid_to=memory.valid_to,
-        times=resolve_times(state, memory.content, memory.since),
+        times=await resolve_times(state, memory.content, memory.since),
         sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
         claimed_by=memory.provenance.claimed_by,
         conflicts_with=list(memory.provenance.conflicts_with),
@@ -132,7 +138,7 @@ async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
         session_id=message.session_id,
         relevance_score=hit and hit.score,
         why=hit and hit.why.as_dict(),
-        times=resolve_times(state, message.content, message.ts),
+        times=await resolve_times(state, message.content, message.ts),
         before=[_nearby(neighbor) for neighbor in before],
         after=[_nearby(neighbor) for neighbor in after],
         made_from=source_keys(message.role.value, message.metadata),

@@ -17,8 +17,9 @@ from memrecall.agent.state import UNKNOWN_USER, RecallState, SearchRecord
 from memrecall.agent.tools.control import write_handoff_message
 from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.trace_events import HandoffEvent, StopEvent
-from memrecall.errors import MemrecallError
+from memrecall.errors import MemrecallError, WorkerFailed
 from memrecall.json_objects import make_storable
+from memrecall.model.processes import run_on_text
 from memrecall.scope import Permission
 from memrecall.store import BODY_BYTES, NewTrace, measure_body, withhold_contents
 from memrecall.text import analyze
@@ -105,9 +106,9 @@ async def build_result(
         model=context.model.name,
         language=state.language,
         now=state.now,
-        times=resolve_times(state, request, state.now, past=True),
+        times=await resolve_times(state, request, state.now, past=True),
         queries=queries,
-        missing=_missing_words(request, memories),
+        missing=await _find_missing(request, memories),
         keys_seen=list(state.earlier_keys | state.seen_keys),
         keys_dropped=list(state.dropped_keys),
         keys_dropped_unlisted=state.dropped_unlisted,
@@ -134,10 +135,19 @@ def _handoff_event(
     )
 
 
-def _missing_words(request: str, memories: list[RecalledMemory]) -> list[str]:
+async def _find_missing(request: str, memories: list[RecalledMemory]) -> list[str]:
     text = "\n".join(f"{memory.summary}\n{memory.content}" for memory in memories)
-    atoms = set(analyze(text[:_MAX_ANALYZED]).atoms)
-    words = extract_keywords(request[:_MAX_ANALYZED], _MAX_REQUEST_WORDS)
+    text, request = text[:_MAX_ANALYZED], request[:_MAX_ANALYZED]
+    try:
+        return await run_on_text(len(text) + len(request), missing_words, request, text)
+    except WorkerFailed:  # A recall has a result all the same.
+        return []
+
+
+def missing_words(request: str, text: str) -> list[str]:
+    """Return the main words of a request that a text does not contain."""
+    atoms = set(analyze(text).atoms)
+    words = extract_keywords(request, _MAX_REQUEST_WORDS)
     return [word.word for word in words if not atoms.issuperset(analyze(word.word).atoms)]
 
 

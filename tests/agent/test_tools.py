@@ -18,7 +18,8 @@ from memrecall.memory import Library, recall
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchEngine
 from memrecall.testing import ScriptedClient, call, calls, say
-from memrecall.types import NewMemory, Origin
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+from tests.counting import Calls, counting_calls
 
 from .recall_helpers import (
     ANN,
@@ -521,3 +522,28 @@ async def test_chinese_recall_answers_in_chinese(library: Library) -> None:
     assert "没有工具" in tool_results(recall)[1]["text"]
     for section in ("信心度: 90%", "搜索总结", "相关性分析", "相关记忆标识", "需要进一步澄清"):
         assert section in recall.handoff.message
+
+
+class TestLongTexts:
+    """Text is read in a thread or process, so that other requests need not wait."""
+
+    async def calls_in_event_loop(self, library: Library, user: str, words: int) -> int:
+        text = " ".join(f"config{n} tomorrow" for n in range(words))
+        batch = [
+            NewMessage(message_id=f"{user}{n}", role=Role.USER, content=f"{text} {n}", ts=NOW)
+            for n in range(3)
+        ]
+        await library.add_messages(Scope(user), batch)
+        steps = (search("config7 config8"), detail(f"{user}0"), hand_off(f"{user}0", f"{user}1"))
+        calls = Calls()
+        with counting_calls(calls):
+            result = await run_recall(library, *steps, scope=Scope(user))
+        assert [memory.memory_key for memory in result.memories] == [f"{user}0", f"{user}1"]
+        return calls.number
+
+    @pytest.mark.concurrent
+    async def test_work_of_the_event_loop_does_not_grow(self, sqlite_library: Library) -> None:
+        await self.calls_in_event_loop(sqlite_library, "warm-up", 1_600)
+        short = await self.calls_in_event_loop(sqlite_library, "short", 1_600)
+        long = await self.calls_in_event_loop(sqlite_library, "long", 6_400)
+        assert long < 1.25 * short

@@ -10,10 +10,9 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from memrecall.json_objects import MAX_DEPTH, parse_json
 from memrecall.memory import Library
 from memrecall.server.http.middleware import BodyLimits
-from memrecall.server.http.payloads import parse_json
-from memrecall.server.rpc.codec import MAX_DEPTH
 from tests.cases import check_each_async
 from tests.waiting import LIMIT
 

@@ -24,6 +24,7 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.agent.tools.search import preview_content
 from memrecall.errors import NotFound
+from memrecall.model.processes import run_on_text
 from memrecall.search import SearchRequest
 from memrecall.search.request import Kind
 from memrecall.text.snippets import find_center
@@ -49,7 +50,7 @@ async def get_memory_detail(
             error=ToolErrorCode.NOT_FOUND,
             message=state.say("missing_memory", key=key),
         )
-    detail = _center(state, detail)
+    detail = await _center(state, detail)
     if not state.conversation.has_message(key, detail.content or ""):
         state.add_seen_keys([key])
     nearby = (*detail.before, *detail.after, *detail.sources)
@@ -57,14 +58,14 @@ async def get_memory_detail(
     return detail
 
 
-def _center(state: RecallState, detail: GetMemoryDetailOutput) -> GetMemoryDetailOutput:
+async def _center(state: RecallState, detail: GetMemoryDetailOutput) -> GetMemoryDetailOutput:
     """Return the detail with the start of the part that is shown of a long content."""
     content = detail.content or ""
     if len(content) <= DETAIL_CHARACTERS:
         return detail
     request = state.conversation.request.text if state.conversation.messages else ""
     words = words_about(detail.memory_key or "", state.searches, request)
-    center = find_center(content, words)
+    center = await run_on_text(len(content), find_center, content, words)
     start = center_start(len(content), DETAIL_CHARACTERS, center)
     return detail.model_copy(update={"start": start})
 
@@ -212,28 +213,35 @@ async def search_messages(context: ToolContext, params: MessageSearchParams) -> 
     request = SearchRequest(params.query, limit=params.limit, kind="message", cursor=params.cursor)
     page = await context.library.search(context.scope, request)
     length = excerpt_length(len(page.results))
+    contents = [hit.content for hit in page.results]
+    total = sum(map(len, contents))
+    excerpts = await run_on_text(total, cut_excerpts, contents, params.query, length)
     messages = [
         McpMessage(
             message_id=hit.key,
             role=hit.role or "",
             speaker=hit.speaker,
-            content=_excerpt(hit.content, params.query, length),
+            content=excerpt,
             characters=len(hit.content),
             said_at=format_time(hit.ts),
             session_id=hit.session_id,
             relevance_score=round(hit.score, 4),
         )
-        for hit in page.results
+        for hit, excerpt in zip(page.results, excerpts, strict=True)
     ]
     return MessageHits(
         messages=messages, total_found=page.total_found, next_cursor=page.next_cursor
     )
 
 
-def _excerpt(content: str, query: str, length: int) -> str:
-    if len(content) <= length:
-        return content
-    return truncate_around(content, length, find_center(content, [query]))
+def cut_excerpts(contents: Sequence[str], query: str, length: int) -> list[str]:
+    """Return each content, cut around the words of a query if it is long."""
+    return [
+        content
+        if len(content) <= length
+        else truncate_around(content, length, find_center(content, [query]))
+        for content in contents
+    ]
 
 
 class ReadMemoryParams(StrictInput):

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
+from functools import partial
 
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.offline.request import repeats_request
@@ -15,10 +17,12 @@ from memrecall.agent.tools.models import (
     ToolErrorCode,
 )
 from memrecall.errors import InvalidArgument
+from memrecall.model.processes import run_on_text
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, query_terms
 from memrecall.store import Store
-from memrecall.text.snippets import snippets
+from memrecall.text.highlights import Highlighter
+from memrecall.text.snippets import mark_passages
 from memrecall.text_length import truncate_text
 from memrecall.types import EARLIEST, Message, Role
 
@@ -52,8 +56,12 @@ async def search_memories(
     if not page.results and (request.keywords or request.memory_types):
         request, relaxed = _relax(request)
         page, repetitions = await _search(state, request, arguments.limit)
+    page = replace(page, results=page.results[: arguments.limit])
     knowledge = await _find_knowledge(state, arguments)
-    return _answer(state, arguments, request, page, relaxed, repetitions, knowledge)
+    contents = [hit.content for hit in (*page.results, *knowledge)]
+    length = sum(map(len, (arguments.query, *contents)))
+    passages = await run_on_text(length, find_passages, arguments.query, contents)
+    return _answer(state, arguments, request, page, relaxed, repetitions, knowledge, passages)
 
 
 async def _find_knowledge(state: RecallState, arguments: SearchMemoriesInput) -> list[Hit]:
@@ -149,11 +157,12 @@ async def _search(state: RecallState, request: SearchRequest, limit: int) -> tup
     The same question in other words would outrank its answer. It is last: a reply may follow it.
     """
     page = await _cached_page(state, request)
-    repetitions, count = RepetitionFilter(state.conversation), 0
+    count = 0
     rephrased: dict[str, Hit] = {}
     for _ in range(_MAX_ROUNDS):
-        keys = frozenset(hit.key for hit in page.results if repetitions.matches(hit))
-        others = [h for h in page.results if h.key not in keys and repetitions.rephrases(h)]
+        kinds = await _find_repetitions(state.conversation, page.results)
+        keys = frozenset(key for key, kind in kinds.items() if kind is Repetition.EXACT)
+        others = [hit for hit in page.results if kinds.get(hit.key) is Repetition.REPHRASED]
         rephrased |= {hit.key: hit for hit in others}
         if not keys and not others:
             break
@@ -183,34 +192,51 @@ async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage
     return page
 
 
-class RepetitionFilter:
-    """Recognizes hits that only repeat the request and are no evidence for an answer."""
+class Repetition(Enum):
+    """How a hit repeats the request, of which it is no evidence."""
 
-    def __init__(self, conversation: Conversation) -> None:
-        request = conversation.request.text if conversation.messages else ""
-        self._conversation = conversation
-        self._request = request
-        self._terms = all_terms(request).keys()
-        self._topics = query_terms(request).keys()
+    EXACT = auto()
+    REPHRASED = auto()  # the same question in other words
 
-    def matches(self, hit: Hit) -> bool:
-        """Return True for the caller's messages, the same question, and quotes by rules."""
-        if not self._conversation.messages:
-            return False
-        if self._conversation.has_message(hit.key, hit.content):
-            return True
-        if hit.kind != "message":
-            return False
-        if hit.metadata.get(ANSWERED_BY) == RULES:
-            return True  # what the rules quote is stored itself
-        text = hit.content.rstrip()
+
+async def _find_repetitions(
+    conversation: Conversation, hits: Sequence[Hit]
+) -> dict[str, Repetition | None]:
+    """Return how each hit repeats the request.
+
+    The caller's messages do, and what rules quoted: it is stored itself.
+    """
+    if not conversation.messages:
+        return {}
+    request = conversation.request.text
+    kinds: dict[str, Repetition | None] = {
+        hit.key: Repetition.EXACT
+        for hit in hits
+        if conversation.has_message(hit.key, hit.content)
+        or (hit.kind == "message" and hit.metadata.get(ANSWERED_BY) == RULES)
+    }
+    others = [hit for hit in hits if hit.kind == "message" and hit.key not in kinds]
+    texts = [hit.content for hit in others]
+    length = sum(map(len, (request, *texts)))
+    found = await run_on_text(length, compare_texts, request, texts)
+    return kinds | dict(zip((hit.key for hit in others), found, strict=True))
+
+
+def compare_texts(request: str, texts: Sequence[str]) -> list[Repetition | None]:
+    """Return how each text repeats a request."""
+    terms, topics = all_terms(request).keys(), query_terms(request).keys()
+
+    def is_same(text: str) -> bool:
         if text.endswith(("?", "？")):
-            return query_terms(text).keys() <= self._topics
-        return all_terms(text).keys() == self._terms
+            return query_terms(text).keys() <= topics
+        return all_terms(text).keys() == terms
 
-    def rephrases(self, hit: Hit) -> bool:
-        """Return True for the same question in other words."""
-        return hit.kind == "message" and repeats_request(hit.content, self._request)
+    return [
+        Repetition.EXACT
+        if is_same(text.rstrip())
+        else (Repetition.REPHRASED if repeats_request(text, request) else None)
+        for text in texts
+    ]
 
 
 def source_keys(role: str | None, metadata: Mapping[str, object]) -> list[str]:
@@ -278,8 +304,9 @@ def _answer(
     relaxed: list[str],
     repetitions: int,
     knowledge: list[Hit],
+    passages: list[str | None],
 ) -> SearchMemoriesOutput:
-    hits = [*page.results[: arguments.limit], *knowledge]
+    hits = [*page.results, *knowledge]
     new_keys = state.add_hits(hits)
     state.consecutive_searches += 1  # only now: a failed search that is retried counts once
     state.withheld = max(state.withheld, page.withheld)
@@ -301,7 +328,7 @@ def _answer(
     return SearchMemoriesOutput(
         success=True,
         total_found=total_found,
-        results=[_result_item(state, hit, arguments.query) for hit in hits],
+        results=list(map(partial(_result_item, state), hits, passages)),
         search_query_expanded=", ".join(request.expansions) or None,
         message=" ".join(filter(None, notes)) or None,
         withheld=page.withheld,
@@ -313,7 +340,7 @@ def _answer(
     )
 
 
-def _result_item(state: RecallState, hit: Hit, query: str) -> MemorySearchResultItem:
+def _result_item(state: RecallState, hit: Hit, passage: str | None) -> MemorySearchResultItem:
     return MemorySearchResultItem(
         memory_key=hit.key,
         summary=hit.summary,
@@ -325,7 +352,7 @@ def _result_item(state: RecallState, hit: Hit, query: str) -> MemorySearchResult
         kind=hit.kind,
         speaker=hit.speaker,
         role=hit.role,
-        passage=_find_passage(hit.content, query),
+        passage=passage,
         valid_to=hit.valid_to and state.format_local(hit.valid_to),
         probability=hit.probability and round(hit.probability, 3),
         replaces=list(hit.replaces),
@@ -342,11 +369,17 @@ def preview_content(content: str) -> str:
     return truncate_text(content, _PREVIEW, "...")
 
 
-def _find_passage(content: str, query: str) -> str | None:
-    """Return the part of a long content that matches the query, unless it is the beginning."""
-    if len(content) <= _PREVIEW:
-        return None
-    passages = snippets(content[:100_000], [query], length=_PREVIEW, limit=1, before="", after="")
-    if not passages or content.startswith(passages[0].rstrip("…")[:_PREVIEW]):
-        return None
-    return passages[0]
+def find_passages(query: str, contents: Sequence[str]) -> list[str | None]:
+    """Return the part of each long content that matches the query, unless it is the beginning."""
+    highlighter = Highlighter([query])
+
+    def find(content: str) -> str | None:
+        if len(content) <= _PREVIEW:
+            return None
+        text, marks = content[:100_000], {"before": "", "after": ""}
+        found = mark_passages(text, highlighter, length=_PREVIEW, limit=1, **marks).snippets
+        if not found or content.startswith(found[0].rstrip("…")[:_PREVIEW]):
+            return None
+        return found[0]
+
+    return list(map(find, contents))

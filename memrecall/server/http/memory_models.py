@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from memrecall.json_objects import parse_json
 from memrecall.memory.base import session_of
 from memrecall.memory.records import LARGEST_LIMIT as LARGEST_LIST
 from memrecall.memory.search import LARGEST_LIMIT as LARGEST_SEARCH
@@ -21,7 +22,6 @@ from memrecall.server.http.message_models import (
     UserId,
     accept_messages,
 )
-from memrecall.server.http.payloads import parse_json
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
 
 MAX_PROMPT_CHARS = MAX_FILTERS_CHARS = 20_000

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query, Response
+from pydantic_core import to_json
 
 from memrecall.errors import CallerError
 from memrecall.scope import DEFAULT_NAME
@@ -28,7 +29,12 @@ from memrecall.server.http.message_models import (
     WriteRequest,
 )
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import JsonResponse, StrictRoute, page_response
+from memrecall.server.http.payloads import (
+    JsonResponse,
+    StrictRoute,
+    items_response,
+    page_response,
+)
 from memrecall.store import ScopedMessage
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=StrictRoute)
@@ -46,7 +52,7 @@ async def read_messages(
         query.filter(), page_size=query.page_size, cursor=query.cursor
     )
     context.service.metrics.count_search("range")
-    return page_response(page.items, FIELDS, next_cursor=page.next_cursor)
+    return await page_response(page.items, FIELDS, next_cursor=page.next_cursor)
 
 
 @router.post(
@@ -89,7 +95,7 @@ async def read_neighbors(
         message_id, before=query.before, after=query.after
     )
     context.service.metrics.count_search("neighbors")
-    return page_response(page.items, FIELDS)
+    return await page_response(page.items, FIELDS)
 
 
 @router.delete(
@@ -121,7 +127,7 @@ async def lexical_search(body: LexicalSearchRequest, context: Context) -> Respon
     async with context.tolerate_new_user():
         page = await context.library.find_messages(scope, query)
     context.service.metrics.count_search("lexical")
-    return page_response(
+    return await page_response(
         [hit.message for hit in page.items],
         _select_fields(body.return_fields),
         next_cursor=page.next_cursor,
@@ -155,11 +161,13 @@ async def semantic_search(body: SemanticSearchRequest, context: Context) -> Resp
         page = await context.library.nearest_messages(scope, query)
     context.service.metrics.count_search("semantic")
     fields = _select_fields(body.return_fields)
-    items = [
-        {**{name: getattr(hit.message, name) for name in fields}, "semantic_score": hit.score}
+    items = (
+        to_json(
+            {**{name: getattr(hit.message, name) for name in fields}, "semantic_score": hit.score}
+        )
         for hit in page.items
-    ]
-    return JsonResponse({"items": items, "truncated": page.truncated})
+    )
+    return await items_response(items, truncated=page.truncated)
 
 
 def _require_own_labels(

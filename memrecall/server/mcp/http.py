@@ -16,11 +16,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from memrecall.agent.tools.context import NO_USER, ToolContext
 from memrecall.errors import InvalidArgument, RunError
+from memrecall.json_objects import has_repeated_keys
 from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
-from memrecall.server.http.payloads import has_repeated_keys
 from memrecall.server.mcp.context import RequestContext, make_context, make_ingestor
 from memrecall.server.mcp.server import McpHandlers
 from memrecall.server.rpc.codec import Code

@@ -2,12 +2,14 @@
 
 import json
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from memrecall.json_objects import MAX_DEPTH, containers, is_deeper
 
 
 class Code(IntEnum):
@@ -36,7 +38,6 @@ TITLES = {
     Code.INTERNAL_ERROR: "Internal error",
 }
 
-MAX_DEPTH = 64
 _BRACKETS = (b"{", b"[")
 
 
@@ -191,23 +192,10 @@ def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value if len(value) == len(pairs) else _DuplicateKeys(value)
 
 
-def _containers(value: Any) -> Iterator[Any]:
-    items = value.values() if isinstance(value, dict) else value
-    return (item for item in items if isinstance(item, dict | list))
-
-
-def is_deeper(value: Any, levels: int) -> bool:
-    """Return True if objects and arrays are nested more than `levels` deep."""
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(levels):
-        level = [inner for outer in level for inner in _containers(outer)]
-    return bool(level)
-
-
 def _has_duplicate_keys(value: Any) -> bool:
     if isinstance(value, _DuplicateKeys):
         return True
-    return isinstance(value, dict | list) and any(map(_has_duplicate_keys, _containers(value)))
+    return isinstance(value, dict | list) and any(map(_has_duplicate_keys, containers(value)))
 
 
 def _parse_call(value: Any) -> RpcCall | InvalidCall:
