@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import errno
+import gc
 import logging
 import multiprocessing
 import os
@@ -10,9 +11,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from multiprocessing.process import BaseProcess
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -34,6 +36,7 @@ from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
 from memrecall.settings import Settings
 from memrecall.telemetry import export_spans, log_to_stderr
+from memrecall.text.keywords import extract_keywords
 
 log = logging.getLogger("memrecall.server")
 
@@ -159,7 +162,17 @@ class _Server(uvicorn.Server):
 
 def run_server(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
     """Serve until a signal stops the process; call `announce` when requests are accepted."""
-    asyncio.run((serve if settings.workers == 1 else serve_with_workers)(settings, announce))
+    run_quickly((serve if settings.workers == 1 else serve_with_workers)(settings, announce))
+
+
+def run_quickly(work: Coroutine[Any, Any, None]) -> None:
+    """Run something in a new event loop, which is uvloop's where that exists."""
+    try:
+        from uvloop import new_event_loop
+    except ImportError:  # Windows has none.
+        new_event_loop = None
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        runner.run(work)
 
 
 async def serve_with_workers(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
@@ -232,7 +245,7 @@ def _run_worker(settings: Settings, listener: socket.socket, cluster: Cluster) -
     """Serve in one of several processes, until SIGTERM or the end of the supervisor."""
     log_to_stderr({"worker": cluster.index})
     try:
-        asyncio.run(serve(settings, lambda _: None, listener, cluster))
+        run_quickly(serve(settings, lambda _: None, listener, cluster))
     except Exception:  # The outermost layer of this process: only the log can say it.
         log.exception("worker failed")
         sys.exit(1)
@@ -275,6 +288,9 @@ async def serve(
         await stack.enter_async_context(workers)
         await stack.enter_async_context(_usage_counted(app.service))
         await stack.enter_async_context(_dashboard_running(has_dashboard))
+        loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
+        stack.callback(loading.cancel)
+        gc.freeze()  # What exists now stays: the collector need not look at it again and again.
         await _Server(config, app, lambda: announce(info)).serve(sockets=[listener])
 
 
@@ -289,6 +305,12 @@ async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
     await library.vectors.prepare()  # fail now if another embedder made the vectors
     await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
     return await _describe(library, listener, is_open=not has_keys)
+
+
+def _load_libraries() -> None:
+    """Load what the first requests would otherwise load in the event loop."""
+    import_module("memrecall.model.client")
+    extract_keywords("tea 茶")  # reads the Chinese dictionaries
 
 
 def _usage_counted(service: Service) -> contextlib.AbstractAsyncContextManager[None]:

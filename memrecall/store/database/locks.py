@@ -20,7 +20,6 @@ from memrecall.store.database.statements import (
     fetch_prepared,
     insert_missing,
     new_epoch,
-    select_by_keys,
     split,
 )
 from memrecall.store.database.tables import agents, sessions, users
@@ -29,6 +28,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 # Every write executes most of these: built once, because building costs as much as running.
 _KEYS: Any = bindparam("keys", expanding=True)
+_SESSIONS_PER_STATEMENT = 64  # and users: every pair of both is looked for
 _AGENTS = select(agents.c.agent_id, agents.c.status).where(agents.c.agent_id.in_(_KEYS))
 _USERS = (
     select(users.c.user_id, users.c.status, users.c.version)
@@ -42,9 +42,8 @@ _SESSIONS = select(
     sessions.c.status,
     sessions.c.last_sequence_no.label("sequence_no"),
     sessions.c.last_create_time.label("create_time"),
-)
-_SESSIONS_OF_USER = _SESSIONS.where(
-    sessions.c.user_id == bindparam("of_user"), sessions.c.session_id.in_(_KEYS)
+).where(
+    sessions.c.user_id.in_(bindparam("of_users", expanding=True)), sessions.c.session_id.in_(_KEYS)
 )
 _SAVE_USER = update(users).where(users.c.user_id == bindparam("of_user"))
 _SAVE_SESSION = update(sessions).where(
@@ -250,14 +249,21 @@ async def _open_sessions(
 async def _fetch_sessions(
     connection: AsyncConnection, keys: Sequence[tuple[str, str]]
 ) -> list[SessionCounter]:
-    if len(keys) == 1:
-        ((user, session),) = keys
-        parameters = {"of_user": user, "keys": [session]}
-        rows = await fetch_prepared(connection, _SESSIONS_OF_USER, parameters)
-        return [SessionCounter(**row._asdict()) for row in rows]
-    columns = [sessions.c.user_id, sessions.c.session_id]
-    by_keys = await select_by_keys(connection, _SESSIONS, columns, keys)
-    return [SessionCounter(**row) for row in by_keys]
+    # It may return more: each of these sessions that any of the users has.
+    counters = [
+        SessionCounter(**row._asdict())
+        for batch in split(keys, _SESSIONS_PER_STATEMENT)
+        for row in await fetch_prepared(
+            connection,
+            _SESSIONS,
+            {
+                "of_users": sorted({user for user, _ in batch}),
+                "keys": sorted({session for _, session in batch}),
+            },
+        )
+    ]
+    by_key = {(counter.user_id, counter.session_id): counter for counter in counters}
+    return [by_key[key] for key in keys if key in by_key]
 
 
 def require_enabled(kind: str, name: str, status: int) -> None:
