@@ -1,7 +1,7 @@
 """The context of one page in one browser: language, address and access to data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -89,9 +89,8 @@ class Page:
 
     async def scope(self, session_id: str | None = None) -> Scope:
         """Return the scope of the user in the address; raise NotFound if it is not allowed."""
-        scope = (await self.principal()).scope(self.user, session_id)
-        await self.library.require_user(scope)
-        return scope
+        context = await self.request_context()
+        return replace(await context.readable_scope(self.user), session_id=session_id)
 
     async def writable_memory(self) -> AsyncMemory:
         """Return the memory of the user for a change; raise if the key may not make it."""

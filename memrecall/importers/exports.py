@@ -1,6 +1,7 @@
 """Import of the files that `export` writes: all data of one or more users."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -82,6 +83,11 @@ def _read_records(file: SourceFile) -> tuple[ExportReport, dict[str, list[dict[s
         record = parse_record(number, line)
         records.setdefault(str(record["row"].get("user_id")), []).append(record)
     return report, records
+
+
+def parse_records(lines: Iterable[str | bytes]) -> list[dict[str, Any]]:
+    """Return the lines of an export; raise InvalidArgument if one is invalid."""
+    return [parse_record(number, line) for number, line in enumerate(lines, 1)]
 
 
 def parse_record(number: int, line: str | bytes) -> dict[str, Any]:

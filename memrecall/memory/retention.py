@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.importers.exports import parse_record
+from memrecall.importers.exports import parse_records
 from memrecall.library.library import Library
 from memrecall.memory.base import MemoryBase, ScopeBinding, iterate_users
 from memrecall.memory.jobs import Schedule
@@ -287,7 +287,7 @@ class RetentionMixin(MemoryBase):
         """Import the lines of `export`, all or none; return the counts by table."""
         scope = self._scope_without_agent(user_id)
         library = (await self._open()).library
-        records = [parse_record(number, line) for number, line in enumerate(lines, 1)]
+        records = await asyncio.to_thread(parse_records, list(lines))
         return await library.import_user(scope.user_id, records)
 
     async def erase(self, user_id: str | None = None) -> dict[str, int]:
