@@ -13,7 +13,9 @@ from hypothesis import given
 from memrecall.json_objects import MAX_DEPTH, parse_json
 from memrecall.memory import Library
 from memrecall.server.http.middleware import BodyLimits
+from memrecall.server.http.payloads import items_response
 from tests.cases import check_each_async
+from tests.counting import Calls, counting_calls
 from tests.waiting import LIMIT
 
 from .http_service import HttpService, check_error, make_message, serve_on_socket, write_messages
@@ -246,3 +248,47 @@ async def test_too_many_concurrent_requests_are_refused(
     answer = await sqlite_service.client().get("/healthz")
     check_error(answer, 503, "UNAVAILABLE")
     assert answer.headers["retry-after"] == "1"
+
+
+@pytest.mark.concurrent
+async def test_large_bodies_are_validated_beside_the_event_loop(
+    sqlite_service: HttpService,
+) -> None:
+    client = await sqlite_service.client_with_key()
+
+    async def count(number: int, values: int) -> int:
+        message = make_message(number, metadata={"n": [10] * values})
+        body = json.dumps({"messages": [message]}).encode()
+        calls = Calls()
+        with counting_calls(calls):
+            response = await client.post(PATH, content=body, headers=JSON)
+        assert response.json()["stored"] == 1
+        return calls.number
+
+    await count(1, values=1)
+    assert await count(2, values=100_000) < 3 * await count(3, values=1)
+
+
+async def test_large_body_with_a_wrong_field_is_refused(sqlite_service: HttpService) -> None:
+    client = await sqlite_service.client_with_key()
+    message = make_message(1, "x" * 300_000)
+    refused = await client.post(PATH, json={"messages": [{**message, "role": "boss"}]})
+    detail = check_error(refused, 400, "INVALID_ARGUMENT")
+    small = await client.post(PATH, json={"messages": [{**make_message(1), "role": "boss"}]})
+    assert detail["details"] == check_error(small, 400, "INVALID_ARGUMENT")["details"]
+
+
+async def test_large_response_lets_other_requests_run() -> None:
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(take_turns())
+    response = await items_response((b'"%s"' % (b"x" * 300_000) for _ in range(5)), next=None)
+    other.cancel()
+    assert turns >= 5
+    assert json.loads(response.body) == {"items": ["x" * 300_000] * 5, "next": None}

@@ -1,5 +1,6 @@
 """Keys: the secret is returned once, only its hash is stored, and revocation is final."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Permission
 from memrecall.store import Grant, Key, Store
 from memrecall.store.keys import MAX_USERS
+from tests.counting import recorded_statements
 
 from .samples import ANN, new_message, read_tables
 
@@ -199,3 +201,21 @@ class TestErasure:
         assert (await store.owners.erase_user("ann")).as_dict()["keys"] == 1
         with pytest.raises(NotFound):
             await store.owners.erase_user("ann")
+
+
+async def test_look_ups_at_once_share_reads(store: Store) -> None:
+    first, second = [(await store.keys.create(Grant(frozenset({name}))))[1] for name in ("a", "b")]
+    with recorded_statements() as statements:
+        found = await asyncio.gather(
+            *(store.keys.verify(text) for text in [first, second, f"{first}x", "no key"] * 8)
+        )
+    users = [key and key.users for key in found]
+    assert users == [frozenset({"a"}), frozenset({"b"}), None, None] * 8
+    assert sum("api_keys" in statement for statement in statements) <= 2
+
+
+async def test_revocation_between_look_ups_at_once(store: Store) -> None:
+    key, text = await store.keys.create(Grant(None))
+    await asyncio.gather(*(store.keys.verify(text) for _ in range(4)))
+    await store.keys.revoke(key.key_id)
+    assert await asyncio.gather(*(store.keys.verify(text) for _ in range(4))) == [None] * 4
