@@ -5,6 +5,7 @@ the response slowly, would keep its connection for ever.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -19,8 +20,11 @@ from memrecall.server.cluster import Cluster
 from memrecall.server.errors import RETRY_AFTER, SHUTTING_DOWN, Problem
 from memrecall.server.http.context import Service
 
+log = logging.getLogger("memrecall.server")
+
 _BUSY = Problem("UNAVAILABLE", "too many connections; try again", headers=RETRY_AFTER)
 _SLOW_HEAD = Problem("UNAVAILABLE", "the headers arrived too slowly", status=408)
+_RESERVED_FILES = 200  # for the database, the model and the embedder
 _SLOWEST_BYTES = 16 * 1024  # that a client must read before the deadline of a response is extended
 
 
@@ -47,6 +51,24 @@ class ConnectionLimits:
     reader_seconds: float = 30.0
     shutdown_seconds: float = 1.0  # for requests that are on their way when the server stops
     user_seconds: float = 1.0  # then the process that read the head answers
+
+    @classmethod
+    def within_open_files(cls, connections: int) -> "ConnectionLimits":
+        """Return the limits, with as many connections as the limit of open files allows."""
+        try:
+            import resource
+        except ImportError:  # Windows has no such limit
+            return cls(connections)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = connections + _RESERVED_FILES
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            if soft < wanted:
+                connections = max(soft - _RESERVED_FILES, 1)
+                fields = {"connections": connections, "open_files": soft}
+                log.warning("the limit of open files bounds connections", extra={"fields": fields})
+        return cls(connections)
 
     def seconds(self, stage: Phase, *, is_closing: bool) -> float | None:
         """Return the deadline of a stage; None: uvicorn's own, or none."""

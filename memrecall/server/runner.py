@@ -50,7 +50,6 @@ _MAX_PORT = 65_535
 _BACKLOG = 512
 _ACCEPT_ROUNDS = 5  # of the event loop, until an accepted connection can be read from
 _FAREWELL_SECONDS = 2.0
-_RESERVED_FILES = 200  # for the database, the model and the embedder
 # What worker processes run: the rules that answer for a model.
 _WORKER_MODULES = ("memrecall.extraction.offline", "memrecall.chat.offline")
 _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read when the library is imported
@@ -261,7 +260,10 @@ async def serve(
 
     One of several processes gets the socket and the cluster that it shares with the others.
     """
-    limits, proxies = _connection_limits(settings.connections), settings.proxy_networks()
+    limits, proxies = (
+        ConnectionLimits.within_open_files(settings.connections),
+        settings.proxy_networks(),
+    )
     async with contextlib.AsyncExitStack() as stack:
         listener = listener or _bind(settings.host, settings.port)
         stack.enter_context(contextlib.closing(listener))
@@ -367,24 +369,6 @@ async def _describe(library: Library, listener: socket.socket, *, is_open: bool)
         database=library.store.location,
         has_dashboard=library.settings.dashboard and is_installed(),
     )
-
-
-def _connection_limits(connections: int) -> ConnectionLimits:
-    """Return the limits, with as many connections as the limit of open files allows."""
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return ConnectionLimits(connections)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + _RESERVED_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        if soft < wanted:
-            connections = max(soft - _RESERVED_FILES, 1)
-            fields = {"connections": connections, "open_files": soft}
-            log.warning("the limit of open files bounds connections", extra={"fields": fields})
-    return ConnectionLimits(connections)
 
 
 def server_config(
