@@ -120,3 +120,17 @@ async def test_pages_work_with_empty_database(browser: Any, tmp_path: Path, chro
                 assert "No user has stored data yet." in await window.text()
             await window.open("/evaluations")
             assert "memrecall eval run" in await window.text()
+
+
+async def test_user_of_a_key_without_data_has_empty_pages(
+    keyed_server: Keyed, folder: Path
+) -> None:
+    server, _ = keyed_server
+    settings = sample_settings(str(folder / "keyed" / "sample.db"), folder)
+    async with await Library.open(settings) as library:
+        _, key = await library.store.keys.create(Grant(frozenset({"new-user"})))
+    async with httpx.AsyncClient(base_url=server.url, timeout=LIMIT) as client:
+        await client.post("/sign-in", data={"key": key})
+        for path in ("/", "/recalls", "/explorer", "/explorer/memories", "/explorer/graph"):
+            assert (await client.get(f"{path}?user=new-user")).status_code == 200, path
+            assert (await client.get(f"{path}?user=maya")).status_code == 404, path
