@@ -166,11 +166,10 @@ def run_server(settings: Settings, announce: Callable[[ServerInfo], None]) -> No
 
 def run_quickly(work: Coroutine[Any, Any, None]) -> None:
     """Run something in a new event loop, which is uvloop's where that exists."""
-    try:
-        from uvloop import new_event_loop
-    except ImportError:  # Windows has none.
-        new_event_loop = None
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with contextlib.suppress(ImportError):  # Windows has none.
+        from uvloop import new_event_loop as make_loop
+    with asyncio.Runner(loop_factory=make_loop) as runner:
         runner.run(work)
 
 

@@ -291,4 +291,4 @@ async def test_large_response_lets_other_requests_run() -> None:
     response = await items_response((b'"%s"' % (b"x" * 300_000) for _ in range(5)), next=None)
     other.cancel()
     assert turns >= 5
-    assert json.loads(response.body) == {"items": ["x" * 300_000] * 5, "next": None}
+    assert json.loads(bytes(response.body)) == {"items": ["x" * 300_000] * 5, "next": None}
