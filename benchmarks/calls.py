@@ -34,15 +34,18 @@ class Question:
         return _to_bytes(self.method, self.path, key, self.body)
 
 
-def http_request(method: str, path: str, key: str, body: object = None) -> bytes:
-    """Return a request with a JSON body."""
+def http_request(
+    method: str, path: str, key: str, body: object = None, user: str | None = None
+) -> bytes:
+    """Return a request with a JSON body; `user` is named in a header, for a proxy."""
     content = b"" if body is None else json.dumps(body).encode()
-    return _to_bytes(method, path, key, content)
+    return _to_bytes(method, path, key, content, user)
 
 
-def _to_bytes(method: str, path: str, key: str, body: bytes) -> bytes:
+def _to_bytes(method: str, path: str, key: str, body: bytes, user: str | None = None) -> bytes:
     lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1"]
     lines += [f"Authorization: Bearer {key}"] if key else []
+    lines += [f"X-Memrecall-User: {quote(user, safe='')}"] if user is not None else []
     if body:
         lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -12,19 +12,19 @@ import httpx
 import psutil
 import pytest
 
-from tests.server.http_service import make_message
-from tests.waiting import wait_until
-
-from .local_cluster import (
+from benchmarks.local_cluster import (
     PROXIES,
-    TIMEOUT,
+    STOP_SECONDS,
     LocalCluster,
     is_alive,
     postgresql_folder,
-    require_program,
     run_local_cluster,
-    run_script,
+    start_script,
 )
+from tests.server.http_service import make_message
+from tests.waiting import wait_until
+
+from .local_cluster import client_of, require_citus, require_program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 USERS = [f"user {number} 张三" for number in range(12)]
@@ -45,7 +45,7 @@ async def count_searches(cluster: LocalCluster) -> list[float]:
     """Return how many searches each service has answered."""
     counts = []
     for url in cluster.services:
-        async with cluster.client(url) as client:
+        async with client_of(cluster, url) as client:
             text = (await client.get("/metrics")).text
         counts.append(sum(map(float, SEARCHES.findall(text))))
     return counts
@@ -65,13 +65,13 @@ def search(client: httpx.AsyncClient, user: str) -> asyncio.Task[httpx.Response]
 
 async def test_user_has_one_service_and_all_services_have_users(cluster: LocalCluster) -> None:
     services = Counter[int]()
-    async with cluster.client() as client:
+    async with client_of(cluster) as client:
         for user in USERS:
             await store(client, user)
             before = await count_searches(cluster)
             for _ in range(3):  # on connections of their own, too
                 assert len((await search(client, user)).json()["items"]) == 1
-                async with cluster.client() as other:
+                async with client_of(cluster) as other:
                     assert len((await search(other, user)).json()["items"]) == 1
             after = await count_searches(cluster)
             changed = [n for n in range(4) if after[n] != before[n]]
@@ -89,7 +89,7 @@ async def test_path_and_header_lead_to_the_same_service(cluster: LocalCluster) -
     async def count_recalls() -> list[float]:
         counts = []
         for url in cluster.services:
-            async with cluster.client(url) as client:
+            async with client_of(cluster, url) as client:
                 text = (await client.get("/metrics")).text
             counts.append(sum(map(float, recalls.findall(text))))
         return counts
@@ -97,7 +97,7 @@ async def test_path_and_header_lead_to_the_same_service(cluster: LocalCluster) -
     def find_changed(before: list[float], after: list[float]) -> list[int]:
         return [n for n in range(4) if after[n] != before[n]]
 
-    async with cluster.client() as client:
+    async with client_of(cluster) as client:
         for user in USERS[:4]:
             await store(client, user)
             recalled, searched = await count_recalls(), await count_searches(cluster)
@@ -118,7 +118,7 @@ async def searching(cluster: LocalCluster) -> AsyncIterator[Counter[str]]:
     is_over = asyncio.Event()
 
     async def ask(user: str) -> None:
-        async with cluster.client() as client:
+        async with client_of(cluster) as client:
             while not is_over.is_set():
                 path = f"/v1/users/{quote(user, safe='')}/messages"
                 for answer in (await search(client, user), await client.get(path)):
@@ -134,7 +134,7 @@ async def searching(cluster: LocalCluster) -> AsyncIterator[Counter[str]]:
 
 
 async def test_no_request_fails_when_a_service_leaves_and_joins(cluster: LocalCluster) -> None:
-    async with cluster.client() as client:
+    async with client_of(cluster) as client:
         for user in USERS:
             await store(client, user)
     async with searching(cluster) as outcomes:
@@ -146,7 +146,7 @@ async def test_no_request_fails_when_a_service_leaves_and_joins(cluster: LocalCl
         await wait_until(lambda: not is_alive(leaving))
         during = outcomes["ok"]
         await wait_until(lambda: outcomes["ok"] > during + 50)
-        async with cluster.client(cluster.services[busiest]) as direct:
+        async with client_of(cluster, cluster.services[busiest]) as direct:
             await wait_until(lambda: is_ready(direct))
         await wait_until(lambda: has_answered(cluster, busiest))  # The proxy has noticed.
     assert set(outcomes) == {"ok"}
@@ -165,7 +165,7 @@ async def has_answered(cluster: LocalCluster, number: int) -> bool:
 
 
 async def test_others_answer_for_a_service_that_is_killed(cluster: LocalCluster) -> None:
-    async with cluster.client() as client:
+    async with client_of(cluster) as client:
         for user in USERS:
             await store(client, user)
         cluster.service_process(1).kill()
@@ -178,24 +178,38 @@ async def test_others_answer_for_a_service_that_is_killed(cluster: LocalCluster)
             await store(client, user, number=2)
 
 
+async def test_services_on_a_distributed_database() -> None:
+    require_program("nginx")
+    with run_local_cluster(require_citus(), "--proxy", "nginx", "--services", 2) as cluster:
+        async with client_of(cluster) as client:
+            for user in USERS:
+                await store(client, user)
+            for user in USERS:
+                assert len((await search(client, user)).json()["items"]) == 1
+        for url in cluster.services:  # the one that did not write as well
+            async with client_of(cluster, url) as direct:
+                for user in USERS:
+                    assert len((await search(direct, user)).json()["items"]) == 1
+
+
 def test_failed_start_says_what_is_missing(tmp_path: Path) -> None:
     for arguments, message in (
         ((tmp_path,), "initdb is missing: name the folder of a PostgreSQL installation"),
         ((postgresql_folder(), "--proxy", "none"), "has no Citus extension"),
     ):
-        process = run_script(*arguments)
-        _, errors = process.communicate(timeout=TIMEOUT)
+        process = start_script(*arguments)
+        _, errors = process.communicate(timeout=STOP_SECONDS)
         assert process.returncode == 1
         assert message in errors
 
 
 def test_signal_during_the_start_stops_everything() -> None:
-    process = run_script(postgresql_folder(), "--plain", "--proxy", "none")
+    process = start_script(postgresql_folder(), "--plain", "--proxy", "none")
     try:
         while not (children := psutil.Process(process.pid).children(recursive=True)):
             assert process.poll() is None
     finally:
         process.terminate()
-        process.communicate(timeout=TIMEOUT)
+        process.communicate(timeout=STOP_SECONDS)
     assert process.returncode == 0
     assert not [child for child in children if is_alive(child)]

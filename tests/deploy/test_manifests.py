@@ -14,11 +14,12 @@ import jsonschema
 import pytest
 import yaml
 
+from benchmarks.local_cluster import PROXIES
 from memrecall.server.metrics import Metrics
 from memrecall.settings import PREFIX, Settings
 from tests.cases import check_each
 
-from .local_cluster import PROXIES, ROOT, require_program
+from .local_cluster import ROOT, require_program
 
 DEPLOY = ROOT / "deploy"
 SCHEMAS = Path(__file__).parent / "schemas"

