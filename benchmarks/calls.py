@@ -59,7 +59,7 @@ def all_calls(corpus: Corpus, turns: Sequence[Turn], user: str = USER) -> dict[s
     return {
         "range read": [_range(user, turns[at].ts) for at in positions],
         "neighbours": [_neighbours(user, f"m{at}") for at in positions],
-        "lexical": [_lexical(user, text) for text in map(_words, questions) if text],
+        "lexical": [_lexical(user, text) for text in map(words_of, questions) if text],
         "semantic": [_semantic(user, text) for text in questions],
     }
 
@@ -83,9 +83,9 @@ def nothing() -> Question:
     return Question("GET", "/healthz", b"", run)
 
 
-def _words(question: str) -> str:
-    """Return some words of a question."""
-    return " OR ".join(dict.fromkeys(_WORD.findall(question)[:3]))
+def words_of(text: str) -> str:
+    """Return a query for some words of a text; empty if it has none."""
+    return " OR ".join(dict.fromkeys(_WORD.findall(text)[:3]))
 
 
 def _range(user: str, until: datetime) -> Question:

@@ -28,7 +28,7 @@ if not __package__:  # run as a file, not as a module
 
 import psutil  # noqa: E402
 
-from benchmarks.calls import http_request  # noqa: E402
+from benchmarks.calls import http_request, words_of  # noqa: E402
 from benchmarks.corpus import load_corpus  # noqa: E402
 from benchmarks.load import FAILURES, Connection  # noqa: E402
 from benchmarks.local_cluster import (  # noqa: E402
@@ -86,10 +86,10 @@ class Users:
 
     def searches(self, cluster: LocalCluster) -> list[bytes]:
         """Return one search for each user."""
-        words = [text.split()[0][:12] for text in self.texts[: len(self.names)]]
+        queries = [query for query in map(words_of, self.texts) if query]
         bodies = [
-            {"user_id": name, "query_text": word, "page_size": 10}
-            for name, word in zip(self.names, words, strict=True)
+            {"user_id": name, "query_text": query, "page_size": 10}
+            for name, query in zip(self.names, queries, strict=False)
         ]
         return [
             http_request("POST", SEARCH, cluster.key, body, name)
@@ -201,10 +201,10 @@ def main() -> int:
     )
     parser.add_argument("--proxy", choices=PROXIES, default="nginx")
     parser.add_argument("--citus", type=Path, metavar="PG_FOLDER")
-    parser.add_argument("--users", type=int, default=40)
-    parser.add_argument("--messages", type=int, default=1_000, help="of each user")
+    parser.add_argument("--users", type=int, default=24)
+    parser.add_argument("--messages", type=int, default=600, help="of each user")
     parser.add_argument("--clients", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=20.0, help="before and after")
+    parser.add_argument("--seconds", type=float, default=15.0, help="before and after")
     parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data")
     options = parser.parse_args()
     texts = list(load_corpus(options.data, REPOSITORY).texts(options.messages))
