@@ -28,7 +28,7 @@ import h11
 from memrecall.errors import InvalidArgument, WorkerFailed
 
 USER_HEADER = "x-memrecall-user"  # which of a key's users; set by trusted code, never by a model
-OLD_USER_HEADER = "memrecall-user"  # its name before version 0.3
+OLD_USER_HEADER = "memrecall-user"  # its name in earlier versions
 MAX_MESSAGE_BYTES = 96 * 1024  # of a request that is passed on: one datagram
 _FIRST_PAUSE = 0.5  # seconds before a process is replaced; doubled each time
 _LONGEST_PAUSE = 30.0

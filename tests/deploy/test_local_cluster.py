@@ -27,7 +27,7 @@ from tests.waiting import wait_until
 from .local_cluster import client_of, require_citus, require_program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
-USERS = [f"user {number} 张三" for number in range(12)]
+USERS = ["a/b", "100%", *(f"user {number} 张三" for number in range(10))]
 SEARCH = "/v1/messages/lexical_search"
 SEARCHES = re.compile(rf'memrecall_http_requests_total{{.*route="{SEARCH}".*}} (\S+)')
 

@@ -102,7 +102,7 @@ async def test_tool_of_a_user_has_the_user_of_the_key(
         answer = await both.post("/rpc", json={"jsonrpc": "2.0", "method": "x", "id": 1})
         check_error(answer, 403, "PERMISSION_DENIED")
         del both.headers["X-Memrecall-User"]
-        both.headers["Memrecall-User"] = "ben"  # the name of the header before version 0.3
+        both.headers["Memrecall-User"] = "ben"  # its name in earlier versions
         assert await find(both) == ["tea of ben"]
 
 
