@@ -117,7 +117,7 @@ class TestKeys:
             assert message_ids(answer) == ["m001"]
             stored = await shared.post("/v1/memories/search", json={"query": "tea"})
             assert stored.status_code == 200, stored.text  # the header is enough to name the user
-        raw = {"X-Memrecall-User": "张 三".encode()}
+        raw = {b"X-Memrecall-User": "张 三".encode()}
         assert (await shared.get("/v1/memories", headers=raw)).status_code == 200
 
     async def test_header_of_another_user_is_refused(self, service: HttpService) -> None:
