@@ -144,16 +144,20 @@ async def measure(url: str, options: argparse.Namespace) -> Measured:
 async def measure_memory(
     service: Service, calls: dict[str, list[bytes]], users: int
 ) -> tuple[float, float]:
-    """Return the bytes of a process that has loaded one index, and of another index."""
+    """Return the bytes of a process without indexes, and those that one more user takes.
+
+    The first half of the users also loads the embedder and fills caches of other kinds.
+    """
     connection = await Connection.open(service.url)
-    await connection.ask(calls["semantic search"][0])  # loads the embedder
-    idle = service.megabytes() * 1e6
-    for name in ("lexical search", "semantic search"):
-        for request in calls[name][1:users]:
-            await connection.ask(request)
-    loaded = service.megabytes() * 1e6
+    sizes = []
+    for numbers in (slice(users // 2), slice(users // 2, users)):
+        for name in ("lexical search", "semantic search"):
+            for request in calls[name][numbers]:
+                await connection.ask(request)
+        sizes.append(service.megabytes() * 1e6)
     await connection.close()
-    return idle, (loaded - idle) / (users - 1)
+    per_user = (sizes[1] - sizes[0]) / (users - users // 2)
+    return sizes[1] - per_user * users, per_user
 
 
 def extrapolate(measured: Measured, options: argparse.Namespace) -> list[str]:
