@@ -46,7 +46,6 @@ class Measured:
 
     idle_bytes: float  # of a service process with its embedder
     user_bytes: float  # of the index of a user in memory
-    snapshot_bytes: float  # of a message, on the disk of a service
     message_bytes: float  # of a message with its vector, in the database
     # CPU milliseconds per request, of the service and of the database.
     calls: dict[str, tuple[float, float]]
@@ -136,9 +135,8 @@ async def measure(url: str, options: argparse.Namespace) -> Measured:
                 idle, per_user = await measure_memory(service, calls, len(users))
                 say("measuring calls")
                 costs = await measure_calls(service, postmaster, calls, options.seconds)
-            snapshots = place.snapshot_bytes() / messages
     await connection.close()
-    return Measured(idle, per_user, snapshots, stored / messages, costs)
+    return Measured(idle, per_user, stored / messages, costs)
 
 
 async def measure_memory(
@@ -246,7 +244,6 @@ def main() -> int:
     print(f"process without indexes   {measured.idle_bytes / 1e6:,.0f} MB (with its text workers)")
     print(f"index of a user           {measured.user_bytes / 1e3:,.0f} KB")
     print(f"message in the database   {measured.message_bytes:,.0f} bytes with its vector")
-    print(f"message in a snapshot     {measured.snapshot_bytes:,.0f} bytes")
     for line in extrapolate(measured, options):
         print(line)
     return 0
