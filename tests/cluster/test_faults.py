@@ -1,0 +1,115 @@
+"""Nodes fail, restart and join while users write and search."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from memrecall.memory import Library
+from memrecall.settings import Settings
+from tests.cluster.load import Load
+from tests.cluster.nodes import LOCATION, Cluster, Node
+from tests.server.http_service import serve_in_process
+
+pytestmark = pytest.mark.skipif(
+    bool(os.environ.get(LOCATION)), reason="the cluster that the variable names is not ours to stop"
+)
+USERS_PER_NODE = 3
+
+
+@pytest.fixture
+def whole_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, all of whose nodes run again after the test."""
+    yield cluster
+    for node in cluster.nodes:
+        if not node.is_running():
+            node.start()
+
+
+@pytest.fixture
+async def library(location: str, whole_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Library]:
+    """A library that reports a lost node soon."""
+    settings = Settings(
+        db=location, embedder="hash", snapshots=False, retry_seconds=0.5, cache_dir=str(tmp_path)
+    )
+    async with await Library.open(settings) as open_library:
+        yield open_library
+
+
+def find_users(cluster: Cluster, location: str) -> dict[int, list[str]]:
+    """Return ids of users whose rows are on each worker, by its port."""
+    name = location.rpartition("/")[2]
+    users: dict[int, list[str]] = {node.port: [] for node in cluster.workers}
+    for number in count():
+        user = f"user{number}"
+        where = f"get_shard_id_for_distribution_column('users', '{user}')"
+        placed = f"SELECT nodeport FROM citus_shards WHERE shardid = {where}"  # noqa: S608
+        (row,) = cluster.coordinator.run(name, placed)
+        if len(users[row["nodeport"]]) < USERS_PER_NODE:
+            users[row["nodeport"]].append(user)
+        if all(len(ids) == USERS_PER_NODE for ids in users.values()):
+            break
+    return users
+
+
+async def test_a_worker_is_killed_and_started_again(
+    whole_cluster: Cluster, location: str, library: Library
+) -> None:
+    users = find_users(whole_cluster, location)
+    victim, healthy_node = whole_cluster.workers
+    lost, healthy = users[victim.port], users[healthy_node.port]
+    load = Load([*lost, *healthy])
+    async with serve_in_process(library) as service, load.running(service.client()):
+        await load.wait_for_progress(load.users)
+        await asyncio.to_thread(victim.kill)
+        await load.wait_for_refusals(lost)
+        await load.wait_for_progress(healthy, 10)
+        await asyncio.to_thread(victim.start)
+        seconds = await load.wait_for_progress(lost)
+    await load.check(library, "worker killed", seconds)
+    assert sum(load.users[user].refused for user in healthy) == 0
+
+
+async def test_the_coordinator_restarts(
+    whole_cluster: Cluster, location: str, library: Library
+) -> None:
+    users = [user for ids in find_users(whole_cluster, location).values() for user in ids]
+    load = Load(users)
+    async with serve_in_process(library) as service, load.running(service.client()):
+        await load.wait_for_progress(users)
+        await asyncio.to_thread(whole_cluster.coordinator.kill)
+        await load.wait_for_refusals(users)
+        await asyncio.to_thread(whole_cluster.coordinator.start)
+        seconds = await load.wait_for_progress(users)
+    await load.check(library, "coordinator killed", seconds)
+
+
+async def test_a_node_joins_and_shards_move_to_it(
+    whole_cluster: Cluster, location: str, library: Library
+) -> None:
+    users = [user for ids in find_users(whole_cluster, location).values() for user in ids]
+    load = Load(users)
+    name = location.rpartition("/")[2]
+    new: Node = await asyncio.to_thread(whole_cluster.make_node)
+    try:
+        async with serve_in_process(library) as service, load.running(service.client()):
+            await load.wait_for_progress(users)
+            await asyncio.to_thread(whole_cluster.prepare, new, name)
+            add = f"SELECT citus_add_node('127.0.0.1', {new.port})"
+            await asyncio.to_thread(whole_cluster.coordinator.run, name, add)
+            await asyncio.to_thread(
+                whole_cluster.coordinator.run, name, "SELECT rebalance_table_shards()"
+            )
+            seconds = await load.wait_for_progress(users)
+        await load.check(library, "node added", seconds)
+        status = await library.store.cluster_status()
+        joined = next(node for node in status.nodes if node.name.endswith(f":{new.port}"))
+        assert joined.shards > 0
+    finally:
+        drain = f"SELECT citus_drain_node('127.0.0.1', {new.port})"
+        remove = f"SELECT citus_remove_node('127.0.0.1', {new.port})"
+        await asyncio.to_thread(whole_cluster.coordinator.run, name, drain, remove)
+        await asyncio.to_thread(new.kill)
