@@ -38,6 +38,8 @@ async def fill(store: Store) -> None:
     await add_memory(store, "k1", "drinks oolong")
     await store.traces(ANN).add(new_trace(), keep_days=30)
     await store.keys.create(Grant(frozenset({"ann"})))
+    # Named as a fact of a backup is.
+    await store.graph(ANN).add({"backup": "tool", "shards": "thing"}, [])
     rows = await store.vectors("model").pending(3)
     await store.vectors("model").write(rows, np.ones((3, 4), dtype=np.float32))
 

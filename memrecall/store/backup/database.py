@@ -25,12 +25,18 @@ from memrecall.errors import Conflict, InvalidArgument, StorageError
 from memrecall.progress import Advance
 from memrecall.store.backup.folder import publish, sync_file, sync_folder
 from memrecall.store.database.dialect import ConnectionOptions
+from memrecall.store.database.distribution import (
+    SHARD_FACT,
+    USER_TABLES,
+    begin_distributed_changes,
+)
 from memrecall.store.database.engine import Database
 from memrecall.store.database.integrity import find_damage
 from memrecall.store.database.memory_tables import knowledge_bases
 from memrecall.store.database.migrations import LATEST, schema_version
 from memrecall.store.database.statements import insert_missing, new_epoch, select_in_key_order
-from memrecall.store.database.tables import meta, metadata, users
+from memrecall.store.database.tables import agents, meta, metadata, users
+from memrecall.store.owners import Owners
 from memrecall.store.store import Store
 from memrecall.store.workspaces import typed_os_errors
 from memrecall.types import format_time
@@ -38,6 +44,7 @@ from memrecall.types import format_time
 _ROWS = 1_000  # of a batch
 _MANIFEST = "backup"  # a row of `memrecall_meta`: the digest of each table
 _PORTABLE_FACTS = ("text_version", "embedding_model")  # others name one database
+_NOT_COPIED = (_MANIFEST, SHARD_FACT)
 _SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 Row = dict[str, Any]
@@ -75,6 +82,7 @@ async def verify_backup(file: Path) -> int:
 async def backup_database(store: Store, file: Path, advance: Advance) -> dict[str, int]:
     """Write all rows, as of one moment, to a new file; return their number in each table.
 
+    In a distributed database the moment is that of each user.
     The file appears when it is complete and its checksums were read back.
     """
     if await asyncio.to_thread(file.exists):
@@ -98,24 +106,96 @@ async def backup_database(store: Store, file: Path, advance: Advance) -> dict[st
     return counts
 
 
+class _Copy:
+    """The rows that were copied into a backup so far, with the digest of each table."""
+
+    def __init__(self, target: Database, advance: Advance) -> None:
+        self._target = target
+        self._advance = advance
+        self.digests = {table.name: _Digest() for table in metadata.sorted_tables}
+
+    async def add(self, table: Table, rows: list[Row], *, digest: bool = True) -> None:
+        """Store rows, which come in the order of their keys if their digest is taken now."""
+        await self._target.transact(partial(_insert, table=table, rows=rows))
+        if digest:
+            self.digests[table.name].add(rows)
+        self._advance(len(rows))
+
+
 async def _fill(source: Database, target: Database, advance: Advance) -> None:
-    digests: dict[str, _Digest] = {}
     await target.transact(lambda connection: connection.execute(delete(meta)))
-    async with source.read() as connection:
-        for table in metadata.sorted_tables:
-            digest = digests[table.name] = _Digest()
-            stream = await connection.stream(select_in_key_order(source.dialect, table))
-            async for batch in stream.mappings().partitions(_ROWS):
-                rows = [dict(row) for row in batch if row.get("name") != _MANIFEST]
-                await target.transact(partial(_insert, table=table, rows=rows))
-                digest.add(rows)
-                advance(len(rows))
+    copy = _Copy(target, advance)
+    if source.is_distributed:
+        await _copy_by_user(source, copy)
+    else:
+        await _copy_tables(source, metadata.sorted_tables, copy)
     manifest = {
         "created_at": format_time(datetime.now(UTC)),
-        "tables": {name: digest.as_list() for name, digest in digests.items()},
+        "tables": {name: digest.as_list() for name, digest in copy.digests.items()},
     }
     row = {"name": _MANIFEST, "value": json.dumps(manifest)}
     await target.transact(lambda connection: insert_missing(connection, meta, [row]))
+
+
+async def _copy_tables(source: Database, tables: Sequence[Table], copy: _Copy) -> None:
+    """Copy all rows of tables as of one moment."""
+    async with source.read() as connection:
+        for table in tables:
+            stream = await connection.stream(select_in_key_order(source.dialect, table))
+            async for batch in stream.mappings().partitions(_ROWS):
+                await copy.add(table, _without_facts(table, [dict(row) for row in batch]))
+
+
+def _without_facts(table: Table, rows: list[Row]) -> list[Row]:
+    """Return rows without the facts that are about a backup or a cluster."""
+    return rows if table is not meta else [r for r in rows if r["name"] not in _NOT_COPIED]
+
+
+async def _copy_by_user(source: Database, copy: _Copy) -> None:
+    """Copy each user as of one moment; nodes of a cluster have no moment in common."""
+    user_tables = [table for table in metadata.sorted_tables if table in USER_TABLES]
+    others = [t for t in metadata.sorted_tables if t not in (*USER_TABLES, agents)]
+    found: dict[str, Row] = {}
+    # Knowledge refers to agents, users to those that exist when they are read.
+    await _copy_agents(source, copy, found, None)
+    await _copy_tables(source, others, copy)
+    after: str | None = ""
+    while after is not None:
+        page = await Owners(source).list_users(after=after, limit=_ROWS)
+        for user in page.items:
+            rows = await _read_user(source, user["user_id"], user_tables)
+            named = {row["agent_id"] for part in rows.values() for row in part if "agent_id" in row}
+            if missing := named - found.keys():
+                await _copy_agents(source, copy, found, missing)
+            for table, part in rows.items():
+                await copy.add(table, part)
+        after = page.next_after
+    copy.digests[agents.name].add([found[key] for key in sorted(found)])
+
+
+async def _copy_agents(
+    source: Database, copy: _Copy, found: dict[str, Row], ids: set[str] | None
+) -> None:
+    """Copy agents, all or those of the ids, and add them to the ones that were found."""
+    statement = select(agents)
+    if ids is not None:
+        statement = statement.where(agents.c.agent_id.in_(sorted(ids)))
+    rows = [dict(row._mapping) for row in await source.fetch(statement)]
+    await copy.add(agents, rows, digest=False)
+    found |= {row["agent_id"]: row for row in rows}
+
+
+async def _read_user(
+    source: Database, user_id: str, tables: Sequence[Table]
+) -> dict[Table, list[Row]]:
+    """Return the rows of a user in each table, as of one moment."""
+    rows: dict[Table, list[Row]] = {}
+    async with source.read() as connection:
+        for table in tables:
+            statement = select_in_key_order(source.dialect, table)
+            of_user = statement.where(table.c.user_id == user_id)
+            rows[table] = [dict(row) for row in (await connection.execute(of_user)).mappings()]
+    return rows
 
 
 async def _insert(connection: AsyncConnection, table: Table, rows: list[Row]) -> None:
@@ -185,7 +265,7 @@ def _verify(backup: Database) -> dict[str, int]:
     for table in metadata.sorted_tables:
         digest = _Digest()
         for batch in _read(backup, table):
-            digest.add([row for row in batch if row.get("name") != _MANIFEST])
+            digest.add(_without_facts(table, batch))
         counts[table.name] = digest.rows
         if expected.get(table.name, digest.as_list()) != digest.as_list():
             problems.append(f"the rows of {table.name} do not match their checksum")
@@ -214,6 +294,8 @@ async def restore_database(
         counts = await asyncio.to_thread(_verify, backup)
 
         async def work(connection: AsyncConnection) -> None:
+            if store.is_distributed:
+                await begin_distributed_changes(connection)
             lock = store.database.dialect.lock_tables([t.name for t in metadata.sorted_tables])
             if lock is not None:
                 await connection.execute(lock)
