@@ -1,4 +1,4 @@
-"""The file of one installation: whose memory a client's hooks use, and how.
+"""The file of one installation: whose memory a client's hooks use, and requests to its service.
 
 Only its owner may read or change it, because it decides the user and may hold a key.
 Standard library only: see the package.
@@ -7,11 +7,12 @@ Standard library only: see the package.
 import json
 import os
 import re
+import socket
 import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from memrecall.integrations.hooks.client import request_path
+from memrecall.integrations.hooks.client import exchange, request_path
 
 DEADLINE = 2.0  # seconds
 BLOCK_CHARACTERS = 4_000
@@ -171,3 +172,33 @@ def write_log(path: str, event: str, problem: str) -> None:
 def log_path(path: str) -> str:
     """Return the log of the installations in the folder of a binding."""
     return os.path.join(os.path.dirname(path), "hooks.log")
+
+
+class NoService(HookError):
+    """Nothing listens at the address of the service."""
+
+
+class ServiceAccess(NamedTuple):
+    """The service of a binding, used until a deadline."""
+
+    binding: Binding
+    deadline: float
+
+    def post(self, path: str, body: dict[str, Any], accept: str) -> tuple[int, bytes]:
+        """Send a request and return the status and the body of the response."""
+        binding = self.binding
+        uses_tls, host, port = parse_url(binding.url, allow_remote=binding.allow_remote)
+        seconds = self.deadline - time.monotonic()
+        if seconds <= 0:
+            raise TimeoutError("the deadline has passed")
+        try:
+            stream = socket.create_connection((host, port), seconds)
+        except OSError as error:
+            raise NoService(f"no service answers at {binding.url}") from error
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if uses_tls:
+            import ssl
+
+            stream = ssl.create_default_context().wrap_socket(stream, server_hostname=host)
+        head = write_head(path, host, binding.key, f"Accept: {accept}")
+        return exchange(stream, head, json.dumps(body).encode(), self.deadline)

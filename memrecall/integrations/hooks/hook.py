@@ -15,6 +15,8 @@ from typing import Any
 from memrecall.integrations.hooks.binding import (
     Binding,
     HookError,
+    NoService,
+    ServiceAccess,
     quote,
     read_binding,
     write_log,
@@ -28,7 +30,6 @@ from memrecall.integrations.hooks.client import (
 from memrecall.integrations.hooks.events import CapturedEvent, find_event, read_event
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.payload import MAX_QUERY
-from memrecall.integrations.hooks.service import NoService, ServiceAccess
 
 DELIVER = "deliver"  # the event of the background process that stores pending messages
 _USAGE = "usage: memrecall hook EVENT --config FILE; `memrecall hooks install` writes this command"
