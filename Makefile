@@ -89,13 +89,13 @@ test-model: $(VENV)/.installed-dev  ## run the tests against a small local langu
 
 # Citus is built once from CITUS_SOURCE into .citus; MEMRECALL_TEST_CITUS names a cluster that runs.
 CITUS_SOURCE ?= ../shared/citus
-# Tests of the store that hold on a cluster too; those of one transaction with two users do not.
+# Tests of the store that hold on a cluster too.
 ON_CLUSTER := $(addprefix tests/store/test_,timeline.py message_writing.py memories.py changes.py \
   undo.py traces.py listing.py erasure.py owners.py vectors.py keys.py)
 
 test-cluster: $(VENV)/.installed-dev  ## test on a Citus cluster, built once from CITUS_SOURCE (minutes)
 	@CITUS_SOURCE=$(CITUS_SOURCE) MEMRECALL_TEST_ENGINES=citus $(PYTEST) -s --timeout=1800 \
-	  -m "not long and not one_transaction" tests/cluster $(ON_CLUSTER)
+	  -m "not long and not one_server" tests/cluster $(ON_CLUSTER)
 
 fuzz: $(VENV)/.installed-dev  ## fuzz the HTTP service with schemathesis (minutes)
 	@echo "EXAMPLES=$(EXAMPLES) SEED=$(SEED)"

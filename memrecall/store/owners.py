@@ -21,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, NotFound
 from memrecall.store.database.cursors import KeyedPage
+from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_users
 from memrecall.store.database.memory_tables import (
@@ -176,6 +177,8 @@ class Owners:
         """Remove an agent that has no users or rows left, and its knowledge."""
 
         async def work(connection: AsyncConnection) -> int:
+            if self._database.is_distributed:
+                await begin_distributed_changes(connection)
             for table in (users, sessions, messages, memories, traces):
                 statement = select(func.count()).select_from(table)
                 if await connection.scalar(statement.where(table.c.agent_id == agent_id)):

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Table, bindparam, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
 from memrecall.store.database.statements import new_epoch
@@ -64,7 +65,7 @@ async def rebuild_search_text(database: Database) -> AsyncIterator[int]:
             work = partial(_rebuild_batch, table=table, search_text=search_text, after=last)
             count, last = await database.transact(work)
             yield count
-    await database.transact(_finish)
+    await database.transact(partial(_finish, is_distributed=database.is_distributed))
 
 
 async def _rebuild_batch(
@@ -88,7 +89,9 @@ async def _rebuild_batch(
     return len(rows), (rows[-1][owner.name], rows[-1][key.name])
 
 
-async def _finish(connection: AsyncConnection) -> None:
+async def _finish(connection: AsyncConnection, *, is_distributed: bool) -> None:
+    if is_distributed:
+        await begin_distributed_changes(connection)
     statement = update(meta).where(meta.c.name == "text_version")
     await connection.execute(statement.values(value=str(TEXT_VERSION)))
     # A new epoch makes readers drop the indexes that they made from the old text.

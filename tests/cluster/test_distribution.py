@@ -176,3 +176,19 @@ async def test_listings_of_all_users_page_stably(store: Store) -> None:
     assert (await store.count())["messages"] == 26
     levels = await store.counters.measure_levels()
     assert (levels["users"], levels["messages"]) == (26, 26)
+
+
+async def test_operators_change_all_users_and_shared_tables_at_once(store: Store) -> None:
+    await store.write_messages(entries("ann", "ben"))
+    before = await store.feed("ann").version()
+    assert sum([count async for count in store.rebuild_search_text()]) == 2
+    after = await store.feed("ann").version()
+    assert before is not None
+    assert after is not None
+    assert before.epoch != after.epoch
+    with pytest.raises(Conflict, match="still has users"):
+        await store.owners.erase_agent("default")
+    for user in ("ann", "ben"):
+        await store.owners.erase_user(user)
+    await store.owners.erase_agent("default")
+    assert (await store.owners.list_agents()).items == ()

@@ -207,7 +207,7 @@ async def test_message_id_must_not_be_a_memory_key(store: Store) -> None:
     assert (await store.timeline(BEN).add([new_message("taken")])).stored == 1
 
 
-@pytest.mark.one_transaction
+@pytest.mark.one_server
 async def test_batch_of_several_scopes_is_one_transaction(store: Store) -> None:
     tea, work = Scope("ann", session_id="tea"), Scope("ben", agent_id="helper", session_id="work")
     await store.write_messages(
@@ -241,7 +241,7 @@ async def test_large_batch_is_stored_whole(store: Store) -> None:
 class TestTogether:
     """Small batches that arrive at once share a transaction, and nothing else."""
 
-    @pytest.mark.one_transaction
+    @pytest.mark.one_server
     async def test_batches_that_wait_are_written_together(self, store: Store) -> None:
         batches = [numbered_messages(f"{n}-", 2) for n in range(12)]
         scopes = [Scope(f"user{n % 3}", session_id="s") for n in range(12)]

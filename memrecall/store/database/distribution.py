@@ -158,7 +158,7 @@ def _get_tables(connection: Connection) -> list[Table]:
 
 
 async def begin_distributed_changes(connection: AsyncConnection) -> None:
-    """Let the transaction change the schema of several distributed tables."""
+    """Let the transaction change all shards of a table and a table that has copies, or schemas."""
     setting = "citus.multi_shard_modify_mode"
     await connection.execute(select(func.set_config(setting, "sequential", True)))
 
