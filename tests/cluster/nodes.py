@@ -117,7 +117,7 @@ class Node:
         command = [str(self._programs / program), "-D", str(self._folder), *arguments]
         account: dict[str, Any] = {"user": ACCOUNT} if os.getuid() == 0 else {}
         # Output goes nowhere: the server would keep a pipe open for as long as it runs.
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         subprocess.run(command, check=True, cwd=self._folder, **quiet, **account)
 
 

@@ -43,7 +43,8 @@ async def test_an_interrupted_distribution_is_continued(
     async with await Store.open(location) as store:
         await store.write_messages(entries("ann", "ben"))
         expected = await read_foreign_keys(store)
-        place, placed = distribution._place, []
+        place = distribution._place
+        placed: list[object] = []
 
         async def place_some(*args: object, **options: object) -> bool:
             if len(placed) == 9:
@@ -164,7 +165,8 @@ async def test_a_new_agent_of_many_users_is_created_once(store: Store) -> None:
 async def test_listings_of_all_users_page_stably(store: Store) -> None:
     users = sorted(f"user{number}" for number in range(25))
     await store.write_messages(entries(*users))
-    seen, after = [], ""
+    seen: list[str] = []
+    after: str | None = ""
     while after is not None:
         page = await store.owners.list_users(after=after, limit=4)
         seen += [item["user_id"] for item in page.items]

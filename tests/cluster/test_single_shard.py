@@ -86,6 +86,7 @@ async def test_statements_of_messages_and_traces(library: Library) -> None:
         NewMessage(role=Role.USER, content=f"tea {number}", message_id=f"m{number}")
         for number in range(12)
     ]
+    assert library.embedder is not None
     with recorded_parameters() as statements:
         await asyncio.gather(*(library.add_messages(scope, said) for scope in scopes))
         await library.vectors.settle()

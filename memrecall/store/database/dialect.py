@@ -41,7 +41,7 @@ class ErrorCode(NamedTuple):
 
 
 # Citus reports by the code of an internal error that a node was lost during a commit.
-_CLUSTER_CODES = (
+_CLUSTER_CODES: tuple[ErrorCode, ...] = (
     ErrorCode("XX000", StorageUnreachable, "A node of the cluster failed; try again", True),
 )
 
@@ -97,7 +97,8 @@ class DatabaseDialect(ABC):
             return InvalidArgument(
                 "a value contains characters that no database can store", hint=ID_HINT
             )
-        for known in (*self.error_codes, *(_CLUSTER_CODES if is_distributed else ())):
+        codes: tuple[ErrorCode, ...] = self.error_codes
+        for known in codes + _CLUSTER_CODES if is_distributed else codes:
             if code.startswith(known.prefix):
                 typed = known.error(f"{location}: {message}", hint=known.hint)
                 return typed.mark_transient(known.is_transient)
