@@ -3,6 +3,7 @@
 import codecs
 import io
 from collections.abc import Callable
+from functools import cache
 from typing import IO, TextIO
 
 _CHUNK = 1024**2
@@ -16,9 +17,7 @@ _MARKS = (
 )
 CERTAIN = ("", "utf-8", *(encoding for _, encoding in _MARKS))
 _LATIN = "cp1252"
-# Chinese text in GB18030 consists of common characters; other bytes read as it give rare ones.
-_LEAST_CHINESE = 0.6
-_PUNCTUATION = "，。！？：；、（）“”‘’《》【】…—·～\u3000"
+_LEAST_CHINESE = 0.6  # of the characters that are not ASCII
 
 
 def decode_sample(head: bytes) -> str:
@@ -75,7 +74,7 @@ def _count_characters(
             while chunk := stream.read(_CHUNK):
                 text = decoder.decode(chunk)
                 if encoding != "utf-8" and not text.isascii():
-                    common = sum(_is_common(char) for char in text)
+                    common = sum(map(_common_characters().__contains__, text))
                     chinese += common
                     others += sum(char > "\x7f" for char in text) - common
             decoder.decode(b"", final=not is_cut)
@@ -84,6 +83,12 @@ def _count_characters(
     return chinese, others
 
 
-def _is_common(char: str) -> bool:
-    """Return True for Chinese characters of the basic block, and for Chinese punctuation."""
-    return "\u4e00" <= char <= "\u9fff" or char in _PUNCTUATION
+@cache
+def _common_characters() -> frozenset[str]:
+    """Return punctuation and the first level of GB 2312: nearly all that Chinese text consists of.
+
+    Bytes of Latin text, read as Chinese, give rare characters.
+    """
+    rows = (*range(0xA1, 0xA4), *range(0xB0, 0xD8))
+    codes = (bytes((row, column)) for row in rows for column in range(0xA1, 0xFF))
+    return frozenset("".join(code.decode("gb2312", errors="ignore") for code in codes))

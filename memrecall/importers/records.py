@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.importers.source import SourceFile
 from memrecall.json_objects import make_storable
-from memrecall.types import ID_LENGTH, NAME_LENGTH, NewMemory, NewMessage, Role
+from memrecall.types import ID_LENGTH, MESSAGE_LENGTH, NAME_LENGTH, NewMemory, NewMessage, Role
 
 DateOrder = Literal["dmy", "mdy", "ymd"]
 DATE_ORDERS: tuple[DateOrder, ...] = ("dmy", "mdy", "ymd")
@@ -186,6 +186,34 @@ def from_iso(value: object, zone: tzinfo = UTC) -> datetime | None:
         return in_zone(datetime.fromisoformat(str(value).strip()), zone)
     except (ValueError, OverflowError):
         return None
+
+
+class Lines:
+    """The lines of one message; those far above the length of a message are dropped.
+
+    What is kept of such a message is still too long, so that it is reported and not cut.
+    """
+
+    def __init__(self, *lines: str) -> None:
+        self._lines: list[str] = []
+        self._size = 0
+        for line in lines:
+            self.append(line)
+
+    def append(self, line: str) -> None:
+        """Add a line."""
+        if self._size <= MESSAGE_LENGTH:
+            self._lines.append(line)
+            self._size += len(line) + 1
+
+    @property
+    def ends_blank(self) -> bool:
+        """True if there is no line yet, or the last one is blank."""
+        return not self._lines or not self._lines[-1]
+
+    def join(self) -> str:
+        """Return the text."""
+        return "\n".join(self._lines)
 
 
 def current_branch(parents: Mapping[str, str | None], leaf: str | None) -> list[str]:

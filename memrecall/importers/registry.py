@@ -6,6 +6,7 @@ A package adds one in its `pyproject.toml`:
     acme = "acme_memrecall:ACME"          # a `memrecall.importers.FileFormat`
 """
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 
 from memrecall.errors import InvalidArgument
@@ -75,13 +76,13 @@ def match_files(source: Source, name: str | None = None) -> list[tuple[SourceFil
     With a `name`, that format reads every file of it, and a single file whatever it looks like.
     """
     forced = get_format(name) if name else None
+    formats = (forced,) if forced else (*_plugin_formats(), *FORMATS)
     if source.is_single:
         (file,) = source.files
-        return [(file, forced or _match(file) or jsonl.FORMAT)]
+        return [(file, forced or _match(file, formats) or jsonl.FORMAT)]
     pairs = []
     for file in source.files:
-        found = forced if forced and forced.matches(file) else None if forced else _match(file)
-        if found is None:
+        if (found := _match(file, formats)) is None:
             source.left_out["other files"] += 1
         else:
             pairs.append((file, found))
@@ -94,7 +95,10 @@ def match_files(source: Source, name: str | None = None) -> list[tuple[SourceFil
     return pairs
 
 
-def _match(file: SourceFile) -> FileFormat | None:
+def _plugin_formats() -> list[FileFormat]:
     plugins = [find_plugin("importers", name) for name in plugin_names("importers")]
-    candidates = [plugin for plugin in plugins if isinstance(plugin, FileFormat)]
-    return next((known for known in (*candidates, *FORMATS) if known.matches(file)), None)
+    return [plugin for plugin in plugins if isinstance(plugin, FileFormat)]
+
+
+def _match(file: SourceFile, formats: Iterable[FileFormat]) -> FileFormat | None:
+    return next((known for known in formats if known.matches(file)), None)

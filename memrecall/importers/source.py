@@ -22,7 +22,8 @@ from memrecall.importers.encodings import CERTAIN, decode_sample, find_encoding,
 
 MAX_FILES = 100_000
 MAX_BYTES = 16 * 1024**3  # of one source, after decompression
-MAX_RATIO = 200  # of the bytes in an archive to its size: chats compress to a tenth at best
+MAX_RATIO = 200  # of the bytes in an archive to its size: chats compress to a tenth or so
+_UNCHECKED = 16 * 1024**2  # bytes in an archive, however well they are compressed
 MAX_LINE = 32 * 1024**2  # characters or bytes; a message has at most a million characters
 _SAMPLE = 64 * 1024
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
@@ -42,6 +43,11 @@ class SourceFile:
     def stem(self) -> str:
         """The file name without folders and extension."""
         return PurePosixPath(self.name).stem
+
+    @property
+    def folder(self) -> PurePosixPath:
+        """The folder of the file inside its source."""
+        return PurePosixPath(self.name).parent
 
     @property
     def suffix(self) -> str:
@@ -106,18 +112,17 @@ class Source:
     is_single: bool = False
     left_out: Counter[str] = field(default_factory=Counter)
     shared: dict[str, Any] = field(default_factory=dict)  # what readers of several files keep
+    _by_name: dict[str, SourceFile] = field(default_factory=dict, repr=False)
 
-    def find(self, name: str) -> SourceFile | None:
-        """Return the file with that name in the top folder, or in the one folder there is."""
-        depth = min((file.name.count("/") for file in self.files), default=0)
-        for file in self.files:
-            if file.name.rpartition("/")[2] == name and file.name.count("/") == depth:
-                return file
-        return None
+    def get(self, name: str) -> SourceFile | None:
+        """Return the file with that path; None if there is none."""
+        return self._by_name.get(name)
 
     def add(self, name: str, size: int, open_file: Callable[[], IO[bytes]]) -> None:
         """Add a file; InvalidArgument if there are too many."""
-        self.files.append(SourceFile(name, size, open_file, self))
+        file = SourceFile(name, size, open_file, self)
+        self.files.append(file)
+        self._by_name[name] = file
         if len(self.files) > MAX_FILES:
             raise _too_large(self.name, f"it has more than {MAX_FILES:,} files")
 
@@ -205,7 +210,7 @@ def _read_archive(archive: zipfile.ZipFile, name: str, size: int) -> Source:
     source = Source(name)
     members = [member for member in archive.infolist() if not member.is_dir()]
     total = sum(member.file_size for member in members)
-    if total > MAX_BYTES or total > MAX_RATIO * max(size, 1024**2):
+    if total > MAX_BYTES or total > max(MAX_RATIO * size, _UNCHECKED):
         raise _too_large(name, f"{total:,} bytes are packed into {size:,}")
     for member in sorted(members, key=lambda member: member.filename):
         _check_member(member, name)

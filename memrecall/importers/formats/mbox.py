@@ -1,11 +1,13 @@
 """Mail in an mbox file, as Gmail's Takeout, Thunderbird and Apple Mail write it, or one `.eml`."""
 
+import codecs
 import re
 from collections.abc import Iterator
-from email import message_from_bytes, policy
-from email.errors import MessageError
-from email.message import EmailMessage
-from email.utils import getaddresses, parsedate_to_datetime
+from email import message_from_bytes
+from email.errors import HeaderParseError
+from email.header import decode_header, make_header
+from email.message import Message
+from email.utils import parseaddr, parsedate_to_datetime
 
 from memrecall.importers.html_text import html_to_text
 from memrecall.importers.records import (
@@ -24,6 +26,9 @@ from memrecall.types import Role
 
 _MAX_MAIL = 16 * 1024**2  # bytes; a longer mail is read to here, which cuts attachments at its end
 _MAX_BODY = 1024**2  # characters
+_MAX_FIELD = 4 * 1024  # bytes
+_MAX_MULTIPARTS = 100
+_CHARSET = re.compile(r"charset\s?=\s?[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _START = re.compile(rb"From \S")
 _HEADERS = re.compile(r"(?:From \S[^\n]*\r?\n)?(?:>?[A-Za-z][A-Za-z0-9-]{0,60}:[ \t][^\n]*\n)")
 _SIGNATURE = re.compile(r"--\s?$")
@@ -49,44 +54,59 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     for number, (data, is_cut) in enumerate(_split(file), 1):
         if is_cut:
             yield Note(f"mails above {_MAX_MAIL // 1024**2} MiB are read without their end")
-        try:
-            mail = message_from_bytes(data, policy=policy.default)
-            if isinstance(mail, EmailMessage):
-                yield _read_mail(number, mail, options)
-        except (MessageError, LookupError, ValueError, RecursionError, AttributeError) as error:
-            # The parser of the standard library raises these on broken headers and parts.
-            yield Fault(number, f"the mail cannot be read: {error or type(error).__name__}")
+        if data.lower().count(b"multipart/") > _MAX_MULTIPARTS:
+            yield Fault(number, f"the mail has more than {_MAX_MULTIPARTS} groups of parts")
+        else:
+            yield _read_mail(number, message_from_bytes(data), options)
 
 
 def _split(file: SourceFile) -> Iterator[tuple[bytes, bool]]:
     """Yield the bytes of each mail, and whether its end was left out."""
     parts: list[bytes] = []
-    size, was_blank = 0, True
+    size, was_blank, fields = 0, True, _FieldLimit()
     for _, line in file.byte_lines():
         if line is not None and was_blank and _START.match(line):
             if parts:
                 yield b"".join(parts), size > _MAX_MAIL
-            parts, size = [], 0
+            parts, size, fields = [], 0, _FieldLimit()
             continue
         size += _MAX_MAIL if line is None else len(line)
         if line is not None and size <= _MAX_MAIL:
-            parts.append(line[1:] if line.startswith(b">From ") else line)
+            parts.append(fields.cut(line[1:] if line.startswith(b">From ") else line))
         was_blank = line is not None and not line.strip()
     if parts:
         yield b"".join(parts), size > _MAX_MAIL
 
 
-def _read_mail(number: int, mail: EmailMessage, options: ReadOptions) -> Item:
-    name, address = next(iter(getaddresses([str(mail["From"] or "")])), ("", ""))
-    date = str(mail["Date"] or "")
+class _FieldLimit:
+    """A limit of each header field: the standard library reads long ones in quadratic time."""
+
+    def __init__(self) -> None:
+        self._is_header = True
+        self._size = 0
+
+    def cut(self, line: bytes) -> bytes:
+        """Return a line, or what fits of it into a field of the header of a mail or a part."""
+        self._is_header = (self._is_header and bool(line.strip())) or line.startswith(b"--")
+        if not self._is_header:
+            return line
+        self._size = self._size + len(line) if line[:1] in b" \t" else len(line)
+        if self._size <= _MAX_FIELD:
+            return line
+        return line[:_MAX_FIELD] + b"\n" if self._size == len(line) else b""
+
+
+def _read_mail(number: int, mail: Message, options: ReadOptions) -> Item:
+    name, address = parseaddr(_header(mail, "From"))
+    date = _header(mail, "Date")
     try:
         ts = in_zone(parsedate_to_datetime(date), options.zone)
     except (ValueError, TypeError, OverflowError):
         return Fault(number, f"date {date!r} is not a time")
-    subject = " ".join(str(mail["Subject"] or "").split())
-    key = str(mail["Message-ID"] or "").strip() or digest(date, address, subject)
-    references = str(mail["References"] or "").split()
-    parent = next(iter(str(mail["In-Reply-To"] or "").split()), "")
+    subject = " ".join(_header(mail, "Subject").split())
+    key = _header(mail, "Message-ID").strip() or digest(date, address, subject)
+    references = _header(mail, "References").split()
+    parent = next(iter(_header(mail, "In-Reply-To").split()), "")
     root = references[0] if references else parent or key
     text = cut_quotes(_body_of(mail))
     return message_record(
@@ -104,14 +124,35 @@ def _read_mail(number: int, mail: EmailMessage, options: ReadOptions) -> Item:
     )
 
 
-def _body_of(mail: EmailMessage) -> str:
-    part = mail.get_body(("plain", "html"))
-    if part is None:
-        return ""
-    content = part.get_content()
-    text = content if isinstance(content, str) else ""
-    text = text[:_MAX_BODY]
-    return html_to_text(text) if part.get_content_subtype() == "html" else text
+def _header(mail: Message, name: str) -> str:
+    """Return a header as text; as it stands if it is encoded in an unknown way."""
+    value = str(mail.get(name, ""))
+    try:
+        return str(make_header(decode_header(value)))
+    except (HeaderParseError, LookupError, ValueError):
+        return value
+
+
+def _body_of(mail: Message) -> str:
+    """Return the first plain text that is no attachment, else the text of the first HTML."""
+    bodies: dict[str, str] = {}
+    for part in mail.walk():
+        kind, _, parameters = str(part.get("Content-Type", "text/plain")).partition(";")
+        kind = kind.strip().lower()
+        disposition = str(part.get("Content-Disposition", "")).lower()
+        if kind in ("text/plain", "text/html") and not disposition.startswith("attachment"):
+            bodies.setdefault(kind, _decode(part, parameters)[:_MAX_BODY])
+    return bodies.get("text/plain") or html_to_text(bodies.get("text/html", ""))
+
+
+def _decode(part: Message, parameters: str) -> str:
+    data = part.get_payload(decode=True)
+    charset = _CHARSET.search(parameters)
+    try:
+        encoding = codecs.lookup(charset[1]).name if charset else "utf-8"
+    except LookupError:
+        encoding = "utf-8"
+    return data.decode(encoding, errors="replace") if isinstance(data, bytes) else ""
 
 
 def cut_quotes(text: str) -> str:

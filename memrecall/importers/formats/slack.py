@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from html import unescape
+from pathlib import PurePosixPath
 from typing import Any
 
 from memrecall.errors import InvalidArgument
@@ -34,7 +35,8 @@ def _matches(file: SourceFile) -> bool:
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     source = file.source
-    people: People = source.shared.setdefault("slack people", None) or _read_people(source)
+    # The lists are beside the folders of the channels, and read once for all days.
+    people = source.shared.get("slack people") or _read_people(source, file.folder.parent)
     source.shared["slack people"] = people
     match = _DAY.search(file.name)
     folder = match[1] if match else None
@@ -61,18 +63,19 @@ class People:
     channels: dict[str, str]
 
 
-def _read_people(source: Source) -> People:
-    users = _read_list(source, "users.json") or _read_list(source, "org_users.json")
-    channels = _read_list(source, "channels.json") + _read_list(source, "groups.json")
+def _read_people(source: Source, folder: PurePosixPath) -> People:
+    users, more_users, channels, groups = (
+        _read_list(source.get(str(folder / name)))
+        for name in ("users.json", "org_users.json", "channels.json", "groups.json")
+    )
     return People(
-        {user["id"]: _names_of(user) for user in users if "id" in user},
-        {item["name"]: item["id"] for item in channels if "id" in item and "name" in item},
+        {user["id"]: _names_of(user) for user in users + more_users if "id" in user},
+        {item["name"]: item["id"] for item in channels + groups if "id" in item and "name" in item},
     )
 
 
-def _read_list(source: Source, name: str) -> list[dict[str, Any]]:
-    """Return the objects of a list beside the channels; none if there is no such file."""
-    file = source.find(name)
+def _read_list(file: SourceFile | None) -> list[dict[str, Any]]:
+    """Return the objects of a list; none if there is no such file."""
     if file is None:
         return []
     with file.text() as stream:

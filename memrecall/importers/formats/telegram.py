@@ -1,5 +1,6 @@
 """Telegram Desktop's export: `result.json` of one chat, or of the whole account."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +19,10 @@ from memrecall.importers.records import (
 from memrecall.importers.source import SourceFile
 from memrecall.types import Role
 
+_CHAT = re.compile(
+    r'"type"\s*:\s*"(?:saved_messages|replies|personal_chat|bot_chat|verification_codes|'
+    r'(?:private|public)_(?:group|supergroup|channel))"'
+)
 _MEDIA = {
     "voice_message": "audio",
     "audio_file": "audio",
@@ -30,11 +35,9 @@ _MEDIA = {
 
 def _matches(file: SourceFile) -> bool:
     sample = file.sample
-    is_account = has_members(sample, "about", "personal_information")
-    is_chat = has_members(sample, "name", "type", "id", "messages") or has_members(
-        sample, "type", "id", "messages", "date_unixtime"
-    )
-    return (is_account or is_chat) and not has_members(sample, "guild")
+    if has_members(sample, "about", "personal_information"):
+        return True
+    return has_members(sample, "type", "id", "messages") and _CHAT.search(sample) is not None
 
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:

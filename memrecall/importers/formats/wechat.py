@@ -17,6 +17,7 @@ from memrecall.importers.records import (
     Fault,
     FileFormat,
     Item,
+    Lines,
     ReadOptions,
     Skipped,
     message_record,
@@ -143,7 +144,7 @@ def _cell(value: Any) -> str:
 
 def _read_people(file: SourceFile) -> dict[str, str]:
     """Return the names of PyWxDump's accounts: the remark, else the nickname."""
-    listing = file.source.find("users.json")
+    listing = file.source.get(str(file.folder / "users.json"))
     if listing is None:
         return {}
     with listing.text() as stream:
@@ -161,23 +162,23 @@ def _read_people(file: SourceFile) -> dict[str, str]:
 
 def _read_text(file: SourceFile, chat: _Chat) -> Iterator[Item]:
     head: tuple[int, re.Match[str]] | None = None
-    body: list[str] = []
+    body = Lines()
     for number, line in file.lines():
-        match = _HEAD.match(line) if line is not None and (not body or not body[-1]) else None
+        match = _HEAD.match(line) if line is not None and body.ends_blank else None
         if match is None:
             body.append(line or "")
             continue
         yield from _finish(head, body, chat)
-        head, body = (number, match), []
+        head, body = (number, match), Lines()
     yield from _finish(head, body, chat)
 
 
-def _finish(head: tuple[int, re.Match[str]] | None, body: list[str], chat: _Chat) -> Iterator[Item]:
+def _finish(head: tuple[int, re.Match[str]] | None, body: Lines, chat: _Chat) -> Iterator[Item]:
     """Yield the message below a head; a head without a message is a system message."""
     if head is None:
         return
     line, match = head
-    text = "\n".join(body).strip()
+    text = body.join().strip()
     yield chat.record(
         line,
         time=match[1],

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from memrecall.importers.records import (
     DateOrder,
@@ -10,6 +10,7 @@ from memrecall.importers.records import (
     Fault,
     FileFormat,
     Item,
+    Lines,
     Note,
     ReadOptions,
     Skipped,
@@ -31,8 +32,8 @@ _MARKS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\ufeff"  # of the direction 
 # [31.12.23, 21:41:05] Name: text        12/31/23, 9:41 PM - Name: text
 _HEAD = re.compile(
     rf"[{_MARKS}]*(?:\[{DATE},?(?: [a-zà-ÿ]{{1,4}}\.?)? {TIME}\]"
-    rf"|{DATE},?(?: [a-zà-ÿ]{{1,4}}\.?)? {TIME} [-–]) ?(.*)",
-    re.IGNORECASE | re.DOTALL,
+    rf"|{DATE},?(?: [a-zà-ÿ]{{1,4}}\.?)? {TIME} [-–]) ?",
+    re.IGNORECASE,
 )
 _LONGEST_HEAD = 60
 _GROUPS = 8  # of a date and a time
@@ -63,8 +64,7 @@ class _Message:
     line: int
     date: tuple[str, str, str]
     clock: tuple[str | None, ...]
-    body: list[str] = field(default_factory=list)
-    size: int = 0
+    body: Lines
 
 
 def _matches(file: SourceFile) -> bool:
@@ -77,10 +77,10 @@ def _match_head(line: str) -> _Message | None:
     match = _HEAD.match(normalize_spaces(line[:_LONGEST_HEAD]))
     if match is None:
         return None
-    *groups, rest = match.groups()
+    groups = match.groups()
     values = groups[:_GROUPS] if groups[0] else groups[_GROUPS:]
-    body = rest + line[_LONGEST_HEAD:]
-    return _Message(0, (values[0], values[1], values[2]), tuple(values[3:]), [body.rstrip("\r")])
+    date = (values[0], values[1], values[2])
+    return _Message(0, date, values[3:], Lines(line[match.end() :]))
 
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
@@ -137,7 +137,7 @@ def _finish(
     message: _Message, order: DateOrder, options: ReadOptions, title: str, ids: DerivedIds
 ) -> Item:
     line = message.line
-    text = "\n".join(message.body)
+    text = message.body.join()
     match = _SPEAKER.match(text)
     if match is None:
         return Skipped(line, "system lines")
