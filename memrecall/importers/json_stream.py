@@ -63,8 +63,7 @@ class JsonReader:
                 raise self._fault("values are nested too deeply", self._position) from None
             except ValueError as error:  # a number of more digits than Python reads
                 raise self._fault(str(error), self._position) from None
-            # A number at the end of the buffer may go on after it.
-            if problem is None and (end < len(self._text) or self._is_ended):
+            if problem is None and not self._may_go_on(value, end):
                 self._position = end
                 return value
             if not self._grow() and problem is not None:
@@ -116,6 +115,11 @@ class JsonReader:
     def _may_be_cut(self, error: json.JSONDecodeError) -> bool:
         is_near = error.pos >= len(self._text) - _LONGEST_TOKEN
         return not self._is_ended and (is_near or error.msg.startswith("Unterminated string"))
+
+    def _may_go_on(self, value: Any, end: int) -> bool:
+        """Return True for a number at the end of the buffer, of which more may come."""
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and not self._is_ended and self._text[end:].strip(".eE+-") == ""
 
     def _grow(self) -> bool:
         """Read as much again as is waiting, so that the work stays linear."""

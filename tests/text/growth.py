@@ -1,5 +1,7 @@
 """Functions that read users' text, and generated texts that may slow them down."""
 
+import io
+import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -22,6 +24,10 @@ from memrecall.extraction import (
 )
 from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules import conversation, english_grammar
+from memrecall.importers import ReadOptions, Source, SourceFile
+from memrecall.importers.formats import csv_table, mbox, slack, wechat, whatsapp
+from memrecall.importers.html_text import html_to_text
+from memrecall.importers.records import FileFormat
 from memrecall.json_objects import load_json_object
 from memrecall.library.graph_evidence import possible_names
 from memrecall.model.repair import repair_json
@@ -120,7 +126,32 @@ def _repair(text: str) -> object:
     return None
 
 
+def _import_as(known: FileFormat, name: str, start: str, end: str = "") -> Reader:
+    """Return a reader of a file in a format, with the text between its beginning and its end."""
+
+    def read(text: str) -> object:
+        escaped = json.dumps(text)[1:-1] if name.endswith("json") else text
+        data = f"{start}{escaped}{end}".encode()
+        file = SourceFile(name, len(data), lambda: io.BytesIO(data), Source("export"))
+        return list(known.read(file, ReadOptions()))
+
+    return read
+
+
 READERS: Mapping[str, Reader] = {
+    "html_to_text": html_to_text,
+    "import of whatsapp": _import_as(whatsapp.FORMAT, "c.txt", "31.12.23, 21:41 - A: "),
+    "import of wechat": _import_as(wechat.FORMAT, "c.txt", "2026-01-02 09:15:30 A\n"),
+    "import of csv": _import_as(csv_table.FORMAT, "c.csv", "time,sender,text\n,A,"),
+    "import of slack": _import_as(
+        slack.FORMAT, "2026-01-01.json", '[{"type": "message", "ts": "1768208400", "text": "', '"}]'
+    ),
+    "import of mail": _import_as(
+        mbox.FORMAT, "m.mbox", "From a@b Mon\nDate: Mon, 12 Jan 2026 10:00:00 +0100\n\n"
+    ),
+    "import of a mail header": _import_as(
+        mbox.FORMAT, "m.mbox", "From a@b Mon\nDate: Mon, 12 Jan 2026 10:00:00 +0100\nFrom: "
+    ),
     "analyze": tokens.analyze,
     "last_word": tokens.last_word,
     "fold_word": tokens.fold_word,
