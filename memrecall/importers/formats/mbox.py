@@ -7,7 +7,7 @@ from email import message_from_bytes
 from email.errors import HeaderParseError
 from email.header import decode_header, make_header
 from email.message import Message
-from email.utils import parseaddr, parsedate_to_datetime
+from email.utils import parsedate_to_datetime
 
 from memrecall.importers.html_text import html_to_text
 from memrecall.importers.records import (
@@ -97,11 +97,11 @@ class _FieldLimit:
 
 
 def _read_mail(number: int, mail: Message, options: ReadOptions) -> Item:
-    name, address = parseaddr(_header(mail, "From"))
+    name, address = _split_address(_header(mail, "From"))
     date = _header(mail, "Date")
     try:
         ts = in_zone(parsedate_to_datetime(date), options.zone)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, IndexError):
         return Fault(number, f"date {date!r} is not a time")
     subject = " ".join(_header(mail, "Subject").split())
     key = _header(mail, "Message-ID").strip() or digest(date, address, subject)
@@ -122,6 +122,13 @@ def _read_mail(number: int, mail: Message, options: ReadOptions) -> Item:
         conversation=subject,
         reply_to=stable_id("mbox", digest(parent)) if parent else None,
     )
+
+
+def _split_address(text: str) -> tuple[str, str]:
+    """Return the name and the address of `Name <address>`; the library's parser recurses."""
+    name, bracket, rest = text.rpartition("<")
+    address = rest.partition(">")[0].strip() if bracket else text.strip()
+    return name.strip().strip("\"'").strip(), address
 
 
 def _header(mail: Message, name: str) -> str:
