@@ -38,9 +38,20 @@ async def test_every_fixture_is_stored_once(library: Library) -> None:
         again = await import_fixture(library, folder.name, me=ME.get(folder.name))
         assert again == (0, stored, 0)
     assert counts == {
-        "chatgpt": 5, "claude": 5, "csv": 3, "discord": 2, "gemini": 4, "imessage": 5,
-        "langchain": 8, "mbox": 3, "mem0": 2, "openai": 11, "slack": 4, "telegram": 3,
-        "wechat": 6, "whatsapp": 11,
+        "chatgpt": 5,
+        "claude": 5,
+        "csv": 3,
+        "discord": 2,
+        "gemini": 4,
+        "imessage": 5,
+        "langchain": 8,
+        "mbox": 3,
+        "mem0": 2,
+        "openai": 11,
+        "slack": 4,
+        "telegram": 3,
+        "wechat": 6,
+        "whatsapp": 11,
     }
     memories = await library.store.memories(Scope("lin")).page()
     assert {record.provenance.origin for record in memories.items} == {"import"}

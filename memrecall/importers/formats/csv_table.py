@@ -34,6 +34,7 @@ _COMMON = {
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     columns = find_columns(read_header(file), options.columns, file.name)
+    yield from _note_missing(columns)
     order = options.date_order
     if order is None:
         order, notes = _find_order(file, columns["time"]) if "time" in columns else (None, [])
@@ -68,6 +69,13 @@ def find_columns(header: list[str], mapping: Mapping[str, str], name: str) -> di
             hint="Say which: --map text=COLUMN,time=COLUMN,speaker=COLUMN",
         )
     return columns
+
+
+def _note_missing(columns: dict[str, str]) -> Iterator[Note]:
+    if "time" not in columns:
+        yield Note("no column is known to have times, which become that of the import: --map time=")
+    if "speaker" not in columns and "role" not in columns:
+        yield Note("no column is known to have speakers, so all is the user's: --map speaker=")
 
 
 def _find_order(file: SourceFile, column: str) -> tuple[DateOrder | None, list[str]]:

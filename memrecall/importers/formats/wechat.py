@@ -33,17 +33,6 @@ _PART = re.compile(r"_\d+_\d+$")  # PyWxDump's files have a part of a chat each
 _ME = "我"
 _TEXT_TYPES = ("", "1", "文本", "引用回复", "带有引用的文本消息")
 _SYSTEM_TYPES = ("10000", "系统通知", "系统消息", "拍一拍")
-_MEDIA = {
-    "3": "image",
-    "图片": "image",
-    "34": "audio",
-    "语音": "audio",
-    "43": "video",
-    "视频": "video",
-    "47": "sticker",
-    "动画表情": "sticker",
-    "文件": "file",
-}
 _PLACEHOLDERS = ("[图片]", "[语音]", "[视频]", "[表情包]", "[文件]", "[音乐分享]")
 
 
@@ -85,7 +74,7 @@ class _Chat:
         if kind in _SYSTEM_TYPES:
             return Skipped(line, "system messages")
         if kind not in _TEXT_TYPES or text.lstrip().startswith(("<msg", "<?xml")):
-            return Skipped(line, f"{_MEDIA.get(kind, 'cards and other media')} without text")
+            return Skipped(line, "media without text")
         if text.strip() in _PLACEHOLDERS:
             return Skipped(line, "media without text")
         try:
