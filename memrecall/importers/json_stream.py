@@ -15,7 +15,7 @@ _DECODER = json.JSONDecoder(strict=False)
 _LONGEST_TOKEN = 20  # An error this near to the end may vanish with more text.
 
 
-class JsonReader:
+class JsonStream:
     """A cursor in a JSON text.
 
     After `members` or `elements` has yielded, exactly one of `value`, `skip`, `members` and

@@ -12,7 +12,7 @@ import pytest
 from memrecall.errors import InvalidArgument
 from memrecall.importers import formats, source
 from memrecall.importers.formats import mbox
-from memrecall.importers.json_stream import JsonReader
+from memrecall.importers.json_stream import JsonStream
 from memrecall.importers.records import ReadOptions
 from tests.cli.conftest import Shell, db, shell
 from tests.importers.reading import FIXTURES, read
@@ -156,7 +156,7 @@ def test_large_file_is_streamed(tmp_path: Path) -> None:
 
 def test_value_above_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memrecall.importers.json_stream.MAX_VALUE", 1024**2)
-    reader = JsonReader(io.StringIO(json.dumps("a" * 4 * 1024**2)))
+    reader = JsonStream(io.StringIO(json.dumps("a" * 4 * 1024**2)))
     with pytest.raises(InvalidArgument, match="more than 1,048,576 characters"):
         reader.value()
 

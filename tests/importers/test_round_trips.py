@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.importers.html_text import html_to_text
-from memrecall.importers.json_stream import JsonReader
+from memrecall.importers.json_stream import JsonStream
 from tests.importers.reading import read
 
 NAMES = ("Maya Lopez", "陈曦", "O'Neil 2", "Zoë")
@@ -259,7 +259,8 @@ def test_written_conversation_is_read_back(kind: str, said: list[Said]) -> None:
         assert read(
             Path(folder), date_order="mdy" if "Android" in kind else None
         ).survey.formats == (result.survey.formats)
-    kept = [(item, text) for item in said if (text := expected_text(name, item.text)) is not None]
+    expected = [(item, expected_text(name, item.text)) for item in said]
+    kept = [(item, kept_text) for item, kept_text in expected if kept_text is not None]
     found = sorted(
         (m.speaker or "", m.content, (m.ts or START).replace(microsecond=0))
         for m in result.messages
@@ -295,10 +296,10 @@ class SmallReads(io.StringIO):
 @given(values=st.lists(JSON, max_size=5), indent=st.sampled_from([None, 2]))
 @settings(max_examples=40)
 def test_stream_of_json_equals_the_whole(values: list[Any], indent: int | None) -> None:
-    reader = JsonReader(SmallReads(json.dumps(values, indent=indent)))
+    reader = JsonStream(SmallReads(json.dumps(values, indent=indent)))
     assert [reader.value() for _ in reader.elements()] == values
     assert reader.peek() == ""
-    again = JsonReader(SmallReads(json.dumps({"skipped": values, "kept": values})))
+    again = JsonStream(SmallReads(json.dumps({"skipped": values, "kept": values})))
     found = {}
     for name in again.members():
         if name == "kept":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from memrecall.importers.json_stream import JsonReader, has_members
+from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     Fault,
     FileFormat,
@@ -28,7 +28,7 @@ _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     with file.text() as stream:
-        reader = JsonReader(stream)
+        reader = JsonStream(stream)
         if reader.peek() == "{":
             yield from _read_conversation(1, reader.value())
             return

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from memrecall.importers.json_stream import JsonReader, has_members
+from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     Fault,
     FileFormat,
@@ -23,7 +23,7 @@ _ROLES = {"human": Role.USER, "assistant": Role.ASSISTANT}
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     with file.text() as stream:
-        reader = JsonReader(stream)
+        reader = JsonStream(stream)
         if reader.peek() == "[":
             for number in reader.elements():
                 yield from _read_conversation(number, reader.value())

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from memrecall.importers.json_stream import JsonReader, has_members
+from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     Fault,
     FileFormat,
@@ -24,7 +24,7 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     guild: dict[str, Any] = {}
     channel: dict[str, Any] = {}
     with file.text() as stream:
-        reader = JsonReader(stream)
+        reader = JsonStream(stream)
         for name in reader.members():
             if name == "guild":
                 guild = _object(reader.value())

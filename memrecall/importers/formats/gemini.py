@@ -10,7 +10,7 @@ from typing import Any
 
 from memrecall.errors import InvalidArgument
 from memrecall.importers.html_text import html_to_text
-from memrecall.importers.json_stream import JsonReader, has_members
+from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     DerivedIds,
     Fault,
@@ -45,7 +45,7 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
         )
     ids = DerivedIds("gemini")
     with file.text() as stream:
-        reader = JsonReader(stream)
+        reader = JsonStream(stream)
         for number in reader.elements():
             yield from _read_entry(number, reader.value(), ids)
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument, describe_validation_error
-from memrecall.importers.json_stream import JsonReader, has_members
+from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     Fault,
     FileFormat,
@@ -36,7 +36,7 @@ def _matches(file: SourceFile) -> bool:
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     with file.text() as stream:
-        reader = JsonReader(stream)
+        reader = JsonStream(stream)
         number = 0
         while reader.peek():
             for value in _values(reader):
@@ -44,7 +44,7 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
                 yield _read_memory(number, value)
 
 
-def _values(reader: JsonReader) -> Iterator[Any]:
+def _values(reader: JsonStream) -> Iterator[Any]:
     """Yield the memories of a list, of the `results` of an object, or of one line."""
     if reader.peek() == "[":
         for _ in reader.elements():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from memrecall.errors import CallerError
-from memrecall.importers.json_stream import JsonReader, has_members
+from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     DerivedIds,
     Fault,
@@ -39,7 +39,7 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
 def read_values(file: SourceFile) -> Iterator[Numbered]:
     """Yield the values of a JSON list, or those that stand one after the other."""
     with file.text() as stream:
-        reader = JsonReader(stream)
+        reader = JsonStream(stream)
         number = 0
         while reader.peek():
             is_list = reader.peek() == "["

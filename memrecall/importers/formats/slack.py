@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.importers.json_stream import JsonReader, has_members
+from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     Fault,
     FileFormat,
@@ -44,7 +44,7 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     # A channel keeps its id when it is renamed.
     channel = _Channel(people.channels.get(title, title), title)
     with file.text() as stream:
-        reader = JsonReader(stream)
+        reader = JsonStream(stream)
         for number in reader.elements():
             yield _read_message(number, reader.value(), channel, people.names)
 
@@ -79,7 +79,7 @@ def _read_list(file: SourceFile | None) -> list[dict[str, Any]]:
     if file is None:
         return []
     with file.text() as stream:
-        reader = JsonReader(stream)
+        reader = JsonStream(stream)
         try:
             items = [reader.value() for _ in reader.elements()]
         except InvalidArgument:

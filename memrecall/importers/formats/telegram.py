@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from memrecall.importers.json_stream import JsonReader, has_members
+from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     Fault,
     FileFormat,
@@ -42,13 +42,13 @@ def _matches(file: SourceFile) -> bool:
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     with file.text() as stream:
-        yield from _Chats(JsonReader(stream), options).read()
+        yield from _Chats(JsonStream(stream), options).read()
 
 
 class _Chats:
     """The chats of one file; the account's owner is known once their profile was read."""
 
-    def __init__(self, reader: JsonReader, options: ReadOptions) -> None:
+    def __init__(self, reader: JsonStream, options: ReadOptions) -> None:
         self._reader = reader
         self._options = options
         self._owner = ""

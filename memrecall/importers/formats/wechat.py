@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.importers.json_stream import JsonReader, has_members
+from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     DerivedIds,
     Fault,
@@ -117,7 +117,7 @@ def _read_row(line: int, row: Row, chat: _Chat, people: dict[str, str]) -> Item:
 def _read_json(file: SourceFile, chat: _Chat) -> Iterator[Item]:
     people = _read_people(file)
     with file.text() as stream:
-        reader = JsonReader(stream)
+        reader = JsonStream(stream)
         for number in reader.elements():
             value = reader.value()
             if not isinstance(value, dict):
@@ -138,7 +138,7 @@ def _read_people(file: SourceFile) -> dict[str, str]:
         return {}
     with listing.text() as stream:
         try:
-            users = JsonReader(stream).value()
+            users = JsonStream(stream).value()
         except InvalidArgument:
             return {}
     users = users if isinstance(users, dict) else {}
