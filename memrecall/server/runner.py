@@ -29,7 +29,7 @@ from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument, WorkerFailed
 from memrecall.memory import Library, client_of
 from memrecall.model.processes import worker_processes
-from memrecall.server.auth import is_loopback
+from memrecall.server.auth import find_sample_user, is_loopback
 from memrecall.server.cluster import Cluster, Supervisor
 from memrecall.server.connections import ConnectionLimits, ConnectionTable, GuardedProtocol
 from memrecall.server.http.app import Application, create_app
@@ -64,7 +64,7 @@ class ServerInfo:
 
     url: str
     is_open: bool  # no key is needed
-    sample_user: str | None  # a user with stored data, for an example request
+    sample_user: str | None  # a user that an example request can open
     database: str
     has_dashboard: bool = False
 
@@ -360,11 +360,10 @@ def _bind(host: str, port: int) -> socket.socket:
 async def _describe(library: Library, listener: socket.socket, *, is_open: bool) -> ServerInfo:
     host, port = listener.getsockname()[:2]
     url_host = f"[{host}]" if ":" in host else host
-    users = (await library.store.owners.list_users(limit=1)).items
     return ServerInfo(
         url=f"http://{url_host}:{port}",
         is_open=is_open,
-        sample_user=str(users[0]["user_id"]) if users else None,
+        sample_user=await find_sample_user(library.store),
         database=library.store.location,
         has_dashboard=library.settings.dashboard and is_installed(),
     )

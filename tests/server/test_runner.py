@@ -106,6 +106,10 @@ async def test_printed_command_works(tmp_path: Path) -> None:
         assert '-H "Authorization: Bearer KEY"' in line
         (item,) = (await run_in_shell(line.replace("KEY", key)))["items"]
         assert item["user_id"] == "me"
+    key = await make_key(tmp_path, "ann")  # the newest key: it cannot open `me`
+    async with run_in_process(tmp_path) as listening:
+        line = example_request(listening)
+        assert (await run_in_shell(line.replace("KEY", key)))["items"] == []
 
 
 def test_printed_command_quotes_unusual_names() -> None:
