@@ -41,17 +41,17 @@ class Request:
 
 REQUESTS = (
     Request("A clear request", "lin", "我对什么过敏来着？"),
-    Request("A vague request: which configuration?", "lin", "按照我之前的数据库配置来"),
+    Request("A vague request: which port?", "lin", "那个端口为什么不用默认的？"),
     Request("A question without an answer", "lin", "我的护照什么时候到期？"),
     Request("A clear request, in English", "maya", "Who has my spare key?"),
     Request(
-        "A vague request, in English", "maya", "the flat we talked about, what was the catch again?"
+        "A vague request, in English", "maya", "that flat with the north light, what was the catch?"
     ),
     Request("A question without an answer, in English", "maya", "When does my passport expire?"),
 )
 
 NEXT_COMMANDS = (
-    ("recall", "上次发版为什么失败？", "--user", "lin"),
+    ("recall", "上次发版报的是什么错？", "--user", "lin"),
     ("trace", "show", "--last", "--user", "lin"),
     ("search", '"north light" OR zinc', "--syntax", "query", "--user", "maya"),
     ("neighbors", "lin-060", "--before", "3", "--after", "2", "--user", "lin"),
