@@ -17,6 +17,8 @@ EXIT_NOT_SEARCHED = 1
 _QUERY_WIDTH = 34  # columns, so that a line of `trace list` has 79
 _TRACE_FILE_HINT = "Give the output of `memrecall recall --json`"
 
+Brief = Annotated[bool, Option("--brief", help="One line per tool call.")]
+
 traces = typer.Typer(help="List, show and purge the traces of recalls.")
 
 
@@ -71,6 +73,7 @@ def recall(
     ] = False,
     max_iterations: Annotated[int | None, Option(help="Maximum number of windows (3).")] = None,
     seconds: Annotated[float | None, Option(help="Time limit (60).")] = None,
+    brief: Brief = False,
     json: options.Json = False,
 ) -> None:
     """Find what a message refers to; show tool calls, evidence and confidence.
@@ -86,7 +89,7 @@ def recall(
     moment = RecallTime(bound or datetime.now(UTC), bounds=bound is not None)
     limits = {"iterations": max_iterations, "seconds": seconds}
     scope = options.build_scope(user, agent, session, sensitive=allow_sensitive)
-    with _observe(quiet=json) as observer:
+    with _observe(quiet=json, brief=brief) as observer:
         result = options.with_library(
             lambda library: _recall(
                 library, conversation, scope, moment, cassette, limits, observer
@@ -98,7 +101,7 @@ def recall(
     if json:
         output.print_json(result.model_dump(mode="json"))
     else:
-        _print_lines(_recall_view().render_result(result))
+        _print_lines(_recall_view(brief=brief).render_result(result))
     if not result.handoff.success:
         raise typer.Exit(EXIT_NOT_SEARCHED)
 
@@ -180,7 +183,7 @@ def _recorded_time(about: Any, moment: RecallTime, file: Path) -> RecallTime:
     return recorded
 
 
-def _recall_view(*, brief: bool = False) -> Any:
+def _recall_view(*, brief: bool) -> Any:
     from memrecall.cli.views.recall import RecallView
 
     return RecallView(output.usable_width(output.console().width), brief=brief)
@@ -192,12 +195,12 @@ def _print_lines(lines: list[Any]) -> None:
 
 
 @contextmanager
-def _observe(*, quiet: bool) -> Iterator[Callable[[Any], None] | None]:
+def _observe(*, quiet: bool, brief: bool) -> Iterator[Callable[[Any], None] | None]:
     """Yield an observer that prints every event; on a terminal also a status line."""
     if quiet:
         yield None
         return
-    terminal, view = output.console(), _recall_view()
+    terminal, view = output.console(), _recall_view(brief=brief)
     if not terminal.is_terminal:
         yield lambda event: _print_lines(view.render_event(event))
         return
@@ -219,7 +222,7 @@ def show_trace(
     last: Annotated[bool, Option("--last", help="Show the user's latest recall.")] = False,
     file: Annotated[Path | None, Option(help="Output of `memrecall recall --json`.")] = None,
     agent: options.Agent = None,
-    brief: Annotated[bool, Option("--brief", help="One line per tool call.")] = False,
+    brief: Brief = False,
     json: options.Json = False,
 ) -> None:
     """Show a stored recall as it was shown when it ran."""

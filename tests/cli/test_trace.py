@@ -107,6 +107,13 @@ def test_brief_prints_call_in_one_line(shell: Shell, chat: Path) -> None:
     assert len(brief.splitlines()) < len(full.splitlines())
 
 
+@pytest.mark.usefixtures("script")
+def test_brief_recall_prints_like_its_brief_trace(shell: Shell, chat: Path) -> None:
+    live = recall(shell, chat, "lin", "我对花生过敏吗？", "--brief").out
+    trace = shell("trace", "show", "--last", "--user", "lin", "--db", chat, "--brief").out
+    assert live == trace
+
+
 def test_list_is_newest_first_and_paged(shell: Shell, chat: Path) -> None:
     for query in ("花生一", "花生二", "花生三"):
         recall(shell, chat, "lin", query)
