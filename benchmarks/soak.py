@@ -48,14 +48,14 @@ WARM_UP = 0.4  # of the time, before the memory must be flat
 INDEX_MEGABYTES = 96  # full after the warm-up: all indexes together take more
 WARM_UP_CLIENTS = 4  # more than worker processes, each of which loads what it needs when it works
 _SAMPLE_SECONDS = 1.0
-_STATEMENTS = (
-    "My name is Ann Lee and I live in Rome. I like tea. " * 100
-)  # for the worker processes
+# Long enough for the worker processes, which load the rules of a language when they read it.
+_STATEMENTS = "My name is Ann Lee and I live in Rome. I like tea. 我住在上海，喜欢喝茶。\n" * 100
 WARM_UP_CALLS: dict[str, dict[str, Any]] = {
     "POST /v1/memories": {"user_id": "user-0", "messages": _STATEMENTS},
     "POST /v1/memories/search": {"user_id": "user-0", "query": "tea"},
     "POST /v1/messages/semantic_search": {"user_id": "user-0", "query_text": "tea"},
     "POST /v1/users/user-0/recall": {"query": "Where do I live?"},
+    "POST /v1/users/user-0/messages": {"messages": [{"role": "user", "content": "tea, 茶"}]},
 }
 _PAGE = 200
 

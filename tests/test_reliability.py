@@ -14,7 +14,7 @@ TEST = re.compile(r"^(?: {4})?(?:async )?def test_\w+\(", re.M)
 
 def read_rows() -> list[tuple[str, str]]:
     text = (ROOT / "docs" / "reliability.md").read_text("utf-8")
-    heading, *rows = (match.group("guarantee", "tests") for match in ROW.finditer(text))
+    heading, *rows = ((match["guarantee"], match["tests"]) for match in ROW.finditer(text))
     assert heading == ("guarantee", "test")
     return rows
 

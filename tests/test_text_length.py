@@ -1,5 +1,7 @@
 """Truncated text, single lines, token estimates and caches of short texts."""
 
+from typing import Any
+
 import pytest
 
 from memrecall.extraction.signature import fact_signature
@@ -59,8 +61,9 @@ def test_long_texts_are_not_cached() -> None:
 
 def test_caches_of_text_functions_keep_no_long_text() -> None:
     long = "x" * 20_000
-    for function in (stem, _read_chunk, _compose, _terms, _speaker_key, fact_signature):
-        before = function.cache_info().currsize  # type: ignore[attr-defined]
+    functions: list[Any] = [stem, _read_chunk, _compose, _terms, _speaker_key, fact_signature]
+    for function in functions:
+        before = function.cache_info().currsize
         function(long)
-        assert function.cache_info().currsize == before  # type: ignore[attr-defined]
-        assert function.cache_info().maxsize <= 50_000  # type: ignore[attr-defined]
+        assert function.cache_info().currsize == before
+        assert function.cache_info().maxsize <= 50_000
