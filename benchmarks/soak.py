@@ -67,11 +67,11 @@ class Outcome:
     database: str
     ledger: Ledger
     samples: list[tuple[float, float]] = field(default_factory=list)  # seconds, megabytes
-    index_megabytes: float = 0.0  # after the warm-up
     restarts: int = 0
     embedder_failures: int = 0
     seconds: float = 0.0
     most_slope: float = 0.0
+    index_megabytes: float = 0.0  # after the warm-up
 
     @property
     def slope(self) -> float:
