@@ -4,12 +4,13 @@
     python -m benchmarks.code_shape PATH --json     another package
 
 A module is a Python file other than `__init__.py`. Modules of `importers` and `integrations` (one
-per format or framework) are not counted, except in folders, lines and sizes; the lines of
-`integrations` are a figure of their own.
+per format or framework) are not counted, except in folders and sizes; their lines are a figure of
+their own.
 
 Lines are counted twice: those of Python files, and those of all files that hold code or tables
 (`LINE_SUFFIXES`). Rules that move from Python into a table leave the second number unchanged.
-Integrations are left out: each is independent, so more of them do not make the rest harder to read.
+Importers and integrations are left out: each is independent, so more of them do not make the rest
+harder to read.
 
 An importer of a module is another file of the package, an `__init__.py` too, with a statement that
 imports it or a name from it, also inside a function or under `TYPE_CHECKING`. A name that a file
@@ -40,7 +41,7 @@ class Shape:
 
     modules: int
     lines: int
-    integration_lines: int
+    format_lines: int
     lines_with_tables: int
     largest_module: tuple[str, int]
     modules_per_folder: dict[str, int]
@@ -79,12 +80,12 @@ def measure(package: Path) -> Shape:
     cuts = quantiles(lengths, n=20) if len(lengths) > 1 else (lengths or [0]) * 19
     return Shape(
         modules=len(counted),
-        lines=sum(count for name, count in lines.items() if not _is_integration(name)),
-        integration_lines=sum(count for name, count in lines.items() if _is_integration(name)),
+        lines=sum(count for name, count in lines.items() if not _is_one_per_format(name)),
+        format_lines=sum(count for name, count in lines.items() if _is_one_per_format(name)),
         lines_with_tables=sum(
             len(file.read_text("utf-8").splitlines())
             for file in package.rglob("*")
-            if file.suffix in LINE_SUFFIXES and not _is_integration(_module_name(package, file))
+            if file.suffix in LINE_SUFFIXES and not _is_one_per_format(_module_name(package, file))
         ),
         largest_module=max(((name, lines[name]) for name in modules), key=lambda item: item[1]),
         modules_per_folder=dict(
@@ -108,10 +109,6 @@ def _module_name(package: Path, file: Path) -> str:
 
 def _is_one_per_format(module: str) -> bool:
     return module.split(".")[1] in ONE_PER_FORMAT
-
-
-def _is_integration(module: str) -> bool:
-    return module.split(".")[1] == "integrations"
 
 
 def _imports(module: str, nodes: Iterable[ast.AST], known: set[str]) -> set[str]:

@@ -1,8 +1,9 @@
-"""Retries of requests to a server, and how long the server asks to wait."""
+"""Pauses between attempts, and how long a server asks to wait."""
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
@@ -14,6 +15,7 @@ T = TypeVar("T")
 # Seconds before the second and the third attempt, unless the server names them.
 PAUSES = (0.5, 1.0)
 MAX_PAUSE = 10.0
+FIRST_PAUSE, LAST_PAUSE = 0.01, 0.5  # of a database, which is near
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
@@ -45,3 +47,12 @@ def parse_retry_after(header: str, now: datetime) -> float | None:
         return None
     zoned = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
     return max((zoned - now).total_seconds(), 0.0)
+
+
+def growing_pauses(seconds: float) -> Iterator[float]:
+    """Yield growing pauses between attempts, until that many seconds have passed."""
+    deadline = time.monotonic() + seconds
+    pause = FIRST_PAUSE
+    while time.monotonic() + pause < deadline:
+        yield pause
+        pause = min(2 * pause, LAST_PAUSE)

@@ -4,7 +4,6 @@ The embedders are in `local` and `remote`. Importing this package loads none of 
 no numpy, no model, no HTTP client.
 """
 
-from memrecall.embedding.factory import make_embedder
-from memrecall.embedding.protocol import Embedder, Vectors
+from memrecall.embedding.protocol import Embedder, Vectors, make_embedder
 
 __all__ = ["Embedder", "Vectors", "make_embedder"]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -154,7 +155,7 @@ def term_spans(columns: Columns, terms: Terms) -> list[Spans]:
 
 def posting_rows(columns: Columns, spans: Sequence[Spans]) -> tuple[Rows, Rows]:
     """Return the rows that have each term, and the number of the term beside each row."""
-    parts: list[Rows] = [np.zeros(0, dtype=np.int64)]
+    parts: list[Any] = [np.zeros(0, dtype=np.int64)]
     sizes: list[int] = []
     for term_span in spans:
         first_row = 0

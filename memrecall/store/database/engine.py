@@ -23,6 +23,7 @@ from memrecall.errors import (
     StorageReadOnly,
     StorageUnreachable,
 )
+from memrecall.retries import FIRST_PAUSE, growing_pauses
 from memrecall.store.database.dialect import ID_HINT, ConnectionOptions
 from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import FileGuard
@@ -43,7 +44,6 @@ Work = Callable[[AsyncConnection], Awaitable[Result]]
 log = logging.getLogger(__name__)
 
 _FORK_SECONDS = 10.0  # that a fork waits for statements and streams to end
-_FIRST_PAUSE, _LAST_PAUSE = 0.01, 0.5  # seconds between two attempts
 _IDLE_CONNECTIONS = 4  # fewer than the pool has, so that a write always gets one
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
@@ -147,7 +147,7 @@ class Database(ForkAware):
             except StorageBusy:
                 if time.monotonic() >= deadline:
                     raise
-            time.sleep(_FIRST_PAUSE)
+            time.sleep(FIRST_PAUSE)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -305,7 +305,7 @@ class Database(ForkAware):
             f"{self.location}: the connection was lost during a commit, which may have succeeded",
             hint="Write again with the same ids",
         )
-        for pause in self._pauses():
+        for pause in growing_pauses(self._retry_seconds):
             try:
                 ((status,),) = await self._fetch(statement)
             except StorageError as error:
@@ -322,7 +322,7 @@ class Database(ForkAware):
 
         A server that cannot be reached the first time is reported at once: its URL may be wrong.
         """
-        for pause in self._pauses():
+        for pause in growing_pauses(self._retry_seconds):
             try:
                 result = await attempt()
             except StorageError as error:
@@ -334,14 +334,6 @@ class Database(ForkAware):
                 return result
             await asyncio.sleep(pause)
         return await attempt()
-
-    def _pauses(self) -> Iterator[float]:
-        """Yield growing pauses until the time for retries has passed."""
-        deadline = time.monotonic() + self._retry_seconds
-        pause = _FIRST_PAUSE
-        while time.monotonic() + pause < deadline:
-            yield pause
-            pause = min(2 * pause, _LAST_PAUSE)
 
     def _transact_inline(self, direct: Engine, work: Work[Result]) -> Result:
         with self._typed_errors(), direct.connect() as connection:
