@@ -155,7 +155,7 @@ def term_spans(columns: Columns, terms: Terms) -> list[Spans]:
 
 def posting_rows(columns: Columns, spans: Sequence[Spans]) -> tuple[Rows, Rows]:
     """Return the rows that have each term, and the number of the term beside each row."""
-    parts: list[Any] = [np.zeros(0, dtype=np.int64)]
+    parts: list[npt.NDArray[np.signedinteger[Any]]] = [np.zeros(0, dtype=np.int64)]
     sizes: list[int] = []
     for term_span in spans:
         first_row = 0
