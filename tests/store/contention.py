@@ -19,6 +19,8 @@ COUNT_WAITING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
+# On a cluster a writer waits on the node of the row.
+COUNT_WAITING_ON_NODES = "SELECT count(DISTINCT waiting_gpid) FROM citus_lock_waits"
 
 
 class RolledBack(Exception):
@@ -85,4 +87,9 @@ async def count_blocked(store: Store) -> int:
         queue: Any = database._write_lock
         return int(queue.locked()) + len(queue._waiters or ())
     async with database.autocommit() as connection:
-        return int(await connection.scalar(text(COUNT_WAITING)) or 0)
+        return int(
+            await connection.scalar(
+                text(COUNT_WAITING_ON_NODES if store.is_distributed else COUNT_WAITING)
+            )
+            or 0
+        )

@@ -196,7 +196,6 @@ async def test_erase_user_during_concurrent_writes(store: Store) -> None:
 
 
 @pytest.mark.concurrent
-@pytest.mark.one_server
 async def test_writer_recreates_a_user_erased_meanwhile(store: Store, location: str) -> None:
     """The write waits for the erasure."""
     await fill(store)
@@ -212,7 +211,6 @@ async def test_writer_recreates_a_user_erased_meanwhile(store: Store, location: 
 
 
 @pytest.mark.concurrent
-@pytest.mark.one_server
 async def test_erase_agent_during_its_first_write(store: Store, location: str) -> None:
     """One of the two may be too late and then raises a memrecall error."""
     helper = Scope("ann", agent_id="helper")

@@ -134,7 +134,6 @@ class TestAdd:
         await store.traces(BEN).add(new_trace("t", "else"), KEEP_DAYS)
 
     @pytest.mark.concurrent
-    @pytest.mark.one_server
     async def test_add_waits_for_another_writer(self, store: Store, location: str) -> None:
         await add_first_message(store, ANN)
 
