@@ -37,10 +37,15 @@ def without_times(text: str) -> str:
     return _VARYING.sub("", text)
 
 
-def run_document(name: str, folder: Path) -> None:
-    """Run the blocks of a document in a folder, and compare what they print."""
+def run_document(name: str, folder: Path, environment: Path | None = None) -> None:
+    """Run the blocks of a document in a folder, and compare what they print.
+
+    A document that does not activate an environment itself gets one.
+    """
     blocks = read_blocks(name)
     with open_shell(folder) as shell:
+        if environment:
+            shell.run(f"source {shlex.quote(str(environment / 'bin' / 'activate'))}\n")
         for (kind, text), (next_kind, output) in pairwise([*blocks, ("", "")]):
             expected = output if next_kind == "text" else ""
             if kind == "sh":

@@ -12,10 +12,19 @@ from pathlib import Path
 import pytest
 
 from .cases import check_each
-from .documents import ROOT, make_clone, open_shell, read_blocks, run_document, without_times
+from .documents import (
+    ROOT,
+    make_clone,
+    make_environment,
+    open_shell,
+    read_blocks,
+    run_document,
+    without_times,
+)
 
 MEMRECALL = (sys.executable, "-c", "from memrecall.cli import main; main()")
 READMES = ["README.md", "README.zh.md"]
+TUTORIALS = ["docs/tutorial.md", "docs/tutorial.zh.md"]
 NEEDED = ("bash", "curl", "git", "grep")
 PROGRAMS = [shutil.which(name) for name in NEEDED]
 DOCS = sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))
@@ -32,6 +41,18 @@ def blocks(name: str, kind: str) -> list[str]:
 @pytest.mark.parametrize("name", [*READMES, "docs/http.md"])
 def test_blocks_run_in_order_in_a_fresh_clone(name: str, tmp_path: Path) -> None:
     run_document(name, make_clone(tmp_path))
+
+
+@pytest.mark.docs
+@pytest.mark.concurrent
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(None in PROGRAMS, reason=f"needs {', '.join(NEEDED)}")
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_tutorial_runs_in_an_empty_folder(name: str, tmp_path: Path) -> None:
+    make_environment(tmp_path / ".venv", ROOT)
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    run_document(name, folder, environment=tmp_path / ".venv")
 
 
 @pytest.mark.docs
@@ -70,16 +91,19 @@ def test_mcp_configuration_starts_a_server(name: str, tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
-def test_readmes_have_the_same_structure() -> None:
-    english, chinese = ((ROOT / name).read_text("utf-8") for name in READMES)
+def outline(text: str) -> list[str]:
+    """Return headings, kinds of blocks and links, except the one to the other language."""
+    parts = re.findall(r"^(#+) |^```(\w*)$|\]\(([^)]+)\)", text, re.MULTILINE)
+    names = ["".join(part).replace(".zh.md", ".md") for part in parts]
+    return [name for name in names if name not in ("README.md", "tutorial.md")]
 
-    def outline(text: str) -> list[str]:
-        """Return headings, kinds of blocks and links, except those from one README to the other."""
-        links = re.findall(r"^(#+) |^```(\w*)$|\]\(([^)]+)\)", text, re.MULTILINE)
-        parts = ["".join(link).replace(".zh.md", ".md") for link in links]
-        return [part for part in parts if part != "README.md"]
 
-    assert outline(english) == outline(chinese)
+def test_translations_have_the_same_structure() -> None:
+    def check(pair: tuple[str, str]) -> None:
+        english, chinese = ((ROOT / name).read_text("utf-8") for name in pair)
+        assert outline(english) == outline(chinese)
+
+    check_each([(READMES[0], READMES[1]), (TUTORIALS[0], TUTORIALS[1])], check)
 
 
 def names_of(module: str) -> set[str]:
