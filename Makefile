@@ -96,6 +96,7 @@ ON_CLUSTER := $(addprefix tests/store/test_,timeline.py message_writing.py memor
 test-cluster: $(VENV)/.installed-dev  ## test on a Citus cluster, built once from CITUS_SOURCE (minutes)
 	@CITUS_SOURCE=$(CITUS_SOURCE) MEMRECALL_TEST_ENGINES=citus $(PYTEST) -s --timeout=1800 \
 	  -m "not long and not one_server" tests/cluster $(ON_CLUSTER)
+	@$(PYTEST) -m "cluster and not long" --timeout=1800 tests/deploy
 
 fuzz: $(VENV)/.installed-dev  ## fuzz the HTTP service with schemathesis (minutes)
 	@echo "EXAMPLES=$(EXAMPLES) SEED=$(SEED)"
