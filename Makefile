@@ -29,7 +29,7 @@ SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(NODE_OF_$(shell unam
 INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-service test-browser test-docs test-integrations test-repeat test-loaded test-long test-model test-cluster fuzz soak conformance cassettes notebooks check format bench eval release screenshots constraints clean
+.PHONY: help install demo test test-service test-browser test-docs test-integrations test-repeat test-loaded test-long test-model test-cluster fuzz soak conformance cassettes notebooks docs check format bench eval release screenshots constraints clean
 
 help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -119,6 +119,10 @@ cassettes: $(VENV)/.installed-dev  ## re-record fixtures/cassettes and the schem
 notebooks: $(VENV)/.installed-dev  ## execute the notebooks and save their output
 	@$(BIN)/python notebooks/execute.py
 
+docs: $(VENV)/.installed  ## build the documentation into .site and check its links
+	@$(PIP) install -c constraints.txt -e ".[docs]"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
 check: $(VENV)/.installed-dev  ## check formatting, lint, types, import layers and SQL strings
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -159,7 +163,7 @@ constraints: $(VENV)/.installed-dev  ## pin the installed versions in constraint
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --all --exclude-editable --exclude pip > constraints.txt
 
 clean:  ## remove generated files
-	rm -rf $(VENV) .integrations .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
+	rm -rf $(VENV) .integrations .demo .site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "memrecall needs Python 3.11 or newer; set PYTHON=" && exit 1)

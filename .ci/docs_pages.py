@@ -1,0 +1,141 @@
+"""Hooks of MkDocs: reference pages that are generated from the program.
+
+The Python API comes from `memrecall.__all__` (mkdocstrings renders the docstrings), the commands
+from the command line's own parser, the endpoints from the OpenAPI document of the service.
+"""
+
+import asyncio
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+import memrecall
+from memrecall.cli.app import app
+from memrecall.memory import Library
+from memrecall.server.http.app import create_app
+from memrecall.settings import Settings
+
+_OUTSIDE = re.compile(r"\[([^]]+)\]\(\.\./([^)#]*)[^)]*\)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages."""
+    document = asyncio.run(read_openapi())
+    pages = {
+        "reference/python.md": python_page(),
+        "reference/commands.md": "\n".join(command_lines()),
+        "reference/endpoints.md": "\n".join(endpoint_lines(document)),
+        "reference/openapi.json": json.dumps(document, ensure_ascii=False, indent=1),
+    }
+    for name, content in pages.items():
+        files.append(File.generated(config, name, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Name files of the repository that are not on the site, instead of linking to them."""
+    del config, files
+    if "/" in page.file.src_uri:  # a generated page: its links lead to other pages
+        return markdown
+    return _OUTSIDE.sub(lambda link: f"{link[1]} (`{link[2]}`)", markdown)
+
+
+def python_page() -> str:
+    """Return the page of the public names; mkdocstrings fills it in."""
+    names = [name for name in memrecall.__all__ if not name.startswith("_")]
+    lines = [f"::: memrecall.{name}" for name in names]
+    return "\n\n".join(
+        [
+            "# Python API",
+            "All names are imported from `memrecall`. `Memory` has the methods of `AsyncMemory`"
+            " without `await`.",
+            *lines,
+        ]
+    )
+
+
+def command_lines() -> Iterator[str]:
+    """Yield the page of the commands."""
+    yield "# Commands\n\nWhat `--help` says of each command."
+    yield "[The manual](../cli.md) explains them by task.\n"
+    root = typer.main.get_command(app)
+    yield from _describe_command(root, typer.Context(root, info_name="memrecall"))
+
+
+def _describe_command(command: Any, context: Any) -> Iterator[str]:
+    children = getattr(command, "commands", {})
+    if not children:
+        usage = " ".join(command.collect_usage_pieces(context))
+        yield f"## {context.command_path}\n\n```\n{context.command_path} {usage}\n```\n"
+        yield f"{_paragraphs(command.help)}\n\n| parameter | meaning |\n|---|---|"
+        for parameter in command.get_params(context):
+            yield _describe_parameter(parameter)
+        yield ""
+    for name, child in children.items():
+        if not child.hidden:
+            yield from _describe_command(child, type(context)(child, context, info_name=name))
+
+
+def _describe_parameter(parameter: Any) -> str:
+    options = (*parameter.opts, *parameter.secondary_opts)
+    names = ", ".join(f"`{name}`" for name in options or [parameter.name])
+    required = " Required." if parameter.required else ""
+    return f"| {names} | {_cell(getattr(parameter, 'help', None) or '')}{required} |"
+
+
+async def read_openapi() -> dict[str, Any]:
+    """Return the document that the service serves at `/openapi.json`."""
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(db=str(Path(folder) / "memrecall.db"), embedder="none")
+        async with await Library.open(settings) as library:
+            application = create_app(library, allow_keyless=True)
+            transport = httpx.ASGITransport(application, client=("127.0.0.1", 1))
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://localhost"
+            ) as client:
+                answer = await client.get("/openapi.json")
+                answer.raise_for_status()
+                return dict(answer.json())
+
+
+def endpoint_lines(document: dict[str, Any]) -> Iterator[str]:
+    """Yield the page of the endpoints."""
+    yield "# Endpoints\n\nGenerated from the service's [OpenAPI document](openapi.json), which has"
+    yield "schemas and recorded examples."
+    yield "[The manual](../http.md) explains keys, errors and limits.\n"
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            yield f"## {method.upper()} {path}\n"
+            yield f"{operation.get('summary', '')}\n\n{_paragraphs(operation.get('description'))}\n"
+            yield from _describe_inputs(operation)
+
+
+def _describe_inputs(operation: dict[str, Any]) -> Iterator[str]:
+    rows = [
+        f"| `{item['name']}` | {item['in']} | {_cell(item.get('description', ''))} |"
+        for item in operation.get("parameters", [])
+    ]
+    for kind, body in operation.get("requestBody", {}).get("content", {}).items():
+        name = body.get("schema", {}).get("$ref", "").rpartition("/")[2]
+        rows.append(f"| body | {kind} | {f'`{name}`' if name else ''} |")
+    if rows:
+        yield "\n".join(["| input | where | meaning |", "|---|---|---|", *rows, ""])
+    statuses = ", ".join(f"`{status}`" for status in operation["responses"])
+    yield f"Statuses: {statuses}\n"
+
+
+def _paragraphs(text: str | None) -> str:
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", (text or "").strip())
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
