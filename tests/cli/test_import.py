@@ -322,4 +322,4 @@ def test_export_that_stops_half_way_is_partial(shell: Shell, db: Path, tmp_path:
     outcome = shell("import", file, "--db", new, "--json")
     assert (outcome.code, outcome.json["users"]) == (1, 1)
     assert "disabled" in outcome.json["stopped"]
-    assert shell("stats", "--user", "ann", "--db", new, "--json").json["messages"] == 1
+    assert shell("stats", "--user", "ann", "--db", new, "--json").json["memories"] == 1

@@ -75,12 +75,12 @@ class Exchange:
         send: Send,
         *,
         body_seconds: float,
-        draining: asyncio.Event,
+        is_ending: Callable[[], bool],
     ) -> None:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._draining = draining
+        self._is_ending = is_ending
         self._body_seconds = body_seconds
         self._body_deadline: float | None = None
         self._has_body = False
@@ -129,7 +129,7 @@ class Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             names = {name for name, _ in message["headers"]}
-            common = (*_HEADERS, _CLOSE_HEADER) if self._draining.is_set() else _HEADERS
+            common = (*_HEADERS, _CLOSE_HEADER) if self._is_ending() else _HEADERS
             headers = [item for item in common if item[0] not in names]
             request_id = (b"x-request-id", self.request_id.encode())
             message = {**message, "headers": [*message["headers"], *headers, request_id]}
@@ -168,7 +168,7 @@ class RequestMiddleware:
             await self.app(scope, receive, send)
             return
         exchange = Exchange(
-            scope, receive, send, body_seconds=self.body_seconds, draining=self.draining
+            scope, receive, send, body_seconds=self.body_seconds, is_ending=self._is_ending
         )
         with tracing(self.tracer), trace_request(scope["method"], scope["headers"]) as span:
             if span.trace_id is not None:
@@ -179,6 +179,10 @@ class RequestMiddleware:
             finally:
                 self._exchanges.discard(exchange)
                 self._report(exchange, span, scope)
+
+    def _is_ending(self) -> bool:
+        """Return True if connections must close after their responses."""
+        return self.draining.is_set() or self.closing.is_set()
 
     def _report(self, exchange: Exchange, span: ActiveSpan, scope: Scope) -> None:
         # The framework sets the route when it has matched the request; others were refused before.

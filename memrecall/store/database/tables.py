@@ -63,7 +63,10 @@ class UtcTime(TypeDecorator[datetime]):
 
 def _read_time(value: datetime | str | None) -> datetime | None:
     # SQLite has text without a zone; times are written in UTC.
-    return datetime.fromisoformat(value + "+00:00") if isinstance(value, str) else value
+    if isinstance(value, str):
+        return datetime.fromisoformat(value + "+00:00")
+    # The driver of PostgreSQL returns the first and the last moment without a zone.
+    return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
 
 
 def id_type() -> String:
