@@ -228,7 +228,7 @@ def _host_name(host: str) -> str:
 
 
 async def find_sample_user(store: Store) -> str | None:
-    """Return a user for an example request: one that a key created last can open, or any."""
+    """Return a user for an example request: one that the newest valid key opens, or any."""
     now = datetime.now(UTC)
     keys = [key for key in (await store.keys.list()).items if key.is_valid(now)]
     keys = [key for key in keys if key.users != frozenset()]  # an operator's key opens no user
