@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from memrecall.errors import InvalidArgument
+from memrecall.importers.source import SourceFile
 
 MAX_VALUE = 64 * 1024**2  # characters of one value: a conversation, or a message
 _CHUNK = 64 * 1024
@@ -141,6 +142,17 @@ class JsonStream:
             f"not JSON at character {self._consumed + position + 1:,}: {reason}",
             hint="Download or export the file again",
         )
+
+
+def read_values(file: SourceFile) -> Iterator[tuple[int, Any]]:
+    """Yield the elements of JSON lists and other values that follow each other, from number 1."""
+    with file.text() as stream:
+        reader = JsonStream(stream)
+        number = 0
+        while reader.peek():
+            for _ in reader.elements() if reader.peek() == "[" else (1,):
+                number += 1
+                yield number, reader.value()
 
 
 def has_members(sample: str, *names: str) -> bool:

@@ -43,7 +43,7 @@ class Principal:
         """Return the principal of a key."""
         return cls(key.key_id, key.users, key.agent_id, key.read_only, key.permissions)
 
-    def name_user(self, headers: Headers) -> "Principal":
+    def bind_user(self, headers: Headers) -> "Principal":
         """Return the principal bound to the user of the header X-Memrecall-User, if there is one.
 
         Raise RequestError if the key may not act for that user, InvalidArgument if it is no id.
@@ -56,7 +56,7 @@ class Principal:
         except UnicodeDecodeError:
             raise invalid_field(_HEADER, "must be percent-encoded UTF-8, as in a path") from None
         if self.users is not None and user not in self.users:
-            message = f"the key has no access to this user, whom the header {_HEADER} names"
+            message = f"the key has no access to the user in the header {_HEADER}"
             raise RequestError(Problem("PERMISSION_DENIED", message))
         return replace(self, named_user=user)
 

@@ -161,11 +161,11 @@ class _Server(uvicorn.Server):
 
 def run_server(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
     """Serve until a signal stops the process; call `announce` when requests are accepted."""
-    run_quickly((serve if settings.workers == 1 else serve_with_workers)(settings, announce))
+    run_in_event_loop((serve if settings.workers == 1 else serve_with_workers)(settings, announce))
 
 
-def run_quickly(work: Coroutine[Any, Any, None]) -> None:
-    """Run something in a new event loop, which is uvloop's where that exists."""
+def run_in_event_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine in a new event loop: uvloop's, where it is installed."""
     make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
     with contextlib.suppress(ImportError):  # Windows has none.
         from uvloop import new_event_loop as make_loop
@@ -243,7 +243,7 @@ def _run_worker(settings: Settings, listener: socket.socket, cluster: Cluster) -
     """Serve in one of several processes, until SIGTERM or the end of the supervisor."""
     log_to_stderr({"worker": cluster.index})
     try:
-        run_quickly(serve(settings, lambda _: None, listener, cluster))
+        run_in_event_loop(serve(settings, lambda _: None, listener, cluster))
     except Exception:  # The outermost layer of this process: only the log can say it.
         log.exception("worker failed")
         sys.exit(1)
@@ -259,10 +259,8 @@ async def serve(
 
     One of several processes gets the socket and the cluster that it shares with the others.
     """
-    limits, proxies = (
-        ConnectionLimits.within_open_files(settings.connections),
-        settings.proxy_networks(),
-    )
+    limits = ConnectionLimits.within_open_files(settings.connections)
+    proxies = settings.proxy_networks()
     async with contextlib.AsyncExitStack() as stack:
         listener = listener or _bind(settings.host, settings.port)
         stack.enter_context(contextlib.closing(listener))

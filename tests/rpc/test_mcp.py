@@ -207,7 +207,9 @@ class TestScope:
         async with over_http(
             service.url, several, "2026-07-28", **{"X-Memrecall-User": "carl"}
         ) as client:
-            with pytest.raises(MCPError, match="the key has no access to this user"):
+            with pytest.raises(
+                MCPError, match="the key has no access to the user in the header X-Memrecall-User"
+            ):
                 await client.list_tools()
 
     async def test_unlisted_tool_is_refused(self, service: HttpService) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
-from memrecall.importers.json_stream import JsonStream, has_members
+from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     Fault,
     FileFormat,
@@ -27,13 +27,8 @@ _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
 
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
-    with file.text() as stream:
-        reader = JsonStream(stream)
-        if reader.peek() == "{":
-            yield from _read_conversation(1, reader.value())
-            return
-        for number in reader.elements():
-            yield from _read_conversation(number, reader.value())
+    for number, value in read_values(file):
+        yield from _read_conversation(number, value)
 
 
 def _read_conversation(number: int, data: Any) -> Iterator[Item]:

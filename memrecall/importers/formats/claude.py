@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from memrecall.importers.json_stream import JsonStream, has_members
+from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     Fault,
     FileFormat,
@@ -22,16 +22,8 @@ _ROLES = {"human": Role.USER, "assistant": Role.ASSISTANT}
 
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
-    with file.text() as stream:
-        reader = JsonStream(stream)
-        if reader.peek() == "[":
-            for number in reader.elements():
-                yield from _read_conversation(number, reader.value())
-            return
-        number = 0
-        while reader.peek():  # one conversation, or one a line
-            number += 1
-            yield from _read_conversation(number, reader.value())
+    for number, value in read_values(file):  # a list, one conversation, or one a line
+        yield from _read_conversation(number, value)
 
 
 def _read_conversation(number: int, data: Any) -> Iterator[Item]:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from memrecall.importers.formats.openai import read_conversations, read_values
-from memrecall.importers.json_stream import has_members
+from memrecall.importers.formats.openai import read_conversations
+from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import FileFormat, Item, ReadOptions
 from memrecall.importers.source import SourceFile
 

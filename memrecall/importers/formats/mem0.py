@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from memrecall.errors import InvalidArgument, describe_validation_error
-from memrecall.importers.json_stream import JsonStream, has_members
+from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     Fault,
     FileFormat,
@@ -35,24 +35,15 @@ def _matches(file: SourceFile) -> bool:
 
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
-    with file.text() as stream:
-        reader = JsonStream(stream)
-        number = 0
-        while reader.peek():
-            for value in _values(reader):
-                number += 1
-                yield _read_memory(number, value)
+    memories = (memory for _, value in read_values(file) for memory in _unwrap(value))
+    for number, memory in enumerate(memories, 1):
+        yield _read_memory(number, memory)
 
 
-def _values(reader: JsonStream) -> Iterator[Any]:
-    """Yield the memories of a list, of the `results` of an object, or of one line."""
-    if reader.peek() == "[":
-        for _ in reader.elements():
-            yield reader.value()
-        return
-    value = reader.value()
+def _unwrap(value: Any) -> list[Any]:
+    """Return the memories in the `results` of an object, or the value itself."""
     results = value.get("results") if isinstance(value, dict) else None
-    yield from results if isinstance(results, list) else [value]
+    return results if isinstance(results, list) else [value]
 
 
 def _read_memory(number: int, value: Any) -> Item:

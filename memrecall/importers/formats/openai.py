@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from memrecall.errors import CallerError
-from memrecall.importers.json_stream import JsonStream, has_members
+from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     DerivedIds,
     Fault,
@@ -34,18 +34,6 @@ def _matches(file: SourceFile) -> bool:
 
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     yield from read_conversations("openai", read_values(file), lambda value: value)
-
-
-def read_values(file: SourceFile) -> Iterator[Numbered]:
-    """Yield the values of a JSON list, or those that stand one after the other."""
-    with file.text() as stream:
-        reader = JsonStream(stream)
-        number = 0
-        while reader.peek():
-            is_list = reader.peek() == "["
-            for _ in reader.elements() if is_list else (1,):
-                number += 1
-                yield number, reader.value()
 
 
 def read_conversations(name: str, values: Iterator[Numbered], unwrap: Any) -> Iterator[Item]:

@@ -83,7 +83,7 @@ class McpEndpoint:
     async def _context_of(self, context: RequestContext) -> ToolContext:
         request: Any = context.request
         assert isinstance(request, Request)  # noqa: S101 -- HTTP always has one
-        principal = _name_user(request)
+        principal = _bind_user(request)
         service = self._service
         scope = principal.bound_scope()
         return make_context(
@@ -126,10 +126,10 @@ async def _limit(service: Service, principal: Principal) -> AsyncIterator[None]:
         raise RunError(error.problem.message) from None
 
 
-def _name_user(request: Request) -> Principal:
+def _bind_user(request: Request) -> Principal:
     """Return the principal of a request; its client shows messages of MCP only, not of HTTP."""
     principal: Principal = request.scope["state"]["principal"]
     try:
-        return principal.name_user(dict(request.scope["headers"]))
+        return principal.bind_user(dict(request.scope["headers"]))
     except (RequestError, InvalidArgument) as error:
         raise MCPError(int(Code.PERMISSION_DENIED), str(error)) from None
