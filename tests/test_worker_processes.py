@@ -7,6 +7,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator
 from multiprocessing.process import BaseProcess
@@ -109,10 +110,11 @@ async def test_cancelled_work_ends_its_process(processes: WorkerProcesses, tmp_p
 async def test_call_waits_for_a_process_that_starts_and_does_not_end_it() -> None:
     pool = WorkerProcesses(1, [], LIMIT)
     (worker,) = pool._workers
-    context, starts = worker._context, []
+    context, starts, may_start = worker._context, [], threading.Event()
 
     def start(**options: Any) -> Any:
         starts.append(options["name"])
+        may_start.wait(10 * LIMIT)
         return context.Process(**options)
 
     worker._context = SimpleNamespace(Pipe=context.Pipe, Process=start)
@@ -122,6 +124,7 @@ async def test_call_waits_for_a_process_that_starts_and_does_not_end_it() -> Non
         call = asyncio.create_task(pool.run(os.getpid))
         await asyncio.sleep(0)
         call.cancel()  # as a readiness check that has waited long enough
+        may_start.set()
         await asyncio.wait([call, warm_up])
         assert await pool.run(os.getpid) == worker._process.pid
         assert len(starts) == 1

@@ -431,8 +431,10 @@ def test_limit_error_names_the_option(shell: Shell, chat: Path) -> None:
             assert (refused.code, "'--limit'" in refused.err) == (2, True)
 
 
-def test_completion_is_offered(shell: Shell) -> None:
-    assert "complete_bash" in shell("--show-completion", "bash").out
+def test_completion_is_offered(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("bash", "zsh", "fish"):
+        monkeypatch.setattr("shellingham.detect_shell", lambda name=name: (name, f"/bin/{name}"))
+        assert f"complete_{name}" in shell("--show-completion").out
     assert "--install-completion" in shell("--help").out
 
 
