@@ -50,13 +50,24 @@ class LocalCluster:
         """The addresses of the services."""
         return list(self.addresses["services"])
 
+    @property
+    def proxy_name(self) -> str:
+        """The name of the proxy."""
+        return str(self.addresses["proxy"])
+
     def service_process(self, number: int) -> psutil.Process:
         """Return the process that serves at the address with this number."""
-        port = self.services[number].rpartition(":")[2]
+        return self._find_process(self.services[number].rpartition(":")[2])
+
+    def proxy_process(self) -> psutil.Process:
+        """Return the process of the proxy."""
+        return self._find_process(self.proxy_name)
+
+    def _find_process(self, word: str) -> psutil.Process:
         for process in psutil.Process(self.process.pid).children():
-            if is_alive(process) and port in process.cmdline():
+            if is_alive(process) and word in process.cmdline():
                 return process
-        raise LookupError(f"no process serves port {port}")
+        raise LookupError(f"no process has {word} in its command")
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -150,6 +151,77 @@ async def test_no_request_fails_when_a_service_leaves_and_joins(cluster: LocalCl
             await wait_until(lambda: is_ready(direct))
         await wait_until(lambda: has_answered(cluster, busiest))  # The proxy has noticed.
     assert set(outcomes) == {"ok"}
+
+
+@asynccontextmanager
+async def writing(cluster: LocalCluster) -> AsyncIterator[Counter[int]]:
+    """Store messages of all users while the block runs; yield the counts of the statuses.
+
+    In the end every acknowledged message is stored once, and no other.
+    """
+    statuses = Counter[int]()
+    is_over = asyncio.Event()
+
+    async def write(user: str) -> None:
+        path, acknowledged = f"/v1/users/{quote(user, safe='')}/messages", 0
+        async with client_of(cluster) as client:
+            before = await count_stored(client, user)
+            while not is_over.is_set():
+                said = {"role": "user", "content": "black coffee"}  # without an id: never merged
+                answer = await client.post(path, json={"messages": [said]})
+                statuses[answer.status_code] += 1
+                acknowledged += answer.status_code == 200
+                assert answer.status_code != 503 or "Retry-After" in answer.headers
+            assert await count_stored(client, user) == before + acknowledged
+
+    tasks = [asyncio.create_task(write(user)) for user in USERS]
+    try:
+        yield statuses
+    finally:
+        is_over.set()
+        await asyncio.gather(*tasks)
+
+
+async def count_stored(client: httpx.AsyncClient, user: str) -> int:
+    """Return how many of the written messages a user has."""
+    answer = await client.get(f"/v1/users/{quote(user, safe='')}/export")
+    return answer.text.count('"black coffee"')
+
+
+async def end_service(cluster: LocalCluster, statuses: Counter[int]) -> None:
+    """Stop the second service; return when the others have taken over and it is back."""
+    await wait_until(lambda: statuses[200] > 50)
+    leaving = cluster.service_process(1)
+    leaving.terminate()
+    await wait_until(lambda: not is_alive(leaving))
+    during = statuses[200]
+    await wait_until(lambda: statuses[200] > during + 50)
+    async with client_of(cluster, cluster.services[1]) as direct:
+        await wait_until(lambda: is_ready(direct))
+
+
+async def test_writes_are_stored_or_refused_when_a_service_leaves(cluster: LocalCluster) -> None:
+    async with writing(cluster) as statuses:
+        await end_service(cluster, statuses)
+    # nginx learns that a service drains only from what it answers.
+    assert set(statuses) <= ({200, 503} if cluster.proxy_name == "nginx" else {200}), statuses
+
+
+async def test_no_write_fails_after_nginx_reloads(cluster: LocalCluster) -> None:
+    if cluster.proxy_name != "nginx":
+        pytest.skip("only nginx is told by a reload that a service leaves")
+    proxy = cluster.proxy_process()
+    servers = Path(proxy.cmdline()[proxy.cmdline().index("-c") + 1]).parent / "servers.conf"
+    lines = servers.read_text().splitlines(keepends=True)
+    async with writing(cluster) as statuses:
+        workers = set(proxy.children())
+        servers.write_text("".join(lines[:1] + lines[2:]))
+        proxy.send_signal(signal.SIGHUP)  # as `nginx -s reload`
+        await wait_until(lambda: not workers & set(proxy.children()))  # They have answered all.
+        await end_service(cluster, statuses)
+        servers.write_text("".join(lines))
+        proxy.send_signal(signal.SIGHUP)
+    assert set(statuses) == {200}
 
 
 async def is_ready(client: httpx.AsyncClient) -> bool:
