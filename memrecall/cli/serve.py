@@ -1,9 +1,12 @@
 """`serve`, `rpc` and `mcp`: the service processes."""
 
+import os
 import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -14,6 +17,9 @@ from typer import Option
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
 from memrecall.telemetry import log_to_stderr
+
+_DEMO_HOURS = 12  # that its key is valid, as long as a browser stays signed in
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 Workspaces = Annotated[
     str | None, Option("--workspaces", help="Folder of workspaces; default: beside the database.")
@@ -116,7 +122,7 @@ def _requires_extra(extra: str, packages: tuple[str, ...]) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name not in packages:
             raise
-        command = "serve" if extra == "server" else extra
+        command = {"server": "serve", "dashboard": "serve --demo"}.get(extra, extra)
         raise InvalidArgument(
             f"memrecall {command} requires {error.name}, which is not installed",
             hint=f"pip install 'memrecall[{extra}]'",
@@ -139,6 +145,13 @@ def serve(
         bool | None, Option("--telemetry", help="Export OpenTelemetry spans, configured by OTEL_*.")
     ] = None,
     db: options.Db = None,
+    demo: Annotated[
+        bool,
+        Option("--demo", help="Serve sample chats from a temporary database, and open a browser."),
+    ] = False,
+    browser: Annotated[
+        bool, Option("--browser/--no-browser", help="Whether --demo opens a browser.")
+    ] = True,
     json: options.Json = False,
 ) -> None:
     """Serve messages, search and recall over HTTP, until Ctrl-C.
@@ -146,6 +159,10 @@ def serve(
     Requests need a key (`memrecall keys create`). As long as no key exists, the service is open to
     this machine and to no other.
     """
+    if demo and (db or (workers or 1) > 1):
+        raise InvalidArgument(
+            "--demo serves a temporary database in one process", hint="Drop --db and --workers"
+        )
     arguments = {"host": host, "port": port or None, "workers": workers, "telemetry": telemetry}
     settings = options.read_settings(db=db, **arguments)
     if port == 0:
@@ -153,10 +170,74 @@ def serve(
     with _requires_extra("server", ("fastapi", "prometheus_client", "starlette", "uvicorn")):
         from memrecall.server import run_server
     log_to_stderr()
-    run_server(settings, _announce_json if json else _announce)
+    if demo:
+        _serve_demo(settings, browser=browser, json=json)
+    else:
+        run_server(settings, _announce_json if json else _announce)
 
 
-def _announce_json(listening: Any) -> None:
+def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
+    """Serve the sample chats from a database that is removed at the end."""
+    from tempfile import TemporaryDirectory
+
+    from memrecall.server import run_server
+    from memrecall.server.auth import SignInCode
+
+    with _requires_extra("dashboard", ("nicegui",)):
+        import nicegui  # noqa: F401
+    with TemporaryDirectory(prefix="memrecall-demo-") as folder:
+        settings = replace(
+            settings, db=f"{folder}/demo.db", read_only=False, workers=1, dashboard=True
+        )
+        with output.spinner("importing the sample chats"):
+            key_id, key = options.run(_fill_demo(settings))
+        code = SignInCode.create(key_id)
+
+        def announce(listening: Any) -> None:
+            link = f"{listening.url}{code.path}"
+            if json:
+                _announce_json(listening, sign_in=link, key=key)
+            else:
+                _announce(listening, key)
+                typer.echo("sample    users lin (中文) and maya (English), removed at the end")
+                typer.echo(f"open      {link}  (signs in once)")
+            if browser and _has_display():
+                _open_browser(link)
+
+        run_server(settings, announce, code)
+
+
+async def _fill_demo(settings: Any) -> tuple[str, str]:
+    """Import the sample chats; return the id and the text of a key that opens them."""
+    from memrecall.importers import SAMPLE_CHAT
+    from memrecall.memory import Importer, Library
+    from memrecall.store import Grant
+
+    async with await Library.open(settings) as library:
+        report = await Importer(library).run(SAMPLE_CHAT, strict=True)
+        await library.vectors.settle()
+        expires_at = datetime.now(UTC) + timedelta(hours=_DEMO_HOURS)
+        grant = Grant(frozenset(report.users))
+        key, text = await library.store.keys.create(grant, name="demo", expires_at=expires_at)
+        return key.key_id, text
+
+
+def _has_display() -> bool:
+    """Return True if a person sees this machine's screen; text browsers would fill the terminal."""
+    if os.environ.get("CI"):
+        return False
+    return sys.platform in ("darwin", "win32") or any(map(os.environ.get, _DISPLAYS))
+
+
+def _open_browser(url: str) -> None:
+    import threading
+    import webbrowser
+
+    # In a thread: some browsers return only when they are closed.
+    threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+
+def _announce_json(listening: Any, **fields: str) -> None:
     dashboard = f"{listening.url}/" if listening.has_dashboard else None
     output.print_json(
         {
@@ -165,19 +246,20 @@ def _announce_json(listening: Any) -> None:
             "open": listening.is_open,
             "dashboard": dashboard,
             "database": listening.database,
-            "try": example_request(listening),
+            "try": example_request(listening, fields.get("key", "KEY")),
+            **fields,
         }
     )
 
 
-def _announce(listening: Any) -> None:
+def _announce(listening: Any, key: str = "KEY") -> None:
     terminal = output.console()
     terminal.print(f"memrecall listens on [bold]{listening.url}[/bold]  (Ctrl-C stops it)")
     terminal.print(f"database  {output.escape(listening.database)}")
     terminal.print(f"docs      {listening.url}/docs")
     if listening.has_dashboard:
         terminal.print(f"dashboard {listening.url}/")
-    typer.echo(f"try       {example_request(listening)}")
+    typer.echo(f"try       {example_request(listening, key)}")
     if listening.is_open:
         terminal.print(
             "[bold red]OPEN[/bold red]: no key exists, so every program on this machine can read"
@@ -186,9 +268,9 @@ def _announce(listening: Any) -> None:
         )
 
 
-def example_request(listening: Any) -> str:
+def example_request(listening: Any, key: str = "KEY") -> str:
     """Return a curl command that works as it is, or with a key in place of KEY."""
-    key = "" if listening.is_open else ' -H "Authorization: Bearer KEY"'
+    key = "" if listening.is_open else f' -H "Authorization: Bearer {key}"'
     if listening.sample_user is not None:
         path = f"/v1/users/{quote(listening.sample_user, safe='')}/messages?page_size=3"
         return f"curl {shlex.quote(listening.url + path)}{key}"

@@ -29,7 +29,7 @@ from memrecall.dashboard.auth import (
     SOCKET,
     SignInMiddleware,
 )
-from memrecall.server.auth import Authenticator, is_loopback
+from memrecall.server.auth import Authenticator, SignInCode, is_loopback
 from memrecall.server.errors import log_bug
 
 _AUTH_PATHS = frozenset({SIGN_IN, SIGN_OUT, PREFERENCES})
@@ -49,9 +49,9 @@ _HEADERS = {
 }
 
 
-def create_dashboard(authenticator: Authenticator) -> ASGIApp:
-    """Return the dashboard of one service."""
-    return SignInMiddleware(_add_security_headers(_pages()), authenticator)
+def create_dashboard(authenticator: Authenticator, code: SignInCode | None = None) -> ASGIApp:
+    """Return the dashboard of one service; `code` signs one browser in."""
+    return SignInMiddleware(_add_security_headers(_pages()), authenticator, code)
 
 
 def is_dashboard_path(path: str) -> bool:

@@ -17,7 +17,14 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from memrecall.server.auth import SAME_SITE, Address, Authenticator, Headers, Principal
+from memrecall.server.auth import (
+    SAME_SITE,
+    Address,
+    Authenticator,
+    Headers,
+    Principal,
+    SignInCode,
+)
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.types import Language
 
@@ -150,9 +157,12 @@ class Browser:
 class SignInMiddleware:
     """Handles sign-in, sign-out and preferences, and authenticates requests for pages."""
 
-    def __init__(self, pages: ASGIApp, authenticator: Authenticator) -> None:
+    def __init__(
+        self, pages: ASGIApp, authenticator: Authenticator, code: SignInCode | None = None
+    ) -> None:
         self._pages = pages
         self._authenticator = authenticator
+        self._code = code
         self._sessions = BrowserSessions()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -185,7 +195,8 @@ class SignInMiddleware:
             if not browser.is_signed_in:
                 tokens = 1.0 if path == SIGN_IN else _ASSET_TOKENS
                 self._authenticator.admit_stranger(browser.client, tokens)
-            return None
+            is_link = request.method == "GET" and "code" in request.query_params
+            return self._sign_in_once(request, browser) if path == SIGN_IN and is_link else None
         try:
             principal = await browser.authenticate()
         except RequestError as error:
@@ -205,8 +216,20 @@ class SignInMiddleware:
         if key is None:
             url = f"{SIGN_IN}?refused=1&next={quote(target, safe='')}"
             return RedirectResponse(url, SEE_OTHER)
+        return self._start_session(key.key_id, browser, target)
+
+    def _sign_in_once(self, request: Request, browser: Browser) -> Response:
+        """Sign in with the code of a link, which is then used up."""
+        code = self._code
+        if code is not None and code.matches(request.query_params["code"]):
+            self._code = None
+            return self._start_session(code.key_id, browser, "/")
+        # The browser that used the link may open it again, from its history.
+        return RedirectResponse("/" if browser.is_signed_in else f"{SIGN_IN}?used=1", SEE_OTHER)
+
+    def _start_session(self, key_id: str, browser: Browser, target: str) -> Response:
         response = RedirectResponse(target, SEE_OTHER)
-        token = self._sessions.start(key.key_id)
+        token = self._sessions.start(key_id)
         set_cookie(response, browser.headers, SESSION, token, SESSION_SECONDS)
         return response
 

@@ -166,8 +166,9 @@ async def sign_in(page: Page) -> None:
     with form, ui.card().classes("mr-card"):
         ui.label("memrecall").classes("mr-brand")
         ui.label(page.text("sign_in_hint"))
-        if "refused" in page.query:
-            ui.label(page.text("key_refused")).classes("mr-bad").props("role=alert")
+        for reason, text in (("refused", "key_refused"), ("used", "link_used")):
+            if reason in page.query:
+                ui.label(page.text(text)).classes("mr-bad").props("role=alert")
         key = ui.input(page.text("key")).props(
             "name=key type=password outlined autofocus autocomplete=current-password"
         )

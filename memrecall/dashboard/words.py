@@ -42,6 +42,10 @@ WORDS: dict[str, tuple[str, str]] = {
         "The key is unknown, revoked or expired.",
         "密钥无效、已吊销或已过期。",
     ),
+    "link_used": (
+        "The sign-in link is wrong or has been used.",
+        "登录链接无效或已被使用。",
+    ),
     # Recalls.
     "recall": ("Recall", "回忆"),
     "recall_now": ("New recall", "发起回忆"),

@@ -5,6 +5,7 @@ machine, so a request from another address, through a proxy or from a web page i
 """
 
 import ipaddress
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -101,6 +102,28 @@ class Principal:
         if Permission.OPERATOR not in self.permissions:
             message = "this requires a key created with --operator"
             raise RequestError(Problem("PERMISSION_DENIED", message))
+
+
+@dataclass(frozen=True, slots=True)
+class SignInCode:
+    """A code that signs one browser in with a key, once."""
+
+    key_id: str
+    code: str
+
+    @classmethod
+    def create(cls, key_id: str) -> "SignInCode":
+        """Return a new code for a key."""
+        return cls(key_id, secrets.token_urlsafe(24))
+
+    @property
+    def path(self) -> str:
+        """The path of the link that signs in."""
+        return f"/sign-in?code={self.code}"
+
+    def matches(self, text: str) -> bool:
+        """Return True if a text is the code, in a time that does not depend on the text."""
+        return secrets.compare_digest(self.code.encode(), text.encode())
 
 
 LOCAL_PRINCIPAL = Principal(LOCAL, None, permissions=frozenset({Permission.OPERATOR}))

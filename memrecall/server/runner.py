@@ -29,7 +29,7 @@ from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument, WorkerFailed
 from memrecall.memory import Library, client_of
 from memrecall.model.processes import worker_processes
-from memrecall.server.auth import find_sample_user, is_loopback
+from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
 from memrecall.server.cluster import Cluster, Supervisor
 from memrecall.server.connections import ConnectionLimits, ConnectionTable, GuardedProtocol
 from memrecall.server.http.app import Application, create_app
@@ -67,6 +67,9 @@ class ServerInfo:
     sample_user: str | None  # a user that an example request can open
     database: str
     has_dashboard: bool = False
+
+
+Announce = Callable[[ServerInfo], None]
 
 
 class _Server(uvicorn.Server):
@@ -114,7 +117,7 @@ class _Server(uvicorn.Server):
                 config=self.config, server_state=self.server_state, app_state=self.lifespan.state
             )
             protocol.resume(received)
-            work = loop.connect_accepted_socket(partial(_same, protocol), connection)
+            work = loop.connect_accepted_socket(lambda same=protocol: same, connection)
             task = loop.create_task(work)
             self._handed.add(task)
             task.add_done_callback(self._handed.discard)
@@ -159,9 +162,10 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-def run_server(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
-    """Serve until a signal stops the process; call `announce` when requests are accepted."""
-    run_in_event_loop((serve if settings.workers == 1 else serve_with_workers)(settings, announce))
+def run_server(settings: Settings, announce: Announce, sign_in: SignInCode | None = None) -> None:
+    """Serve until a signal; call `announce` when requests are accepted. `sign_in` signs in once."""
+    single: Callable[..., Coroutine[Any, Any, None]] = partial(serve, sign_in=sign_in)
+    run_in_event_loop((single if settings.workers == 1 else serve_with_workers)(settings, announce))
 
 
 def run_in_event_loop(work: Coroutine[Any, Any, None]) -> None:
@@ -173,7 +177,7 @@ def run_in_event_loop(work: Coroutine[Any, Any, None]) -> None:
         runner.run(work)
 
 
-async def serve_with_workers(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
+async def serve_with_workers(settings: Settings, announce: Announce) -> None:
     """Serve with several processes, which this one supervises."""
     with (
         contextlib.closing(_bind(settings.host, settings.port)) as listener,
@@ -251,9 +255,10 @@ def _run_worker(settings: Settings, listener: socket.socket, cluster: Cluster) -
 
 async def serve(
     settings: Settings,
-    announce: Callable[[ServerInfo], None],
+    announce: Announce,
     listener: socket.socket | None = None,
     cluster: Cluster | None = None,
+    sign_in: SignInCode | None = None,
 ) -> None:
     """Serve within a running event loop; see `run_server`.
 
@@ -277,6 +282,7 @@ async def serve(
             tracer=tracer,
             dashboard=info.has_dashboard,
             cluster=cluster,
+            sign_in=sign_in,
         )
         stack.push_async_callback(app.close)
         has_dashboard = info.has_dashboard and (cluster is None or cluster.is_first)
@@ -327,10 +333,6 @@ def _dashboard_running(has_dashboard: bool) -> contextlib.AbstractAsyncContextMa
     from memrecall.dashboard.application import run_dashboard
 
     return run_dashboard()
-
-
-def _same(protocol: Any) -> Any:
-    return protocol
 
 
 def _bind(host: str, port: int) -> socket.socket:

@@ -343,3 +343,57 @@ def test_rules_run_in_worker_processes(tmp_path: Path) -> None:
     assert forked
     psutil.wait_procs(forked, TIMEOUT)
     assert not any(process.is_running() for process in forked)
+
+
+@pytest.mark.service
+def test_demo_opens_a_browser_that_is_signed_in_once(tmp_path: Path) -> None:
+    opened = tmp_path / "opened"
+    program = tmp_path / "browser"
+    program.write_text(f'#!/bin/sh\necho "$1" > {opened}.new && mv {opened}.new {opened}\n')
+    program.chmod(0o700)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    variables = {"BROWSER": str(program), "CI": "", "TMPDIR": str(temporary)}
+    with run_server(tmp_path, "--demo", **variables) as server:
+        block_until(opened.exists)
+        link = opened.read_text().strip()
+        assert link == server.info["sign_in"]
+        with httpx.Client(follow_redirects=True, timeout=TIMEOUT) as browser:
+            first = browser.get(link)
+            assert (first.status_code, first.url.path) == (200, "/")
+            again = browser.get(link)
+            assert (again.status_code, again.url.path) == (200, "/")
+        with httpx.Client(follow_redirects=True, timeout=TIMEOUT) as stranger:
+            refused = stranger.get(link, headers={"Accept-Language": "zh"})
+            assert (refused.url.path, refused.url.query) == ("/sign-in", b"used=1")
+            assert stranger.get(server.url).url.path == "/sign-in"
+        assert server.stop(signal.SIGINT) == 0
+    assert os.listdir(temporary) == []
+    assert "Traceback" not in server.log.read_text("utf-8")
+
+
+@pytest.mark.service
+def test_demo_serves_both_sample_users_from_a_temporary_database(tmp_path: Path) -> None:
+    with run_server(tmp_path, "--demo", "--no-browser", MEMRECALL_EMBEDDER="local") as server:
+        key = {"Authorization": f"Bearer {server.info['key']}"}
+        with httpx.Client(base_url=server.url, headers=key, timeout=TIMEOUT) as client:
+            for user, request, answer in (
+                ("maya", "Who has my spare key?", "Joyce"),
+                ("lin", "我对什么过敏来着？", "海鲜也过敏"),
+            ):
+                body = {"query": request}
+                recalled = client.post(f"/v1/users/{user}/recall", json=body).json()
+                assert answer in recalled["handoff"]["search_summary"]
+            assert client.get("/v1/users/ann/messages").status_code == 404
+        assert server.info["sign_in"].startswith(f"{server.url}/sign-in?code=")
+        folder = Path(server.info["database"]).parent
+        assert folder.exists()
+        assert server.stop() == 0
+    assert not folder.exists()
+
+
+@pytest.mark.service
+def test_demo_refuses_a_database_of_its_own(tmp_path: Path) -> None:
+    refused = run_command(tmp_path, "serve", "--demo", "--db", tmp_path / "a.db")
+    assert refused.returncode == 2
+    assert "Drop --db and --workers" in refused.stderr

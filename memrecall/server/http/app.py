@@ -23,7 +23,7 @@ from memrecall.memory import AsyncMemory, Library, Policy
 from memrecall.memory.base import make_extractor
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import Authenticator
+from memrecall.server.auth import Authenticator, SignInCode
 from memrecall.server.cluster import OLD_USER_HEADER, USER_HEADER, Cluster
 from memrecall.server.errors import (
     RETRY_AFTER,
@@ -106,12 +106,14 @@ def create_app(
     tracer: Any = None,
     dashboard: bool = False,
     cluster: Cluster | None = None,
+    sign_in: SignInCode | None = None,
 ) -> Application:
     """Return the service over an opened library, which the caller closes.
 
     With `allow_keyless`, local callers need no key while the database has none: use it only for a
     server that listens on the loopback address. Requests are recorded by an OpenTelemetry `tracer`.
-    With `dashboard` the service includes a web dashboard, which needs `run_dashboard` beside it.
+    With `dashboard` the service includes a web dashboard, which needs `run_dashboard` beside it;
+    `sign_in` signs one browser in.
     In one of several processes, `cluster` is what they share; the first one has the dashboard.
     """
     settings = library.settings
@@ -147,7 +149,7 @@ def create_app(
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     if dashboard and (cluster is None or cluster.is_first):
-        asgi = _add_dashboard(asgi, authenticator)
+        asgi = _add_dashboard(asgi, authenticator, sign_in)
     observed = RequestMiddleware(
         asgi,
         metrics,
@@ -194,10 +196,12 @@ class _McpSwitch:
             await self._routes(scope, receive, send)
 
 
-def _add_dashboard(api: ASGIApp, authenticator: Authenticator) -> ASGIApp:
+def _add_dashboard(
+    api: ASGIApp, authenticator: Authenticator, sign_in: SignInCode | None
+) -> ASGIApp:
     from memrecall.dashboard.application import create_dashboard, is_dashboard_path
 
-    dashboard = create_dashboard(authenticator)
+    dashboard = create_dashboard(authenticator, sign_in)
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
         await (dashboard if is_dashboard_path(scope["path"]) else api)(scope, receive, send)
