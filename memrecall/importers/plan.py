@@ -89,7 +89,7 @@ class Survey:
 
     def remarks(self) -> list[str]:
         """Return what was skipped and what was assumed."""
-        skipped = ", ".join(f"{count:,} {reason}" for reason, count in self.skipped.most_common())
+        skipped = ", ".join(f"{reason} ({count:,})" for reason, count in self.skipped.most_common())
         return ([f"skipped        {skipped}"] if skipped else []) + [
             f"assumed        {note}" for note in self.notes
         ]

@@ -110,7 +110,7 @@ def test_import_prints_what_it_skipped(shell: Shell, db: Path) -> None:
     assert outcome.code == 0
     assert outcome.out == (
         "5 messages of 1 user imported\n"
-        "skipped        2 system lines, 1 media without text, 1 deleted messages\n"
+        "skipped        system lines (2), media without text (1), deleted messages (1)\n"
     )
     hits = shell("search", "nuts allergy", "--user", "tom", "--db", db, "--json").json
     assert "Jo is allergic to nuts" in json.dumps(hits)
@@ -125,7 +125,7 @@ def test_dry_run_previews_and_stores_nothing(shell: Shell, db: Path) -> None:
         "messages       5",
         "speakers       Tom (3), Maya Lopez (2)",
         "time           2023-12-31 21:41 to 2024-01-06 08:10 UTC",
-        "skipped        2 system lines, 1 media without text, 1 deleted messages",
+        "skipped        system lines (2), media without text (1), deleted messages (1)",
     ]
     assert outcome.out.count("still needed") == 2
     preview = shell("import", LAKE, "--dry-run", "--json", "--me", "Tom", "--user", "tom").json

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from memrecall.importers.html_text import html_to_text
 from memrecall.importers.json_stream import JsonStream
+from memrecall.types import Role
 from tests.importers.reading import read
 
 NAMES = ("Maya Lopez", "陈曦", "O'Neil 2", "Zoë")
@@ -275,6 +276,83 @@ def test_written_conversation_is_read_back(kind: str, said: list[Said]) -> None:
         for item, text in kept
     )
     assert len(set(result.ids)) == len(kept)
+
+
+@given(said=conversations())
+@settings(max_examples=10)
+def test_prompts_and_answers_of_gemini_are_read_back(said: list[Said]) -> None:
+    """An entry has a prompt and, but for the last one, drafts of its answer."""
+    entries = [
+        {
+            "header": "Gemini Apps",
+            "title": f"Prompted {item.text}",
+            "time": item.ts.isoformat().replace("+00:00", "Z"),
+            "products": ["Gemini Apps"],
+            "safeHtmlItem": [
+                {"html": f"<p>{html.escape(text)}</p>"} for text in ("a draft", item.text)
+            ],
+        }
+        for item in said
+    ]
+    del entries[-1]["safeHtmlItem"]
+    other = {"header": "Maps", "title": "Gemini Street", "time": entries[0]["time"]}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "MyActivity.json")
+        file.write_text(json.dumps([*entries, other], ensure_ascii=False), "utf-8")
+        result = read(file)
+        assert read(file).ids == result.ids
+    assert result.survey.formats == {"gemini": 1}
+    assert result.survey.bad == []
+    prompts = [m for m in result.messages if m.role == Role.USER]
+    answers = [m for m in result.messages if m.role == Role.ASSISTANT]
+    assert [(m.content, m.ts) for m in prompts] == [(item.text, item.ts) for item in said]
+    # HTML does not keep blanks, and a text of blanks and tags alone is no answer.
+    assert [m.content.split() for m in answers] == [item.text.split() for item in said[:-1]]
+    assert len(set(result.ids)) == len(result.messages)
+    drafts = {"other drafts of an answer": len(said) - 1} if answers else {}
+    assert result.survey.skipped == {"activity of other products": 1, **drafts}
+
+
+def in_results(memories: list[Any]) -> str:
+    return json.dumps({"results": memories, "relations": []})
+
+
+def in_lines(memories: list[Any]) -> str:
+    return "\n".join(map(json.dumps, memories))
+
+
+@pytest.mark.parametrize("write", [in_results, in_lines, json.dumps])
+@given(said=conversations(), metadata=st.dictionaries(TEXTS, TEXTS | st.integers(0, 9), max_size=3))
+@settings(max_examples=10)
+def test_memories_of_mem0_are_read_back(
+    write: Callable[[list[Any]], str], said: list[Said], metadata: dict[str, Any]
+) -> None:
+    memories = [
+        {
+            "id": f"m{number}",
+            "memory": item.text,
+            "user_id": item.speaker,
+            "hash": "h",
+            "metadata": metadata,
+            "created_at": item.ts.isoformat(),
+            "updated_at": (item.ts + timedelta(days=number)).isoformat() if number else None,
+        }
+        for number, item in enumerate(said)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "memories.json")
+        file.write_text(write(memories), "utf-8")
+        result = read(file)
+    assert result.survey.formats == {"mem0": 1}
+    assert (result.survey.bad, result.messages) == ([], [])
+    assert [
+        (record.user_id, memory.content, memory.valid_from, memory.said_at, memory.metadata)
+        for record, memory in zip(result.records, result.memories, strict=True)
+    ] == [
+        (item.speaker, item.text, item.ts, item.ts + timedelta(days=number), metadata)
+        for number, item in enumerate(said)
+    ]
+    assert len({memory.memory_key for memory in result.memories}) == len(said)
 
 
 JSON = st.recursive(
