@@ -321,6 +321,13 @@ class NewMemory(_Input):
     conflicts_with: tuple[Id, ...] = ()  # memories that it contradicts without replacing them
     said_at: Moment | None = None  # the time of its latest message, if that is known
 
+    def as_claim(self, *keys: str) -> "NewMemory":
+        """Return a claim that conflicts with other memories; it fills no slot of the profile."""
+        if not keys:
+            return self
+        conflicts = tuple(dict.fromkeys([*self.conflicts_with, *keys]))
+        return self.model_copy(update={"conflicts_with": conflicts, "field": None})
+
 
 class Provenance(BaseModel):
     """The writer and the source of a memory, set by the writing code and never changed."""

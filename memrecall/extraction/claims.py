@@ -16,7 +16,7 @@ from memrecall.library.library import Library
 from memrecall.messages import origin_of
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.store import MemoryQuery, MessageFilter, PlanStep, as_claim, read_filter
+from memrecall.store import MemoryQuery, MessageFilter, PlanStep, read_filter
 from memrecall.types import DIGESTS, MemoryRecord, NewMemory, Origin, Role
 
 _RELATED_PER_FACT = 6
@@ -141,7 +141,7 @@ def plan_replacement(
     reason = f"it replaces: {ended[0].content}" if ended else ""
     if kept:
         reason = f"the user said otherwise, which is kept: {kept[0].content}"
-        memory = as_claim(memory, *(record.memory_key for record in kept))
+        memory = memory.as_claim(*(record.memory_key for record in kept))
     first = ended[0].memory_key if ended else None
     return [
         PlanStep("UPDATE" if ended else "ADD", memory, first, origin, reason, fact=0),
@@ -184,7 +184,7 @@ async def _review(library: Library, scope: Scope, step: PlanStep) -> PlanStep:
         stated = memory.model_copy(update={"source_message_ids": (source,)})
         return replace(step, origin=Origin.USER, memory=stated)
     subject = memory.subject or facts[0].subject
-    claim = as_claim(memory.model_copy(update={"subject": subject}), *conflicts)
+    claim = memory.model_copy(update={"subject": subject}).as_claim(*conflicts)
     equal = [find_equal_claim(fact, related.values()) for fact in facts]
     if all(equal):  # Repeating a claim adds nothing to it.
         return PlanStep("NONE", claim, equal[0], reason=KNOWN_ALREADY)

@@ -15,7 +15,7 @@ from memrecall.store.graph_types import MAX_RELATIONS
 from memrecall.store.memories.writer import Contradicts
 from memrecall.text.normalize import entity_key, fold_spaces
 from memrecall.text.tokens import CJK, is_cjk
-from memrecall.types import USER, MemoryRecord, check_metadata
+from memrecall.types import USER, MemoryRecord, NewMemory, Origin, check_metadata
 
 _SHORTEST_NAME = 2
 _LONGEST_QUERY = 400  # characters that are searched for names
@@ -67,15 +67,32 @@ class TrackedChanges:
         self._most_metadata = most_metadata
 
     async def update(
-        self, memory_key: str, values: Mapping[str, Any], *, actor: str, reason: str = ""
+        self,
+        memory_key: str,
+        values: Mapping[str, Any],
+        *,
+        actor: str,
+        reason: str = "",
+        unchanged_since: datetime | None = None,
     ) -> None:
-        """Correct a memory in place."""
+        """Correct a memory in place; Conflict if it was changed after `unchanged_since`."""
         before = await self._memories.get_states([memory_key])
         if "metadata" in values:
             old = before[0].metadata if before else {}
             check_metadata({**old, **values["metadata"]}, self._most_metadata)
-        await self._changes.update(memory_key, values, actor=actor, reason=reason)
+        await self._changes.update(
+            memory_key, values, actor=actor, reason=reason, unchanged_since=unchanged_since
+        )
         await self.follow([*before, *await self._memories.get_states([memory_key])])
+
+    async def merge(
+        self, keys: Sequence[str], new: NewMemory, *, origin: Origin, actor: str, reason: str
+    ) -> str:
+        """Store a memory in the place of several; return its key."""
+        check_metadata(new.metadata, self._most_metadata)
+        key = await self._changes.merge(keys, new, origin=origin, actor=actor, reason=reason)
+        await self.follow(await self._memories.get_states([*keys, key]))
+        return key
 
     async def delete(
         self,
@@ -104,11 +121,18 @@ class TrackedChanges:
         return removal
 
     async def undo(
-        self, memory_key: str, *, actor: str, contradicts: Contradicts | None = None
+        self,
+        memory_key: str,
+        *,
+        actor: str,
+        contradicts: Contradicts | None = None,
+        unchanged_since: datetime | None = None,
     ) -> None:
         """Take back a memory's last change that was not taken back yet."""
         before = await self._memories.get_states([memory_key])
-        keys = await self._changes.undo(memory_key, actor=actor, contradicts=contradicts)
+        keys = await self._changes.undo(
+            memory_key, actor=actor, contradicts=contradicts, unchanged_since=unchanged_since
+        )
         await self.follow([*before, *await self._memories.get_states(keys)])
 
     async def purge(self, keys: Sequence[str], *, sources: bool = False) -> Removal:

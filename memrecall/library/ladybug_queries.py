@@ -385,15 +385,10 @@ def _is_valid(fields: dict[str, Any], as_of: datetime | None) -> bool:
 
 
 def _to_relation(source: str, destination: str, fields: dict[str, Any]) -> StoredRelation:
-    return StoredRelation(
-        fields["id"],
-        source,
-        fields["kind"],
-        destination,
-        moment_of(fields["since"]),
-        moment_of(fields["until"]),
-        tuple(fields["sources"] or ()),
-    )
+    validity = (moment_of(fields["since"]), moment_of(fields["until"]))
+    sources, agent = tuple(fields["sources"] or ()), fields["agent"]
+    triple = (source, fields["kind"], destination)
+    return StoredRelation(fields["id"], *triple, *validity, sources, agent)
 
 
 def _now() -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from memrecall.errors import InvalidArgument, NotFound
 from memrecall.extraction.conflicts import opposite_relations, replaced_relationships
 from memrecall.extraction.protocol import Extractor, Relation, Utterance, text_length
 from memrecall.extraction.rules.extractor import RuleExtractor
@@ -20,7 +21,7 @@ from memrecall.scope import Scope
 from memrecall.store import NewRelation, ScopedGraph, StoredEntity, StoredRelation
 from memrecall.store.database.statements import require_limit
 from memrecall.text.normalize import entity_key
-from memrecall.types import NAME_LENGTH, MemoryRecord, Role
+from memrecall.types import NAME_LENGTH, MemoryRecord, Role, check_text
 
 DEEPEST = 6
 LARGEST_LIMIT = 1_000
@@ -200,6 +201,42 @@ async def relate_memory(library: Library, scope: Scope, record: MemoryRecord) ->
     utterance = Utterance(source, record.speaker, Role.USER, record.content, record.since)
     await extract_relations(library, RuleExtractor(), scope, [utterance])
     await library.changes(scope).follow_neighbours([record.memory_key])
+
+
+async def correct_relation(
+    library: Library,
+    scope: Scope,
+    wrong: Mapping[str, str],
+    correction: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """Replace the valid relations that say `wrong` by a correction, or remove them."""
+    if correction is not None and not correction.keys() <= wrong.keys():
+        raise InvalidArgument(
+            f"{min(correction.keys() - wrong.keys())!r} is no part of a relation",
+            hint=f"Use {', '.join(wrong)}",
+        )
+    right = {name: check_text(name, text) for name, text in {**wrong, **(correction or {})}.items()}
+    if correction is not None and right == wrong:
+        raise InvalidArgument("the correction changes nothing", hint="Pass what differs")
+    graph = library.graph(scope)
+    ids = [entity.entity_id for entity in await graph.entities([wrong["source"]])]
+    matches = [
+        relation
+        for start, _, relation in await graph.around(ids)
+        if start in ids
+        and relation.relationship == wrong["relationship"]
+        and entity_key(relation.destination) == entity_key(wrong["destination"])
+    ]
+    if not matches:
+        raise NotFound(f"no relation says {' '.join(wrong.values())!r}", hint="Read the graph")
+    for relation in matches:
+        of_agent = library.graph(replace(scope, agent_id=relation.agent_id))
+        if correction is not None:  # first, so that a failure in between loses nothing
+            evidence = (relation.source_message_ids, relation.valid_from)
+            await of_agent.add({}, [NewRelation(*right.values(), *evidence)])
+        await of_agent.erase([relation.relation_id])
+    message = "removed" if correction is None else "corrected"
+    return {"found": len(matches), "relation": correction and right, "message": message}
 
 
 def _new_relation(relation: Relation, times: Mapping[str, datetime]) -> NewRelation:

@@ -38,7 +38,7 @@ from memrecall.memory.records import outcome_item, to_utterance, to_utterances
 from memrecall.memory.short_term import SessionSummaries
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import PendingText, PlanOutcome, PlanStep, RowKey, as_claim
+from memrecall.store import PendingText, PlanOutcome, PlanStep, RowKey
 from memrecall.types import (
     EXTRACTION,
     NAME_LENGTH,
@@ -310,7 +310,7 @@ def _claim_steps(
         origin = least_trusted(sources)
         # A claim in the user's message that is not in their own words is a quotation.
         origin = Origin.IMPORT if origin is Origin.USER else origin
-        memory = as_claim(_fact_memory(claim, claim.text, sources, addition), *conflicts)
+        memory = _fact_memory(claim, claim.text, sources, addition).as_claim(*conflicts)
         steps.append(PlanStep("ADD", memory, origin=origin, reason=CONFLICTING))
     return steps
 

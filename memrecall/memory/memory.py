@@ -1,6 +1,7 @@
 """`AsyncMemory`: add, read, search, change and delete memories."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
 from typing import Any
@@ -14,11 +15,14 @@ from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.records import (
     LARGEST_LIMIT,
+    find_mergeable,
     follow_text,
     list_memories,
     list_messages,
     list_of_users,
     memory_item,
+    merge_records,
+    merged_origin,
     message_item,
     parse_update,
     quote_conflicts,
@@ -28,7 +32,7 @@ from memrecall.memory.retention import RetentionMixin
 from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
 from memrecall.messages import parse_new_messages, redact_text
-from memrecall.scope import DEFAULT_NAME
+from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import MemoryQuery, PendingText, RowKey, read_filter
 from memrecall.store.database.statements import require_limit
 
@@ -222,30 +226,64 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         metadata: Mapping[str, Any] | None = None,
         *,
         user_id: str | None = None,
+        unchanged_since: datetime | str | None = None,
         **fields: Any,
     ) -> dict[str, Any]:
         """Update a memory in place: its text (`data`) or fields such as pinned.
 
-        New metadata is merged into the old.
+        New metadata is merged into the old. Conflict if it was changed after `unchanged_since`.
         """
         if metadata is not None:
             fields["metadata"] = metadata
         values = parse_update(data, fields, self._shared.redact)
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
-        memories = library.store.memories(scope)
-        values = follow_text(values, await memories.get(memory_id))
-        await library.changes(scope).update(memory_id, values, actor=self._actor)
-        record = await memories.get(memory_id)
-        if "content" in values:
+        values = follow_text(values, await library.store.memories(scope).get(memory_id))
+        since = parse_moment(unchanged_since, "unchanged_since")
+        changes = library.changes(scope)
+        await changes.update(memory_id, values, actor=self._actor, unchanged_since=since)
+        return await self._show_change(scope, memory_id, values.keys(), "updated")
+
+    async def merge(
+        self,
+        memory_id: str,
+        others: Sequence[str],
+        data: str | None = None,
+        *,
+        user_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Replace a memory and others by one that says `data`, or what the memory says.
+
+        It has the sources of all of them. They are superseded, and `undo` takes the merge back.
+        """
+        library = (await self._open()).library
+        scope = await self._scope_of(library.store, memory_id, user_id)
+        records = await find_mergeable(library.store, scope, [memory_id, *others])
+        new = merge_records(records, redact_text(data, self._shared.redact))
+        key = await library.changes(replace(scope, agent_id=records[0].agent_id)).merge(
+            [record.memory_key for record in records],
+            new,
+            origin=merged_origin(records),
+            actor=self._actor,
+            reason="merged",
+        )
+        return await self._show_change(scope, key, {"content"}, "merged")
+
+    async def _show_change(
+        self, scope: Scope, memory_id: str, changed: Collection[str], message: str
+    ) -> dict[str, Any]:
+        """Update what is derived from the changed fields of a memory, and return the memory."""
+        library = (await self._open()).library
+        record = await library.store.memories(scope).get(memory_id)
+        if "content" in changed:
             await relate_memory(library, scope, record)
-        if values.keys() & {"content", "summary"}:
+        if {"content", "summary"}.intersection(changed):
             row = RowKey(scope.user_id, "memory", memory_id)
             text = f"{record.summary}\n{record.content}".strip()
             await library.vectors.submit([PendingText(row, text)])
         item = memory_item(record)
         await quote_conflicts(library.store, scope, [item])
-        return MemoryResult(item, event="UPDATE", message="updated")
+        return MemoryResult(item, event="UPDATE", message=message)
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
         """Return the changes of a memory and its predecessors, oldest first, deleted ones too.
@@ -277,16 +315,25 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         fields = {"event": "DELETE", "message": "deleted", "messages": list(removal.messages)}
         return {"id": memory_id, **fields}
 
-    async def undo(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
+    async def undo(
+        self,
+        memory_id: str,
+        *,
+        user_id: str | None = None,
+        unchanged_since: datetime | str | None = None,
+    ) -> dict[str, Any]:
         """Revert the last change of a memory: an update, a supersession or a deletion.
 
         Repeated, it walks back one change at a time to the first memory of the fact. Conflict at
-        the start, or if a memory that holds now contradicts the one to restore.
+        the start, if a memory that holds now contradicts the one to restore, or if it was changed
+        after `unchanged_since`.
         """
+        since = parse_moment(unchanged_since, "unchanged_since")
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
-        changes = library.changes(scope)
-        await changes.undo(memory_id, actor=self._actor, contradicts=rows_contradict)
+        await library.changes(scope).undo(
+            memory_id, actor=self._actor, contradicts=rows_contradict, unchanged_since=since
+        )
         await library.vectors.top_up(scope.user_id)
         await self._update_short_term(scope.user_id)
         return {"id": memory_id, "event": "UNDO", "message": "undone"}
@@ -320,41 +367,6 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         await self._update_short_term(scope.user_id, removal.messages)
         fields = {"deleted": len(removal.messages), "memories": list(removal.memories)}
         return {"id": message_id, "event": "DELETE", **fields}
-
-    async def delete_all(
-        self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
-        filters: Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        """Hide all memories of a scope that match the filters; return their number.
-
-        If no user is bound or named, an agent or session means that of every user; each user's
-        memories are deleted in a transaction of their own.
-        """
-        ids, rest = take_scope(
-            filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
-        )
-        scope = self._scope(*ids)
-        query = MemoryQuery(read_filter(rest), ids.session_id, superseded=True)
-        library = (await self._open()).library
-        store = library.store
-        matches = deleted = users = 0
-        async for owner in self._scopes(store, scope, ids.user_id):
-            keys = await store.memories(owner).keys(query)
-            users += bool(keys)
-            matches += len(keys)
-            if keys and not dry_run:
-                changes = library.changes(owner)
-                removal = await changes.delete(keys, actor=self._actor, reason="all")
-                deleted += len(removal.memories)
-        message = f"{matches} would be deleted" if dry_run else f"{deleted} deleted"
-        counts = {"found": matches, "deleted": deleted, "users": users}
-        return {**counts, "dry_run": dry_run, "message": message}
 
     def register(
         self,

@@ -1,11 +1,11 @@
-"""Retention: jobs, sweeps by policy, export, import and erasure of a user's data."""
+"""Retention: jobs, sweeps by policy, deletion, export, import and erasure of a user's data."""
 
 import asyncio
 import hashlib
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -16,9 +16,10 @@ from memrecall.importers.exports import parse_records
 from memrecall.library.library import Library
 from memrecall.memory.base import MemoryBase, ScopeBinding, iterate_users
 from memrecall.memory.jobs import Schedule
+from memrecall.memory.mem0 import take_scope
 from memrecall.scope import Scope
 from memrecall.settings import Settings
-from memrecall.store import MemoryQuery, Store
+from memrecall.store import MemoryQuery, Store, read_filter
 from memrecall.types import MemoryRecord
 
 ACTOR = "sweep"
@@ -271,6 +272,41 @@ class RetentionMixin(MemoryBase):
         schedule = Schedule("a scheduled sweep", every_seconds, run_once)
         self._shared.schedules.append(schedule)
         return schedule
+
+    async def delete_all(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        filters: Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Hide all memories of a scope that match the filters; return their number.
+
+        If no user is bound or named, an agent or session means that of every user; each user's
+        memories are deleted in a transaction of their own.
+        """
+        ids, rest = take_scope(
+            filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
+        )
+        scope = self._scope(*ids)
+        query = MemoryQuery(read_filter(rest), ids.session_id, superseded=True)
+        library = (await self._open()).library
+        store = library.store
+        matches = deleted = users = 0
+        async for owner in self._scopes(store, scope, ids.user_id):
+            keys = await store.memories(owner).keys(query)
+            users += bool(keys)
+            matches += len(keys)
+            if keys and not dry_run:
+                changes = library.changes(owner)
+                removal = await changes.delete(keys, actor=self._actor, reason="all")
+                deleted += len(removal.memories)
+        message = f"{matches} would be deleted" if dry_run else f"{deleted} deleted"
+        counts = {"found": matches, "deleted": deleted, "users": users}
+        return {**counts, "dry_run": dry_run, "message": message}
 
     async def export(self, user_id: str | None = None) -> AsyncGenerator[str, None]:
         """Yield all data of a user as JSON lines that `import_` accepts."""

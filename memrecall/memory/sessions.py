@@ -1,13 +1,13 @@
 """The methods of `AsyncMemory` for sessions, recall and the graph."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import MemrecallError
 from memrecall.memory.base import MemoryBase, SessionKey
 from memrecall.memory.display import GraphResult
-from memrecall.memory.graph import GraphView
+from memrecall.memory.graph import GraphView, correct_relation
 from memrecall.memory.long_term import LongTermMemory
 from memrecall.memory.recall import make_recaller
 from memrecall.memory.records import to_utterance
@@ -276,6 +276,24 @@ class SessionsMixin(MemoryBase):
         """Take back a merge: give a name an entity of its own, with what was stated of it."""
         library, scope = (await self._open()).library, self._scope(user_id, agent_id)
         await library.graph(scope).split(alias)
+
+    async def correct_relation(
+        self,
+        source: str,
+        relationship: str,
+        destination: str,
+        correction: Mapping[str, str] | None = None,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Replace a wrong relation by its correction, or without one remove it.
+
+        `correction` has the parts that differ: source, relationship or destination. Sources and
+        validity stay. NotFound if no such relation holds.
+        """
+        library, scope = (await self._open()).library, self._scope(user_id, agent_id)
+        triple = {"source": source, "relationship": relationship, "destination": destination}
+        return await correct_relation(library, scope, triple, correction)
 
     async def _summaries(self, scope: Scope) -> SessionSummaries:
         resources = await self._open()

@@ -21,7 +21,6 @@ from memrecall.store.memories.filters import read_filter
 from memrecall.store.memories.records import MemoryQuery
 from memrecall.store.memories.removal import Removal
 from memrecall.store.memories.revisions import EDITABLE_FIELDS, Revision
-from memrecall.store.memories.writer import as_claim
 from memrecall.store.messages.records import ScopedMessage, WriteResult
 from memrecall.store.messages.timeline import MessageFilter, Timeline
 from memrecall.store.owners import ErasureReport
@@ -82,7 +81,6 @@ __all__ = [
     "TraceSummary",
     "UserVersion",
     "WriteResult",
-    "as_claim",
     "knowledge_text",
     "measure_body",
     "memory_text",

@@ -272,4 +272,5 @@ def _to_relation(row: Any) -> StoredRelation:
         row.valid_from,
         row.valid_to,
         tuple(row.source_message_ids),
+        row.agent_id,
     )

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.scope import Scope
+from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, check_text
 
@@ -64,6 +64,7 @@ class StoredRelation:
     valid_from: datetime | None
     valid_to: datetime | None
     source_message_ids: tuple[str, ...]
+    agent_id: str = DEFAULT_NAME
 
 
 class ScopedGraph(Protocol):

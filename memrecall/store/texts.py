@@ -57,6 +57,11 @@ SEARCH_TEXT: dict[Table, Callable[[Mapping[Any, Any]], str]] = {
 }
 
 
+def with_search_text(row: Mapping[Any, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the new values of a memory, with the search text that they make."""
+    return {**values, "search_text": memory_search_text({**row, **values})}
+
+
 async def rebuild_search_text(database: Database) -> AsyncIterator[int]:
     """Rewrite the search text of every row; yield the number of rows of each transaction."""
     for table, search_text in SEARCH_TEXT.items():

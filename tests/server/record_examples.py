@@ -171,6 +171,10 @@ REQUESTS = {
     "update_memory": Example(
         {**PATH, "memory_id": "mem_0001"}, {"memory": "林晓不吃辣，微辣也不行", "pinned": True}
     ),
+    "merge_memories": Example(
+        {"memory_id": "mem_0001"},
+        {"user_id": EXAMPLE_USER, "others": ["mem_0002"], "data": "林晓不吃辣，火锅要清汤的"},
+    ),
     "delete_memory": Example({**PATH, "memory_id": "mem_0001"}),
     "undo_memory": Example({**PATH, "memory_id": "mem_0001"}),
     "read_history": Example({**PATH, "memory_id": "mem_0001"}),
@@ -183,6 +187,15 @@ REQUESTS = {
     ),
     "merge_entities": Example(body={"user_id": EXAMPLE_USER, "name": "Clara", "alias": "克拉拉"}),
     "split_entity": Example(body={"user_id": EXAMPLE_USER, "alias": "克拉拉"}),
+    "correct_relation": Example(
+        body={
+            "user_id": EXAMPLE_USER,
+            "source": "李明",
+            "relationship": "advised_by",
+            "destination": "张教授",
+            "correction": {"destination": "王教授"},
+        }
+    ),
     "read_profile": Example(PATH),
     "summarize_session": Example({"session_id": "s_1"}, {"user_id": EXAMPLE_USER}),
     "end_session": Example({"session_id": "s_4"}, {"user_id": EXAMPLE_USER, "success": True}),

@@ -15,6 +15,7 @@ OPERATIONS = {
     "search": "search_memories",
     "retrieve": "search_memories",
     "update": "update_memory",
+    "merge": "merge_memories",
     "history": "read_history",
     "delete": "delete_memory",
     "forget": "delete_memory",
@@ -32,6 +33,7 @@ OPERATIONS = {
     "extract": "extract_relations",
     "merge_entities": "merge_entities",
     "split_entity": "split_entity",
+    "correct_relation": "correct_relation",
     "long_term": "read_profile",  # experience is a memory type, knowledge has JSON-RPC tools
     "state": "read_state",
     "summarize": "summarize_session",

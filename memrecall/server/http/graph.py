@@ -19,7 +19,12 @@ from memrecall.server.http.memory_models import (
     SessionRequest,
     ToldRelation,
 )
-from memrecall.server.http.message_models import MAX_BATCH, InputMessages, accept_messages
+from memrecall.server.http.message_models import (
+    MAX_BATCH,
+    InputMessages,
+    RequestModel,
+    accept_messages,
+)
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.payloads import JsonResponse, StrictRoute
 
@@ -64,6 +69,23 @@ class MergeRequest(AgentRequest):
     alias: EntityName
 
 
+class RelationParts(RequestModel):
+    """The parts of a relation that are corrected."""
+
+    source: EntityName | None = None
+    relationship: EntityName | None = None
+    destination: EntityName | None = None
+
+
+class CorrectRequest(AgentRequest):
+    """A wrong relation and its correction; null removes it."""
+
+    source: EntityName
+    relationship: EntityName
+    destination: EntityName
+    correction: RelationParts | None = None
+
+
 class SplitRequest(AgentRequest):
     """A name that was merged into an entity by mistake."""
 
@@ -94,6 +116,7 @@ class GraphRelation(BaseModel):
     valid_from: datetime | None
     valid_to: datetime | None
     source_message_ids: list[str]
+    agent_id: str
 
 
 class GraphAnswer(BaseModel):
@@ -125,6 +148,14 @@ class EntityChange(BaseModel):
 
     alias: str
     name: str | None
+    message: str
+
+
+class CorrectedRelation(BaseModel):
+    """How many relations said so, and the relation that holds instead, if any."""
+
+    found: int
+    relation: dict[str, str] | None
     message: str
 
 
@@ -182,6 +213,19 @@ async def split_entity(body: SplitRequest, context: Context) -> Response:
         **body.arguments()
     )
     return JsonResponse({"alias": body.alias, "name": None, "message": "split"})
+
+
+@router.post(
+    "/graph/correct",
+    **route_options("correct_relation", CorrectedRelation, 400, 404, 413, 415, 507),
+)
+async def correct_relation(body: CorrectRequest, context: Context) -> Response:
+    """Replace a wrong relation by its correction, or remove it; its sources and validity stay."""
+    memory = await context.writable_memory(body.user_id, body.agent_id)
+    parts = body.correction
+    correction = None if parts is None else parts.model_dump(exclude_none=True)
+    arguments = {**body.arguments(), "correction": correction}
+    return JsonResponse(await memory.correct_relation(**arguments))
 
 
 @router.get("/profile", **route_options("read_profile", Profile, 400, 404))

@@ -22,9 +22,11 @@ from memrecall.server.http.memory_models import (
     MemoryListQuery,
     MemoryPage,
     MemorySearchRequest,
+    MergeMemoriesRequest,
     OwnerQuery,
     PurgedMemory,
     RemovalQuery,
+    UndoQuery,
     UpdatedMemory,
     UpdateRequest,
 )
@@ -123,7 +125,7 @@ async def get_memory(memory_id: PathId, query: Owner, context: Context) -> Respo
 
 @router.patch(
     "/memories/{memory_id:memory}",
-    **route_options("update_memory", UpdatedMemory, 400, 404, 413, 415, 507),
+    **route_options("update_memory", UpdatedMemory, 400, 404, 409, 413, 415, 507),
 )
 async def update_memory(
     memory_id: PathId, body: UpdateRequest, query: Owner, context: Context
@@ -132,6 +134,18 @@ async def update_memory(
     context.principal.require_write()
     memory = await context.active_memory(query.user_id)
     return JsonResponse(await memory.update(memory_id, **body.model_dump(exclude_unset=True)))
+
+
+@router.post(
+    "/memories/{memory_id:memory}/merge",
+    **route_options("merge_memories", UpdatedMemory, 400, 404, 409, 413, 415, 507),
+)
+async def merge_memories(
+    memory_id: PathId, body: MergeMemoriesRequest, context: Context
+) -> Response:
+    """Replace a memory and others by one with the sources of all; an undo takes it back."""
+    memory = await context.writable_memory(body.user_id)
+    return JsonResponse(await memory.merge(memory_id, **body.arguments()))
 
 
 @router.delete("/memories/{memory_id:memory}", **route_options("delete_memory", Changed, 400, 404))
@@ -153,10 +167,12 @@ async def read_history(memory_id: PathId, query: Owner, context: Context) -> Res
 @router.post(
     "/memories/{memory_id:memory}/undo", **route_options("undo_memory", Changed, 400, 404, 409)
 )
-async def undo_memory(memory_id: PathId, query: Owner, context: Context) -> Response:
-    """Undo the last change of a memory: an update, a supersession or a deletion."""
-    context.principal.require_write()
-    return JsonResponse(await (await context.active_memory(query.user_id)).undo(memory_id))
+async def undo_memory(
+    memory_id: PathId, query: Annotated[UndoQuery, Query()], context: Context
+) -> Response:
+    """Undo the last change of a memory: an update, a merge, a supersession or a deletion."""
+    memory = await context.writable_memory(query.user_id)
+    return JsonResponse(await memory.undo(memory_id, **query.arguments()))
 
 
 @router.post(

@@ -24,6 +24,7 @@ from memrecall.server.http.message_models import (
 )
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
 
+MAX_MERGED = 50
 MAX_PROMPT_CHARS = MAX_FILTERS_CHARS = 20_000
 
 AgentId = Annotated[
@@ -55,6 +56,10 @@ FiltersText = Annotated[
         max_length=MAX_FILTERS_CHARS,
         description='Filters as JSON: {"topic": "tea"}.',
     ),
+]
+UnchangedSince = Annotated[
+    Moment | None,
+    Field(description="409 if the memory was changed after this time: its `updated_at` when read."),
 ]
 ListCursor = Annotated[str, Field(min_length=1, max_length=MAX_CURSOR)]
 
@@ -149,8 +154,23 @@ class MemorySearchRequest(SessionRequest):
     show_expired: Annotated[ShowExpired, Field(strict=True)] = False
 
 
+class UndoQuery(OwnerQuery):
+    """The owner of a memory, and when it was read."""
+
+    unchanged_since: UnchangedSince = None
+
+
+class MergeMemoriesRequest(OwnerQuery):
+    """The other memories of a merge, and the text of the new one; by default that of the first."""
+
+    others: Annotated[list[Id], Field(min_length=1, max_length=MAX_MERGED)]
+    data: MemoryText | None = None
+
+
 class UpdateRequest(RequestModel):
     """The fields of a memory to change; null removes an optional value."""
+
+    unchanged_since: UnchangedSince = None
 
     memory: MemoryText | None = None
     data: Annotated[MemoryText | None, Field(description="`memory` under mem0's name.")] = None
@@ -170,7 +190,7 @@ class UpdateRequest(RequestModel):
 
     @model_validator(mode="after")
     def _check_fields(self) -> "UpdateRequest":
-        if not self.model_fields_set:
+        if not self.model_fields_set - {"unchanged_since"}:
             raise ValueError("the update has no fields: pass at least one")
         if len(self.model_fields_set & {"memory", "data", "text"}) > 1:
             raise ValueError("memory, data and text mean the same: pass one of them")

@@ -5,6 +5,7 @@ Nothing is lost before it is purged: corrected, superseded and deleted memories 
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, Self, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -15,7 +16,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
 from memrecall.store.memories.removal import MemoryRemover, Removal
 from memrecall.store.memories.revisions import EDITABLE_FIELDS
-from memrecall.store.memories.writer import Contradicts, MemoryWriter, as_claim, with_key
+from memrecall.store.memories.writer import Contradicts, MemoryWriter, with_key
 from memrecall.store.messages.records import (
     MessageBatch,
     ScopedMessage,
@@ -78,9 +79,18 @@ class MemoryChanges:
         self._scope = scope
 
     async def update(
-        self, memory_key: str, values: Mapping[str, Any], *, actor: str, reason: str = ""
+        self,
+        memory_key: str,
+        values: Mapping[str, Any],
+        *,
+        actor: str,
+        reason: str = "",
+        unchanged_since: datetime | None = None,
     ) -> None:
-        """Correct a memory in place; the old values stay in its history."""
+        """Correct a memory in place; the old values stay in its history.
+
+        Conflict if it was changed after `unchanged_since`.
+        """
         unknown = sorted(set(values) - set(EDITABLE_FIELDS))
         if unknown:
             raise InvalidArgument(
@@ -88,7 +98,24 @@ class MemoryChanges:
                 hint=f"Use {', '.join(EDITABLE_FIELDS)}",
             )
         check_text("actor", actor)
-        await self._write(actor, lambda writer: writer.update(memory_key, values, reason))
+
+        async def write(writer: MemoryWriter) -> None:
+            await writer.require_unchanged(memory_key, unchanged_since)
+            await writer.update(memory_key, values, reason)
+
+        await self._write(actor, write)
+
+    async def merge(
+        self, keys: Sequence[str], new: NewMemory, *, origin: Origin, actor: str, reason: str
+    ) -> str:
+        """Store a memory in the place of several, all or nothing; return its key.
+
+        One undo takes it back. NotFound and Conflict if one is deleted or superseded.
+        """
+        first, *others = keys
+        return await self._write(
+            actor, lambda writer: writer.supersede(first, new, origin, reason, *others)
+        )
 
     async def delete(
         self,
@@ -117,13 +144,24 @@ class MemoryChanges:
         )
 
     async def undo(
-        self, memory_key: str, *, actor: str, contradicts: Contradicts | None = None
+        self,
+        memory_key: str,
+        *,
+        actor: str,
+        contradicts: Contradicts | None = None,
+        unchanged_since: datetime | None = None,
     ) -> list[str]:
         """Take back a memory's last change that was not taken back yet; return the changed keys.
 
-        Conflict if there is none, or if a memory that holds now `contradicts` a restored one.
+        Conflict if there is none, if a memory that holds now `contradicts` a restored one, or if
+        it was changed after `unchanged_since`.
         """
-        return await self._write(actor, lambda writer: writer.undo(memory_key, contradicts))
+
+        async def write(writer: MemoryWriter) -> list[str]:
+            await writer.require_unchanged(memory_key, unchanged_since)
+            return await writer.undo(memory_key, contradicts)
+
+        return await self._write(actor, write)
 
     async def apply_plan(self, steps: Sequence[PlanStep], *, actor: str) -> list[PlanOutcome]:
         """Apply the steps that extraction decided on, all or none; return their outcomes.
@@ -245,7 +283,7 @@ async def _apply_memory(writer: MemoryWriter, step: PlanStep, memory: NewMemory)
     other = step.memory_key
     if other is not None:
         if step.origin is not Origin.USER and await writer.is_own_words(other):
-            memory = as_claim(memory, other)
+            memory = memory.as_claim(other)
         else:
             apply = _supersede if step.event == "UPDATE" else _precede
             try:

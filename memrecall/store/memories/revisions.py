@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import NotFound
+from memrecall.errors import Conflict, NotFound
 from memrecall.scope import Permission, Scope
 from memrecall.store.database.locks import Locks
 from memrecall.store.database.memory_tables import revisions
@@ -262,3 +262,27 @@ def filter_visible(statement: Select[Any], scope: Scope) -> Select[Any]:
 def memory_not_found(memory_key: str) -> NotFound:
     """Return the error for a key that the scope has no memory of."""
     return NotFound(f"there is no memory {memory_key!r}", hint="Check the key and the user")
+
+
+def require_unchanged(row: Mapping[Any, Any], since: datetime) -> None:
+    """Raise Conflict if a stored memory was changed after a moment."""
+    if row["updated_at"] > since:
+        raise Conflict(
+            f"memory {row['memory_key']!r} was changed at {format_time(row['updated_at'])}",
+            hint="Read it again",
+            memory_key=row["memory_key"],
+        )
+
+
+def require_equal(row: Mapping[str, Any], stored: Any) -> None:
+    """Raise Conflict if a new memory is not the one that is stored with its key."""
+    # The checksum is that of the content before it was truncated.
+    new = {**row, "content": row["provenance"]["sha256"]}
+    old = {**stored, "content": stored["provenance"]["sha256"]}
+    for name in ("content", "summary", "memory_type", "sensitive"):
+        if new[name] != old[name]:
+            raise Conflict(
+                f"memory {row['memory_key']!r} is already stored with another {name}",
+                hint="Give the new memory its own key",
+                memory_key=row["memory_key"],
+            )

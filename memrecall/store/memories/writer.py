@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Select, insert, or_, select, update
@@ -21,13 +22,15 @@ from memrecall.store.memories.revisions import (
     last_revision,
     mark_undone,
     memory_not_found,
+    require_equal,
+    require_unchanged,
     revisions_by,
     said_at,
     write_changes,
 )
 from memrecall.store.messages.records import WriteResult
 from memrecall.store.messages.removal import MessageRemover
-from memrecall.store.texts import memory_search_text, truncate
+from memrecall.store.texts import truncate, with_search_text
 from memrecall.types import NewMemory, Origin, Provenance
 
 Row = Mapping[Any, Any]  # of values by column name
@@ -63,25 +66,37 @@ class MemoryWriter:
             new["content"], new["truncated"] = truncate(new["content"])
         if "keywords" in new:
             new["keywords"] = [keyword.model_dump() for keyword in new["keywords"]]
-        await self._write(PendingChange(row, _with_search_text(row, new), "UPDATE", reason))
+        await self._write(PendingChange(row, with_search_text(row, new), "UPDATE", reason))
 
-    async def supersede(self, memory_key: str, new: NewMemory, origin: Origin, reason: str) -> str:
-        """Add a memory in the place of another, which ends; return the new key."""
+    async def supersede(
+        self, memory_key: str, new: NewMemory, origin: Origin, reason: str, *others: str
+    ) -> str:
+        """Add a memory in the place of another, or of several, which end; return the new key."""
+        rows = [await self._require_current(key) for key in (memory_key, *others)]
+        new = with_key(new)
+        if origin is not Origin.USER:  # Rewording a claim does not confirm it.
+            conflicts = [key for row in rows for key in row["provenance"].get("conflicts_with", ())]
+            new = new.as_claim(*conflicts)
+        await self.add([new], origin, supersedes=memory_key)
+        begin, key = min(new.valid_from or self._locks.now, self._locks.now), new.memory_key
+        values = {"superseded_by": key, "superseded_reason": reason}
+        # Each ends when the new one begins, but not before it began itself.
+        ended = [(row, {**values, "valid_to": max(begin, began(row))}) for row in rows]
+        await self._write(*(PendingChange(row, v, "UPDATE", reason, key) for row, v in ended))
+        if others:  # of a session that may have ended, so that its erasure includes the new one
+            merged = (memories.c.user_id == self._scope.user_id, memories.c.memory_key == key)
+            session = update(memories).where(*merged)
+            await self._connection.execute(session.values(session_id=rows[0]["session_id"]))
+        return str(key)
+
+    async def _require_current(self, memory_key: str) -> Row:
         row = await self._require(memory_key)
         if row["superseded_by"] is not None:
             raise Conflict(
                 f"memory {memory_key!r} was superseded by {row['superseded_by']!r}",
                 hint="Supersede that one",
             )
-        new = with_key(new)
-        if origin is not Origin.USER:  # Rewording a claim does not confirm it.
-            new = as_claim(new, *row["provenance"].get("conflicts_with", ()))
-        await self.add([new], origin, supersedes=memory_key)
-        # It ends when the new one begins, but not before it began itself.
-        end = max(min(new.valid_from or self._locks.now, self._locks.now), began(row))
-        values = {"valid_to": end, "superseded_by": new.memory_key, "superseded_reason": reason}
-        await self._write(PendingChange(row, values, "UPDATE", reason, new.memory_key))
-        return str(new.memory_key)
+        return row
 
     async def precede(
         self, memory_key: str, new: NewMemory, origin: Origin, reason: str
@@ -131,6 +146,11 @@ class MemoryWriter:
         row = await self._require(memory_key)
         values = {"valid_to": self._locks.now, "superseded_reason": reason}
         await self._write(PendingChange(row, values, "DELETE", reason, successor))
+
+    async def require_unchanged(self, memory_key: str, since: datetime | None) -> None:
+        """Raise Conflict if a memory was changed after a moment."""
+        if since is not None:
+            require_unchanged(await self._find(memory_key), since)
 
     async def undo(self, memory_key: str, contradicts: Contradicts | None = None) -> list[str]:
         """Take back the last change that was not taken back yet; return the changed keys.
@@ -189,7 +209,7 @@ class MemoryWriter:
         for revision in taken_back:
             row = await self._find(revision["memory_key"])
             before = {n: value for n, value in revision["before"].items() if n != HIDDEN}
-            values = _with_search_text(row, before)
+            values = with_search_text(row, before)
             reason = f"undo of {revision['event']}"
             changes.append(PendingChange(row, values, "UNDO", reason, revision["other_key"]))
             await mark_undone(self._connection, revision)
@@ -297,7 +317,7 @@ class MemoryWriter:
             stored = stored_rows.get(row["memory_key"], new_rows.get(row["memory_key"]))
             created.append(stored is None)
             if stored is not None:
-                _require_equal(row, stored)
+                require_equal(row, stored)
                 continue
             if session is not None:
                 session.require_open()
@@ -361,7 +381,7 @@ class MemoryWriter:
             "created_at": self._locks.now,
             "updated_at": self._locks.now,
         }
-        return _with_search_text(row, row)
+        return with_search_text(row, row)
 
 
 def with_key(memory: NewMemory) -> NewMemory:
@@ -371,30 +391,5 @@ def with_key(memory: NewMemory) -> NewMemory:
     return memory.model_copy(update={"memory_key": new_id("mem")})
 
 
-def as_claim(memory: NewMemory, *keys: str) -> NewMemory:
-    """Return a memory as a claim that conflicts with others; it fills no slot of the profile."""
-    if not keys:
-        return memory
-    conflicts = tuple(dict.fromkeys([*memory.conflicts_with, *keys]))
-    return memory.model_copy(update={"conflicts_with": conflicts, "field": None})
-
-
 def _holds(row: Row) -> bool:
     return row["deleted_at"] is None and row["valid_to"] is None
-
-
-def _with_search_text(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {**values, "search_text": memory_search_text({**row, **values})}
-
-
-def _require_equal(row: dict[str, Any], stored: Any) -> None:
-    # The checksum is that of the content before it was truncated.
-    new = {**row, "content": row["provenance"]["sha256"]}
-    old = {**stored, "content": stored["provenance"]["sha256"]}
-    for name in ("content", "summary", "memory_type", "sensitive"):
-        if new[name] != old[name]:
-            raise Conflict(
-                f"memory {row['memory_key']!r} is already stored with another {name}",
-                hint="Give the new memory its own key",
-                memory_key=row["memory_key"],
-            )
