@@ -26,7 +26,7 @@ from memrecall.importers.source import SourceFile
 from memrecall.types import Role
 
 _PRODUCTS = ("Gemini", "Bard")
-_PROMPT = re.compile(r"(?:Prompted|Asked|Said)\s")
+_PROMPT = re.compile(r"(?:Prompted|Asked|Said|Eingegebener Prompt:)\s")
 _HTML_NAME = re.compile(r"(?:^|/)My ?Activity[^/]*\.html$", re.IGNORECASE)
 
 
