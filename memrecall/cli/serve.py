@@ -3,8 +3,6 @@
 import os
 import shlex
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -15,9 +13,10 @@ import typer
 from typer import Option
 
 from memrecall.cli import options, output
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, requires_extra
 from memrecall.telemetry import log_to_stderr
 
+_SERVER_PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
 _DEMO_HOURS = 12  # that its key is valid, as long as a browser stays signed in
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
@@ -89,7 +88,7 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
     from memrecall.memory import Library, client_of
     from memrecall.scope import Permission
 
-    with _requires_extra("mcp", ("mcp", "mcp_types")):
+    with requires_extra("memrecall mcp", "mcp", "mcp", "mcp_types"):
         from memrecall.server.mcp.context import make_context, make_ingestor
         from memrecall.server.mcp.server import serve_stdio
     log_to_stderr()
@@ -114,21 +113,6 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
             await client.close()
 
 
-@contextmanager
-def _requires_extra(extra: str, packages: tuple[str, ...]) -> Iterator[None]:
-    """Import modules of an extra; if one of its packages is missing, name the extra."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if error.name not in packages:
-            raise
-        command = {"server": "serve", "dashboard": "serve --demo"}.get(extra, extra)
-        raise InvalidArgument(
-            f"memrecall {command} requires {error.name}, which is not installed",
-            hint=f"pip install 'memrecall[{extra}]'",
-        ) from None
-
-
 def serve(
     host: Annotated[
         str | None, Option(help="Address to bind (127.0.0.1).", show_default=False)
@@ -145,6 +129,7 @@ def serve(
         bool | None, Option("--telemetry", help="Export OpenTelemetry spans, configured by OTEL_*.")
     ] = None,
     db: options.Db = None,
+    read_only: options.ReadOnlyDb = False,
     demo: Annotated[
         bool,
         Option("--demo", help="Serve sample chats from a temporary database, and open a browser."),
@@ -159,21 +144,23 @@ def serve(
     Requests need a key (`memrecall keys create`). As long as no key exists, the service is open to
     this machine and to no other.
     """
-    if demo and (db or (workers or 1) > 1):
+    if demo and (db or read_only or (workers or 1) > 1):
         raise InvalidArgument(
-            "--demo serves a temporary database in one process", hint="Drop --db and --workers"
+            "--demo serves a temporary database in one process",
+            hint="Drop --db, --read-only and --workers",
         )
     arguments = {"host": host, "port": port or None, "workers": workers, "telemetry": telemetry}
-    settings = options.read_settings(db=db, **arguments)
+    settings = options.read_settings(db=db, read_only=read_only or None, **arguments)
     if port == 0:
         settings = replace(settings, port=0)
-    with _requires_extra("server", ("fastapi", "prometheus_client", "starlette", "uvicorn")):
+    with requires_extra("memrecall serve", "server", *_SERVER_PACKAGES):
         from memrecall.server import run_server
     log_to_stderr()
     if demo:
         _serve_demo(settings, browser=browser, json=json)
     else:
-        run_server(settings, _announce_json if json else _announce)
+        announce = _announce_json if json else partial(_announce, read_only=settings.read_only)
+        run_server(settings, announce)
 
 
 def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
@@ -183,7 +170,7 @@ def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
     from memrecall.server import run_server
     from memrecall.server.auth import SignInCode
 
-    with _requires_extra("dashboard", ("nicegui",)):
+    with requires_extra("memrecall serve --demo", "dashboard", "nicegui"):
         import nicegui  # noqa: F401
     with TemporaryDirectory(prefix="memrecall-demo-") as folder:
         settings = replace(
@@ -252,7 +239,7 @@ def _announce_json(listening: Any, **fields: str) -> None:
     )
 
 
-def _announce(listening: Any, key: str = "KEY") -> None:
+def _announce(listening: Any, key: str = "KEY", *, read_only: bool = False) -> None:
     terminal = output.console()
     terminal.print(f"memrecall listens on [bold]{listening.url}[/bold]  (Ctrl-C stops it)")
     terminal.print(f"database  {output.escape(listening.database)}")
@@ -260,10 +247,13 @@ def _announce(listening: Any, key: str = "KEY") -> None:
     if listening.has_dashboard:
         terminal.print(f"dashboard {listening.url}/")
     typer.echo(f"try       {example_request(listening, key)}")
+    if read_only:
+        terminal.print("read-only: every request that writes is refused")
     if listening.is_open:
+        access = "read" if read_only else "read and write"
         terminal.print(
-            "[bold red]OPEN[/bold red]: no key exists, so every program on this machine can read"
-            " and write all users' data.\n          `memrecall keys create --user USER` creates a"
+            "[bold red]OPEN[/bold red]: no key exists, so every program on this machine can"
+            f" {access} all users' data.\n          `memrecall keys create --user USER` creates a"
             " key and closes the service at once."
         )
 

@@ -38,6 +38,7 @@ class Principal:
     read_only: bool = False
     permissions: frozenset[Permission] = frozenset()
     named_user: str | None = None  # by a header: the only user of this request
+    refusal: str = "this key is read-only"  # the answer to a write, if it is
 
     @classmethod
     def from_key(cls, key: Key) -> "Principal":
@@ -93,9 +94,9 @@ class Principal:
         return self.named_user
 
     def require_write(self) -> None:
-        """Raise PERMISSION_DENIED if the key is read-only."""
+        """Raise PERMISSION_DENIED if the key or the service is read-only."""
         if self.read_only:
-            raise RequestError(Problem("PERMISSION_DENIED", "this key is read-only"))
+            raise RequestError(Problem("PERMISSION_DENIED", self.refusal))
 
     def require_operator(self) -> None:
         """Raise PERMISSION_DENIED if the key has no operator permission."""
@@ -137,10 +138,17 @@ class Authenticator:
     """
 
     def __init__(
-        self, keys: Keys, limiter: RequestLimiter, *, allow_keyless: bool, origins: frozenset[str]
+        self,
+        keys: Keys,
+        limiter: RequestLimiter,
+        *,
+        allow_keyless: bool,
+        origins: frozenset[str],
+        read_only: bool = False,
     ) -> None:
         self._keys = keys
         self._limiter = limiter
+        self._read_only = read_only
         self._allow_keyless = allow_keyless
         self._origins = origins
 
@@ -154,7 +162,7 @@ class Authenticator:
             self.charge_stranger(client)
             raise
         self.admit(principal, authorization)
-        return principal
+        return self._restrict(principal)
 
     def admit_stranger(self, client: Address | None, tokens: float = 1.0) -> None:
         """Count a request that needs no key; raise RequestError if its address sent too many."""
@@ -182,11 +190,17 @@ class Authenticator:
     ) -> Principal:
         """Return the principal of a browser that signed in with a key, or is on this machine."""
         if key_id is None:
-            return await self._authenticate_local(headers, client, "this service requires a key")
+            message = "this service requires a key"
+            return self._restrict(await self._authenticate_local(headers, client, message))
         key = await self._keys.find_valid(key_id)
         if key is None:
             raise _unauthenticated("the key was revoked or has expired")
-        return Principal.from_key(key)
+        return self._restrict(Principal.from_key(key))
+
+    def _restrict(self, principal: Principal) -> Principal:
+        if not self._read_only:
+            return principal
+        return replace(principal, read_only=True, refusal="this service is read-only")
 
     async def find_key(self, secret: str) -> Key | None:
         """Return the valid key with this secret, if any."""

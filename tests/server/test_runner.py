@@ -23,6 +23,7 @@ from memrecall.scope import Scope
 from memrecall.server.runner import ServerInfo, serve
 from memrecall.settings import Settings
 from memrecall.store import Grant, Store
+from memrecall.store.backup.database import backup_database
 from memrecall.types import NewMessage, Role
 from tests.waiting import block_until, wait_until
 
@@ -396,4 +397,34 @@ def test_demo_serves_both_sample_users_from_a_temporary_database(tmp_path: Path)
 def test_demo_refuses_a_database_of_its_own(tmp_path: Path) -> None:
     refused = run_command(tmp_path, "serve", "--demo", "--db", tmp_path / "a.db")
     assert refused.returncode == 2
-    assert "Drop --db and --workers" in refused.stderr
+    assert "Drop --db, --read-only and --workers" in refused.stderr
+
+
+@pytest.mark.service
+async def test_read_only_server_searches_a_backup_and_refuses_writes(tmp_path: Path) -> None:
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    async with open_library(str(tmp_path / "a.db"), tmp_path) as library:
+        await library.add_messages(
+            Scope("ann"), [NewMessage(role=Role.USER, content="tea at noon", message_id="m1")]
+        )
+        await backup_database(library.store, folder / "backup.db", lambda _: None)
+    with run_server(tmp_path, "--db", folder / "backup.db", "--read-only") as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=TIMEOUT) as client:
+            recalled = await client.post("/v1/users/ann/recall", json={"query": "tea at noon?"})
+            assert recalled.status_code == 200
+            found = await client.post(
+                "/v1/messages/lexical_search", json={"user_id": "ann", "query_text": "noon"}
+            )
+            assert "tea at" in found.text
+            for method, path, body in (
+                ("POST", "/v1/users/ann/messages", {"messages": [make_message(2)]}),
+                ("POST", "/v1/memories", {"user_id": "ann", "messages": "I live in Rome"}),
+                ("DELETE", "/v1/memories/m1?user_id=ann", None),
+            ):
+                answer = await client.request(method, path, json=body)
+                check_error(answer, 403, "PERMISSION_DENIED")
+                assert answer.json()["error"]["message"] == "this service is read-only"
+            assert (await client.get("/readyz")).status_code == 200
+        assert server.stop() == 0
+    assert os.listdir(folder) == ["backup.db"]

@@ -136,7 +136,11 @@ def create_app(
         shared=None if cluster is None else cluster.rates,
     )
     authenticator = Authenticator(
-        library.store.keys, request_limiter, allow_keyless=allow_keyless, origins=origins
+        library.store.keys,
+        request_limiter,
+        allow_keyless=allow_keyless,
+        origins=origins,
+        read_only=settings.read_only,
     )
     routes = _McpSwitch(_routes(), service, origins)
     asgi: ASGIApp = AdmissionMiddleware(routes, authenticator, body_limits, cluster)
