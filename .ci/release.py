@@ -1,4 +1,4 @@
-"""Build the sdist and the wheel, check them, and recall once from the installed wheel.
+"""Build the sdist and the wheel, check them, and use the wheel on every supported Python.
 
 Usage: python .ci/release.py [--out dist]
 """
@@ -10,21 +10,34 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
 import tomllib
-import venv
 import zipfile
+from collections.abc import Iterator
 from email.message import Message
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.request import urlopen
 
 ROOT = Path(__file__).parent.parent
 # Building writes into its source folder, so that a copy is built instead of the checkout.
 SOURCES = ("memrecall", "prompts", "pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md")
 REQUIRED_METADATA = ("Name", "Version", "Summary", "Requires-Python", "License-Expression")
+LARGEST = 5
+# The bytes of each installed distribution, measured inside the environment.
+SIZES = """
+import json, os
+from importlib.metadata import distributions
+sizes = {}
+for package in distributions():
+    files = [package.locate_file(file) for file in package.files or ()]
+    sizes[package.name] = sum(os.path.getsize(file) for file in files if os.path.exists(file))
+print(json.dumps({name: size for name, size in sizes.items() if name not in ("pip", "setuptools")}))
+"""
 RECALL = ("recall", "海鲜过敏", "--user", "lin", "--db", "chat.db", "--json")
 MESSAGE = {
     "user_id": "lin",
@@ -120,19 +133,97 @@ def check_metadata(wheel: Path) -> str:
     return str(version)
 
 
-def check_installation(wheel: Path, folder: Path, version: str) -> None:
-    """Install the wheel into a clean environment, import a message and recall it."""
-    venv.create(folder / "venv", with_pip=True)
+def supported_versions() -> list[str]:
+    """Return the Python versions that the metadata names."""
+    text = (ROOT / "pyproject.toml").read_text("utf-8")
+    return re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text)
+
+
+def find_interpreter(version: str) -> Path | None:
+    """Return an interpreter of a version: this one, one on the PATH, of pyenv or of uv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR", "~/.local/share/uv/python")).expanduser()
+    candidates = [
+        getattr(sys, "_base_executable", sys.executable),
+        shutil.which(f"python{version}"),
+        *sorted(pyenv.glob(f"{version}.*/bin/python")),
+        *sorted(uv.glob(f"cpython-{version}.*/bin/python3")),
+    ]
+    return next((Path(path) for path in candidates if path and is_version(path, version)), None)
+
+
+def is_version(program: str | Path, version: str) -> bool:
+    """Return True if a program runs and is this Python: pyenv's shims may refuse to."""
+    code = "import sys, venv; print('%d.%d' % sys.version_info[:2])"
+    result = subprocess.run([program, "-c", code], capture_output=True, text=True)
+    return result.stdout.strip() == version
+
+
+def check_installation(interpreter: Path, wheel: Path, folder: Path, version: str) -> None:
+    """Install the wheel into a clean environment, recall a message, and serve."""
+    run(interpreter, "-m", "venv", folder / "venv", cwd=folder)
     programs = folder / "venv" / "bin"
-    pip = (programs / "python", "-m", "pip", "--disable-pip-version-check", "--quiet")
-    run(*pip, "install", "-c", ROOT / "constraints.txt", wheel, cwd=folder)
     memrecall = programs / "memrecall"
+    core = install(programs, wheel, "")
     if run(memrecall, "--version", cwd=folder) != f"memrecall {version}\n":
         raise ReleaseError(f"the installed command is not memrecall {version}")
     (folder / "chat.jsonl").write_text(json.dumps(MESSAGE), "utf-8")
     run(memrecall, "import", "chat.jsonl", "--db", "chat.db", cwd=folder)
     if MESSAGE["content"] not in run(memrecall, *RECALL, cwd=folder):
         raise ReleaseError("the installed wheel does not recall a message that it has imported")
+    server = install(programs, wheel, "[server]")
+    check_service(memrecall, folder)
+    largest = sorted(core, key=core.__getitem__, reverse=True)[:LARGEST]
+    print(
+        f"{run(programs / 'python', '--version', cwd=folder).strip()}: recalls and serves;"
+        f" {megabytes(*core.values())}, with [server] {megabytes(*server.values())}; largest: "
+        + ", ".join(f"{name} {megabytes(core[name])}" for name in largest)
+    )
+
+
+def install(programs: Path, wheel: Path, extra: str) -> dict[str, int]:
+    """Install the wheel with an extra; return the bytes of each distribution but pip."""
+    pip = (programs / "python", "-m", "pip", "--disable-pip-version-check", "--quiet")
+    requirement = f"memrecall{extra} @ {wheel.as_uri()}"
+    run(*pip, "install", "-c", ROOT / "constraints.txt", requirement, cwd=programs)
+    sizes: dict[str, int] = json.loads(run(programs / "python", "-c", SIZES, cwd=programs))
+    return sizes
+
+
+def megabytes(*sizes: int) -> str:
+    """Return the sum of sizes as text."""
+    return f"{sum(sizes) / 1e6:.0f} MB"
+
+
+def check_service(memrecall: Path, folder: Path) -> None:
+    """Start the service, ask whether it is alive, and stop it."""
+    command = [memrecall, "serve", "--port", "0", "--json", "--db", "chat.db"]
+    log = folder / "service.log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            command, cwd=folder, stdout=subprocess.PIPE, stderr=errors, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None  # noqa: S101 -- it is a pipe
+        line = process.stdout.readline()
+        if not line:
+            raise ReleaseError(f"the installed service does not start:\n{log.read_text('utf-8')}")
+        with urlopen(f"{json.loads(line)['url']}/healthz", timeout=60) as answer:  # noqa: S310
+            status = answer.status
+        process.send_signal(signal.SIGINT)
+    if (status, process.returncode) != (200, 0):
+        raise ReleaseError(f"/healthz answers {status}, the exit code is {process.returncode}")
+
+
+def each_interpreter() -> Iterator[Path]:
+    """Yield an interpreter of each supported version; say which version has none."""
+    for version in supported_versions():
+        interpreter = find_interpreter(version)
+        if interpreter is None:
+            print(f"Python {version}: not found, so not tried")
+        else:
+            yield interpreter
 
 
 def main() -> None:
@@ -149,7 +240,9 @@ def main() -> None:
         sdist, wheel = build(source, out)
         check_contents(sdist, wheel)
         version = check_metadata(wheel)
-        check_installation(wheel, Path(temporary), version)
+        for interpreter in each_interpreter():
+            with tempfile.TemporaryDirectory() as folder:
+                check_installation(interpreter, wheel, Path(folder), version)
     for file in (sdist, wheel):
         print(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file}")
 

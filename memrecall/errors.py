@@ -6,7 +6,8 @@ A message names the offending value; `hint` says how to fix it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from memrecall.text_length import truncate_text
@@ -63,6 +64,20 @@ class CallerError(MemrecallError, ValueError):
 
 class InvalidArgument(CallerError):
     """A value has the wrong type, form or range."""
+
+
+@contextmanager
+def requires_extra(feature: str, extra: str, *packages: str) -> Iterator[None]:
+    """Import packages of an extra; if one is missing, raise an InvalidArgument with the extra."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in packages:
+            raise
+        raise InvalidArgument(
+            f"{feature} requires {error.name}, which is not installed",
+            hint=f"pip install 'memrecall[{extra}]'",
+        ) from None
 
 
 class QuerySyntaxError(InvalidArgument):

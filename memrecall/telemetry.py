@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, requires_extra
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
@@ -198,19 +198,12 @@ def _span(
 @contextmanager
 def export_spans(version: str) -> Iterator["Tracer"]:
     """Yield a tracer that exports as the OTEL_ variables say; flush it at the end."""
-    try:
+    with requires_extra("telemetry", "telemetry", "opentelemetry"):
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         exporters = _exporters()
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("opentelemetry"):
-            raise
-        raise InvalidArgument(
-            f"telemetry needs {error.name}, which is not installed",
-            hint="pip install 'memrecall[telemetry]'",
-        ) from None
     resource = Resource.create({"service.name": NAME, "service.version": version})
     # Resource attributes from the environment take precedence.
     resource = resource.merge(OTELResourceDetector().detect())

@@ -1,8 +1,13 @@
 """Files that releases and contributors rely on: CI, pre-commit hooks, version, changelog."""
 
 import re
+import sys
 import tomllib
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import memrecall
 
@@ -37,6 +42,35 @@ def test_version_is_the_same_everywhere() -> None:
 def test_security_policy_covers_the_current_version() -> None:
     major, minor, _ = memrecall.__version__.split(".")
     assert f"| {major}.{minor}.x | yes |" in read("SECURITY.md")
+
+
+def load_release_script() -> Any:
+    spec = spec_from_file_location("release", ROOT / ".ci" / "release.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_release_finds_interpreters_that_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that is named like a Python but does not run, such as a shim, is none."""
+    release = load_release_script()
+    assert release.supported_versions() == ["3.11", "3.12", "3.13"]
+    for name in ("PATH", "PYENV_ROOT", "UV_PYTHON_INSTALL_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    assert release.find_interpreter(f"3.{sys.version_info.minor}") is not None
+    shim = tmp_path / "python3.99"
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o700)
+    assert release.find_interpreter("3.99") is None
+    pyenv = tmp_path / "versions" / "3.99.1" / "bin" / "python"
+    pyenv.parent.mkdir(parents=True)
+    pyenv.write_text("#!/bin/sh\necho 3.99\n")
+    pyenv.chmod(0o700)
+    assert release.find_interpreter("3.99") == pyenv
 
 
 def test_makefile_documents_every_phony_target() -> None:

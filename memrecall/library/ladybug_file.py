@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from memrecall.errors import InvalidArgument, StorageBusy, StorageError
+from memrecall.errors import StorageBusy, StorageError, requires_extra
 
 Result = TypeVar("Result")
 
@@ -33,13 +33,8 @@ _SCHEMA = (
 
 
 def _library() -> Any:
-    try:
+    with requires_extra("a graph in Ladybug", "ladybug", "ladybug"):
         import ladybug
-    except ImportError:
-        raise InvalidArgument(
-            "a graph in Ladybug needs a package that is not installed",
-            hint="pip install 'memrecall[ladybug]'",
-        ) from None
     return ladybug
 
 

@@ -519,6 +519,18 @@ def test_unusable_database_error_names_reason(shell: Shell, tmp_path: Path) -> N
     check_each(cases, check)
 
 
+def test_missing_extra_is_named(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core has neither the driver of PostgreSQL nor the dashboard."""
+    for package in ("asyncpg", "nicegui"):
+        monkeypatch.setitem(sys.modules, package, None)
+    database = shell("stats", "--db", "postgresql://127.0.0.1:1/x")
+    assert (database.code, "pip install 'memrecall[postgresql]'" in database.err) == (2, True)
+    demo = shell("serve", "--demo")
+    assert (demo.code, "pip install 'memrecall[dashboard]'" in demo.err) == (2, True)
+
+
 def test_newer_schema_is_rejected_unchanged(shell: Shell, chat: Path) -> None:
     import sqlite3
 

@@ -46,6 +46,7 @@ from memrecall.errors import (
     StorageFull,
     StorageReadOnly,
     StorageUnreachable,
+    requires_extra,
 )
 from memrecall.store.database.dialect import (
     INVALID_TEXT,
@@ -257,8 +258,8 @@ class PostgresqlDialect(DatabaseDialect):
 
     def get_driver_errors(self) -> tuple[type[Exception], ...]:
         """Return asyncpg's errors, which connecting and closing may raise as they are."""
-        import asyncpg
-
+        with requires_extra("PostgreSQL", "postgresql", "asyncpg"):
+            import asyncpg
         return (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
     def select_transaction_id(self) -> Select[Any] | None:
