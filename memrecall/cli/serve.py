@@ -171,7 +171,7 @@ def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
     from memrecall.server.auth import SignInCode
 
     with requires_extra("memrecall serve --demo", "dashboard", "nicegui"):
-        import nicegui  # noqa: F401
+        import memrecall.dashboard.application  # noqa: F401
     with TemporaryDirectory(prefix="memrecall-demo-") as folder:
         settings = replace(
             settings, db=f"{folder}/demo.db", read_only=False, workers=1, dashboard=True

@@ -525,6 +525,7 @@ def test_missing_extra_is_named(
     """The core has neither the driver of PostgreSQL nor the dashboard."""
     for package in ("asyncpg", "nicegui"):
         monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "memrecall.dashboard.application", raising=False)
     database = shell("stats", "--db", "postgresql://127.0.0.1:1/x")
     assert (database.code, "pip install 'memrecall[postgresql]'" in database.err) == (2, True)
     demo = shell("serve", "--demo")
