@@ -224,6 +224,7 @@ def _print_diagnosis(diagnosis: Any) -> None:
     terminal = output.console()
     for finding in diagnosis.findings:
         status = "[green]ok[/green]  " if finding.is_ok else "[red]bad[/red] "
+        status = "[yellow]warn[/yellow]" if finding.is_warning else status
         terminal.print(f"{status} {finding.subject:<12} {output.escape(finding.message)}")
     terminal.print("\n[bold]settings[/bold]")
     for name, value in diagnosis.settings.items():

@@ -42,10 +42,12 @@ class Finding:
     subject: str
     is_ok: bool
     message: str
+    is_warning: bool = False  # it works, at a risk
 
     def as_dict(self) -> dict[str, Any]:
         """Return the finding as plain data."""
-        return {"subject": self.subject, "well": self.is_ok, "said": self.message}
+        fields = {"subject": self.subject, "well": self.is_ok, "said": self.message}
+        return {**fields, "warning": self.is_warning}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ async def _check_library(library: Library, load_embedder: bool, deep: bool) -> l
     ]
     if store.file is not None and not library.settings.read_only:
         findings.append(_check_permissions(store.file))
+    findings += [Finding("durability", True, risk, True) for risk in await store.find_risks()]
     findings += await _check_rows(library, deep)
     if store.facts.text_version != TEXT_VERSION:
         problem = (

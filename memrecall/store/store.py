@@ -23,6 +23,7 @@ from memrecall.store.database.integrity import (
     find_damage,
     find_missing_parts,
     find_orphans,
+    find_risks,
     foreign_keys,
     is_truncated,
     read_all,
@@ -264,6 +265,10 @@ class Store:
         if self.file is not None and is_truncated(self.file):
             return {"integrity": [f"{self.file} is shorter than its header says"]}
         return await self.database.inspect(inspect)
+
+    async def find_risks(self) -> list[str]:
+        """Return the settings of the database that can lose acknowledged writes."""
+        return await self.database.inspect(find_risks)
 
     async def schema_version(self) -> int:
         """Return the version of the schema."""

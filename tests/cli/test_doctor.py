@@ -85,6 +85,24 @@ def test_writing_command_does_not_begin_anew_in_an_emptied_file(shell: Shell, ch
     assert chat.stat().st_size == 0
 
 
+@pytest.mark.parametrize("journal", ["delete", "wal"])
+def test_database_of_another_program_is_named_and_left_alone(
+    shell: Shell, tmp_path: Path, journal: str
+) -> None:
+    file = tmp_path / "browser.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"PRAGMA journal_mode={journal}")
+        connection.execute("CREATE TABLE places (url TEXT)")
+        connection.commit()
+    contents = file.read_bytes()
+    outcome = shell("doctor", "--db", file, "--json", "--quick")
+    assert (outcome.code, outcome.json["well"]) == (1, False)
+    assert "another program: it has a table 'places'" in findings(outcome)["database"]["said"]
+    assert "of another program" in shell("stats", "--db", file).err
+    assert file.read_bytes() == contents
+    assert list(tmp_path.glob("browser.sqlite*")) == [file]
+
+
 def test_index_that_differs_from_the_store_is_reported(shell: Shell, chat: Path) -> None:
     with closing(sqlite3.connect(chat)) as connection:
         connection.execute("DELETE FROM vectors WHERE key = 'm5'")
@@ -95,3 +113,15 @@ def test_index_that_differs_from_the_store_is_reported(shell: Shell, chat: Path)
     assert (outcome.code, index["well"]) == (1, False)
     assert "the index of 'ann' has 1 rows that are not stored" in index["said"]
     assert "bad" in shell("doctor", "--db", chat, "--quick").out
+
+
+def test_server_settings_that_can_lose_writes_are_a_warning(shell: Shell, location: str) -> None:
+    """The PostgreSQL server of the tests writes nothing through to the disk."""
+    outcome = shell("doctor", "--db", location, "--quick", "--json")
+    warnings = [item["said"] for item in outcome.json["findings"] if item["warning"]]
+    assert (outcome.code, outcome.json["well"]) == (0, True)
+    if not location.startswith("postgresql"):
+        assert warnings == []
+        return
+    assert [warning.split()[0] for warning in warnings] == ["fsync", "synchronous_commit"]
+    assert "warn durability   fsync is off: " in shell("doctor", "--db", location, "--quick").out

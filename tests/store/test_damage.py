@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sqlalchemy import column, select, text
+from sqlalchemy import Connection, column, select, text
 
 from memrecall.errors import StorageError, StorageUnreachable
 from memrecall.store import Store
+from memrecall.store.database.integrity import find_risks
 
 from ..databases import Databases
 from .samples import ANN, add_memory, ids, new_message, numbered_messages
@@ -200,3 +201,15 @@ async def test_damaged_page_is_found_by_a_quick_check(tmp_path: Path) -> None:
     async with await Store.open(str(file)) as store:
         with pytest.raises(StorageError, match="malformed"):
             await store.find_damage()
+
+
+async def test_settings_that_lose_writes_are_found(store: Store) -> None:
+    def find_with_commits(connection: Connection) -> list[str]:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SET LOCAL synchronous_commit = on"))
+        return find_risks(connection)
+
+    risks = await store.find_risks()
+    assert bool(risks) == (store.file is None)
+    expected = [risk for risk in risks if not risk.startswith("synchronous_commit")]
+    assert await store.database.inspect(find_with_commits) == expected

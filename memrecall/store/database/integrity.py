@@ -1,14 +1,18 @@
 """Is a database whole: the file of SQLite, and the rows of both databases."""
 
+import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from sqlalchemy import (
     Connection,
     Engine,
     Select,
     Table,
+    create_engine,
     event,
     exists,
     func,
@@ -16,12 +20,19 @@ from sqlalchemy import (
     literal,
     select,
 )
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from memrecall.errors import StorageReadOnly, StorageUnreachable
 
+META_TABLE = "memrecall_meta"  # only databases of memrecall have it
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100  # bytes
+_RISKS = {
+    "fsync": "a power failure can damage the database",
+    "synchronous_commit": "a crash of the server can lose writes that were acknowledged",
+}
 _LOG = "memrecall_log"  # in the notes of a connection: which file was its log
 
 
@@ -107,9 +118,12 @@ def is_truncated(file: Path) -> bool:
 def require_whole(file: Path, *, create: bool) -> None:
     """Raise StorageUnreachable for an empty file, unless a new database may be created in it.
 
-    A file that has a log or snapshots beside it was a database, and lost its contents.
+    A file that has a log or snapshots beside it was a database, and lost its contents. Without
+    `create`, a database of another program is refused too, before anything in it is changed.
     """
     if file.stat().st_size:
+        if not create:
+            _require_own(file)
         return
     log, snapshots = (file.with_name(file.name + suffix) for suffix in ("-wal", "-index"))
     was_database = snapshots.exists() or (log.exists() and log.stat().st_size > 0)
@@ -117,6 +131,22 @@ def require_whole(file: Path, *, create: bool) -> None:
         raise StorageUnreachable(
             f"{file} is empty (0 bytes), and not a database any more",
             hint="Restore a backup; to begin anew, remove it and what is beside it",
+        )
+
+
+def _require_own(file: Path) -> None:
+    names: list[str] = []
+    # If it is no database, or its log cannot be read, opening it will say so.
+    with suppress(DBAPIError, OSError, StorageReadOnly):
+        query = {"uri": "true", **read_only_mode(file)}
+        location = f"file:{quote(os.path.abspath(file))}"
+        url = URL.create("sqlite+pysqlite", database=location, query=query)
+        names = inspect(create_engine(url, poolclass=NullPool)).get_table_names()
+    if names and META_TABLE not in names:
+        raise StorageUnreachable(
+            f"{file} is a database of another program: it has a table {min(names)!r}, and none of"
+            " memrecall's",
+            hint="Choose another --db",
         )
 
 
@@ -167,6 +197,17 @@ def find_damage(connection: Connection, *, deep: bool) -> list[str]:
     check = getattr(func, f"pragma_{name}")().table_valued(name)
     rows = connection.execute(select(check.c[name])).scalars()
     return [row for row in rows if row != "ok"]
+
+
+def find_risks(connection: Connection) -> list[str]:
+    """Return the settings of a PostgreSQL server that can lose acknowledged writes."""
+    if connection.dialect.name != "postgresql":
+        return []
+    return [
+        f"{name} is off: {consequence}"
+        for name, consequence in _RISKS.items()
+        if connection.scalar(select(func.current_setting(name))) == "off"
+    ]
 
 
 def find_missing_parts(connection: Connection, tables: Iterable[Table]) -> list[str]:

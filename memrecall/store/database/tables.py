@@ -36,6 +36,7 @@ from sqlalchemy import (
 )
 
 from memrecall.store.database.dialects import DIALECTS
+from memrecall.store.database.integrity import META_TABLE
 from memrecall.types import ID_LENGTH, LABEL_LENGTH, NAME_LENGTH
 
 metadata = MetaData()
@@ -102,7 +103,7 @@ def _status() -> Column[int]:
 
 
 meta = Table(
-    "memrecall_meta",
+    META_TABLE,
     metadata,
     Column("name", String(LABEL_LENGTH), primary_key=True),
     Column("value", Text, nullable=False),
