@@ -258,6 +258,10 @@ def show_status(db: options.Db = None, json: options.Json = False) -> None:
     terminal = output.console()
     if not status.is_distributed:
         terminal.print("not distributed")
+    if status.missing_tables:
+        missing = ", ".join(status.missing_tables)
+        hint = "run `memrecall db distribute` to continue"
+        terminal.print(f"[red]partly distributed[/red], without {missing}: {hint}")
     for node in status.nodes:
         role = "coordinator" if node.is_coordinator else "worker"
         state = "ok" if node.is_active and node.is_reachable else "[red]unreachable[/red]"

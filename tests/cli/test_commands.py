@@ -13,6 +13,8 @@ import pytest
 import typer
 
 from memrecall.cli.app import app
+from memrecall.store import Store
+from memrecall.store.database.distribution import ClusterStatus, NodeStatus
 from tests.cases import check_each
 from tests.cli.conftest import Shell
 from tests.model.openai_server import Reply, completion, refusal, serve, tool_call
@@ -608,3 +610,28 @@ atexit.register(lambda: print(*sorted(sys.modules)))
 from memrecall.cli import main
 main()
 """
+
+
+def test_database_without_citus_is_not_distributed(shell: Shell, location: str) -> None:
+    refused = shell("db", "distribute", "--db", location)
+    assert refused.code == 2
+    assert "citus" in refused.err.lower()
+    assert "[INVALID_ARGUMENT]" in refused.err
+    assert shell("db", "status", "--db", location).out == "not distributed\n"
+    status = shell("db", "status", "--db", location, "--json").json
+    assert (status["is_distributed"], status["nodes"], status["shards"]) == (False, [], [])
+
+
+def test_status_says_that_a_distribution_was_interrupted(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read_partial_status(_store: Store) -> ClusterStatus:
+        nodes = [NodeStatus("db1:5432", is_coordinator=False, is_active=True)]
+        return ClusterStatus(
+            is_distributed=True, missing_tables=["traces", "memories"], nodes=nodes
+        )
+
+    monkeypatch.setattr(Store, "cluster_status", read_partial_status)
+    out = " ".join(shell("db", "status", "--db", chat).out.split())
+    assert "partly distributed, without traces, memories" in out
+    assert "`memrecall db distribute`" in out

@@ -7,33 +7,34 @@ from pathlib import Path
 import pytest
 from sqlalchemy import inspect
 
-from memrecall.errors import Conflict, InvalidArgument
+from memrecall.errors import Conflict, InvalidArgument, StorageBusy
 from memrecall.importers.importer import Importer
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.store import ScopedMessage, Store
 from memrecall.store.database import distribution
 from memrecall.store.database.engine import Database
-from memrecall.store.database.migrations import upgrade
 from memrecall.store.database.tables import metadata
 from memrecall.store.knowledge import NewKnowledge
 from memrecall.types import NewMessage, Role
+from tests.cases import check_each_async
 from tests.cluster.databases import SHARDS
 from tests.databases import Databases
 from tests.store.samples import new_message
+from tests.store.test_migrations import CHECKS, make_old
 
 
 def entries(*users: str, **fields: str) -> list[ScopedMessage]:
     return [ScopedMessage(Scope(user), new_message("m1", **fields)) for user in users]
 
 
-async def read_foreign_keys(store: Store) -> set[tuple[str, tuple[str, ...], str]]:
+async def read_foreign_keys(store: Store) -> list[tuple[str | None, tuple[str, ...], str]]:
     keys = await store.database.inspect(lambda c: inspect(c).get_multi_foreign_keys())
-    return {
+    return sorted(
         (table, tuple(key["constrained_columns"]), key["referred_table"])
         for (_, table), items in keys.items()
         for key in items
-    }
+    )
 
 
 async def test_an_interrupted_distribution_is_continued(
@@ -56,9 +57,14 @@ async def test_an_interrupted_distribution_is_continued(
         with pytest.raises(RuntimeError, match="interrupted"):
             await store.distribute(SHARDS)
         monkeypatch.undo()
-        rest = await store.distribute()
-        assert len(rest) == len(metadata.tables) - len(distribution.LOCAL_TABLES) - 9
+        missing = (await store.cluster_status()).missing_tables
+        assert len(missing) >= len(metadata.tables) - len(distribution.LOCAL_TABLES) - 9
+        # Two processes that continue it at once distribute each table once.
+        first, second = await asyncio.gather(store.distribute(), store.distribute())
+        assert len(first + second) == len(metadata.tables) - len(distribution.LOCAL_TABLES) - 9
+        assert set(first + second) <= set(missing)
         assert await store.distribute() == []
+        assert (await store.cluster_status()).missing_tables == []
         assert await read_foreign_keys(store) == expected
         with pytest.raises(InvalidArgument, match="in 4 shards already"):
             await store.distribute(8)
@@ -74,11 +80,10 @@ async def test_an_interrupted_distribution_is_continued(
 
 async def test_migrations_distribute_the_tables_that_they_create(databases: Databases) -> None:
     location = databases.fresh(migrated=False)
+    await make_old(location, 1)
     database = Database(location)
     try:
-        await upgrade(database, 3)
         await distribution.distribute(database, SHARDS)
-        await upgrade(database)
     finally:
         await database.close()
     async with await Store.open(databases.fresh()) as store:
@@ -86,7 +91,22 @@ async def test_migrations_distribute_the_tables_that_they_create(databases: Data
     async with await Store.open(location) as store:
         assert await store.distribute() == []
         assert await read_foreign_keys(store) == expected
-        await store.write_messages(entries("ann"))
+        await check_each_async(CHECKS, lambda check: check(store), lambda check: check.__name__)
+
+
+async def test_a_process_that_opened_the_database_before_goes_on_writing(
+    databases: Databases,
+) -> None:
+    location = databases.fresh(migrated=False)
+    users = [f"user{number}" for number in range(8)]
+    async with await Store.open(location) as stale, await Store.open(location) as store:
+        await stale.write_messages(entries("ann"))
+        await store.distribute(SHARDS)
+        results = await asyncio.gather(*(stale.write_messages(entries(user)) for user in users))
+        assert all(result.created == (True,) for result in results)
+        with pytest.raises(StorageBusy, match="restart this process"):
+            await stale.write_messages(entries("ben", "cay", "dan", "eve"))
+        assert (await store.count())["messages"] == 9
 
 
 async def test_status_counts_rows_by_shard_and_node(store: Store) -> None:

@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
+from memrecall.scope import Scope
 from memrecall.settings import Settings
+from memrecall.store import ScopedMessage
 from tests.cluster.load import Load
 from tests.cluster.nodes import LOCATION, Cluster, Node
 from tests.server.http_service import serve_in_process
+from tests.store.samples import new_message
 
 pytestmark = pytest.mark.skipif(
     bool(os.environ.get(LOCATION)), reason="the cluster that the variable names is not ours to stop"
@@ -21,8 +25,9 @@ USERS_PER_NODE = 3
 
 
 @pytest.fixture
-def whole_cluster(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, all of whose nodes run again after the test."""
+def whole_cluster(cluster: Cluster, location: str) -> Iterator[Cluster]:
+    """The cluster, all of whose nodes run again before the test's database is emptied."""
+    del location
     yield cluster
     for node in cluster.nodes:
         if not node.is_running():
@@ -71,6 +76,31 @@ async def test_a_worker_is_killed_and_started_again(
         seconds = await load.wait_for_progress(lost)
     await load.check(library, "worker killed", seconds)
     assert sum(load.users[user].refused for user in healthy) == 0
+
+
+async def test_what_one_worker_suffices_for(
+    whole_cluster: Cluster, location: str, library: Library
+) -> None:
+    """With a worker down, a user of another one is erased, and the status is read."""
+    users = find_users(whole_cluster, location)
+    victim, healthy_node = whole_cluster.workers
+    everyone = [user for ids in users.values() for user in ids]
+    await library.add_entries([ScopedMessage(Scope(u), new_message("m1")) for u in everyone])
+    await library.vectors.settle()
+    await asyncio.to_thread(victim.kill)
+    for user in users[healthy_node.port][1:]:
+        await library.store.owners.erase_user(user)
+    status = await library.store.cluster_status()
+    reachable = {node.name.rpartition(":")[2]: node.is_reachable for node in status.nodes}
+    assert reachable[str(victim.port)] is False
+    assert reachable[str(healthy_node.port)] is True
+    assert status.missing_tables == []
+    # All rows that are known of are on one node and, of its shards, on one.
+    known = [shard for shard in status.shards if shard.rows is not None]
+    assert status.node_skew == 1.0
+    assert status.shard_skew == len(known)
+    with pytest.raises(StorageUnreachable):
+        await library.store.owners.erase_user(users[victim.port][0])
 
 
 async def test_the_coordinator_restarts(

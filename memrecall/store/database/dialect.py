@@ -12,7 +12,13 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import ColumnElement
 
-from memrecall.errors import InvalidArgument, MemrecallError, StorageError, StorageUnreachable
+from memrecall.errors import (
+    InvalidArgument,
+    MemrecallError,
+    StorageBusy,
+    StorageError,
+    StorageUnreachable,
+)
 
 Durability = Literal["full", "normal"]
 Comparison = Callable[[Any, Any], ColumnElement[bool]]
@@ -43,6 +49,11 @@ class ErrorCode(NamedTuple):
 # Citus reports by the code of an internal error that a node was lost during a commit.
 _CLUSTER_CODES: tuple[ErrorCode, ...] = (
     ErrorCode("XX000", StorageUnreachable, "A node of the cluster failed; try again", True),
+)
+# Of a process that does not know of the cluster. Busy: what was written for several callers in one
+# transaction is then written for each of them.
+_STALE_CODES: tuple[ErrorCode, ...] = (
+    ErrorCode("0A000", StorageBusy, "The database was distributed meanwhile; restart this process"),
 )
 
 
@@ -98,7 +109,7 @@ class DatabaseDialect(ABC):
                 "a value contains characters that no database can store", hint=ID_HINT
             )
         codes: tuple[ErrorCode, ...] = self.error_codes
-        for known in codes + _CLUSTER_CODES if is_distributed else codes:
+        for known in codes + (_CLUSTER_CODES if is_distributed else _STALE_CODES):
             if code.startswith(known.prefix):
                 typed = known.error(f"{location}: {message}", hint=known.hint)
                 return typed.mark_transient(known.is_transient)

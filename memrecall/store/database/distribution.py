@@ -105,9 +105,13 @@ class ShardStatus:
 
 @dataclass(slots=True)
 class ClusterStatus:
-    """Where the rows of a database are; the skew is the largest part over the mean one."""
+    """Where the rows of a database are; the skew is the largest part over the mean one.
+
+    The skew is that of the nodes that answer.
+    """
 
     is_distributed: bool
+    missing_tables: list[str] = field(default_factory=list)  # of an interrupted distribution
     nodes: list[NodeStatus] = field(default_factory=list)
     shards: list[ShardStatus] = field(default_factory=list)
     shard_skew: float | None = None
@@ -159,8 +163,14 @@ def _get_tables(connection: Connection) -> list[Table]:
 
 async def begin_distributed_changes(connection: AsyncConnection) -> None:
     """Let the transaction change all shards of a table and a table that has copies, or schemas."""
-    setting = "citus.multi_shard_modify_mode"
-    await connection.execute(select(func.set_config(setting, "sequential", True)))
+    settings = {
+        "citus.multi_shard_modify_mode": "sequential",
+        # A table that a migration creates may refer to distributed tables and to copied ones before
+        # it is placed; Citus would turn it into a table of its own that must not refer to both.
+        "citus.enable_local_reference_table_foreign_keys": "off",
+    }
+    for name, value in settings.items():
+        await connection.execute(select(func.set_config(name, value, True)))
 
 
 async def _require_citus(database: Database) -> None:
@@ -205,10 +215,13 @@ async def _is_placed(connection: AsyncConnection, place: Table) -> bool:
     return bool(await connection.scalar(placed))
 
 
+async def _lock_schema(connection: AsyncConnection) -> None:
+    await connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
+
+
 async def _place(connection: AsyncConnection, table: Table, shards: int) -> bool:
     """Distribute a table unless it is distributed; its foreign keys are dropped for that."""
-    lock = select(func.pg_advisory_xact_lock(SCHEMA_LOCK))
-    await connection.execute(lock)
+    await _lock_schema(connection)
     if await _is_placed(connection, table):
         return False
     await begin_distributed_changes(connection)
@@ -245,15 +258,24 @@ def _find_references(connection: Connection, name: str) -> list[tuple[str, str]]
     ]
 
 
+def _find_missing_references(connection: Connection, tables: Sequence[Table]) -> list[RowReference]:
+    """Return the foreign keys that tables should have and do not."""
+    stored = {
+        (owner, tuple(key["constrained_columns"]))
+        for (_, owner), keys in inspect(connection).get_multi_foreign_keys().items()
+        for key in keys
+    }
+    return [key for key in foreign_keys(tables) if (key.table.name, key.columns) not in stored]
+
+
 async def _add_reference(connection: AsyncConnection, reference: RowReference) -> None:
     """Add a foreign key that is missing."""
-    keys = await connection.run_sync(lambda c: inspect(c).get_foreign_keys(reference.table.name))
-    columns = list(reference.columns)
-    if any(key["constrained_columns"] == columns for key in keys):
+    await _lock_schema(connection)
+    if reference not in await connection.run_sync(_find_missing_references, [reference.table]):
         return
     await begin_distributed_changes(connection)
     target = f"{reference.target.name} ({', '.join(reference.target_columns)})"
-    added = f"ADD FOREIGN KEY ({', '.join(columns)}) REFERENCES {target}"
+    added = f"ADD FOREIGN KEY ({', '.join(reference.columns)}) REFERENCES {target}"
     await connection.execute(_ddl(f"ALTER TABLE {reference.table.name} {added}"))
 
 
@@ -273,6 +295,7 @@ async def read_status(database: Database) -> ClusterStatus:
     status.nodes = list(nodes.values())
     if not status.is_distributed:
         return status
+    status.missing_tables = await _find_missing_tables(database)
     status.shards = await _read_shards(database)
     for shard in status.shards:
         node = nodes[shard.node]
@@ -280,9 +303,19 @@ async def read_status(database: Database) -> ClusterStatus:
         node.bytes += shard.bytes
         node.rows += shard.rows or 0
         node.is_reachable &= shard.rows is not None
-    status.shard_skew = _skew([shard.rows or 0 for shard in status.shards])
-    status.node_skew = _skew([node.rows for node in status.nodes if node.shards])
+    status.shard_skew = _skew([s.rows for s in status.shards if s.rows is not None])
+    status.node_skew = _skew([n.rows for n in status.nodes if n.shards and n.is_reachable])
     return status
+
+
+async def _find_missing_tables(database: Database) -> list[str]:
+    """Return the tables that an interrupted distribution has left, or left without foreign keys."""
+    rows = await database.fetch(select(cast(_partitions.c.logicalrelid, Text).label("name")))
+    placed = {row.name for row in rows}
+    tables = await database.inspect(_get_tables)
+    missing = await database.inspect(partial(_find_missing_references, tables=tables))
+    incomplete = {reference.table for reference in missing}
+    return [t.name for t in tables if t.name not in placed or t in incomplete]
 
 
 async def _read_shards(database: Database) -> list[ShardStatus]:
