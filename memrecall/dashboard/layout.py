@@ -10,8 +10,8 @@ from nicegui import ui
 
 from memrecall.dashboard.auth import PREFERENCES, SEE_OTHER, SIGN_IN, SIGN_OUT, local_path
 from memrecall.dashboard.page import Page, Redirect
-from memrecall.dashboard.widgets import hidden_field, select_user, show_title
-from memrecall.errors import MemrecallError, NotFound
+from memrecall.dashboard.widgets import describe_error, hidden_field, select_user, show_title
+from memrecall.errors import MemrecallError
 from memrecall.server.auth import LOCAL, Principal
 from memrecall.server.errors import RequestError, problem_from_error
 
@@ -29,6 +29,8 @@ EXPLORER_TABS = (
     ("memories", "/explorer/memories"),
     ("graph", "/explorer/graph"),
     ("sessions", "/explorer/sessions"),
+    ("changes", "/explorer/changes"),
+    ("user_data", "/explorer/user"),
 )
 # The theme that the switch selects next, and the icon of the current one.
 _THEMES = {
@@ -85,21 +87,15 @@ async def _build(build: Build, page: Page) -> None:
     except (MemrecallError, RequestError) as error:
         ui.context.client.status_code = problem_from_error(error).http_status
         with ui.card().classes("mr-card").props("role=alert"):
-            ui.label(_describe_error(page, error))
+            ui.label(describe_error(page, error))
 
 
 def notify_error(page: Page, error: Exception) -> None:
-    """Show why an action failed."""
+    """Show why an action failed, until the user closes it."""
+    text = page.text("failed")
     if isinstance(error, MemrecallError | RequestError):
-        ui.notify(_describe_error(page, error), type="negative")
-    else:
-        ui.notify(page.text("failed"), type="negative")
-
-
-def _describe_error(page: Page, error: MemrecallError | RequestError) -> str:
-    if isinstance(error, NotFound):
-        return page.text("not_found")
-    return problem_from_error(error).message
+        text = describe_error(page, error, missing="failed_gone")
+    ui.notify(text, type="negative", timeout=0, close_button=page.text("close"), multi_line=True)
 
 
 async def _draw_frame(page: Page, path: str) -> None:

@@ -1,7 +1,7 @@
 """Elements that several pages use."""
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from datetime import tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -10,6 +10,9 @@ from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
 from memrecall.dashboard.page import Page, Redirect
+from memrecall.dashboard.words import WORDS
+from memrecall.errors import MemrecallError, NotFound
+from memrecall.server.errors import RequestError, problem_from_error
 
 MARK_START, MARK_END = "\ue000", "\ue001"  # private use characters, which texts do not contain
 MAX_SUGGESTIONS = 20
@@ -101,6 +104,42 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
+def describe_error(
+    page: Page, error: MemrecallError | RequestError, missing: str = "not_found"
+) -> str:
+    """Return why something was refused, in the language of the page if its reason has a text."""
+    if isinstance(error, NotFound):
+        return page.text(missing)
+    problem = problem_from_error(error)
+    name = f"failed_{problem.details.get('reason')}"
+    return page.text(name) if name in WORDS else problem.message
+
+
+@asynccontextmanager
+async def open_dialog(
+    page: Page, question: str, action_name: str, color: str = "negative"
+) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
+    """Draw a dialog, with the elements of the block in it; call the result to wait for it.
+
+    That returns True if the user has confirmed.
+    """
+    with ui.dialog() as dialog, ui.card().classes("mr-card mr-dialog"):
+        ui.label(question).classes("mr-text")
+
+        async def wait() -> bool:
+            with row():
+                cancel = ui.button(page.text("cancel"), on_click=lambda: dialog.submit(False))
+                cancel.props("flat autofocus")
+                proceed = ui.button(action_name, on_click=lambda: dialog.submit(True))
+                proceed.props(f"unelevated color={color}")
+            return bool(await dialog)
+
+        try:
+            yield wait
+        finally:
+            dialog.delete()
+
+
 async def confirm(
     page: Page,
     question: str,
@@ -112,19 +151,11 @@ async def confirm(
 
     The action is told whether the checkbox labelled `option`, if there is one, was checked.
     """
-    with ui.dialog() as dialog, ui.card().classes("mr-card mr-dialog"):
-        ui.label(question).classes("mr-text")
+    async with open_dialog(page, question, action_name) as wait:
         checkbox = ui.checkbox(option) if option else None
-        with row():
-            cancel = ui.button(page.text("cancel"), on_click=lambda: dialog.submit(False))
-            cancel.props("flat autofocus")
-            proceed = ui.button(action_name, on_click=lambda: dialog.submit(True))
-            proceed.props("unelevated color=negative")
-    is_confirmed = await dialog
-    is_chosen = checkbox is not None and bool(checkbox.value)
-    dialog.delete()
+        is_confirmed = await wait()
     if is_confirmed:
-        await action(is_chosen)
+        await action(checkbox is not None and bool(checkbox.value))
 
 
 class PairSelection:

@@ -1,6 +1,9 @@
 """The texts of the user interface in English and Chinese, by name."""
 
+from memrecall.dashboard.change_words import CHANGE_WORDS
+
 WORDS: dict[str, tuple[str, str]] = {
+    **CHANGE_WORDS,
     # The frame of all pages.
     "overview": ("Overview", "概览"),
     "explorer": ("Explorer", "浏览"),

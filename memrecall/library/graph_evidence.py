@@ -12,6 +12,7 @@ from typing import Any
 from memrecall.scope import Scope
 from memrecall.store import Removal, ScopedGraph, Store, StoredEntity, StoredRelation
 from memrecall.store.graph_types import MAX_RELATIONS
+from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.memories.writer import Contradicts
 from memrecall.text.normalize import entity_key, fold_spaces
 from memrecall.text.tokens import CJK, is_cjk
@@ -114,7 +115,7 @@ class TrackedChanges:
         await self.follow(await self._memories.get_states(removal.memories))
         return removal
 
-    async def delete_all(self, *, actor: str = "memrecall") -> Removal:
+    async def delete_all(self, *, actor: str = SYSTEM) -> Removal:
         """Hide every memory of the scope and return what was hidden; the messages stay."""
         removal = await self._changes.delete_all(actor=actor)
         await self.follow(await self._memories.get_states(removal.memories))
@@ -135,7 +136,9 @@ class TrackedChanges:
         )
         await self.follow([*before, *await self._memories.get_states(keys)])
 
-    async def purge(self, keys: Sequence[str], *, sources: bool = False) -> Removal:
+    async def purge(
+        self, keys: Sequence[str], *, sources: bool = False, actor: str = SYSTEM
+    ) -> Removal:
         """Erase memories and the relations that only they state; return what was erased.
 
         With `sources` the messages that they come from are erased too.
@@ -143,14 +146,14 @@ class TrackedChanges:
         purged = await self._memories.get_states(keys)
         message_ids = [name for memory in purged for name in memory.source_message_ids]
         before = [*purged, *(await self._memories.citing(message_ids) if sources else ())]
-        removal = await self._changes.purge(keys, sources=sources)
+        removal = await self._changes.purge(keys, sources=sources, actor=actor)
         await self._follow_erasure(before, removal)
         return removal
 
-    async def delete_message(self, message_id: str) -> Removal:
+    async def delete_message(self, message_id: str, *, actor: str = SYSTEM) -> Removal:
         """Erase a message, and the memories and relations that were derived from it alone."""
         before = await self._memories.citing([message_id])
-        removal = await self._changes.delete_message(message_id)
+        removal = await self._changes.delete_message(message_id, actor=actor)
         await self._follow_erasure(before, removal)
         return removal
 

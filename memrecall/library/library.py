@@ -54,6 +54,7 @@ from memrecall.store import (
     memory_text,
     table_of,
 )
+from memrecall.store.memories.changes import SYSTEM
 from memrecall.types import NewMemory, NewMessage, Origin, check_metadata
 from memrecall.workers import ForkAware, abandon
 
@@ -368,13 +369,18 @@ class Library(ForkAware):
         await self.forget_derived(user_id)
         return report
 
-    async def purge(self, scope: Scope, keys: Sequence[str], *, sources: bool = False) -> Removal:
+    async def purge(
+        self, scope: Scope, keys: Sequence[str], *, sources: bool = False, actor: str = SYSTEM
+    ) -> Removal:
         """Erase memories, and with `sources` their messages, with everything derived from them."""
-        return await self._erase(scope, self.changes(scope).purge(keys, sources=sources))
+        work = self.changes(scope).purge(keys, sources=sources, actor=actor)
+        return await self._erase(scope, work)
 
-    async def delete_message(self, scope: Scope, message_id: str) -> Removal:
+    async def delete_message(
+        self, scope: Scope, message_id: str, *, actor: str = SYSTEM
+    ) -> Removal:
         """Erase a message, and the memories and relations that were derived from it alone."""
-        return await self._erase(scope, self.changes(scope).delete_message(message_id))
+        return await self._erase(scope, self.changes(scope).delete_message(message_id, actor=actor))
 
     async def _erase(self, scope: Scope, work: Awaitable[Removal]) -> Removal:
         """Erase rows, also from files and caches; an index in memory learns of it by itself."""

@@ -19,7 +19,7 @@ from memrecall.memory.jobs import Schedule
 from memrecall.memory.mem0 import take_scope
 from memrecall.scope import Scope
 from memrecall.settings import Settings
-from memrecall.store import MemoryQuery, Store, read_filter
+from memrecall.store import AuditEntry, MemoryQuery, Store, read_filter
 from memrecall.types import MemoryRecord
 
 ACTOR = "sweep"
@@ -95,7 +95,7 @@ async def sweep(library: Library, scope: Scope, options: SweepOptions) -> dict[s
         for reason in sorted(set(reasons.values())):
             keys = [key for key, key_reason in reasons.items() if key_reason == reason]
             if options.purge:
-                removed += len((await library.purge(scope, keys)).memories)
+                removed += len((await library.purge(scope, keys, actor=ACTOR)).memories)
             else:
                 hidden = await changes.delete(keys, actor=ACTOR, reason=reason, digests=False)
                 removed += len(hidden.memories)
@@ -313,6 +313,7 @@ class RetentionMixin(MemoryBase):
         scope = self._scope_without_agent(user_id)
         resources = await self._open()
         await resources.recall_times.flush()
+        await self._log_transfer("export", scope)
         async with aclosing(resources.library.export_user(scope.user_id)) as records:
             async for record in records:
                 yield json.dumps(record, ensure_ascii=False)
@@ -324,7 +325,14 @@ class RetentionMixin(MemoryBase):
         scope = self._scope_without_agent(user_id)
         library = (await self._open()).library
         records = await asyncio.to_thread(parse_records, list(lines))
-        return await library.import_user(scope.user_id, records)
+        counts = await library.import_user(scope.user_id, records)
+        await self._log_transfer("import", scope, sum(counts.values()))
+        return counts
+
+    async def _log_transfer(self, action: str, scope: Scope, count: int = 1) -> None:
+        library = (await self._open()).library
+        if not library.settings.read_only:
+            await library.store.audit(scope).add(AuditEntry(action, self._actor, count=count))
 
     async def erase(self, user_id: str | None = None) -> dict[str, int]:
         """Erase a user completely: rows, vectors, snapshots, traces and checkpoints."""

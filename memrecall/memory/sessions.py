@@ -20,7 +20,7 @@ from memrecall.memory.short_term import (
 )
 from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import StoredSummary
+from memrecall.store import AuditEntry, StoredSummary
 from memrecall.store.sessions import SESSION
 from memrecall.types import Language, NewMessage, check_text, format_time, parse_time
 
@@ -269,6 +269,7 @@ class SessionsMixin(MemoryBase):
         library, scope = (await self._open()).library, self._scope(user_id, agent_id)
         await library.claim_for_graph(scope)
         await library.graph(scope).merge(name, alias)
+        await library.store.audit(scope).add(AuditEntry("merge_entities", self._actor))
 
     async def split_entity(
         self, alias: str, user_id: str | None = None, agent_id: str | None = None
@@ -276,6 +277,7 @@ class SessionsMixin(MemoryBase):
         """Take back a merge: give a name an entity of its own, with what was stated of it."""
         library, scope = (await self._open()).library, self._scope(user_id, agent_id)
         await library.graph(scope).split(alias)
+        await library.store.audit(scope).add(AuditEntry("split_entity", self._actor))
 
     async def correct_relation(
         self,
@@ -293,7 +295,10 @@ class SessionsMixin(MemoryBase):
         """
         library, scope = (await self._open()).library, self._scope(user_id, agent_id)
         triple = {"source": source, "relationship": relationship, "destination": destination}
-        return await correct_relation(library, scope, triple, correction)
+        report = await correct_relation(library, scope, triple, correction)
+        entry = AuditEntry("correct_relation", self._actor, count=report["found"])
+        await library.store.audit(scope).add(entry)
+        return report
 
     async def _summaries(self, scope: Scope) -> SessionSummaries:
         resources = await self._open()

@@ -96,7 +96,8 @@ class Principal:
     def require_write(self) -> None:
         """Raise PERMISSION_DENIED if the key or the service is read-only."""
         if self.read_only:
-            raise RequestError(Problem("PERMISSION_DENIED", self.refusal))
+            details = {"reason": "read_only"}
+            raise RequestError(Problem("PERMISSION_DENIED", self.refusal, details))
 
     def require_operator(self) -> None:
         """Raise PERMISSION_DENIED if the key has no operator permission."""

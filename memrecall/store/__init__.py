@@ -1,5 +1,6 @@
 """The store: the only package that uses SQLAlchemy."""
 
+from memrecall.store.audit import AuditEntry, AuditLog
 from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.cursors import PageLimits, open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
@@ -44,6 +45,8 @@ __all__ = [
     "FORMAT",
     "GRAPH_TABLES",
     "VECTOR_DTYPE",
+    "AuditEntry",
+    "AuditLog",
     "ChangeFeed",
     "Checkpoint",
     "CounterRow",

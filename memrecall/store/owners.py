@@ -26,6 +26,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_users
 from memrecall.store.database.memory_tables import (
     USER_TABLES,
+    audit_log,
     checkpoints,
     knowledge,
     knowledge_bases,
@@ -258,7 +259,8 @@ async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: 
     if session_id is None:
         tables = (*USER_TABLES, tombstones)
         return sum([await _erase_rows(connection, table, user_id, None) for table in tables])
-    count = await _erase_revisions(connection, user_id, session_id)
+    count = await _erase_audit(connection, user_id, session_id)
+    count += await _erase_revisions(connection, user_id, session_id)
     for table in (summaries, checkpoints, relations):
         count += await _erase_rows(connection, table, user_id, session_id)
     return count + await erase_session_names(connection, user_id, session_id)
@@ -276,6 +278,19 @@ async def _erase_revisions(connection: AsyncConnection, user_id: str, session_id
     of_session = or_(revisions.c.memory_key.in_(in_session), revisions.c.other_key.in_(in_session))
     return await _delete(
         connection, delete(revisions).where(revisions.c.user_id == user_id, of_session)
+    )
+
+
+async def _erase_audit(connection: AsyncConnection, user_id: str, session_id: str) -> int:
+    """Remove the entries of the audit log that name a session's messages or memories."""
+    is_named = [
+        audit_log.c.target.in_(
+            select(key).where(table.c.user_id == user_id, table.c.session_id == session_id)
+        )
+        for table, key in ((messages, messages.c.message_id), (memories, memories.c.memory_key))
+    ]
+    return await _delete(
+        connection, delete(audit_log).where(audit_log.c.user_id == user_id, or_(*is_named))
     )
 
 

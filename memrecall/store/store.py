@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope
+from memrecall.store.audit import AuditLog
 from memrecall.store.counters import Counters
 from memrecall.store.database.cursors import PageLimits
 from memrecall.store.database.dialect import ConnectionOptions, Durability
@@ -156,6 +157,10 @@ class Store:
     def changes(self, scope: Scope) -> MemoryChanges:
         """Return the ways to change the memories of a scope."""
         return MemoryChanges(self.database, scope)
+
+    def audit(self, scope: Scope) -> AuditLog:
+        """Return the audit log of a scope."""
+        return AuditLog(self.database, scope)
 
     def graph(self, scope: Scope) -> Graph:
         """Return the knowledge graph of a scope."""

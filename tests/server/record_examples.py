@@ -171,10 +171,6 @@ REQUESTS = {
     "update_memory": Example(
         {**PATH, "memory_id": "mem_0001"}, {"memory": "林晓不吃辣，微辣也不行", "pinned": True}
     ),
-    "merge_memories": Example(
-        {"memory_id": "mem_0001"},
-        {"user_id": EXAMPLE_USER, "others": ["mem_0002"], "data": "林晓不吃辣，火锅要清汤的"},
-    ),
     "delete_memory": Example({**PATH, "memory_id": "mem_0001"}),
     "undo_memory": Example({**PATH, "memory_id": "mem_0001"}),
     "read_history": Example({**PATH, "memory_id": "mem_0001"}),
@@ -200,6 +196,10 @@ REQUESTS = {
     "summarize_session": Example({"session_id": "s_1"}, {"user_id": EXAMPLE_USER}),
     "end_session": Example({"session_id": "s_4"}, {"user_id": EXAMPLE_USER, "success": True}),
     "sweep_memories": Example(body={"user_id": EXAMPLE_USER, "most_memories": 5}),
+    "merge_memories": Example(
+        {"memory_id": "mem_0001"},
+        {"user_id": EXAMPLE_USER, "others": ["mem_0002"], "data": "林晓不吃辣，火锅要清汤的"},
+    ),
     "purge_memory": Example({**PATH, "memory_id": "mem_0002"}),
     "delete_message": Example({**PATH, "message_id": "m_0003"}),
     "import_user": Example({"user_id": MOVED_USER}, EXPORT),

@@ -267,6 +267,14 @@ async def test_schema_8_hidden_and_erased_messages_stay_so(empty_location: str) 
         assert await store.timeline(ANN).get_many(["hidden", "erased"]) == []
 
 
+async def test_schema_9_audit_log_is_read(empty_location: str) -> None:
+    await make_old(empty_location, 9)
+
+    async with await Store.open(empty_location) as store:
+        (entry,) = (await store.audit(ANN).page(limit=5)).items
+        assert (entry.action, entry.actor, entry.target) == ("delete_message", "key k1", "erased")
+
+
 async def memories_are_changed_and_changed_back(store: Store) -> None:
     await store.changes(ANN).update("drinks", {"content": "drinks tea"}, actor="ann")
     assert [step.event for step in await store.memories(ANN).history("drinks")] == ["ADD", "UPDATE"]

@@ -7,13 +7,23 @@ from nicegui import ui
 from memrecall.dashboard.charts import PALETTE, chart
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.widgets import button_link, card, dim_label, row, show_empty
+from memrecall.dashboard.repair import go_with_notice, take_notice
+from memrecall.dashboard.widgets import (
+    button_link,
+    card,
+    dim_label,
+    open_dialog,
+    row,
+    show_empty,
+)
 from memrecall.store import StoredRelation
 from memrecall.text_length import truncate_text
+from memrecall.types import MemoryRecord
 
 MAX_RELATIONS = 120
 MAX_LISTED = 30
 _NAME_LENGTH = 24
+_PARTS = ("source", "relationship", "destination")
 
 
 @register_page("/explorer/graph", "graph")
@@ -21,6 +31,7 @@ async def graph(page: Page) -> None:
     """Show the latest relations, or those of one entity."""
     if not await draw_explorer_head(page):
         return
+    page = take_notice(page)
     center = page.query.get("center", "")
     relations = await _read_relations(page, center)
     with card(center or page.text("latest_relations")):
@@ -97,3 +108,45 @@ def _draw_relation(page: Page, relation: StoredRelation) -> None:
         for message_id in relation.source_message_ids[:3]:
             source = page.user_link("/explorer", around=message_id)
             ui.link(page.text("said_here"), source).classes("mr-small mr-end-of-tie")
+        button = ui.button(icon="edit", on_click=lambda: _correct(page, relation))
+        button.props("flat dense round size=sm").tooltip(page.text("correct"))
+        button.props["aria-label"] = page.text("correct")
+
+
+async def _correct(page: Page, relation: StoredRelation) -> None:
+    """Ask for the right parts of a relation, or whether to remove it."""
+    wrong = (relation.source, relation.relationship, relation.destination)
+    memories = await _find_memories(page, relation)
+    question = page.text("correct_hint")
+    async with open_dialog(page, question, page.text("save"), "primary") as wait:
+        labels = ("relation_source", "relationship", "relation_destination")
+        fields = [
+            ui.input(page.text(label), value=part).props("outlined dense").classes("full-width")
+            for label, part in zip(labels, wrong, strict=True)
+        ]
+        removal = ui.checkbox(page.text("remove_relation"))
+        if memories:
+            dim_label(page.text("also_says"))
+        for item in memories:
+            target = page.user_link("/explorer/memory", key=item.memory_key)
+            ui.link(item.content[:200], target)
+        is_confirmed = await wait()
+    if not is_confirmed:
+        return
+    right = dict(zip(_PARTS, (field.value or "" for field in fields), strict=True))
+    is_same = tuple(right.values()) == wrong
+    if is_same and not removal.value:
+        ui.notify(page.text("nothing_changed"))
+        return
+    memory = await page.writable_memory()
+    correction = None if removal.value else right
+    await memory.correct_relation(*wrong, correction, agent_id=relation.agent_id)
+    name = "relation_removed" if removal.value else "relation_corrected"
+    go_with_notice(page.user_link("/explorer/graph", center=page.query.get("center")), name)
+
+
+async def _find_memories(page: Page, relation: StoredRelation) -> list[MemoryRecord]:
+    """Return the visible memories that come from the messages of a relation."""
+    stored = page.library.store.memories(await page.scope())
+    states = await stored.citing(relation.source_message_ids)
+    return await stored.get_many([item.memory_key for item in states][:MAX_LISTED])

@@ -1,17 +1,22 @@
 """The explorer's memories: list, search, and one memory with its history and recalls."""
 
-from datetime import tzinfo
-from typing import Any
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
 
 from nicegui import ui
 
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.pages.recalls import draw_recall
+from memrecall.dashboard.repair import (
+    MemoryActions,
+    MemorySelection,
+    draw_last_deletion,
+    take_notice,
+)
 from memrecall.dashboard.widgets import (
     card,
     chip_link,
-    confirm,
     dim_label,
     draw_pager,
     hidden_field,
@@ -27,7 +32,7 @@ from memrecall.store import MemoryQuery, Revision
 from memrecall.types import MemoryRecord, format_minute
 
 PAGE_SIZE = 25
-STATES = ("current", "superseded", "deleted")
+STATES = ("current", "expired", "superseded", "deleted")
 _MAX_SOURCES = 50
 
 
@@ -36,6 +41,7 @@ async def memories(page: Page) -> None:
     """Show a user's memories, the latest first, or search results."""
     if not await draw_explorer_head(page):
         return
+    page = await draw_last_deletion(take_notice(page))
     state = page.query.get("state", "current")
     _draw_search(page)
     with row():
@@ -47,15 +53,14 @@ async def memories(page: Page) -> None:
         if page.query.get("q", "").strip():
             await _draw_results(page, scope, zone)
             return
-        query = MemoryQuery(superseded=state == "superseded", deleted=state == "deleted")
+        is_in_state = {name: state == name for name in STATES[1:]}
+        query = MemoryQuery(**is_in_state)
         stored = await page.library.store.memories(scope).page(
             query, limit=PAGE_SIZE, cursor=page.query.get("cursor")
         )
         if not stored.items:
             show_empty(page.text("no_memories"))
-        with ui.element("div").classes("mr-list"):
-            for item in stored.items:
-                _draw_memory(page, item, zone)
+        _draw_list(page, [(item, None) for item in stored.items], zone)
         draw_pager(page, stored.next_cursor)
 
 
@@ -76,26 +81,40 @@ async def _draw_results(page: Page, scope: Scope, zone: tzinfo) -> None:
     records = {item.memory_key: item for item in stored}
     if not results.results:
         show_empty(results.message or page.text("nothing_found"))
+    hits = [(records[hit.key], hit.score) for hit in results.results if hit.key in records]
+    _draw_list(page, hits, zone)
+
+
+def _draw_list(
+    page: Page, items: Sequence[tuple[MemoryRecord, float | None]], zone: tzinfo
+) -> None:
+    selection = MemorySelection(page, of_deleted=page.query.get("state") == "deleted")
     with ui.element("div").classes("mr-list"):
-        for hit in results.results:
-            if hit.key in records:
-                _draw_memory(page, records[hit.key], zone, hit.score)
+        for item, score in items:
+            with ui.element("div").classes("mr-item"):
+                selection.draw_checkbox(item)
+                _draw_memory(page, item, zone, score)
+    if items:
+        selection.draw_buttons()
 
 
-def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | None = None) -> None:
-    with ui.element("div").classes("mr-item"):
-        ui.link(item.content[:300], page.user_link("/explorer/memory", key=item.memory_key))
-        if item.superseded_by:
-            ui.label(page.text("superseded")).classes("mr-badge mr-warn")
-        if item.deleted_at is not None:
-            ui.label(page.text("deleted")).classes("mr-badge mr-bad")
-        if item.sensitive:
-            ui.label(page.text("sensitive")).classes("mr-badge")
-        if item.truncated:
-            ui.label(page.text("truncated")).classes("mr-badge mr-warn")
-        if score is not None:
-            dim_label(f"{score:.2f}")
-        dim_label(f"{item.memory_type} · {format_minute(item.created_at, zone)}")
+def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | None) -> None:
+    ui.link(item.content[:300], page.user_link("/explorer/memory", key=item.memory_key))
+    if item.superseded_by:
+        ui.label(page.text("superseded")).classes("mr-badge mr-warn")
+    if item.deleted_at is not None:
+        ui.label(page.text("deleted")).classes("mr-badge mr-bad")
+    if item.pinned:
+        ui.label(page.text("pinned")).classes("mr-badge mr-good")
+    if is_expired(item):
+        ui.label(page.text("expired")).classes("mr-badge mr-warn")
+    if item.sensitive:
+        ui.label(page.text("sensitive")).classes("mr-badge")
+    if item.truncated:
+        ui.label(page.text("truncated")).classes("mr-badge mr-warn")
+    if score is not None:
+        dim_label(f"{score:.2f}")
+    dim_label(f"{item.memory_type} · {format_minute(item.created_at, zone)}")
 
 
 @register_page("/explorer/memory", "memory")
@@ -108,10 +127,14 @@ async def memory(page: Page) -> None:
     show_title(item.content[:400])
     _draw_facts(page, item, zone)
     await _draw_conflicts(page, scope, item)
-    _draw_actions(page, item)
+    actions = MemoryActions(page, item)
+    actions.draw()
     with card(page.text("history")):
         for step in await store.memories(scope).history(key):
-            _draw_step(page, step, zone)
+            with ui.element("div").classes("mr-evidence"):
+                draw_revision(page, step, zone)
+                if item.deleted_at is None and _is_earlier_text(step, item):
+                    actions.draw_restore(str(step.old_text))
     with card(page.text("came_from")):
         await _draw_sources(page, scope, item)
     with card(page.text("its_recalls")):
@@ -155,6 +178,11 @@ def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
         show_fact(page.text("valid_from"), format_minute(item.since, zone))
         if item.valid_to is not None:
             show_fact(page.text("valid_to"), format_minute(item.valid_to, zone), "mr-warn")
+        if item.expires_at is not None:
+            style = "mr-warn" if is_expired(item) else ""
+            show_fact(page.text("expires"), format_minute(item.expires_at, zone), style)
+        if item.pinned:
+            show_fact("", page.text("pinned"), "mr-good")
         show_fact(page.text("origin"), f"{item.provenance.origin.value}, {item.provenance.actor}")
         if item.truncated:
             show_fact(page.text("content"), page.text("truncated"), "mr-warn")
@@ -170,50 +198,30 @@ def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
         ui.link(page.text("what_it_superseded"), target)
 
 
-def _draw_actions(page: Page, item: MemoryRecord) -> None:
-    """Draw the buttons that delete, erase and restore a memory, with confirmation."""
-    sources = len(item.source_message_ids)
-    option = page.text("with_sources", count=sources) if sources else ""
+def _is_earlier_text(step: Revision, item: MemoryRecord) -> bool:
+    is_edit = step.event == "UPDATE" and step.other_key is None
+    is_own = step.memory_key == item.memory_key and step.old_text != step.new_text
+    return is_edit and is_own and step.old_text != item.content
 
-    async def delete(with_sources: bool) -> None:
-        await (await page.writable_memory()).delete(item.memory_key, sources=with_sources)
-        ui.navigate.reload()
 
-    async def purge(with_sources: bool) -> None:
-        await (await page.writable_memory()).purge(item.memory_key, sources=with_sources)
-        ui.navigate.to(page.user_link("/explorer/memories"))
+def is_expired(item: MemoryRecord) -> bool:
+    """Return True if a memory is not recalled any more because it has expired."""
+    return item.expires_at is not None and item.expires_at <= datetime.now(UTC)
 
-    async def undo(_: bool) -> None:
-        await (await page.writable_memory()).undo(item.memory_key)
-        ui.navigate.reload()
 
-    def draw(name: str, icon: str, action: Any, props: str, choice: str = "") -> None:
-        async def ask() -> None:
-            question = page.text(f"ask_{name}", text=item.content[:200])
-            await confirm(page, question, page.text(name), action, choice)
-
-        ui.button(page.text(name), icon=icon, on_click=ask).props(f"outline {props}")
-
+def draw_revision(page: Page, step: Revision, zone: tzinfo) -> None:
+    """Draw one change of a memory: who made it, when, and what it said before and after."""
     with row():
-        if item.deleted_at is None:
-            draw("delete", "delete", delete, "color=negative", option)
-        draw("purge", "delete_forever", purge, "color=negative", option)
-        draw("undo", "undo", undo, "")
-
-
-def _draw_step(page: Page, step: Revision, zone: tzinfo) -> None:
-    with ui.element("div").classes("mr-evidence"):
-        with row():
-            ui.label(step.event).classes("mr-badge")
-            dim_label(f"{format_minute(step.at, zone)} · {step.actor}")
-            if step.undone:
-                ui.label(page.text("undone")).classes("mr-badge mr-warn")
-        if step.old_text and step.new_text != step.old_text:
-            ui.label(step.old_text[:600]).classes("mr-text mr-old")
-        if step.new_text:
-            ui.label(step.new_text[:600]).classes("mr-text")
-        if step.reason:
-            dim_label(page.text("because", why=step.reason))
-        if step.other_key:
-            target = page.user_link("/explorer/memory", key=step.other_key)
-            ui.link(step.other_key, target).classes("mr-small")
+        ui.label(step.event).classes("mr-badge")
+        dim_label(f"{format_minute(step.at, zone)} · {step.actor}")
+        if step.undone:
+            ui.label(page.text("undone")).classes("mr-badge mr-warn")
+    if step.old_text and step.new_text != step.old_text:
+        ui.label(step.old_text[:600]).classes("mr-text mr-old")
+    if step.new_text:
+        ui.label(step.new_text[:600]).classes("mr-text")
+    if step.reason:
+        dim_label(page.text("because", why=step.reason))
+    if step.other_key:
+        target = page.user_link("/explorer/memory", key=step.other_key)
+        ui.link(step.other_key, target).classes("mr-small")

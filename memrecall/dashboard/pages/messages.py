@@ -8,6 +8,7 @@ from nicegui import ui
 
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
+from memrecall.dashboard.repair import go_with_notice, take_notice
 from memrecall.dashboard.widgets import (
     MARK_END,
     MARK_START,
@@ -43,6 +44,7 @@ _SUMMARY_LEVELS = ("turns", "chunks", "session")  # from the lowest
 @register_page("/explorer", "explorer")
 async def messages(page: Page) -> None:
     """Show messages page by page, search results, or the neighbours of one message."""
+    page = take_notice(page)
     if not await draw_explorer_head(page):
         return
     zone = await user_time_zone(page)
@@ -190,9 +192,11 @@ def _draw_deletion(page: Page, message: Message) -> None:
     """Draw the button that erases a message, with confirmation."""
 
     async def delete(_: bool) -> None:
-        await (await page.writable_memory()).delete_message(message.message_id)
+        report = await (await page.writable_memory()).delete_message(message.message_id)
         is_anchor = page.query.get("around") == message.message_id
-        ui.navigate.to(page.link_here(around=None) if is_anchor else page.url)
+        target = page.link_here(around=None) if is_anchor else page.url
+        name = "message_erased" if report["deleted"] else "message_gone"
+        go_with_notice(target, name, len(report["memories"]))
 
     async def ask() -> None:
         question = page.text("ask_delete_message", text=message.content[:200])

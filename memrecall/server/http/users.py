@@ -1,6 +1,7 @@
 """The sessions of a user, and their data as a whole: sweeps, export, import and erasure."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import fields
@@ -24,6 +25,8 @@ from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.payloads import LINES_TYPE, JsonResponse, StrictRoute
 from memrecall.server.http.streaming import run_while_connected
+
+log = logging.getLogger("memrecall.server")
 
 router = APIRouter(prefix="/v1", tags=["users"], route_class=StrictRoute)
 
@@ -251,7 +254,11 @@ async def import_user(user_id: PathId, request: Request, context: Context) -> Re
 async def erase_user(user_id: PathId, context: Context) -> Response:
     """Erase a user for good: all rows, vectors and traces. A key of this user alone is revoked."""
     context.principal.require_write()
-    return JsonResponse(await (await _whole_user(user_id, context)).erase())
+    report = await (await _whole_user(user_id, context)).erase()
+    # The user's audit log was erased too, so that only the operator's log has the line.
+    fields = {"action": "erase_user", "key": context.principal.key_id, "user": user_id}
+    log.info("audit", extra={"fields": fields})
+    return JsonResponse(report)
 
 
 async def _whole_user(user_id: str, context: RequestContext) -> AsyncMemory:
@@ -259,7 +266,7 @@ async def _whole_user(user_id: str, context: RequestContext) -> AsyncMemory:
     memory = await context.active_memory(user_id)
     if context.principal.agent_id is not None:
         message = "this key is bound to an agent, but the request covers all agents of the user"
-        raise RequestError(Problem("PERMISSION_DENIED", message))
+        raise RequestError(Problem("PERMISSION_DENIED", message, {"reason": "agent_key"}))
     return memory
 
 
@@ -269,7 +276,7 @@ async def _require_sensitive(user_id: str, context: RequestContext) -> None:
         return
     if await context.library.store.memories(Scope(user_id)).has_sensitive():
         message = "the user has sensitive memories: this requires a key with --allow-sensitive"
-        raise RequestError(Problem("PERMISSION_DENIED", message))
+        raise RequestError(Problem("PERMISSION_DENIED", message, {"reason": "sensitive"}))
 
 
 async def _join_lines(lines: AsyncIterator[str]) -> AsyncIterator[bytes]:

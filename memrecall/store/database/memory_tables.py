@@ -1,4 +1,4 @@
-"""The tables around memories: history, graph, summaries, checkpoints, knowledge.
+"""The tables around memories: history, audit log, graph, summaries, checkpoints, knowledge.
 
 Knowledge belongs to an agent. All others are user data: their keys begin with `user_id`.
 """
@@ -111,6 +111,21 @@ relations = Table(
     Index("ix_relations_destination", "user_id", "destination_id"),
 )
 
+# Who changed what of a user's data, and when; the history of a memory says what changed.
+audit_log = Table(
+    "audit_log",
+    metadata,
+    _owner(),
+    Column("entry_id", id_type(), nullable=False),
+    Column("agent_id", id_type()),  # that the caller was bound to
+    time_column("at", nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", String(LABEL_LENGTH), nullable=False),
+    Column("target", id_type()),
+    Column("count", Integer, nullable=False),
+    PrimaryKeyConstraint("user_id", "entry_id"),
+)
+
 summaries = Table(
     "summaries",
     metadata,
@@ -179,7 +194,9 @@ restores = Table(
 )
 
 # The user data of this module, in an order in which it can be removed or inserted.
-USER_TABLES: tuple[Table, ...] = (revisions, aliases, relations, entities, summaries, checkpoints)
+USER_TABLES: tuple[Table, ...] = (
+    *(revisions, aliases, relations, entities, summaries, checkpoints, audit_log),
+)
 
 # What the rows of tables name without a foreign key, for checks of the whole database.
 REFERENCES = (

@@ -4,7 +4,7 @@ Nothing is lost before it is purged: corrected, superseded and deleted memories 
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar
 
@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
+from memrecall.store.audit import AuditEntry, write_entry
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
 from memrecall.store.memories.removal import MemoryRemover, Removal
@@ -29,6 +30,7 @@ from memrecall.types import NewMemory, NewMessage, Origin, check_text
 Result = TypeVar("Result")
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 CONFIRMED = "the user said so"
+SYSTEM = "memrecall"  # the actor of changes without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ class MemoryChanges:
             await writer.require_unchanged(memory_key, unchanged_since)
             await writer.update(memory_key, values, reason)
 
-        await self._write(actor, write)
+        await self._write(AuditEntry("update", actor, memory_key), write)
 
     async def merge(
         self, keys: Sequence[str], new: NewMemory, *, origin: Origin, actor: str, reason: str
@@ -114,7 +116,8 @@ class MemoryChanges:
         """
         first, *others = keys
         return await self._write(
-            actor, lambda writer: writer.supersede(first, new, origin, reason, *others)
+            AuditEntry("merge", actor, first, len(keys)),
+            lambda writer: writer.supersede(first, new, origin, reason, *others),
         )
 
     async def delete(
@@ -132,15 +135,17 @@ class MemoryChanges:
         that summarise these messages.
         """
         return await self._remove(
+            AuditEntry("delete", actor, _only(keys)),
             lambda remover: remover.hide(
                 keys, actor=actor, reason=reason, sources=sources, digests=digests
-            )
+            ),
         )
 
-    async def delete_all(self, *, actor: str = "memrecall") -> Removal:
+    async def delete_all(self, *, actor: str = SYSTEM) -> Removal:
         """Hide every memory of the scope and return what was hidden; the messages stay."""
         return await self._remove(
-            lambda remover: remover.hide(None, actor=actor, reason="all at once")
+            AuditEntry("delete", actor),
+            lambda remover: remover.hide(None, actor=actor, reason="all at once"),
         )
 
     async def undo(
@@ -161,7 +166,7 @@ class MemoryChanges:
             await writer.require_unchanged(memory_key, unchanged_since)
             return await writer.undo(memory_key, contradicts)
 
-        return await self._write(actor, write)
+        return await self._write(AuditEntry("undo", actor, memory_key), write)
 
     async def apply_plan(self, steps: Sequence[PlanStep], *, actor: str) -> list[PlanOutcome]:
         """Apply the steps that extraction decided on, all or none; return their outcomes.
@@ -222,45 +227,61 @@ class MemoryChanges:
 
         return await self._database.transact(work)
 
-    async def purge(self, keys: Sequence[str], *, sources: bool = False) -> Removal:
+    async def purge(
+        self, keys: Sequence[str], *, sources: bool = False, actor: str = SYSTEM
+    ) -> Removal:
         """Erase memories and everything that quotes them, and return what was erased.
 
         With `sources` the messages that they come from are erased too.
         """
-        return await self._erase(lambda remover: remover.erase(keys, sources=sources))
+        entry = AuditEntry("purge", actor, _only(keys))
+        return await self._erase(entry, lambda remover: remover.erase(keys, sources=sources))
 
-    async def delete_message(self, message_id: str) -> Removal:
+    async def delete_message(self, message_id: str, *, actor: str = SYSTEM) -> Removal:
         """Erase a message, what quotes it, and the memories that were derived from it alone."""
-        return await self._erase(lambda remover: remover.erase_message(message_id))
+        entry = AuditEntry("delete_message", actor, message_id)
+        return await self._erase(entry, lambda remover: remover.erase_message(message_id))
 
-    async def _erase(self, work: Callable[[MemoryRemover], Awaitable[Removal]]) -> Removal:
-        removal = await self._remove(work)
+    async def _erase(
+        self, entry: AuditEntry, work: Callable[[MemoryRemover], Awaitable[Removal]]
+    ) -> Removal:
+        removal = await self._remove(entry, work)
         await self._database.truncate_log()
         return removal
 
-    async def _remove(self, work: Callable[[MemoryRemover], Awaitable[Removal]]) -> Removal:
-        """Call `work` in a transaction that locks the user once."""
+    async def _remove(
+        self, entry: AuditEntry, work: Callable[[MemoryRemover], Awaitable[Removal]]
+    ) -> Removal:
+        """Call `work` in a transaction that locks the user once, and log what it removed."""
 
         async def remove(connection: AsyncConnection) -> Removal:
             locks = await lock_existing_user(connection, self._scope)
             removal = await work(MemoryRemover(connection, locks, self._scope))
+            if count := len(removal.memories) + len(removal.messages):
+                entry_now = replace(entry, count=count)
+                await write_entry(connection, self._scope, entry_now, locks.now)
             await locks.save(connection)
             return removal
 
         return await self._database.transact(remove)
 
     async def _write(
-        self, actor: str, write: Callable[[MemoryWriter], Awaitable[Result]]
+        self, entry: AuditEntry, write: Callable[[MemoryWriter], Awaitable[Result]]
     ) -> Result:
-        """Call `write` in a transaction that locks the user once."""
+        """Call `write` in a transaction that locks the user once, and log it."""
 
         async def work(connection: AsyncConnection) -> Result:
             locks = await lock_existing_user(connection, self._scope)
-            result = await write(MemoryWriter(connection, locks, self._scope, actor))
+            result = await write(MemoryWriter(connection, locks, self._scope, entry.actor))
+            await write_entry(connection, self._scope, entry, locks.now)
             await locks.save(connection)
             return result
 
         return await self._database.transact(work)
+
+
+def _only(keys: Sequence[str]) -> str | None:
+    return keys[0] if len(keys) == 1 else None
 
 
 async def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) -> PlanOutcome:

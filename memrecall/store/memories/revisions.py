@@ -270,6 +270,7 @@ def require_unchanged(row: Mapping[Any, Any], since: datetime) -> None:
         raise Conflict(
             f"memory {row['memory_key']!r} was changed at {format_time(row['updated_at'])}",
             hint="Read it again",
+            reason="changed",
             memory_key=row["memory_key"],
         )
 

@@ -95,6 +95,7 @@ class MemoryWriter:
             raise Conflict(
                 f"memory {memory_key!r} was superseded by {row['superseded_by']!r}",
                 hint="Supersede that one",
+                reason="superseded",
             )
         return row
 
@@ -168,7 +169,9 @@ class MemoryWriter:
             return await self.undo(predecessor["memory_key"], contradicts)
         if last is None:
             raise Conflict(
-                f"memory {memory_key!r} has no change to undo", hint="Read its history first"
+                f"memory {memory_key!r} has no change to undo",
+                hint="Read its history first",
+                reason="no_change",
             )
         changes = await self._changes_back(last)
         if contradicts is not None:
@@ -199,6 +202,7 @@ class MemoryWriter:
                 raise Conflict(
                     f"memory {last['other_key']!r}, its successor, was superseded itself",
                     hint="Undo that first",
+                    reason="superseded",
                 )
             user_id = self._scope.user_id
             taken_back = await revisions_by(self._connection, user_id, last["other_key"])
@@ -237,6 +241,7 @@ class MemoryWriter:
                     raise Conflict(
                         f"memory {row['memory_key']!r} says otherwise now: {row['content']}",
                         hint="Delete it first, or keep it",
+                        reason="contradicted",
                         memory_key=row["memory_key"],
                     )
 

@@ -1,0 +1,133 @@
+"""The explorer's view of a user's data as a whole: the log of changes, export and erasure."""
+
+import json
+from urllib.parse import quote
+
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+from nicegui import ui
+
+from memrecall.dashboard.auth import SEE_OTHER
+from memrecall.dashboard.layout import draw_explorer_head, register_page
+from memrecall.dashboard.page import Page
+from memrecall.dashboard.repair import go_with_notice
+from memrecall.dashboard.widgets import (
+    button_link,
+    card,
+    confirm,
+    dim_label,
+    open_dialog,
+    row,
+    show_empty,
+    show_fact,
+    user_time_zone,
+)
+from memrecall.dashboard.words import WORDS
+from memrecall.errors import MemrecallError
+from memrecall.server.errors import RequestError
+from memrecall.server.http.users import erase_user, export_user
+from memrecall.store import AuditEntry
+from memrecall.types import format_minute
+
+PAGE_SIZE = 50
+EXPORT = "/explorer/export"
+_COUNTS = ("messages", "memories")
+
+
+@register_page("/explorer/changes", "changes")
+async def changes(page: Page) -> None:
+    """Show who changed the user's data, and when, the latest first."""
+    if not await draw_explorer_head(page):
+        return
+    scope, zone = await page.scope(), await user_time_zone(page)
+    log = page.library.store.audit(scope)
+    stored = await log.page(limit=PAGE_SIZE, after=page.query.get("after"))
+    with card(page.text("changes")):
+        dim_label(page.text("changes_hint"))
+        if not stored.items:
+            show_empty(page.text("no_changes"))
+        with ui.element("div").classes("mr-list"):
+            for entry in stored.items:
+                with ui.element("div").classes("mr-item"):
+                    _draw_entry(page, entry)
+                    dim_label(
+                        f"{format_minute(entry.at, zone)} · {entry.actor}" if entry.at else ""
+                    )
+        if stored.next_after:
+            button_link(
+                page.text("older"), page.link_here(after=stored.next_after), "chevron_right"
+            )
+
+
+def _draw_entry(page: Page, entry: AuditEntry) -> None:
+    name = f"action_{entry.action}"
+    ui.label(page.text(name) if name in WORDS else entry.action).classes("mr-badge")
+    if entry.target and entry.action in ("update", "merge", "delete", "undo"):
+        target = page.user_link("/explorer/memory", key=entry.target)
+        ui.link(entry.target, target)
+    else:
+        ui.label(entry.target or "").classes("mr-grow")
+    if entry.count > 1:
+        dim_label(page.text("rows_count", count=entry.count))
+
+
+@register_page("/explorer/user", "user_data")
+async def user_data(page: Page) -> None:
+    """Show what is stored of a user, and offer to export or erase it."""
+    if not await draw_explorer_head(page):
+        return
+    scope = await page.scope()
+    if scope.agent_id is None:  # the counts are those of all agents
+        counts = await page.library.store.count(scope.user_id)
+        with row():
+            for name in _COUNTS:
+                show_fact(page.text(name), str(counts[name]))
+    with card(page.text("export_user")):
+        ui.label(page.text("export_hint")).classes("mr-text")
+        with row():
+            ui.button(
+                page.text("export_user"), icon="download", on_click=lambda: _ask_export(page)
+            ).props("outline")
+    with card(page.text("erase_user")):
+        ui.label(page.text("erase_hint")).classes("mr-text")
+        with row():
+            ui.button(
+                page.text("erase_user"), icon="delete_forever", on_click=lambda: _ask_erase(page)
+            ).props("outline color=negative")
+
+
+async def _ask_export(page: Page) -> None:
+    async def export(_: bool) -> None:
+        # Refused here, where it can be said; the response is made again for the download.
+        await export_user(page.user, await page.request_context())
+        ui.navigate.to(page.user_link(EXPORT))
+
+    question = page.text("ask_export_user", user=page.user)
+    await confirm(page, question, page.text("export_user"), export)
+
+
+@ui.page(EXPORT)
+async def download_export(request: Request) -> Response:
+    """Stream the export of a user as a file; refused requests go back to the page."""
+    page = Page.from_request(request)
+    try:
+        response = await export_user(page.user, await page.request_context())
+    except (MemrecallError, RequestError):
+        return RedirectResponse(page.user_link("/explorer/user"), SEE_OTHER)
+    name = quote(f"{page.user}.jsonl", safe="")
+    response.headers["Content-Disposition"] = f"attachment; filename*=UTF-8''{name}"
+    return response
+
+
+async def _ask_erase(page: Page) -> None:
+    question = page.text("ask_erase_user", user=page.user)
+    async with open_dialog(page, question, page.text("erase_user")) as wait:
+        name = ui.input(page.text("user")).props("outlined dense autocomplete=off")
+        name.classes("full-width")
+        is_confirmed = await wait()
+    if is_confirmed and (name.value or "").strip() != page.user:
+        ui.notify(page.text("other_id"), type="warning")
+    elif is_confirmed:
+        response = await erase_user(page.user, await page.request_context())
+        counts = json.loads(bytes(response.body))
+        go_with_notice("/explorer", "user_erased", sum(counts.values()))
