@@ -35,7 +35,7 @@ CHANGE_WORDS: dict[str, tuple[str, str]] = {
         "该用户有敏感记忆，当前密钥无权读取。",
     ),
     # One memory.
-    "pinned": ("pinned", "已置顶保留"),
+    "pinned": ("pinned", "已保留"),
     "expired": ("expired", "已过期"),
     "expires": ("Expires", "到期时间"),
     "state_expired": ("Including expired", "包含已过期"),
@@ -89,30 +89,30 @@ CHANGE_WORDS: dict[str, tuple[str, str]] = {
     "choose_memories": ("Select memories first.", "请先选择记忆。"),
     "delete_selected": ("Delete selected", "删除所选"),
     "ask_delete_selected": (
-        "Delete {count} memories? They are hidden at once; the deletion can be undone.",
+        "Delete the selected memories ({count})? They are hidden at once; it can be undone.",
         "删除 {count} 条记忆？删除后立即隐藏，之后可以撤销。",
     ),
     "restore_selected": ("Restore selected", "恢复所选"),
     "ask_restore_selected": (
-        "Restore {count} memories, and what was deleted with them?",
+        "Restore the selected memories ({count}), and what was deleted with them?",
         "恢复 {count} 条记忆以及随它们一起删除的内容？",
     ),
     "merge_selected": ("Merge selected", "合并所选"),
     "undo_deletion": ("Undo", "撤销"),
     "not_restored": (
-        "{count} restored. These could not be restored:",
+        "Restored: {count}. These could not be restored:",
         "已恢复 {count} 条。以下记忆未能恢复：",
     ),
-    "done_deleted": ("{count} memories were deleted.", "已删除 {count} 条记忆。"),
+    "done_deleted": ("Deleted memories: {count}.", "已删除 {count} 条记忆。"),
     "done_expired_undo": (
         "This deletion can no longer be undone here: the memories were restored, changed or "
         "erased since.",
         "这次删除已无法在此撤销：相关记忆此后已被恢复、修改或清除。",
     ),
-    "done_restored": ("{count} memories were restored.", "已恢复 {count} 条记忆。"),
-    "done_purged": ("{count} memories were erased.", "已彻底清除 {count} 条记忆。"),
+    "done_restored": ("Restored memories: {count}.", "已恢复 {count} 条记忆。"),
+    "done_purged": ("Erased memories: {count}.", "已彻底清除 {count} 条记忆。"),
     "done_message_erased": (
-        "The message was erased, and {count} memories that came from it alone.",
+        "The message was erased. Erased memories that came from it alone: {count}.",
         "消息已清除，并清除了仅来自它的 {count} 条记忆。",
     ),
     "done_message_gone": (

@@ -102,8 +102,8 @@ async def test_delete_and_undo_require_confirmation(window: Window) -> None:
     await page.click(".q-dialog button:has-text('Delete')")
     await deletions.first.wait_for()
     await window.ready()
-    await page.click("button:has-text('Undo')")
-    await page.click(".q-dialog button:has-text('Undo')")
+    await page.click("button:has-text('Restore')")
+    await page.click(".q-dialog button:has-text('Restore')")
     await page.locator(".mr-badge:has-text('UNDO')").first.wait_for()
     await page.wait_for_selector("button:has-text('Delete')")
 
@@ -123,8 +123,8 @@ async def test_memory_is_deleted_and_restored_with_its_messages(window: Window) 
     assert "Oslo" not in await window.text()
     await page.goto(address)
     await window.ready()
-    await page.click("button:has-text('Undo')")
-    await page.click(".q-dialog button:has-text('Undo')")
+    await page.click("button:has-text('Restore')")
+    await page.click(".q-dialog button:has-text('Restore')")
     await page.wait_for_selector(".mr-badge:has-text('UNDO')")
     await window.open(f"/explorer?user={user}")
     assert "I live in Oslo." in await window.text()
@@ -158,6 +158,7 @@ async def test_message_is_erased_after_confirmation(window: Window) -> None:
     await window.ready()
     assert "around=" not in page.url
     assert "peanuts" in await window.text()
+    assert "memories that came from it alone: 1" in await window.text("[role=status]")
     await window.open(f"/explorer/memories?user={user}")
     assert "Oslo" not in await window.text()
 
@@ -171,7 +172,7 @@ async def test_read_only_key_cannot_erase_a_message(browser: Any, keyed_server: 
         button = window.page.get_by_role("button", name="清除消息").first
         await button.click()
         await window.page.click(".q-dialog button:has-text('彻底清除')")
-        await window.page.wait_for_selector("text=this key is read-only")
+        await window.page.wait_for_selector("text=当前密钥为只读")
         await window.open(f"/explorer?user=maya&session={SESSION}")
         assert await window.page.locator("article").count() == count
 
@@ -185,7 +186,7 @@ async def test_read_only_key_cannot_delete(browser: Any, keyed_server: Keyed) ->
         await window.ready()
         await window.page.click("button:has-text('Delete')")
         await window.page.click(".q-dialog button:has-text('Delete')")
-        await window.page.wait_for_selector("text=this key is read-only")
+        await window.page.wait_for_selector("text=This key is read-only.")
 
 
 async def test_graph_is_drawn_and_can_be_navigated(window: Window) -> None:

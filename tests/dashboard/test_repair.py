@@ -1,0 +1,267 @@
+"""Repairs from pages: memories, relations, users; confirmation, refusals and the log of changes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from memrecall.memory import Library
+from memrecall.store import Grant
+from tests.server.server_process import ServerProcess
+
+from .conftest import Window, sign_in, window_on
+from .sample import sample_settings
+from .test_explorer import add_user
+
+Keyed = tuple[ServerProcess, dict[str, str]]
+
+
+async def open_memory(window: Window, user: str, text: str) -> None:
+    await window.open(f"/explorer/memories?user={user}")
+    await window.page.click(f"a:has-text('{text}')")
+    await window.page.wait_for_selector("h2:has-text('History'), h2:has-text('变更历史')")
+    await window.ready()
+
+
+async def answer(window: Window, button: str, choice: str = "") -> None:
+    """Click a button of the page, and the same or another one of the dialog that it opens."""
+    await window.page.click(f"main button:has-text('{button}')")
+    await window.page.click(f".q-dialog button:has-text('{choice or button}')")
+
+
+async def api(window: Window, method: str, path: str, **options: Any) -> Any:
+    """Send a request as another client, and return the JSON of its answer."""
+    async with httpx.AsyncClient(base_url=window.url, timeout=60) as client:
+        response = await client.request(method, path, **options)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def memories_of(window: Window, user: str, **query: Any) -> dict[str, dict[str, Any]]:
+    page = await api(window, "GET", "/v1/memories", params={"user_id": user, **query})
+    return {item["memory"]: item for item in page["results"]}
+
+
+async def actions_of(window: Window, user: str) -> list[str]:
+    """Return the actions that the log of changes shows, latest first."""
+    await window.open(f"/explorer/changes?user={user}")
+    return [str(text) for text in await window.page.locator(".mr-badge").all_inner_texts()]
+
+
+def read_contents(file: str) -> set[str]:
+    """Return the contents of the messages and memories in an export."""
+    lines = Path(file).read_text("utf-8").splitlines()
+    return {json.loads(line)["row"].get("content") for line in lines}
+
+
+async def test_memory_is_edited_pinned_and_expired_in_place(window: Window) -> None:
+    page = window.page
+    user = await add_user(window, "I am allergic to peanuts.")
+    await open_memory(window, user, "allergic to peanuts")
+    await page.click("button:has-text('Edit')")
+    await page.fill(".q-dialog textarea", "User is allergic to shrimp.")
+    await page.click(".q-dialog button:has-text('Save')")
+    await page.wait_for_selector("h1:has-text('shrimp')")
+    await window.ready()
+    await answer(window, "Pin")
+    await page.wait_for_selector("button:has-text('Unpin')")
+    await window.ready()
+    await page.click("main button:has-text('Expire')")
+    await page.fill(".q-dialog input[type=date]", "2020-05-04")
+    await page.click(".q-dialog button:has-text('Expire')")
+    await page.wait_for_selector("button:has-text('Remove expiry')")
+    await window.ready()
+    assert await memories_of(window, user) == {}
+    (item,) = (await memories_of(window, user, show_expired=True)).values()
+    assert (item["memory"], item["pinned"]) == ("User is allergic to shrimp.", True)
+    await window.open(f"/explorer/memories?user={user}&state=expired")
+    assert {"pinned", "expired"} <= set(await page.locator(".mr-badge").all_inner_texts())
+    await page.click("a:has-text('shrimp')")
+    await page.wait_for_selector("button:has-text('Remove expiry')")
+    await window.ready()
+    await answer(window, "Remove expiry")
+    await page.wait_for_selector("main button:has-text('Expire')")
+    await window.ready()
+    await answer(window, "Restore this text")
+    await page.wait_for_selector("h1:has-text('peanuts')")
+    assert list(await memories_of(window, user)) == ["User is allergic to peanuts."]
+    assert await actions_of(window, user) == ["Memory edited"] * 5
+    assert "key local" in await window.text()
+
+
+async def test_edit_of_a_memory_that_changed_meanwhile_is_refused(
+    browser: Any, window: Window
+) -> None:
+    user = await add_user(window, "I am allergic to peanuts.")
+    async with window_on(browser, window.url, locale="zh-CN", color_scheme="dark") as other:
+        await open_memory(other, user, "allergic to peanuts")
+        (item,) = (await memories_of(window, user)).values()
+        body = {"memory": "User is allergic to nuts."}
+        await api(
+            window, "PATCH", f"/v1/memories/{item['id']}", params={"user_id": user}, json=body
+        )
+        await other.page.click("button:has-text('编辑')")
+        await other.page.fill(".q-dialog textarea", "User is allergic to shrimp.")
+        await other.page.click(".q-dialog button:has-text('保存')")
+        await other.page.wait_for_selector("text=这条记忆刚被他人修改")
+        await answer(other, "撤销上次修改")
+        await other.page.wait_for_selector("text=这条记忆刚被他人修改")
+        await api(window, "POST", f"/v1/memories/{item['id']}/purge", params={"user_id": user})
+        await answer(other, "彻底清除")
+        await other.page.wait_for_selector("text=内容已被删除或清除")
+    assert await memories_of(window, user) == {}
+
+
+async def test_similar_memories_are_merged_and_the_merge_undone(window: Window) -> None:
+    page = window.page
+    user = await add_user(window, "I am allergic to peanuts.", "I am allergic to shrimp.")
+    await open_memory(window, user, "allergic to peanuts")
+    await page.click("main button:has-text('Merge')")
+    await page.click(".q-dialog .q-checkbox:has-text('shrimp')")
+    await page.fill(".q-dialog textarea", "User is allergic to peanuts and shrimp.")
+    await page.click(".q-dialog button:has-text('Merge')")
+    await page.wait_for_selector("h1:has-text('peanuts and shrimp')")
+    await window.ready()
+    (merged,) = (await memories_of(window, user)).values()
+    assert merged["source_message_ids"] == ["m0", "m1"]
+    await answer(window, "Undo last change")
+    await page.wait_for_selector(".mr-badge:has-text('UNDO')")
+    texts = set(await memories_of(window, user))
+    assert texts == {"User is allergic to peanuts.", "User is allergic to shrimp."}
+    assert await actions_of(window, user) == ["Change undone", "Memories merged"]
+
+
+async def test_selected_memories_are_deleted_together_and_restored(window: Window) -> None:
+    page = window.page
+    texts = ("I am allergic to peanuts.", "I live in Oslo.", "My brother Tom works at Equinor.")
+    user = await add_user(window, *texts)
+    before = set(await memories_of(window, user))
+    await window.open(f"/explorer/memories?user={user}")
+    await page.click("button:has-text('Delete selected')")
+    await page.wait_for_selector("text=Select memories first.")
+    await page.click(".q-checkbox:has-text('Select all')")
+    await page.get_by_role("checkbox", name="Select: User lives in Oslo").click()
+    await answer(window, "Delete selected")
+    await page.wait_for_selector("[role=status]:has-text('Deleted memories: 2')")
+    await window.ready()
+    assert list(await memories_of(window, user)) == ["User lives in Oslo."]
+    deletion = page.url
+    await page.click("[role=status] button:has-text('Undo')")
+    await page.wait_for_selector("[role=status]:has-text('Restored memories: 2')")
+    await window.ready()
+    assert set(await memories_of(window, user)) == before
+    await window.open(deletion.removeprefix(window.url))
+    assert "can no longer be undone" in await window.text("[role=status]")
+    assert await page.locator("[role=status] button").count() == 0
+
+
+async def test_restore_says_which_memories_are_contradicted(window: Window) -> None:
+    page = window.page
+    user = await add_user(window, "I live in Oslo.", "I am allergic to peanuts.")
+    for item in (await memories_of(window, user)).values():
+        await api(window, "DELETE", f"/v1/memories/{item['id']}", params={"user_id": user})
+    await api(window, "POST", "/v1/memories", json={"user_id": user, "messages": "I live in Rome."})
+    await window.open(f"/explorer/memories?user={user}&state=deleted")
+    await page.click(".q-checkbox:has-text('Select all')")
+    await answer(window, "Restore selected")
+    await page.wait_for_selector("[role=alert]:has-text('Restored: 1')")
+    assert "another memory says otherwise now" in await window.text("[role=alert]")
+    assert set(await memories_of(window, user)) == {
+        "User is allergic to peanuts.",
+        "User lives in Rome.",
+    }
+
+
+async def test_relation_is_corrected_and_removed(window: Window) -> None:
+    page = window.page
+    user = await add_user(window, "My brother Tom works at Equinor.")
+    await window.open(f"/explorer/graph?user={user}&center=Tom")
+    relation = page.locator(".mr-item:has-text('works_at')")
+    await relation.get_by_role("button", name="Correct relation").click()
+    await page.wait_for_selector(".q-dialog a:has-text('Equinor')")  # the memory that says so
+    await page.get_by_label("To", exact=True).fill("Statoil")
+    await page.click(".q-dialog button:has-text('Save')")
+    await page.wait_for_selector("[role=status]:has-text('The relation was corrected.')")
+    await window.ready()
+    assert "Statoil" in await relation.inner_text()
+    await relation.get_by_role("button", name="Correct relation").click()
+    await page.click(".q-dialog .q-checkbox:has-text('Remove')")
+    await api(
+        window,
+        "POST",
+        "/v1/graph/correct",
+        json={
+            "user_id": user,
+            "source": "Tom",
+            "relationship": "works_at",
+            "destination": "Statoil",
+        },
+    )
+    await page.click(".q-dialog button:has-text('Save')")
+    await page.wait_for_selector("text=It was deleted or erased meanwhile")
+    assert await actions_of(window, user) == ["Relation corrected"] * 2
+
+
+async def test_user_is_exported_and_erased(window: Window) -> None:
+    page = window.page
+    user = await add_user(window, "I live in Oslo.")
+    await window.open(f"/explorer/user?user={user}")
+    async with page.expect_download() as downloading:
+        await answer(window, "Export")
+    download = await downloading.value
+    assert download.suggested_filename == f"{user}.jsonl"
+    assert "I live in Oslo." in read_contents(await download.path())
+    assert await actions_of(window, user) == ["User exported"]
+    await window.open(f"/explorer/user?user={user}")
+    await answer(window, "Erase user")
+    await page.wait_for_selector("text=This is not the id of the user.")
+    await page.click("main button:has-text('Erase user')")
+    await page.fill(".q-dialog input", user)
+    await page.click(".q-dialog button:has-text('Erase user')")
+    await page.wait_for_selector("[role=status]:has-text('The user was erased')")
+    await window.open(f"/explorer?user={user}")
+    assert "Not found" in await window.text("[role=alert]")
+    window.watch.problems.clear()  # the browser reports the 404
+
+
+async def test_keys_without_the_right_are_refused_in_words(
+    browser: Any, keyed_server: Keyed, folder: Path
+) -> None:
+    server, keys = keyed_server
+    settings = sample_settings(str(folder / "keyed" / "sample.db"), folder)
+    async with await Library.open(settings) as library:
+        _, agent_key = await library.store.keys.create(Grant(frozenset({"maya"}), "default"))
+    refused = {
+        keys["reader"]: ("/explorer/graph?user=maya", "当前密钥为只读"),
+        agent_key: ("/explorer/user?user=maya", "当前密钥仅限一个智能体"),
+    }
+    for key, (path, text) in refused.items():
+        async with window_on(browser, server.url, locale="zh-CN") as window:
+            await sign_in(window, key)
+            await window.open(path)
+            if "graph" in path:
+                await window.page.get_by_role("button", name="更正关系").first.click()
+                await window.page.get_by_label("终点").fill("Nowhere")
+                await window.page.click(".q-dialog button:has-text('保存')")
+            else:
+                await answer(window, "导出")
+            await window.page.wait_for_selector(f"text={text}")
+
+
+async def test_other_users_cannot_be_exported_or_read(keyed_server: Keyed) -> None:
+    server, keys = keyed_server
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        assert (
+            (await client.get("/explorer/export?user=maya"))
+            .headers["location"]
+            .startswith("/sign-in")
+        )
+        await client.post("/sign-in", data={"key": keys["maya"]})
+        for path in ("/explorer/changes?user=lin", "/explorer/user?user=lin"):
+            assert (await client.get(path)).status_code == 404, path
+        response = await client.get("/explorer/export?user=lin")
+        assert (response.status_code, response.text) == (303, "")
+        own = await client.get("/explorer/export?user=maya")
+        assert own.headers["content-disposition"] == "attachment; filename*=UTF-8''maya.jsonl"
+        assert own.text.startswith("{")
