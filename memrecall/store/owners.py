@@ -257,7 +257,7 @@ async def _erase(
 async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:
     """Remove what was derived from a user's or a session's rows, which must still exist."""
     if session_id is None:
-        tables = (*USER_TABLES, tombstones)
+        tables = (*USER_TABLES, audit_log, tombstones)
         return sum([await _erase_rows(connection, table, user_id, None) for table in tables])
     count = await _erase_audit(connection, user_id, session_id)
     count += await _erase_revisions(connection, user_id, session_id)

@@ -111,7 +111,7 @@ relations = Table(
     Index("ix_relations_destination", "user_id", "destination_id"),
 )
 
-# Who changed what of a user's data, and when; the history of a memory says what changed.
+# Who changed what of a user's data in this database, and when; exports leave it out.
 audit_log = Table(
     "audit_log",
     metadata,
@@ -194,9 +194,7 @@ restores = Table(
 )
 
 # The user data of this module, in an order in which it can be removed or inserted.
-USER_TABLES: tuple[Table, ...] = (
-    *(revisions, aliases, relations, entities, summaries, checkpoints, audit_log),
-)
+USER_TABLES: tuple[Table, ...] = (revisions, aliases, relations, entities, summaries, checkpoints)
 
 # What the rows of tables name without a foreign key, for checks of the whole database.
 REFERENCES = (
