@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from memrecall.dashboard import pages
 from memrecall.dashboard.auth import (
     ASSETS,
+    MISSING,
     PREFERENCES,
     SIGN_IN,
     SIGN_OUT,
@@ -59,6 +60,12 @@ def is_dashboard_path(path: str) -> bool:
     return path.startswith((ASSETS, SOCKET)) or path in _AUTH_PATHS or path in _page_paths()
 
 
+def expects_page(scope: Scope) -> bool:
+    """Return True if a request is for a page, as of a browser's address bar."""
+    is_read = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+    return is_read and b"text/html" in dict(scope["headers"]).get(b"accept", b"")
+
+
 @asynccontextmanager
 async def run_dashboard() -> AsyncIterator[None]:
     """Run NiceGUI's lifespan, which the server does not, while the block runs."""
@@ -78,6 +85,14 @@ def _page_paths() -> frozenset[str]:
     return frozenset(Client.page_routes.values())
 
 
+def _show_missing(scope: Scope) -> Scope:
+    """Return a request with the address of the page that says that there is no such page."""
+    if is_dashboard_path(scope["path"]):
+        return scope
+    scope["state"]["missing_path"] = scope["path"]
+    return {**scope, "path": MISSING, "raw_path": MISSING.encode()}
+
+
 @cache
 def _pages() -> FastAPI:
     """Return the pages, which all services share: each request carries its service."""
@@ -85,6 +100,8 @@ def _pages() -> FastAPI:
         import_module(f"memrecall.dashboard.pages.{module.name}")
     parent = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.config.socket_io_js_transports = ["websocket"]
+    # The bar has no name for screen readers; slow pages show their own progress.
+    app.config.quasar_config["loadingBar"]["skipHijack"] = True
     app.on_exception(lambda error: log_bug(error, "dashboard"))
     ui.run_with(
         parent,
@@ -111,7 +128,7 @@ def _add_security_headers(dashboard: ASGIApp) -> ASGIApp:
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         client = scope.get("client")
         is_local = client is not None and is_loopback(client[0])
-        await (plain if is_local else compressed)(scope, receive, send)
+        await (plain if is_local else compressed)(_show_missing(scope), receive, send)
 
     return serve
 

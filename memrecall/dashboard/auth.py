@@ -35,6 +35,7 @@ LANGUAGE = "memrecall_language"
 THEME = "memrecall_theme"
 CHOICES: dict[str, tuple[str, ...]] = {LANGUAGE: ("en", "zh"), THEME: ("auto", "light", "dark")}
 SIGN_IN, SIGN_OUT, PREFERENCES = "/sign-in", "/sign-out", "/preferences"
+MISSING = "/not-found"  # shown at all addresses without a page
 ASSETS, SOCKET = "/_nicegui/", "/_nicegui_ws/"
 SESSION_SECONDS = 12 * 3600
 MAX_SESSIONS = 10_000

@@ -13,8 +13,14 @@ from memrecall.evaluation.figures import calibration, latency_shares, recall_by_
 from memrecall.evaluation.runs import EvaluationRun, RunState
 
 # Distinguishable with a colour vision deficiency.
-PALETTE = ("#4477dd", "#dd8822", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
-_GREY = "#8a93a3"
+PALETTE = ("#4477dd", "#cc7711", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
+_GREY = "#8a93a3"  # of lines, on both themes
+# The browser chooses: a canvas has no style sheet, and only it knows the theme of the system.
+TEXT_COLORS = {"light": "#5b6675", "dark": "#a3abb8"}
+TEXT_COLOR = {
+    ":color": "document.body.classList.contains('body--dark')"
+    f" ? '{TEXT_COLORS['dark']}' : '{TEXT_COLORS['light']}'"
+}
 _LINE = "rgba(128, 136, 150, .3)"
 _MAX_POINTS = 400
 _SHARE: dict[str, Any] = {"min": 0, "max": 1}
@@ -25,7 +31,7 @@ def chart(options: Mapping[str, Any], description: str) -> ui.echart:
     defaults: dict[str, Any] = {
         "color": list(PALETTE),
         "backgroundColor": "transparent",
-        "textStyle": {"color": _GREY},
+        "textStyle": TEXT_COLOR,
         "animation": False,
         "aria": {"enabled": True, "label": {"description": description}},
         # Rendered as text on the canvas, so that user content is never interpreted as HTML.
@@ -41,8 +47,8 @@ def axis(name: str = "", **options: Any) -> dict[str, Any]:
     return {
         "type": "value",
         "name": name,
-        "nameTextStyle": {"color": _GREY},
-        "axisLabel": {"color": _GREY},
+        "nameTextStyle": TEXT_COLOR,
+        "axisLabel": TEXT_COLOR,
         "axisLine": {"lineStyle": {"color": _LINE}},
         "splitLine": {"lineStyle": {"color": _LINE}},
         **options,
@@ -71,7 +77,7 @@ def xy_chart(
             },
             "legend": {
                 "show": has_legend,
-                "textStyle": {"color": _GREY},
+                "textStyle": TEXT_COLOR,
                 "top": 0,
                 "type": "scroll",
             },

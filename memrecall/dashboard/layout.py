@@ -1,25 +1,37 @@
 """The layout that all pages share, page registration, error display and the sign-in page."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from copy import copy
+from difflib import get_close_matches
+from http import HTTPStatus
 from pathlib import Path
 
 from fastapi import Request, Response
 from fastapi.responses import RedirectResponse
-from nicegui import ui
+from nicegui import background_tasks, ui
 
-from memrecall.dashboard.auth import PREFERENCES, SEE_OTHER, SIGN_IN, SIGN_OUT, local_path
+from memrecall.dashboard.auth import MISSING, PREFERENCES, SEE_OTHER, SIGN_IN, SIGN_OUT, local_path
 from memrecall.dashboard.page import Page, Redirect
-from memrecall.dashboard.widgets import describe_error, hidden_field, select_user, show_title
-from memrecall.errors import MemrecallError
+from memrecall.dashboard.widgets import (
+    button_link,
+    card,
+    describe_error,
+    hidden_field,
+    row,
+    select_user,
+    show_title,
+)
+from memrecall.errors import MemrecallError, NotFound
 from memrecall.server.auth import LOCAL, Principal
-from memrecall.server.errors import RequestError, problem_from_error
+from memrecall.server.errors import RequestError, log_bug, problem_from_error
 
 Build = Callable[[Page], Awaitable[None]]
 
 NAVIGATION = (
     ("overview", "/", "insights"),
     ("explorer", "/explorer", "forum"),
+    ("knowledge", "/knowledge", "menu_book"),
     ("recalls", "/recalls", "manage_search"),
     ("evaluations", "/evaluations", "fact_check"),
     ("try_it", "/try", "chat"),
@@ -40,7 +52,11 @@ _THEMES = {
 }
 _DARK = {"auto": None, "light": False, "dark": True}
 _STYLE = Path(__file__).with_name("style.css")
-_RESPONSE_SECONDS = 60.0  # a page that takes longer is answered with an error
+_FRAME_SECONDS = 0.4  # until a page is sent without its content, which follows when it is ready
+_POLL_SECONDS = 0.5  # between two updates of the progress
+_MAX_NAME = 80  # characters of an unknown name
+_MAX_SIMILAR = 8
+_DATABASE_SECONDS = 600.0  # for the checks before the frame is sent, behind a busy database
 
 ui.button.default_props("no-caps padding='4px 12px'")
 
@@ -54,15 +70,14 @@ def register_page(path: str, title: str, *, with_frame: bool = True) -> Callable
             _configure(page, page.text(title))
             if with_frame:
                 await _draw_frame(page, path)
-            with ui.element("main").classes("mr-main") as content:
+            # Inside the page's main landmark, which the library draws.
+            with ui.element("div").classes("mr-main") as content:
                 ui.skip_link(page.text("skip"), target=content)
-                try:
-                    await _build(build, page)
-                except Redirect as redirect:
-                    return RedirectResponse(redirect.target, SEE_OTHER)
-            return None
+                if page.user and not await _find_user(page):
+                    return None
+            return await _fill(build, page, content)
 
-        ui.page(path, response_timeout=_RESPONSE_SECONDS)(show)
+        ui.page(path, response_timeout=_DATABASE_SECONDS)(show)
         return build
 
     return register
@@ -80,14 +95,101 @@ def _configure(page: Page, title: str) -> None:
     ui.colors(primary="#2f5fc4", secondary="#5b6675", accent="#7a5cc7", dark="#1d2026")
 
 
-async def _build(build: Build, page: Page) -> None:
-    """Build the page, or show why it cannot be shown."""
+async def _find_user(page: Page) -> bool:
+    """Return True if the page may show its user; else say so, and offer similar names."""
     try:
-        await build(page)
+        await page.scope()
+    except NotFound:
+        ui.context.client.status_code = HTTPStatus.NOT_FOUND
+        show_title(page.text("unknown_user", user=page.user[:_MAX_NAME]))
+        await _draw_similar_users(page)
+        return False
     except (MemrecallError, RequestError) as error:
-        ui.context.client.status_code = problem_from_error(error).http_status
-        with ui.card().classes("mr-card").props("role=alert"):
-            ui.label(describe_error(page, error))
+        _show_error(page, error)
+        return False
+    return True
+
+
+async def _draw_similar_users(page: Page) -> None:
+    ui.label(page.text("not_found"))
+    users = await page.find_users()
+    with card(page.text("choose_user")), ui.element("div").classes("mr-row"):
+        for user in get_close_matches(page.user, users, _MAX_SIMILAR) or users[:_MAX_SIMILAR]:
+            ui.link(user, page.link_here(user=user)).classes("mr-chip")
+        button_link(page.text("all_users"), page.link(page.path), "group")
+
+
+async def _fill(build: Build, page: Page, content: ui.element) -> Response | None:
+    """Build the page; if that takes long, send its frame first and the rest when it is ready."""
+    client = ui.context.client
+    building = background_tasks.create(_build(build, page, content), handle_exceptions=False)
+    client.on_delete(lambda: building.cancel() and None)
+    finished, _ = await asyncio.wait([building], timeout=_FRAME_SECONDS)
+    if finished:
+        target = building.result()
+        return None if target is None else RedirectResponse(target, SEE_OTHER)
+    with content:
+        progress = _Progress(page)
+    await client.connected()
+    while not finished:
+        progress.update()
+        finished, _ = await asyncio.wait([building], timeout=_POLL_SECONDS)
+    progress.delete()
+    if target := building.result():
+        ui.navigate.to(target)
+    return None
+
+
+class _Progress:
+    """A bar and a text below the content of a page that is not complete yet."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        with card() as self._card:
+            self._card.props("role=status")
+            self._text = ui.label(page.text("loading"))
+            self._bar = ui.linear_progress(show_value=False).props("indeterminate")
+            self._bar.props["aria-label"] = page.text("loading")
+
+    def update(self) -> None:
+        """Show how much of the user's index is loaded, if this is what takes long."""
+        share = self._page.library.cache.loaded_share(self._page.user)
+        if share is None:
+            return
+        self._text.set_text(self._page.text("loading_index", share=f"{share:.0%}"))
+        self._bar.props(remove="indeterminate")
+        self._bar.set_value(share)
+
+    def delete(self) -> None:
+        """Remove the bar."""
+        self._card.delete()
+
+
+async def _build(build: Build, page: Page, content: ui.element) -> str | None:
+    """Build the page, or show why it cannot be shown; return where it redirects to."""
+    with content:
+        try:
+            await build(page)
+        except Redirect as redirect:
+            return redirect.target
+        except (MemrecallError, RequestError) as error:
+            _show_error(page, error)
+        except Exception as error:  # the outer edge: a page without its content would look empty
+            log_bug(error, "dashboard")
+            ui.context.client.status_code = HTTPStatus.INTERNAL_SERVER_ERROR
+            _show_alert(page.text("failed"))
+    return None
+
+
+def _show_error(page: Page, error: MemrecallError | RequestError) -> None:
+    ui.context.client.status_code = problem_from_error(error).http_status
+    _show_alert(describe_error(page, error))
+
+
+def _show_alert(text: str) -> None:
+    with card() as element:
+        element.props("role=alert")
+        ui.label(text)
 
 
 def notify_error(page: Page, error: Exception) -> None:
@@ -110,7 +212,8 @@ async def _draw_frame(page: Page, path: str) -> None:
     with ui.left_drawer(bordered=True).props("width=208 breakpoint=1000") as drawer:
         drawer.classes("mr-drawer")
         menu.on_click(drawer.toggle)
-        with ui.element("nav").classes("mr-nav"):
+        with ui.element("nav").classes("mr-nav") as navigation:
+            navigation.props["aria-label"] = page.text("menu")
             for name, target, icon in NAVIGATION:
                 with ui.link(target=page.user_link(target)) as entry:
                     ui.icon(icon)
@@ -134,8 +237,9 @@ def _draw_switches(page: Page) -> None:
 
 def _draw_identity(page: Page, principal: Principal) -> None:
     if principal.key_id == LOCAL:
-        icon = ui.icon("lock_open").classes("mr-open").props("tabindex=0")
-        icon.props["aria-label"] = icon.props["title"] = page.text("open")
+        with ui.element("span").classes("mr-open").props("role=img") as sign:
+            ui.icon("lock_open")
+        sign.props["aria-label"] = sign.props["title"] = page.text("open")
         return
     with ui.element("form").props(f"method=post action={SIGN_OUT}"):
         button = ui.button(icon="logout").props("flat round dense type=submit")
@@ -147,12 +251,25 @@ async def draw_explorer_head(page: Page) -> bool:
     show_title(page.text("explorer"))
     if not await select_user(page):
         return False
-    with ui.element("nav").classes("mr-tabs"):
+    with ui.element("nav").classes("mr-tabs") as tabs:
+        tabs.props["aria-label"] = page.text("explorer")
         for name, path in EXPLORER_TABS:
             tab = ui.link(page.text(name), page.user_link(path))
             if path == page.path:
                 tab.props("aria-current=page")
     return True
+
+
+@register_page(MISSING, "missing_page")
+async def missing_page(page: Page) -> None:
+    """Show that an address has no page."""
+    ui.context.client.status_code = HTTPStatus.NOT_FOUND
+    show_title(page.text("missing_page"))
+    with card():
+        ui.label(page.text("missing_page_hint", path=page.path[:_MAX_NAME]))
+        with row():
+            for name, target, icon in NAVIGATION:
+                button_link(page.text(name), page.user_link(target), icon)
 
 
 @register_page(SIGN_IN, "sign_in", with_frame=False)

@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from memrecall.dashboard.auth import Browser, Theme, choose_language, choose_theme
+from memrecall.dashboard.terms import CHINESE
 from memrecall.dashboard.words import WORDS
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
@@ -46,7 +47,7 @@ class Page:
             browser=browser,
             language=choose_language(browser.headers),
             theme=choose_theme(browser.headers),
-            path=request.url.path,
+            path=state.get("missing_path", request.url.path),
             query=dict(request.query_params),
         )
 
@@ -69,6 +70,12 @@ class Page:
         """Return a text of the user interface in the language of the page."""
         english, chinese = WORDS[name]
         return (chinese if self.language == "zh" else english).format(**values)
+
+    def term(self, kind: str, value: str) -> str:
+        """Return the name of a stored value, such as a role, in the language of the page."""
+        if self.language == "zh":
+            return CHINESE[kind].get(value, value)
+        return value.replace("_", " ") if kind == "relation" else value
 
     def link(self, path: str, /, **query: Any) -> str:
         """Return an address of the dashboard without the empty query values."""

@@ -212,7 +212,7 @@ def draw_facts(page: Page, body: Mapping[str, Any]) -> None:
     with row():
         classes = "mr-good" if body["confidence"] >= HIGH_CONFIDENCE else "mr-warn"
         show_fact(page.text("confidence"), f"{body['confidence']:.0%}", classes)
-        show_fact(page.text("stop_reason"), body["stop_reason"])
+        show_fact(page.text("stop_reason"), page.term("stop_reason", body["stop_reason"]))
         show_fact(page.text("windows"), " → ".join(map(str, body["windows"])))
         show_fact(page.text("model_calls"), str(usage["model_calls"]))
         show_fact(page.text("tool_calls"), str(usage["tool_calls"]))

@@ -54,6 +54,15 @@ def show_empty(text: str) -> None:
     ui.label(text).classes("mr-dim mr-empty")
 
 
+def show_code(page: Page, text: str) -> None:
+    """Show lines to be copied, with a button that copies them."""
+    with ui.element("div").classes("mr-lines"):
+        TextElement(tag="pre", text=text).classes("mr-code").props("tabindex=0")
+        button = ui.button(icon="content_copy", on_click=lambda: ui.clipboard.write(text))
+        button.props("flat dense round size=sm")
+        button.props["aria-label"] = page.text("copy")
+
+
 def button_link(text: str, target: str, icon: str = "") -> None:
     """Draw a link that looks like a button."""
     with ui.link(target=target).classes("mr-button"):
@@ -218,6 +227,9 @@ async def select_user(page: Page) -> bool:
     with card(page.text("choose_user")):
         if not users:
             show_empty(page.text("no_users"))
+            if principal.users is None:
+                with row():
+                    button_link(page.text("welcome_link"), "/", "rocket_launch")
         with row():
             for user in users[:MAX_SUGGESTIONS]:
                 ui.link(user, page.link_here(user=user)).classes("mr-chip")

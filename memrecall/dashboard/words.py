@@ -121,8 +121,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "role": ("Role", "角色"),
     "any": ("any", "不限"),
     "filter_session": ("Session", "会话"),
-    "filter_since": ("Since", "起始时间"),
-    "filter_until": ("Until", "截止时间"),
+    "filter_since": ("From", "起始日期"),
+    "filter_until": ("To", "截止日期"),
     "no_messages": ("No messages.", "暂无消息。"),
     "found_messages": ("Search results", "搜索结果"),
     "nothing_found": ("No results.", "没有匹配的结果。"),
@@ -208,7 +208,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "span_day": ("Last 24 hours", "最近 24 小时"),
     "span_week": ("Last 7 days", "最近 7 天"),
     "users": ("Users", "用户"),
-    "knowledge": ("Knowledge entries", "知识条目"),
+    "knowledge": ("Knowledge", "知识"),
     "traces": ("Stored recalls", "回忆记录"),
     "searches": ("Searches", "搜索"),
     "turns": ("Chat turns", "对话轮次"),
@@ -284,4 +284,58 @@ WORDS: dict[str, tuple[str, str]] = {
         "model calls: {calls}, recalls: {recalls}, leaked calls: {leaks}",
         "模型调用 {calls} 次，回忆 {recalls} 次，泄漏的工具调用 {leaks} 次",
     ),
+    # Loading, unknown addresses and users.
+    "loading": ("Loading …", "加载中…"),
+    "loading_index": (
+        "Loading this user's messages for the first search: {share}",
+        "首次搜索，正在载入该用户的消息：{share}",
+    ),
+    "missing_page": ("Page not found", "页面不存在"),
+    "missing_page_hint": ("There is no page at {path}.", "没有地址为 {path} 的页面。"),
+    "unknown_user": ("User “{user}” not found", "找不到用户“{user}”"),
+    "all_users": ("All users", "全部用户"),
+    # Knowledge.
+    "search_knowledge": ("Search knowledge", "搜索知识"),
+    "no_knowledge": ("This agent has no knowledge entries.", "该智能体暂无知识条目。"),
+    "knowledge_entry": ("Knowledge entry", "知识条目"),
+    "agent": ("Agent", "智能体"),
+    "tags": ("Tags", "标签"),
+    "created": ("Created", "创建时间"),
+    "updated": ("Updated", "更新时间"),
+    "content_heading": ("Content", "内容"),
+    "metadata": ("Metadata", "元数据"),
+    "stored_at": ("stored {time}", "存储于 {time}"),
+    # The first visit.
+    "welcome": ("Nothing is stored yet", "还没有数据"),
+    "welcome_hint": (
+        "Look around with the sample data, or store your own in one of three ways.",
+        "可以先用示例数据看看，也可以用下面三种方式存入自己的数据。",
+    ),
+    "welcome_link": ("How to store data", "如何存入数据"),
+    "sample": ("Sample data", "示例数据"),
+    "sample_hint": (
+        "Invented chats of two users over four months: lin in Chinese, maya in English. "
+        "“memrecall users erase” removes them.",
+        "两位虚构用户四个月的聊天：lin（中文）和 maya（英文）。可用 memrecall users erase 清除。",
+    ),
+    "copy": ("Copy", "复制"),
+    "load_sample": ("Load the sample data", "载入示例数据"),
+    "way_import": ("Import your chats", "导入聊天记录"),
+    "way_import_hint": (
+        "Exports of ChatGPT, Claude, Gemini, WhatsApp, Telegram, Slack, Discord, WeChat and more; "
+        "--dry-run shows what would be stored.",
+        "支持 ChatGPT、Claude、Gemini、WhatsApp、Telegram、Slack、Discord、微信等导出文件；"
+        "加 --dry-run 可先预览。",
+    ),
+    "way_python": ("Use it from Python", "在 Python 中使用"),
+    "way_python_hint": (
+        "Facts are extracted from what is said, and found again later.",
+        "从对话中提取事实，之后随时可以找回。",
+    ),
+    "way_mcp": ("Connect an assistant by MCP", "通过 MCP 连接助手"),
+    "way_mcp_hint": (
+        "Clients such as Claude Code get memory tools from this service.",
+        "Claude Code 等客户端可以直接使用本服务的记忆工具。",
+    ),
+    "current_memories": ("Current memories", "当前记忆"),
 }

@@ -25,7 +25,7 @@ from memrecall.store.memories.revisions import EDITABLE_FIELDS, Revision
 from memrecall.store.messages.records import ScopedMessage, WriteResult
 from memrecall.store.messages.timeline import MessageFilter, Timeline
 from memrecall.store.owners import ErasureReport
-from memrecall.store.sessions import Checkpoint, StoredSummary
+from memrecall.store.sessions import Checkpoint, StoredSession, StoredSummary
 from memrecall.store.store import Store
 from memrecall.store.texts import knowledge_text, memory_text
 from memrecall.store.traces import (
@@ -78,6 +78,7 @@ __all__ = [
     "StoreGraphs",
     "StoredEntity",
     "StoredRelation",
+    "StoredSession",
     "StoredSummary",
     "StoredTrace",
     "Timeline",

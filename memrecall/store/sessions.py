@@ -1,30 +1,40 @@
-"""The state of a session: its summaries in levels, and checkpoints of its short-term memory."""
+"""Sessions by time, and the state of one: summaries in levels, checkpoints of its memory."""
 
 import json
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy import FromClause, Select, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
+from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user, session_of
 from memrecall.store.database.memory_tables import checkpoints, summaries
-from memrecall.store.database.statements import mentions, split
-from memrecall.store.database.tables import PASSAGE, memories, messages, tombstones
+from memrecall.store.database.statements import (
+    come_after,
+    filter_scope,
+    mentions,
+    require_limit,
+    split,
+)
+from memrecall.store.database.tables import PASSAGE, memories, messages, sessions, tombstones
 from memrecall.store.messages.timeline import select_messages, to_message
-from memrecall.types import DIGESTS, Message, check_json
+from memrecall.types import DIGESTS, Message, Role, check_json, parse_stored_time
 
 TURNS, CHUNKS, SESSION = 0, 1, 2  # the levels of summaries
 WITHDRAWN = ""  # has made a summary that waits to be made again
 NOTHING = "nothing"  # has made the summary of messages that are all hidden or forgotten
 STATE_BYTES = 4 * 1024 * 1024
 CHECKPOINTS_KEPT = 3
+LARGEST_PAGE = 200
+_OPENING_LENGTH = 200  # characters of a first message
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,70 @@ class Checkpoint:
 _SUMMARY = [summaries.c[name] for name in StoredSummary.__slots__]
 _SPAN = (summaries.c.first_sequence_no, summaries.c.last_sequence_no)
 _CHECKPOINT = [checkpoints.c[name] for name in Checkpoint.__slots__]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """A session in a list: who and when, how many messages, and how the user opened it."""
+
+    session_id: str
+    session_name: str | None
+    agent_id: str
+    status: int
+    last_time: datetime  # of its last message; of its creation if it has none
+    messages: int
+    opening: str | None  # the beginning of the user's first message
+
+
+class SessionList:
+    """The sessions of a scope's user."""
+
+    def __init__(self, database: Database, scope: Scope, secret: bytes) -> None:
+        self._database = database
+        self._scope = scope
+        self._secret = secret
+
+    async def page(self, limit: int, cursor: str | None = None) -> StoredPage[StoredSession]:
+        """Return a page of sessions, the one with the latest message first."""
+        require_limit("limit", limit, LARGEST_PAGE)
+        binding = ["sessions", self._scope.user_id, self._scope.agent_id]
+        by_time = self._select_by_time().subquery()
+        order = (by_time.c.last_time, by_time.c.session_id)
+        statement = select(by_time)
+        if cursor is not None:
+            last_time, session_id = open_cursor(self._secret, binding, cursor)
+            position = parse_stored_time(last_time), session_id
+            statement = statement.where(come_after(*order, *position))
+        page = statement.order_by(order[0].desc(), order[1]).limit(limit + 1).subquery()
+        rows = await self._database.fetch(self._add_contents(page))
+        items = [StoredSession(**row._mapping) for row in rows]
+        return make_page(items, limit, self._secret, binding, attrgetter("last_time", "session_id"))
+
+    def _select_by_time(self) -> Select[Any]:
+        # One seek of the index for each session: grouping would read all of the user's messages.
+        latest = self._select_messages(messages.c.ts, sessions).order_by(
+            messages.c.ts.desc(), messages.c.sequence_no.desc()
+        )
+        time = func.coalesce(latest.limit(1).scalar_subquery(), sessions.c.create_time)
+        names = ("session_id", "session_name", "agent_id", "status")
+        columns = [sessions.c[name] for name in names]
+        return filter_scope(select(*columns, time.label("last_time")), sessions, self._scope)
+
+    def _add_contents(self, page: FromClause) -> Select[Any]:
+        count = self._select_messages(func.count(), page).scalar_subquery()
+        text = func.substr(messages.c.content, 1, _OPENING_LENGTH)
+        of_user = self._select_messages(text, page).where(messages.c.role == Role.USER.value)
+        first = of_user.order_by(messages.c.ts, messages.c.sequence_no).limit(1).scalar_subquery()
+        columns = (*page.c, count.label("messages"), first.label("opening"))
+        return select(*columns).order_by(page.c.last_time.desc(), page.c.session_id)
+
+    def _select_messages(self, column: Any, outer: FromClause) -> Select[Any]:
+        of_session = select(column).select_from(messages).correlate(outer)
+        return of_session.where(
+            messages.c.user_id == self._scope.user_id,
+            messages.c.session_id == outer.c.session_id,
+            messages.c.deleted_at.is_(None),
+        )
 
 
 class SessionState:

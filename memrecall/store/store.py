@@ -56,7 +56,7 @@ from memrecall.store.messages.records import ScopedMessage, WriteResult, write_m
 from memrecall.store.messages.timeline import Timeline
 from memrecall.store.owners import Owners
 from memrecall.store.pgvector import PgVectors
-from memrecall.store.sessions import SessionState
+from memrecall.store.sessions import SessionList, SessionState
 from memrecall.store.texts import rebuild_search_text
 from memrecall.store.traces import Traces
 from memrecall.store.transfer import export_user, import_user
@@ -169,6 +169,10 @@ class Store:
     def session_state(self, scope: Scope) -> SessionState:
         """Return the summaries and checkpoints of a scope's session."""
         return SessionState(self.database, scope)
+
+    def session_list(self, scope: Scope) -> SessionList:
+        """Return the sessions of a scope's user, by time."""
+        return SessionList(self.database, scope, self.facts.cursor_secret)
 
     def knowledge(self, scope: Scope) -> Knowledge:
         """Return the knowledge of a scope's agent, shared by its users."""

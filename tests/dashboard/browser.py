@@ -1,9 +1,10 @@
-"""The Chromium for the tests: from the PATH, or the one of Playwright.
+"""The Chromium for the tests, from the PATH or of Playwright, and axe-core from npm.
 
-Run as a module, it installs Playwright's Chromium if none is found. It prints nothing: the
-summary of the tests mentions a missing browser.
+Run as a module, it installs Playwright's Chromium if none is found, and axe-core into `.axe`. It
+prints nothing: the summary of the tests mentions what is missing.
 """
 
+import json
 import os
 import shutil
 import socket
@@ -20,6 +21,12 @@ NO_BROWSER = (
     "BROWSER TESTS LEFT OUT: no Chromium was found. Install one (`apt install chromium`, or"
     " `python -m playwright install chromium`), or name it: MEMRECALL_CHROMIUM=/path/to/chromium"
 )
+AXE = "axe-core@4.14.0"
+NO_AXE = (
+    f"ACCESSIBILITY TESTS LEFT OUT: {AXE} is not installed. `make test-browser` installs it if npm"
+    " is on the PATH"
+)
+_AXE_FOLDER = Path(__file__).parents[2] / ".axe"
 _DOWNLOADS = "https://cdn.playwright.dev"
 _SECONDS_TO_ANSWER = 5.0  # a closed network may never answer
 _SECONDS_TO_LOAD = 300.0
@@ -32,6 +39,31 @@ def find_browser() -> str | None:
         return configured
     on_path = next(filter(None, map(shutil.which, NAMES)), None)
     return on_path or _own_browser()
+
+
+def find_axe() -> str | None:
+    """Return the script of axe-core in the pinned version, or None."""
+    folder = _AXE_FOLDER / "node_modules" / "axe-core"
+    try:
+        version = json.loads((folder / "package.json").read_text("utf-8"))["version"]
+        script = (folder / "axe.min.js").read_text("utf-8")
+    except FileNotFoundError:
+        return None
+    return script if AXE.endswith(f"@{version}") else None
+
+
+def _install_axe() -> None:
+    npm = shutil.which("npm")
+    if npm is None or find_axe() is not None:
+        return
+    _AXE_FOLDER.mkdir(exist_ok=True)
+    (_AXE_FOLDER / ".gitignore").write_text("*\n")
+    _run(npm, "install", "--prefix", str(_AXE_FOLDER), "--no-audit", "--no-fund", "--silent", AXE)
+
+
+def _run(*command: str) -> None:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(command, check=False, timeout=_SECONDS_TO_LOAD, capture_output=True)
 
 
 def _own_browser() -> str | None:
@@ -65,11 +97,10 @@ def _can_load() -> bool:
 
 
 def main() -> int:
-    """Install a browser if there is none; never fail."""
+    """Install a browser and axe-core if they are missing; never fail."""
     if find_browser() is None and _can_load():
-        command = [sys.executable, "-m", "playwright", "install", "chromium"]
-        with suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(command, check=False, timeout=_SECONDS_TO_LOAD, capture_output=True)
+        _run(sys.executable, "-m", "playwright", "install", "chromium")
+    _install_axe()
     return 0
 
 

@@ -4,10 +4,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from memrecall.agent import Recaller, RecallOptions
+from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import AsyncMemory, Importer, Library
 from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings
-from memrecall.store import Grant, NewRelation
+from memrecall.store import Grant, NewKnowledge, NewRelation
 from memrecall.types import NewMessage, Role
 
 CHAT = Path(__file__).parents[2] / "fixtures" / "demo" / "chat.jsonl"
@@ -21,6 +22,11 @@ STATEMENTS = (
     "I moved to Lisbon last week. Now I live in Lisbon.",
     "I am allergic to peanuts. My favourite tea is genmaicha.",
     "My favourite tea is sencha now, not genmaicha any more.",
+)
+KNOWLEDGE = (
+    NewKnowledge("Refunds need a receipt.", "Refund policy", ["policy"], {"owner": "support"}),
+    NewKnowledge("数据库端口是 5433，因为 5432 被占用。", tags=["数据库"]),
+    NewKnowledge(f"peanuts {SCRIPT}", SCRIPT[:80], [SCRIPT[:30]], {"note": SCRIPT}),
 )
 QUESTIONS = {
     "maya": ("Where does Tom work?", "Who has my spare key?", "When does my passport expire?"),
@@ -46,6 +52,23 @@ async def fill_library(library: Library) -> None:
         for question in questions:
             await Recaller(library, Scope(user), None, options).recall(question, as_of=None)
     await _add_attacker(library)
+    scope = Scope("maya", permissions=frozenset({Permission.KNOWLEDGE}))
+    for entry in KNOWLEDGE:
+        await KnowledgeBase(library, scope).add(entry)
+
+
+async def find_ids(library: Library) -> dict[str, str]:
+    """Return the generated ids of sample rows that have pages."""
+    scope = Scope("maya")
+    recalls = (await library.store.traces(scope).page()).items
+    memories = (await library.store.memories(scope).page()).items
+    entries = await library.store.knowledge(scope).page()
+    return {
+        "recall": next(item.trace_id for item in recalls if "spare key" in item.query),
+        "other": next(item.trace_id for item in recalls if "Tom" in item.query),
+        "memory": next(item.memory_key for item in memories if "sencha" in item.content),
+        "knowledge": next(e.knowledge_key for e in entries if e.summary == "Refund policy"),
+    }
 
 
 async def _add_attacker(library: Library) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.memory import Library
-from memrecall.scope import Scope
 from tests.server.server_process import run_command, run_server
 
 from .browser import NO_BROWSER, find_browser
-from .sample import fill_library, sample_settings
+from .sample import fill_library, find_ids, sample_settings
 from .sample_traffic import add_traffic
 
 ROOT = Path(__file__).parents[2]
@@ -26,12 +25,7 @@ async def prepare(folder: Path, database: Path) -> dict[str, str]:
     async with await Library.open(sample_settings(str(database), folder)) as library:
         await fill_library(library)
         await add_traffic(library.store.counters)
-        scope = Scope("maya")
-        recalls = (await library.store.traces(scope).page()).items
-        memories = (await library.store.memories(scope).page()).items
-        tea = next(item for item in memories if "sencha" in item.content)
-    recall = next(item for item in recalls if "spare key" in item.query)
-    return {"recall": recall.trace_id, "memory": tea.memory_key}
+        return await find_ids(library)
 
 
 def evaluate(folder: Path, runs: Path) -> None:
@@ -61,6 +55,7 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
         "changes": ("/explorer/changes?user=maya", {}),
         "graph": ("/explorer/graph?user=maya", {}),
         "sessions": ("/explorer/session?user=maya&id=talk-1", {}),
+        "knowledge": ("/knowledge", {}),
         "recalls": ("/recalls?user=maya", {}),
         "recall": (f"/recalls/trace?user=maya&id={ids['recall']}", {}),
         "evaluation": ("/evaluations/run?name=recall-local", {}),

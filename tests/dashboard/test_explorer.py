@@ -193,7 +193,7 @@ async def test_graph_is_drawn_and_can_be_navigated(window: Window) -> None:
     page = window.page
     await window.open("/explorer/graph?user=maya")
     await page.wait_for_selector("canvas")
-    assert "works_at" in await window.text()
+    assert "works at" in await window.text()
     await page.click(".mr-item a:has-text('Equinor')")
     await page.wait_for_selector("h2:has-text('Equinor')")
     assert "lives_in" not in await window.text()

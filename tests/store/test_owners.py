@@ -11,9 +11,10 @@ from memrecall.errors import Conflict, Disabled, InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.store.database.cursors import KeyedPage
+from memrecall.types import Role
 
 from ..cases import check_each_async
-from .samples import ANN, BEN, ids, new_message, new_trace
+from .samples import ANN, BEN, add_memory, at, ids, new_message, new_trace
 
 NAMES = ["B", "a", "é", "甲", "😀"]
 
@@ -48,6 +49,47 @@ class TestLists:
             assert users == sorted([*NAMES, "ann"], key=str.encode)
             sessions = await collect("session_id", partial(owners.list_sessions, "ann"), limit)
             assert sessions == NAMES
+
+    async def test_sessions_are_sorted_by_their_last_message(self, store: Store) -> None:
+        for number, (name, minutes) in enumerate({"b": (5, 1), "a": (1, 9), "c": (5,)}.items()):
+            timeline = store.timeline(Scope("ann", f"agent{number % 2}", name))
+            await timeline.add(
+                [
+                    new_message(f"{name}{minute}", f"{name} at {minute}", ts=at(minute))
+                    for minute in minutes
+                ]
+            )
+        answer = new_message("b0", "Good morning!", role=Role.ASSISTANT, ts=at(0))
+        await store.timeline(Scope("ann", "agent0", "b")).add([answer])
+        await store.timeline(Scope("ben", session_id="d")).add([new_message("d1")])
+
+        listed, cursor = [], None
+        for _ in range(3):
+            page = await store.session_list(ANN).page(1, cursor)
+            listed += page.items
+            cursor = page.next_cursor
+        assert cursor is None
+        assert [(item.session_id, item.last_time, item.messages) for item in listed] == [
+            ("a", at(9), 2),
+            ("b", at(5), 3),
+            ("c", at(5), 1),
+        ]
+        assert [item.opening for item in listed] == ["a at 1", "b at 1", "c at 5"]
+
+        of_agent = await store.session_list(Scope("ann", "agent1")).page(9)
+        assert [item.session_id for item in of_agent.items] == ["a"]
+        with pytest.raises(InvalidArgument, match="cursor"):
+            await store.session_list(BEN).page(1, page.next_cursor or "forged")
+
+    async def test_hidden_messages_do_not_describe_their_session(self, store: Store) -> None:
+        timeline = store.timeline(Scope("ann", session_id="s"))
+        await timeline.add([new_message("m1", "a secret"), new_message("m2", "tea", ts=at(3))])
+        await add_memory(store, "k", scope=ANN, source_message_ids=("m1",))
+        await store.changes(ANN).delete(["k"], actor="test", sources=True)
+
+        (item,) = (await store.session_list(ANN).page(5)).items
+
+        assert (item.messages, item.opening, item.last_time) == (1, "tea", at(3))
 
     async def test_list_users_of_one_agent(self, store: Store) -> None:
         await store.timeline(Scope("ann", agent_id="a1")).add([new_message("m")])

@@ -4,7 +4,7 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.dashboard.charts import PALETTE, chart
+from memrecall.dashboard.charts import PALETTE, TEXT_COLOR, chart
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.repair import go_with_notice, take_notice
@@ -70,11 +70,11 @@ def _draw_graph(page: Page, relations: list[StoredRelation], center: str) -> Non
                 "force": {"repulsion": 420, "edgeLength": 110, "layoutAnimation": False},
                 "lineStyle": {"color": "#8a93a3", "opacity": 0.9},
                 "label": {"show": True, "position": "bottom", "color": "inherit"},
-                "edgeLabel": {"show": len(relations) <= 40, "fontSize": 11, "color": "#7b8494"},
+                "edgeLabel": {"show": len(relations) <= 40, "fontSize": 11, **TEXT_COLOR},
                 "edgeSymbol": ["none", "arrow"],
                 "edgeSymbolSize": 7,
                 "data": [_node(name, count, name == center) for name, count in degrees.items()],
-                "links": [_edge(relation) for relation in relations],
+                "links": [_edge(page, relation) for relation in relations],
             }
         ]
     }
@@ -94,8 +94,9 @@ def _node(name: str, degree: int, is_center: bool) -> dict[str, Any]:
     return {"id": name, "name": label, "symbolSize": size, "itemStyle": {"color": color}}
 
 
-def _edge(relation: StoredRelation) -> dict[str, Any]:
-    label = {"formatter": relation.relationship[:_NAME_LENGTH].replace("{", "(")}
+def _edge(page: Page, relation: StoredRelation) -> dict[str, Any]:
+    name = page.term("relation", relation.relationship)
+    label = {"formatter": name[:_NAME_LENGTH].replace("{", "(")}
     return {"source": relation.source, "target": relation.destination, "label": label}
 
 
@@ -103,7 +104,7 @@ def _draw_relation(page: Page, relation: StoredRelation) -> None:
     with ui.element("div").classes("mr-item"):
         for name in (relation.source, relation.destination):
             if name == relation.destination:
-                dim_label(relation.relationship)
+                dim_label(page.term("relation", relation.relationship))
             ui.link(name, page.user_link("/explorer/graph", center=name)).classes("mr-end-of-tie")
         for message_id in relation.source_message_ids[:3]:
             source = page.user_link("/explorer", around=message_id)

@@ -114,7 +114,8 @@ def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | No
         ui.label(page.text("truncated")).classes("mr-badge mr-warn")
     if score is not None:
         dim_label(f"{score:.2f}")
-    dim_label(f"{item.memory_type} · {format_minute(item.created_at, zone)}")
+    kind = page.term("memory_type", item.memory_type)
+    dim_label(f"{kind} · {format_minute(item.created_at, zone)}")
 
 
 @register_page("/explorer/memory", "memory")
@@ -172,8 +173,8 @@ async def _draw_sources(page: Page, scope: Scope, item: MemoryRecord) -> None:
 def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
     with row():
         show_fact(page.text("key_name"), item.memory_key)
-        show_fact(page.text("memory_type"), item.memory_type)
-        show_fact(page.text("layer"), item.layer)
+        show_fact(page.text("memory_type"), page.term("memory_type", item.memory_type))
+        show_fact(page.text("layer"), page.term("layer", item.layer))
         show_fact(page.text("subject"), item.subject or "–")
         show_fact(page.text("valid_from"), format_minute(item.since, zone))
         if item.valid_to is not None:
@@ -183,7 +184,8 @@ def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
             show_fact(page.text("expires"), format_minute(item.expires_at, zone), style)
         if item.pinned:
             show_fact("", page.text("pinned"), "mr-good")
-        show_fact(page.text("origin"), f"{item.provenance.origin.value}, {item.provenance.actor}")
+        origin = page.term("origin", item.provenance.origin.value)
+        show_fact(page.text("origin"), f"{origin}, {item.provenance.actor}")
         if item.truncated:
             show_fact(page.text("content"), page.text("truncated"), "mr-warn")
         if item.keywords:
@@ -212,7 +214,7 @@ def is_expired(item: MemoryRecord) -> bool:
 def draw_revision(page: Page, step: Revision, zone: tzinfo) -> None:
     """Draw one change of a memory: who made it, when, and what it said before and after."""
     with row():
-        ui.label(step.event).classes("mr-badge")
+        ui.label(page.term("event", step.event)).classes("mr-badge")
         dim_label(f"{format_minute(step.at, zone)} · {step.actor}")
         if step.undone:
             ui.label(page.text("undone")).classes("mr-badge mr-warn")

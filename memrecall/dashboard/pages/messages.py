@@ -1,8 +1,7 @@
-"""The explorer's messages and sessions: read, search, delete, context, session summaries."""
+"""The explorer's messages: read, search, delete, and the context of one."""
 
-from dataclasses import replace
-from datetime import tzinfo
-from typing import Any
+import re
+from datetime import UTC, datetime, time, timedelta, tzinfo
 
 from nicegui import ui
 
@@ -21,11 +20,10 @@ from memrecall.dashboard.widgets import (
     highlighted_text,
     row,
     show_empty,
-    show_title,
     user_time_zone,
 )
 from memrecall.search import LexicalQuery, SemanticQuery
-from memrecall.store import MemoryQuery, MessageFilter, StoredSummary
+from memrecall.store import MemoryQuery, MessageFilter
 from memrecall.text.query import parse_query, positive_words
 from memrecall.text.snippets import snippets
 from memrecall.text_length import truncate_text
@@ -33,12 +31,11 @@ from memrecall.types import Message, Role, format_minute, parse_time
 
 PAGE_SIZE = 25
 RESULT_SIZE = 15
-SESSION_PAGE_SIZE = 30
 NEIGHBORS = 8
 MAX_CHARS = 1_500
 _MAX_MEMORIES = 100
 _ROLES = tuple(role.value for role in Role)
-_SUMMARY_LEVELS = ("turns", "chunks", "session")  # from the lowest
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 @register_page("/explorer", "explorer")
@@ -67,14 +64,19 @@ def _draw_filters(page: Page) -> None:
         field.props["placeholder"] = page.text("query_hint")
         methods = {"words": page.text("by_words"), "meaning": page.text("by_meaning")}
         _draw_select(page.text("search_by"), "by", methods, query.get("by", "words"))
-        roles = {"": page.text("any"), **{role: role for role in _ROLES}}
+        roles = {"": page.text("any"), **{role: page.term("role", role) for role in _ROLES}}
         _draw_select(page.text("role"), "role", roles, query.get("role", ""))
-        for name in ("session", "since", "until"):
-            field = ui.input(page.text(f"filter_{name}"), value=query.get(name, ""))
-            field.props(f"name={name} outlined dense")
-            if name != "session":
-                field.props["placeholder"] = "2026-01-31"
+        field = ui.input(page.text("filter_session"), value=query.get("session", ""))
+        field.props("name=session outlined dense")
+        for name in ("since", "until"):
+            _draw_day(page.text(f"filter_{name}"), name, query.get(name, ""))
         ui.button(page.text("search"), icon="search").props("type=submit unelevated")
+
+
+def _draw_day(label: str, name: str, value: str) -> None:
+    field = ui.input(label, value=value).props(f"name={name} outlined dense stack-label")
+    if not value or _DATE.fullmatch(value):  # the picker would drop a time that a link contains
+        field.props("type=date min=0002-01-01 max=9998-12-31")
 
 
 def _draw_select(label: str, name: str, options: dict[str, str], value: str) -> None:
@@ -90,18 +92,29 @@ def _draw_select(label: str, name: str, options: dict[str, str], value: str) -> 
     select.on_value_change(update)
 
 
-def _read_filter(page: Page) -> MessageFilter:
+def _read_filter(page: Page, zone: tzinfo) -> MessageFilter:
     query = page.query
-    since, until = (
-        parse_time(query[name], name) if query.get(name) else None for name in ("since", "until")
-    )
+    since = _read_time(page, "since", zone)
+    until = _read_time(page, "until", zone, days=1)  # the last day is included
     role = Role(query["role"]) if query.get("role") in _ROLES else None
     return MessageFilter(since, until, role, query.get("session") or None)
 
 
+def _read_time(page: Page, name: str, zone: tzinfo, *, days: int = 0) -> datetime | None:
+    """Return a time of the address; a date is the midnight, `days` later, in the user's zone."""
+    value = page.query.get(name, "").strip()
+    if not value:
+        return None
+    moment = parse_time(value, name)
+    if not _DATE.fullmatch(value):
+        return moment
+    midnight = datetime.combine(moment.date() + timedelta(days=days), time(), zone)
+    return midnight.astimezone(UTC)
+
+
 async def _draw_page(page: Page, zone: tzinfo) -> None:
     stored = await page.library.store.timeline(await page.scope()).page(
-        _read_filter(page), page_size=PAGE_SIZE, cursor=page.query.get("cursor")
+        _read_filter(page, zone), page_size=PAGE_SIZE, cursor=page.query.get("cursor")
     )
     with card():
         if not stored.items:
@@ -113,7 +126,7 @@ async def _draw_page(page: Page, zone: tzinfo) -> None:
 
 async def _draw_results(page: Page, zone: tzinfo) -> None:
     scope = await page.scope()
-    text, message_filter = page.query["q"].strip(), _read_filter(page)
+    text, message_filter = page.query["q"].strip(), _read_filter(page, zone)
     if page.query.get("by") == "meaning":
         words: list[str] = []
         semantic = SemanticQuery(text, filter=message_filter, top_k=RESULT_SIZE)
@@ -173,9 +186,14 @@ def _draw_message(
     """Draw one message of a conversation, with the query's words highlighted."""
     own = " mr-mine" if message.role is Role.USER else ""
     anchor = " mr-anchor" if is_anchor else ""
-    with ui.element("article").classes(f"mr-message{own}{anchor}"):
+    with ui.element("article").classes(f"mr-message{own}{anchor}") as article:
+        if is_anchor:
+            article.props("tabindex=-1")
+            article.run_method("scrollIntoView", {"block": "center"})
+            article.run_method("focus", {"preventScroll": True})
         with row():
-            ui.label(message.speaker or message.role.value).classes("mr-speaker")
+            name = message.speaker or page.term("role", message.role.value)
+            ui.label(name).classes("mr-speaker")
             target = page.user_link("/explorer", around=message.message_id)
             ui.link(format_minute(message.ts, zone), target).classes("mr-small")
             session = page.user_link("/explorer", session=message.session_id)
@@ -212,70 +230,3 @@ def _excerpt(content: str, words: list[str]) -> str:
         marks = {"before": MARK_START, "after": MARK_END}
         return "\n".join(snippets(content, words, length=240, limit=1, **marks))
     return truncate_text(content, MAX_CHARS)
-
-
-@register_page("/explorer/sessions", "sessions")
-async def sessions(page: Page) -> None:
-    """Show a user's sessions, ordered by id."""
-    if not await draw_explorer_head(page):
-        return
-    scope, zone = await page.scope(), await user_time_zone(page)
-    stored = await page.library.store.owners.list_sessions(
-        scope.user_id, page.query.get("after", ""), SESSION_PAGE_SIZE, agent_id=scope.agent_id
-    )
-    with card():
-        if not stored.items:
-            show_empty(page.text("no_sessions"))
-        with ui.element("div").classes("mr-list"):
-            for item in stored.items:
-                _draw_session(page, item, zone)
-        if stored.next_after:
-            button_link(page.text("more"), page.link_here(after=stored.next_after), "chevron_right")
-
-
-def _draw_session(page: Page, item: dict[str, Any], zone: tzinfo) -> None:
-    with ui.element("div").classes("mr-item"):
-        name = item["session_name"] or item["session_id"]
-        ui.link(name, page.user_link("/explorer/session", id=item["session_id"]))
-        dim_label(page.text("messages_count", count=item["last_sequence_no"]))
-        if not item["status"]:
-            ui.label(page.text("ended")).classes("mr-badge")
-        _draw_origin(page, item, zone)
-
-
-def _draw_origin(page: Page, item: dict[str, Any], zone: tzinfo) -> None:
-    agent = page.text("of_agent", agent=item["agent_id"])
-    dim_label(f"{agent} · {format_minute(item['create_time'], zone)}")
-
-
-@register_page("/explorer/session", "session")
-async def session(page: Page) -> None:
-    """Show the summaries of one session, the highest level first."""
-    scope = await page.scope(page.query.get("id") or "–")
-    store = page.library.store
-    item = await store.owners.get_session(
-        scope.user_id, str(scope.session_id), agent_id=scope.agent_id
-    )
-    ui.link(page.text("sessions"), page.user_link("/explorer/sessions"))
-    show_title(item["session_name"] or item["session_id"])
-    with row():
-        target = page.user_link("/explorer", session=item["session_id"])
-        button_link(page.text("its_messages"), target, "forum")
-        _draw_origin(page, item, await user_time_zone(page))
-    summaries = await store.session_state(replace(scope, agent_id=item["agent_id"])).summaries()
-    if not summaries:
-        with card(page.text("summaries")):
-            show_empty(page.text("no_summaries"))
-    for level, name in reversed(list(enumerate(_SUMMARY_LEVELS))):
-        layer = [summary for summary in summaries if summary.level == level]
-        if layer:
-            with card(page.text(f"level_{name}")):
-                for summary in layer:
-                    _draw_summary(page, summary)
-
-
-def _draw_summary(page: Page, summary: StoredSummary) -> None:
-    with ui.element("div").classes("mr-evidence"):
-        ui.label(summary.text).classes("mr-text")
-        positions = {"first": summary.first_sequence_no, "last": summary.last_sequence_no}
-        dim_label(page.text("summary_of", **positions, by=summary.made_by))

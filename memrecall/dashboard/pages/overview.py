@@ -1,5 +1,7 @@
-"""The overview page: stored data, activity, latency and outcomes of a period."""
+"""The overview page: stored data, activity, latency and outcomes of a period; the first visit."""
 
+import json
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -16,11 +18,16 @@ from memrecall.dashboard.widgets import (
     format_duration,
     row,
     select_user,
+    show_code,
     show_empty,
     show_fact,
     show_title,
 )
+from memrecall.errors import NotFound
+from memrecall.importers import SAMPLE_CHAT
+from memrecall.memory import Importer
 from memrecall.scope import Permission
+from memrecall.server.auth import Principal
 
 MAX_RECALLS = 5_000
 _LEVELS = ("users", "messages", "memories", "knowledge")
@@ -31,14 +38,18 @@ _PERCENTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
 
 @register_page("/", "overview")
 async def overview(page: Page) -> None:
-    """Show the whole service to an operator, one user to others."""
+    """Show the whole service to an operator, one user to others, and where to begin."""
     show_title(page.text("overview"))
+    principal = await page.principal()
+    if principal.users is None and not page.user and not await page.find_users():
+        _draw_welcome(page, principal)
+        return
     period = PERIODS.get(page.query.get("span", ""), PERIODS["day"])
     with row():
         for name in PERIODS:
             target = page.link_here(span=name)
             chip_link(page.text(f"span_{name}"), target, is_current=name == period.name)
-    if Permission.OPERATOR in (await page.principal()).permissions and not page.user:
+    if Permission.OPERATOR in principal.permissions and not page.user:
         await _draw_service(page, period)
     elif await select_user(page):
         await _draw_user(page, period)
@@ -51,9 +62,10 @@ async def _draw_service(page: Page, period: Period) -> None:
         usage.add(each.bucket, each.name, each.label, each.count)
     if page.service.counters is None:
         show_empty(page.text("not_counted"))
+    stored = await page.library.store.counters.measure_levels()
     with ui.element("div").classes("mr-tiles"):
         for name in _LEVELS:
-            _draw_tile(page.text(name), usage.level(name), usage.levels(name))
+            _draw_tile(page.text(name), stored[name], usage.levels(name))
     _draw_totals(page, usage)
     with ui.element("div").classes("mr-grid"):
         _draw_activity(page, usage, ("searches", "recalls", "turns"))
@@ -69,8 +81,9 @@ async def _draw_user(page: Page, period: Period) -> None:
     recalls = await store.traces(scope).since(period.start(now), MAX_RECALLS)
     usage = usage_of_recalls(recalls, period, now)
     counts = await store.count(scope.user_id)
+    counts["current_memories"] = await store.memories(scope).count()
     with ui.element("div").classes("mr-tiles"):
-        for name in ("sessions", "messages", "memories", "traces"):
+        for name in ("sessions", "messages", "memories", "current_memories", "traces"):
             _draw_tile(page.text(name), counts[name], [])
     _draw_totals(page, usage)
     with ui.element("div").classes("mr-grid"):
@@ -80,10 +93,57 @@ async def _draw_user(page: Page, period: Period) -> None:
             _draw_distribution(page, usage, name)
 
 
-def _draw_tile(name: str, value: int | None, over_time: Sequence[int | None]) -> None:
+def _draw_welcome(page: Page, principal: Principal) -> None:
+    """Draw what a visitor of an empty database can do."""
+    with card(page.text("welcome")):
+        ui.label(page.text("welcome_hint"))
+    with ui.element("div").classes("mr-grid mr-halves"):
+        if not principal.read_only:
+            _draw_sample(page)
+        for name, code in _ways_in(page, principal).items():
+            with card(page.text(f"way_{name}")):
+                ui.label(page.text(f"way_{name}_hint"))
+                show_code(page, code)
+
+
+def _draw_sample(page: Page) -> None:
+    async def load() -> None:
+        principal = await page.principal()
+        principal.require_write()
+        if principal.users is not None:
+            raise NotFound("the key has no access to the users of the sample")
+        button.props("loading")
+        await Importer(page.library).run(SAMPLE_CHAT, strict=True)
+        ui.navigate.to(page.link("/explorer", user="lin" if page.language == "zh" else "maya"))
+
+    with card(page.text("sample")):
+        ui.label(page.text("sample_hint"))
+        button = ui.button(page.text("load_sample"), icon="download", on_click=load)
+        button.props("unelevated")
+
+
+def _ways_in(page: Page, principal: Principal) -> dict[str, str]:
+    """Return the commands that store data here; only operators see the path of the database."""
+    database = page.library.settings.db
+    is_shown = Permission.OPERATOR in principal.permissions and "://" not in database
+    location = database if is_shown else "memory.db"
+    option = f"--db {shlex.quote(location)}"
+    return {
+        "import": f"memrecall import conversations.json --user me {option}",
+        "python": (
+            "from memrecall import Memory\n\n"
+            f"memory = Memory(db={json.dumps(location, ensure_ascii=False)})\n"
+            'memory.add("I am allergic to peanuts.", user_id="me")\n'
+            'print(memory.search("What can I not eat?", user_id="me"))'
+        ),
+        "mcp": f"claude mcp add memrecall -- memrecall mcp --user me {option}",
+    }
+
+
+def _draw_tile(name: str, value: int, over_time: Sequence[int | None]) -> None:
     with ui.card().classes("mr-card mr-tile"):
         dim_label(name)
-        ui.label("–" if value is None else f"{value:,}").classes("mr-number")
+        ui.label(f"{value:,}").classes("mr-number")
         if sum(level is not None for level in over_time) > 1:
             _draw_sparkline(name, over_time)
 
@@ -160,7 +220,7 @@ def _draw_distribution(page: Page, usage: UsageHistory, name: str) -> None:
             return
         labels = _sort_labels(counts)
         style = {"color": PALETTE[3 if name in ("leaks", "errors") else 0]}
-        names = [f"{label}+" for label in labels] if name == "confidence" else labels
+        names = [_name_label(page, name, label) for label in labels]
         bars = {"type": "bar", "barMaxWidth": 28, "itemStyle": style}
         x_axis = axis(type="category", data=names, splitLine={"show": False})
         y_axis = axis(minInterval=1)
@@ -168,6 +228,12 @@ def _draw_distribution(page: Page, usage: UsageHistory, name: str) -> None:
             x_axis["inverse"] = True
             x_axis, y_axis = y_axis, x_axis
         xy_chart(heading, x_axis, y_axis, [{**bars, "data": [counts[label] for label in labels]}])
+
+
+def _name_label(page: Page, name: str, label: str) -> str:
+    if name == "confidence":
+        return f"{label}+"
+    return page.term("stop_reason", label) if name == "recalls" else label
 
 
 def _sort_labels(counts: Mapping[str, int]) -> list[str]:

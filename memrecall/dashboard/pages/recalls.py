@@ -82,7 +82,8 @@ def draw_recall(page: Page, item: TraceSummary, zone: tzinfo) -> None:
         ui.label(f"{item.confidence:.0%}").classes(f"mr-badge {classes}")
     counts = {"iterations": item.iterations, "calls": item.tool_calls}
     cost = page.text("cost", took=format_duration(item.seconds), **counts)
-    dim_label(cost if item.stop_reason == "handoff" else f"{item.stop_reason} · {cost}")
+    reason = page.term("stop_reason", item.stop_reason)
+    dim_label(cost if item.stop_reason == "handoff" else f"{reason} · {cost}")
     dim_label(format_minute(item.created_at, zone))
 
 

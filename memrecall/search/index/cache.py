@@ -47,6 +47,7 @@ class _Slot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     columns: Columns | None = None
     version: UserVersion | None = None  # of the columns
+    loading: tuple[Columns, int] | None = None  # being brought up to a version
     saved_rows: int = 0
     users: int = 0
     nbytes: int = 0
@@ -100,6 +101,14 @@ class IndexCache:
         slot = self._slots.get(owner)
         return None if slot is None else slot.version
 
+    def loaded_share(self, owner: str) -> float | None:
+        """Return how much of an owner's index is loaded, 0 to 1; None if it is not being loaded."""
+        slot = self._slots.get(owner)
+        if slot is None or slot.loading is None:
+            return None
+        columns, version = slot.loading
+        return min(columns.version / version, 1.0)
+
     async def fetch_products(self, columns: Columns, query: Floats | None) -> None:
         """Fetch the products with external vectors, which a semantic search needs."""
         if self._external is not None and query is not None:
@@ -144,7 +153,11 @@ class IndexCache:
             columns = await self._load(feed, slot, version)
         if columns.version < version.version:
             rows = columns.rows
-            await self._apply_changes(feed, columns, version.version)
+            slot.loading = (columns, version.version)
+            try:
+                await self._apply_changes(feed, columns, version.version)
+            finally:
+                slot.loading = None
             await self._save_if_grown(feed.owner, slot, columns)
             if columns.rows - rows > _ROWS_WORTH_RELEASING:
                 await asyncio.to_thread(_malloc_trim(), 0)

@@ -203,12 +203,16 @@ class _McpSwitch:
 def _add_dashboard(
     api: ASGIApp, authenticator: Authenticator, sign_in: SignInCode | None
 ) -> ASGIApp:
-    from memrecall.dashboard.application import create_dashboard, is_dashboard_path
+    from memrecall.dashboard.application import create_dashboard, expects_page, is_dashboard_path
 
     dashboard = create_dashboard(authenticator, sign_in)
 
     async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-        await (dashboard if is_dashboard_path(scope["path"]) else api)(scope, receive, send)
+        path = scope["path"]
+        # A browser at an unknown address gets a page that says so, everyone else the API's error.
+        is_missing = _find_route(path) is None and expects_page(scope)
+        is_page = is_dashboard_path(path) or is_missing
+        await (dashboard if is_page else api)(scope, receive, send)
 
     return dispatch
 

@@ -130,6 +130,11 @@ class Memories:
         size = min(limit, self._limits.cut(records))
         return make_page(records, size, self._limits.secret, binding, key_of)
 
+    async def count(self, query: MemoryQuery = CURRENT) -> int:
+        """Return the number of memories."""
+        statement = self._filter(select(func.count()).select_from(memories), query)
+        return int((await self._database.fetch(statement))[0][0])
+
     async def get_any(self, memory_key: str) -> MemoryRecord:
         """Return one memory, deleted and superseded ones too; NotFound if there is none."""
         statement = filter_visible(select(memories), self._scope)

@@ -1,0 +1,87 @@
+"""Contrast, axe-core's rules and the keyboard, on every page in both themes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrecall.memory import Library
+from tests.server.server_process import ServerProcess, run_server
+
+from .accessibility import PageFindings, inspect_page, sample_pages
+from .browser import NO_AXE, find_axe
+from .conftest import window_on
+from .sample import find_ids, sample_settings
+
+Keyed = tuple[ServerProcess, dict[str, str]]
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """The script of axe-core; tests are skipped without it."""
+    script = find_axe()
+    if script is None:
+        pytest.skip(NO_AXE)
+    return script
+
+
+async def inspect_all(
+    browser: Any, url: str, paths: dict[str, str], axe: str | None, locale: str
+) -> list[PageFindings]:
+    findings = []
+    async with window_on(browser, url, locale=locale) as window:
+        for name, path in paths.items():
+            await window.open(path)
+            findings += [found async for found in inspect_page(window.page, name, axe)]
+        window.watch.problems.clear()  # the browser reports unknown pages
+    return findings
+
+
+def contrast_problems(findings: list[PageFindings]) -> list[str]:
+    return [f"{f.page}, {f.theme}: {text}" for f in findings for text in f.low_contrast]
+
+
+def axe_problems(findings: list[PageFindings]) -> list[Any]:
+    return [(found.page, found.theme, each) for found in findings for each in found.forbidden]
+
+
+@pytest.fixture
+async def paths(sample_database: Path, folder: Path) -> dict[str, str]:
+    async with await Library.open(sample_settings(str(sample_database), folder)) as library:
+        return sample_pages(await find_ids(library))
+
+
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+async def test_texts_have_enough_contrast(
+    browser: Any, open_server: ServerProcess, paths: dict[str, str], locale: str
+) -> None:
+    findings = await inspect_all(browser, open_server.url, paths, None, locale)
+    assert len(findings) == 2 * len(paths)
+    assert contrast_problems(findings) == []
+
+
+async def test_pages_pass_axe(
+    browser: Any, open_server: ServerProcess, paths: dict[str, str], axe: str
+) -> None:
+    findings = await inspect_all(browser, open_server.url, paths, axe, "en-US")
+    assert axe_problems(findings) == []
+
+
+async def test_first_visit_and_sign_in_pass(
+    browser: Any, keyed_server: Keyed, tmp_path: Path, axe: str
+) -> None:
+    with run_server(tmp_path, "--db", tmp_path / "a.db") as empty:
+        findings = await inspect_all(browser, empty.url, {"first visit": "/"}, axe, "zh-CN")
+    refused = {"sign-in": "/sign-in?refused=1"}
+    findings += await inspect_all(browser, keyed_server[0].url, refused, axe, "en-US")
+    assert contrast_problems(findings) == []
+    assert axe_problems(findings) == []
+
+
+async def test_contrast_of_a_pale_text_is_found(browser: Any, open_server: ServerProcess) -> None:
+    async with window_on(browser, open_server.url, color_scheme="light") as window:
+        await window.open("/nothing")
+        await window.page.evaluate("document.querySelector('h1').style.color = '#999'")
+        findings = [found async for found in inspect_page(window.page, "pale", None)]
+        window.watch.problems.clear()
+    assert [len(found.low_contrast) for found in findings] == [1, 0]
