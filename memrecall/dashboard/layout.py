@@ -209,8 +209,9 @@ async def _draw_frame(page: Page, path: str) -> None:
         ui.space()
         _draw_switches(page)
         _draw_identity(page, principal)
-    with ui.left_drawer(bordered=True).props("width=208 breakpoint=1000") as drawer:
-        drawer.classes("mr-drawer")
+    # Without a value, the library asks the browser for it, and a slow one makes that an error.
+    with ui.left_drawer(value=False, bordered=True).classes("mr-drawer") as drawer:
+        drawer.props("width=208 breakpoint=1000 show-if-above")
         menu.on_click(drawer.toggle)
         with ui.element("nav").classes("mr-nav") as navigation:
             navigation.props["aria-label"] = page.text("menu")

@@ -14,7 +14,7 @@ from websockets.sync.client import connect
 from memrecall.memory import Library
 from memrecall.store import Grant
 from tests.server.server_process import ServerProcess, run_server
-from tests.waiting import LIMIT, wait_until
+from tests.waiting import LIMIT
 
 from .conftest import sign_in, window_on
 from .sample import sample_settings
@@ -86,6 +86,7 @@ async def test_pages_of_other_users_are_refused(browser: Any, keyed_server: Keye
             "/explorer/graph?user=lin",
             "/explorer/sessions?user=lin",
             "/explorer/session?user=lin&id=lin-s01",
+            "/knowledge?user=lin",
             "/recalls/trace?user=lin&id=x",
             "/recalls/live?user=lin&id=x",
             "/try?user=lin",
@@ -109,17 +110,34 @@ def test_service_works_without_dashboard(tmp_path: Path, http: httpx.Client) -> 
 async def test_pages_work_with_empty_database(browser: Any, tmp_path: Path, chromium: str) -> None:
     with run_server(tmp_path, "--db", tmp_path / "a.db") as server:
         async with window_on(browser, server.url) as window:
-
-            async def is_measured() -> bool:
-                await window.open("/")
-                return "Users\n0" in await window.text()
-
-            await wait_until(is_measured)  # levels are measured at startup
+            await window.open("/")
+            text = await window.text()
+            assert "Nothing is stored yet" in text
+            for way in ("memrecall import", "from memrecall import Memory", "memrecall mcp"):
+                assert way in text
+            assert str(tmp_path / "a.db") in text
             for path in ("/explorer", "/recalls", "/try"):
                 await window.open(path)
                 assert "No user has stored data yet." in await window.text()
             await window.open("/evaluations")
             assert "memrecall eval run" in await window.text()
+            await window.open("/knowledge")
+            assert "no knowledge entries" in await window.text()
+
+
+async def test_first_visit_offers_sample_data(browser: Any, tmp_path: Path, chromium: str) -> None:
+    with run_server(tmp_path, "--db", tmp_path / "a.db") as server:
+        async with window_on(browser, server.url) as window:
+            await window.open("/")
+            await window.page.click("button:has-text('Load the sample data')")
+            await window.page.wait_for_url("**/explorer?user=maya")
+            await window.ready()
+            assert await window.page.locator("article").count() == 25
+            await window.open("/")
+            text = await window.text()
+            assert "Users\n2" in text
+            assert "Messages\n175" in text  # counted now, not at the last measurement
+            assert "Nothing is stored yet" not in text
 
 
 async def test_user_of_a_key_without_data_has_empty_pages(

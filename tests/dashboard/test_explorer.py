@@ -55,6 +55,33 @@ async def test_filters_select_messages(window: Window) -> None:
     assert "spare key" in await window.text("article >> nth=0")
 
 
+async def test_dates_are_whole_days_of_the_user(window: Window) -> None:
+    page = window.page
+    await window.open("/explorer?user=maya")
+    await page.fill("input[name=since]", "2026-03-05")
+    await page.fill("input[name=until]", "2026-03-05")
+    await page.click("button:has-text('Search')")
+    await page.wait_for_url("**since=2026-03-05**")
+    await window.ready()
+    assert await page.locator("article").count() == 7
+    assert await page.get_attribute("input[name=until]", "type") == "date"
+    await window.open("/explorer?user=maya&since=2026-03-05T12:12:00Z&until=2026-03-05")
+    assert await page.locator("article").count() == 3
+    assert await page.input_value("input[name=since]") == "2026-03-05T12:12:00Z"
+
+
+async def test_context_is_scrolled_to_its_message(window: Window) -> None:
+    await window.page.set_viewport_size({"width": 1280, "height": 500})
+    await window.open("/explorer?user=maya&around=maya-051")
+    await window.page.wait_for_function(
+        """() => {
+          const box = document.activeElement.getBoundingClientRect();
+          return document.activeElement.matches('.mr-anchor')
+            && box.top > 50 && box.bottom < innerHeight;
+        }"""
+    )
+
+
 async def test_invalid_query_is_explained(window: Window) -> None:
     await window.open("/explorer?user=maya&q=%22half")
     assert "quotation mark" in await window.text("[role=alert]")
@@ -200,9 +227,40 @@ async def test_graph_is_drawn_and_can_be_navigated(window: Window) -> None:
     await window.ready()
 
 
+async def test_relations_and_types_have_chinese_names(
+    browser: Any, open_server: ServerProcess
+) -> None:
+    async with window_on(browser, open_server.url, locale="zh-CN") as window:
+        for path, text in {
+            "/explorer/graph?user=maya": "任职于",
+            "/explorer/memories?user=maya": "个人资料",
+            "/explorer?user=maya&role=user": "角色\n用户",
+            "/explorer/session?user=maya&id=talk-1": "由 规则 生成",
+        }.items():
+            await window.open(path)
+            assert text in await window.text(), path
+
+
+async def test_knowledge_is_listed_searched_and_shown(window: Window) -> None:
+    page = window.page
+    await window.open("/knowledge")
+    assert "Refund policy" in await window.text()
+    await page.fill("input[name=q]", "refund receipt")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**q=refund**")
+    await window.ready()
+    assert "数据库" not in await window.text()
+    await page.click("a:has-text('Refund policy')")
+    await page.wait_for_selector("text=Refunds need a receipt.")
+    assert '"owner": "support"' in await window.text()
+    await window.ready()
+
+
 async def test_sessions_show_layered_summaries(window: Window) -> None:
     await window.open("/explorer/sessions?user=maya")
-    await window.page.click(f"a:has-text('{SESSION}')")
+    titles = await window.page.locator(".mr-item > a").all_inner_texts()
+    assert titles[-1].startswith("Happy new year!")  # the oldest
+    await window.page.click("a:has-text('I live in Oslo')")
     await window.page.wait_for_selector("h2:has-text('Session summary')")
     assert "messages 1 to 4, by rules" in await window.text()
     await window.ready()
@@ -215,6 +273,7 @@ WRITTEN_ON = (
     "/explorer/memories?",
     "/explorer/graph?",
     "/explorer/sessions?",
+    "/knowledge?",
     "/recalls?",
 )
 

@@ -64,6 +64,35 @@ def test_api_and_pages_share_the_server(open_server: ServerProcess, http: httpx.
     assert http.get(open_server.url + "/healthz").json()["status"] == "ok"
     missing = http.get(open_server.url + "/nothing")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "NOT_FOUND")
+    browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    for path in ("/v1/users/nobody/messages", "/healthz", "/openapi.json"):
+        answer = http.get(open_server.url + path, headers=browser)
+        assert answer.headers["content-type"].startswith("application/json"), path
+    sent = http.post(open_server.url + "/nothing", headers=browser)
+    assert sent.headers["content-type"].startswith("application/json")
+
+
+async def test_unknown_pages_and_users_are_explained_in_html(
+    browser: Any, open_server: ServerProcess
+) -> None:
+    async with window_on(browser, open_server.url, locale="zh-CN") as window:
+        response = await window.open("/nothing/here?user=maya")
+        assert response.status == 404
+        assert "没有地址为 /nothing/here 的页面" in await window.text()
+        await window.page.click("a[lang=en]")
+        await window.page.wait_for_selector("text=There is no page at /nothing/here.")
+        assert window.page.url == f"{window.url}/nothing/here?user=maya"
+        response = await window.open("/explorer/memories?user=Maia")
+        assert response.status == 404
+        assert "User “Maia” not found" in await window.text()
+        await window.page.click(".mr-chip:has-text('maya')")
+        await window.page.wait_for_selector("text=allergic to peanuts")
+        window.watch.problems.clear()  # the browser reports the 404s
+
+
+def test_unknown_page_requires_sign_in(keyed_server: Keyed, http: httpx.Client) -> None:
+    answer = http.get(keyed_server[0].url + "/nothing", headers={"Accept": "text/html"})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in?next=%2Fnothing")
 
 
 async def test_sign_in_and_out(browser: Any, keyed_server: Keyed) -> None:
