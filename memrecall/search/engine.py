@@ -32,6 +32,7 @@ from memrecall.search.updates import put_updates_first
 from memrecall.store import (
     KnowledgeEntry,
     Reads,
+    RowChanges,
     Store,
     UserVersion,
     open_cursor,
@@ -66,6 +67,7 @@ class _Search:
     now: datetime
     after: RankPosition | None
     is_expected: bool = False  # the version is that of the index, and has yet to be compared
+    changes: RowChanges | None = None  # up to the version, if they have been read
 
     def binding(self) -> list[object]:
         """Return what a cursor of this search is bound to."""
@@ -135,7 +137,8 @@ class SearchEngine:
                 user = await self._read_version(scope, request, feed, self._store.database)
             return await self._run(self._begin(scope, request, feed, user), query)
         except VersionChanged as change:
-            return await self._run(self._begin(scope, request, feed, change.user), query)
+            search = self._begin(scope, request, feed, change.user)
+            return await self._run(replace(search, changes=change.changes), query)
         except _UnknownOwner:
             self._cache.forget(feed.owner)
             return _unknown_owner(scope, request)
@@ -145,7 +148,7 @@ class SearchEngine:
         scope, request, user = search.scope, search.request, search.user
         vector, failure = await self._embed(search)
         noise = await self._noise(vector)
-        async with self._cache.open(search.feed, user) as columns:
+        async with self._cache.open(search.feed, user, search.changes) as columns:
             if columns is None:
                 return _unknown_owner(scope, request)
             await self._cache.fetch_products(columns, vector)
@@ -169,7 +172,7 @@ class SearchEngine:
         if search.is_expected:
             user = await self._read_version(scope, request, search.feed, reads)
             if user != search.user:
-                raise VersionChanged(user)
+                await self._cache.raise_change(search.feed, columns, user, reads)
         if request.expand is not None and (names := await request.expand(reads)):
             expanded = replace(request, expansions=(*request.expansions, *names))
             query = replace(query, request=expanded)

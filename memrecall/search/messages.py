@@ -116,11 +116,11 @@ class MessageSearch:
     ) -> tuple[_RankedMessages, list[Message]]:
         # The index is probably current: its version is compared where the messages are read.
         user = self._cache.version_of(scope.user_id)
-        is_expected = user is not None
+        is_expected, changes = user is not None, None
         while True:
             if user is None:
                 user = await self._read_version(scope, self._store.database)
-            async with self._cache.open(self._store.feed(scope.user_id), user) as columns:
+            async with self._cache.open(self._store.feed(scope.user_id), user, changes) as columns:
                 if columns is None:
                     raise _unknown_user(scope)
                 await self._cache.fetch_products(columns, vector)
@@ -129,7 +129,7 @@ class MessageSearch:
                 try:
                     return await self._store.database.read_together(work)
                 except VersionChanged as change:
-                    user, is_expected = change.user, False
+                    user, is_expected, changes = change.user, False, change.changes
 
     async def _read(
         self,
@@ -142,7 +142,7 @@ class MessageSearch:
         reads: Reads,
     ) -> tuple[_RankedMessages, list[Message]]:
         if is_expected and (current := await self._read_version(scope, reads)) != user:
-            raise VersionChanged(current)
+            await self._cache.raise_change(self._store.feed(scope.user_id), columns, current, reads)
         if reads.in_thread or in_event_loop:
             ranked = find(columns, user)
         else:

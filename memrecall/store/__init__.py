@@ -5,7 +5,13 @@ from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.cursors import PageLimits, open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
 from memrecall.store.database.statements import Reads
-from memrecall.store.feed import ChangeFeed, KnowledgeFeed, RowChanges, UserVersion
+from memrecall.store.feed import (
+    CHANGES_PER_READ,
+    ChangeFeed,
+    KnowledgeFeed,
+    RowChanges,
+    UserVersion,
+)
 from memrecall.store.graph import StoreGraphs
 from memrecall.store.graph_types import (
     GRAPH_TABLES,
@@ -41,6 +47,7 @@ from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
 
 __all__ = [
     "BODY_BYTES",
+    "CHANGES_PER_READ",
     "EDITABLE_FIELDS",
     "FORMAT",
     "GRAPH_TABLES",

@@ -8,6 +8,7 @@ rebuild what they derived.
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Select, Table, bindparam, case, func, literal, null, or_, select
@@ -15,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
-from memrecall.store.database.statements import Reads
+from memrecall.store.database.statements import Reads, fetch_prepared
 from memrecall.store.database.tables import (
     PASSAGE,
     agents,
@@ -51,6 +52,11 @@ class RowChanges:
     vectors: list[Any] = field(default_factory=list)
     knowledge: list[Any] = field(default_factory=list)  # of an agent; a user has none
     tombstones: list[Any] = field(default_factory=list)  # of erased messages and memories
+    after: int = 0  # the number before the range
+
+    def lead(self, after: int, through: int) -> bool:
+        """Return True if these are all changes from one version to another."""
+        return (self.after, self.through) == (after, through)
 
 
 # Every search reads the version: built once, because building costs as much as running.
@@ -123,23 +129,43 @@ _ENTRY_VECTOR = (
 )
 
 
+def _in_range(statement: Select[Any], table: Table) -> Select[Any]:
+    """Return the query for the rows of one owner in a range of change numbers."""
+    owner = table.c["agent_id" if table is knowledge else "user_id"]
+    in_range = statement.where(
+        owner == bindparam("of_owner"),
+        table.c.change_no > bindparam("after"),
+        table.c.change_no <= bindparam("through"),
+    )
+    return in_range.order_by(table.c.change_no)
+
+
+# Built once, like the versions: a search that follows a write executes most of these.
+_OF_MODEL: Any = bindparam("of_model")
+_MESSAGES = _in_range(select(*_MESSAGE), messages)
+_MEMORIES = _in_range(select(*_MEMORY), memories)
+_VECTORS = _in_range(select(*_VECTOR).where(vectors.c.model == _OF_MODEL), vectors)
+_ERASED = _in_range(_TOMBSTONES, tombstones)
+_ENTRIES = _in_range(select(*_ENTRY), knowledge)
+_ENTRY_VECTORS = _in_range(
+    select(*_ENTRY_VECTOR).where(knowledge.c.model == _OF_MODEL, knowledge.c.vector.is_not(None)),
+    knowledge,
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The numbers from after+1 to `through` of one owner, on a connection."""
+    """The numbers from after+1 to `through` of one owner."""
 
-    connection: AsyncConnection
     owner_id: str
     after: int
     through: int
 
-    async def fetch(self, statement: Select[Any], table: Table) -> list[Any]:
-        owner = table.c["agent_id" if table is knowledge else "user_id"]
-        in_range = statement.where(
-            owner == self.owner_id,
-            table.c.change_no > self.after,
-            table.c.change_no <= self.through,
-        )
-        return list((await self.connection.execute(in_range.order_by(table.c.change_no))).all())
+    async def fetch(
+        self, reads: AsyncConnection | Reads, statement: Select[Any], **parameters: Any
+    ) -> list[Any]:
+        bounds = {"of_owner": self.owner_id, "after": self.after, "through": self.through}
+        return list(await fetch_prepared(reads, statement, {**bounds, **parameters}))
 
 
 class _Feed(ABC):
@@ -169,19 +195,34 @@ class _Feed(ABC):
         self, after: int, through: int, model: str | None
     ) -> AsyncIterator[RowChanges]:
         """Yield the changes numbered from after+1 to `through`, with the vectors of `model`."""
+        if 0 < through - after <= CHANGES_PER_READ:
+            read = partial(self.read_changes, after, through, model)
+            yield await self._database.read_together(read)
+            return
         async with self._database.read() as connection:
-            for part in self._ranges(connection, after, through):
-                yield await self._read(part, model)
+            for part in self._ranges(after, through):
+                yield await self._read(connection, part, model)
+
+    async def read_changes(
+        self, after: int, through: int, model: str | None, reads: Reads
+    ) -> RowChanges:
+        """Return the changes of a range of at most `CHANGES_PER_READ` numbers.
+
+        The statements need no common snapshot: whatever is written between them has a later
+        number, and is in the changes after these.
+        """
+        return await self._read(reads, _Range(self._owner_id, after, through), model)
 
     @abstractmethod
-    async def _read(self, part: _Range, model: str | None) -> RowChanges:
+    async def _read(
+        self, reads: AsyncConnection | Reads, part: _Range, model: str | None
+    ) -> RowChanges:
         """Return the changes of one range."""
 
-    def _ranges(self, connection: AsyncConnection, after: int, through: int) -> Iterator[_Range]:
+    def _ranges(self, after: int, through: int) -> Iterator[_Range]:
         """Yield short ranges."""
         for start in range(after, through, CHANGES_PER_READ):
-            end = min(start + CHANGES_PER_READ, through)
-            yield _Range(connection, self._owner_id, start, end)
+            yield _Range(self._owner_id, start, min(start + CHANGES_PER_READ, through))
 
 
 class ChangeFeed(_Feed):
@@ -193,24 +234,26 @@ class ChangeFeed(_Feed):
         """Return whether the row of that key has that change number or a later one."""
         return await self._has(messages if kind == "message" else memories, key, change_no)
 
-    async def _read(self, part: _Range, model: str | None) -> RowChanges:
-        of_model = select(*_VECTOR).where(vectors.c.model == model)
+    async def _read(
+        self, reads: AsyncConnection | Reads, part: _Range, model: str | None
+    ) -> RowChanges:
+        fetch = partial(part.fetch, reads)
         return RowChanges(
+            after=part.after,
             through=part.through,
-            messages=await part.fetch(select(*_MESSAGE), messages),
-            memories=await part.fetch(select(*_MEMORY), memories),
-            vectors=[] if model is None else await part.fetch(of_model, vectors),
-            tombstones=await part.fetch(_TOMBSTONES, tombstones),
+            messages=await fetch(_MESSAGES),
+            memories=await fetch(_MEMORIES),
+            vectors=[] if model is None else await fetch(_VECTORS, of_model=model),
+            tombstones=await fetch(_ERASED),
         )
 
     async def vectors(
         self, after: int, through: int, model: str
     ) -> AsyncIterator[tuple[int, list[Any]]]:
         """Yield the vectors of `model` alone; up to each number nothing is missing."""
-        of_model = select(*_VECTOR).where(vectors.c.model == model)
         async with self._database.read() as connection:
-            for part in self._ranges(connection, after, through):
-                yield part.through, await part.fetch(of_model, vectors)
+            for part in self._ranges(after, through):
+                yield part.through, await part.fetch(connection, _VECTORS, of_model=model)
 
 
 class KnowledgeFeed(_Feed):
@@ -223,11 +266,13 @@ class KnowledgeFeed(_Feed):
         """Return whether the entry of that key has that change number or a later one."""
         return kind == KNOWLEDGE and await self._has(knowledge, key, change_no)
 
-    async def _read(self, part: _Range, model: str | None) -> RowChanges:
-        has_vector = (knowledge.c.model == model, knowledge.c.vector.is_not(None))
-        of_model = select(*_ENTRY_VECTOR).where(*has_vector)
+    async def _read(
+        self, reads: AsyncConnection | Reads, part: _Range, model: str | None
+    ) -> RowChanges:
+        fetch = partial(part.fetch, reads)
         return RowChanges(
+            after=part.after,
             through=part.through,
-            vectors=[] if model is None else await part.fetch(of_model, knowledge),
-            knowledge=await part.fetch(select(*_ENTRY), knowledge),
+            vectors=[] if model is None else await fetch(_ENTRY_VECTORS, of_model=model),
+            knowledge=await fetch(_ENTRIES),
         )

@@ -80,6 +80,23 @@ async def test_search_takes_one_trip_to_the_database(
     assert len(trips) == (1 if library.store.file else 2)
 
 
+async def test_first_search_after_a_write_reads_its_changes_with_the_version(
+    library: Library, trips: list[ForkGate]
+) -> None:
+    await fill(library)
+    await library.find_messages(ANN, LexicalQuery("tea"))
+    await library.add_messages(ANN, messages("Now I drink white tea"))
+    await library.vectors.settle()
+    trips.clear()
+    page = await library.find_messages(ANN, LexicalQuery("tea"))
+    assert [hit.message.content for hit in page.items] == [
+        "I drink green tea",
+        "Now I drink white tea",
+    ]
+    # PostgreSQL: the version, four kinds of changes, and the hits.
+    assert len(trips) == (2 if library.store.file else 6)
+
+
 async def test_search_of_memories_takes_one_trip_with_the_names_of_the_graph(
     library: Library, trips: list[ForkGate]
 ) -> None:

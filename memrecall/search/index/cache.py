@@ -13,13 +13,21 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from typing import NoReturn
 
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.external import ExternalVectors
 from memrecall.search.index.rows import Floats
 from memrecall.search.index.snapshot import SnapshotFolder
 from memrecall.search.index.vectors import ExternalUserVectors
-from memrecall.store import ChangeFeed, KnowledgeFeed, UserVersion
+from memrecall.store import (
+    CHANGES_PER_READ,
+    ChangeFeed,
+    KnowledgeFeed,
+    Reads,
+    RowChanges,
+    UserVersion,
+)
 from memrecall.workers import run_beside
 
 IndexFeed = ChangeFeed | KnowledgeFeed
@@ -56,9 +64,10 @@ class _Slot:
 class VersionChanged(Exception):
     """The owner's data is not as the index has it."""
 
-    def __init__(self, user: UserVersion) -> None:
+    def __init__(self, user: UserVersion, changes: RowChanges | None) -> None:
         super().__init__()
         self.user = user
+        self.changes = changes  # since the index; None if they have yet to be read
 
 
 class IndexCache:
@@ -79,17 +88,20 @@ class IndexCache:
         self._nbytes = 0  # of all slots: adding them up at each search would take milliseconds
 
     @asynccontextmanager
-    async def open(self, feed: IndexFeed, version: UserVersion) -> AsyncIterator[Columns | None]:
+    async def open(
+        self, feed: IndexFeed, version: UserVersion, changes: RowChanges | None = None
+    ) -> AsyncIterator[Columns | None]:
         """Yield the columns of a feed, locked while in use; None if its owner was erased.
 
         They contain everything up to `version`, and more if another search has just added it.
+        The changes up to that version are read, unless they are given.
         """
         slot = self._slots.setdefault(feed.owner, _Slot())
         self._slots.move_to_end(feed.owner)
         slot.users += 1
         try:
             async with slot.lock:
-                yield await self._refresh(feed, slot, version)
+                yield await self._refresh(feed, slot, version, changes)
         finally:
             slot.users -= 1
             if slot.columns is None and not slot.users:  # erased, or they could not be read
@@ -134,8 +146,23 @@ class IndexCache:
         """Return how many indexes are in memory."""
         return len(self._slots)
 
+    async def raise_change(
+        self, feed: IndexFeed, columns: Columns, user: UserVersion, reads: Reads
+    ) -> NoReturn:
+        """Raise VersionChanged; a few changes are read in the same trip to the database."""
+        count = user.version - columns.version
+        is_short = user.epoch == columns.epoch and 0 < count <= CHANGES_PER_READ
+        if not (reads.in_thread and is_short):
+            raise VersionChanged(user, None)
+        changes = await feed.read_changes(columns.version, user.version, self._model, reads)
+        raise VersionChanged(user, changes)
+
     async def _refresh(
-        self, feed: IndexFeed, slot: _Slot, version: UserVersion | None
+        self,
+        feed: IndexFeed,
+        slot: _Slot,
+        version: UserVersion | None,
+        changes: RowChanges | None,
     ) -> Columns | None:
         columns = slot.columns
         # Absent until it is current again: a cancelled caller must not leave half of a change
@@ -155,9 +182,14 @@ class IndexCache:
             rows = columns.rows
             slot.loading = (columns, version.version)
             try:
-                await self._apply_changes(feed, columns, version.version)
+                if changes is not None and changes.lead(columns.version, version.version):
+                    await self._apply(columns, changes)
+                else:
+                    async for batch in feed.changes(columns.version, version.version, self._model):
+                        await self._apply(columns, batch)
             finally:
                 slot.loading = None
+            columns.merge_small_segments()
             await self._save_if_grown(feed.owner, slot, columns)
             if columns.rows - rows > _ROWS_WORTH_RELEASING:
                 await asyncio.to_thread(_malloc_trim(), 0)
@@ -206,13 +238,11 @@ class IndexCache:
         last = saved.last_row()
         return last is None or await feed.has(*last)
 
-    async def _apply_changes(self, feed: IndexFeed, columns: Columns, version: int) -> None:
-        async for batch in feed.changes(columns.version, version, self._model):
-            texts = (*batch.messages, *batch.memories, *batch.knowledge)
-            has_many = len(texts) + len(batch.vectors) > _ROWS_IN_EVENT_LOOP
-            has_long = sum(len(row.search_text) for row in texts) > _CHARACTERS_IN_EVENT_LOOP
-            await run_beside(has_many or has_long, columns.apply, batch)
-        columns.merge_small_segments()
+    async def _apply(self, columns: Columns, batch: RowChanges) -> None:
+        texts = (*batch.messages, *batch.memories, *batch.knowledge)
+        has_many = len(texts) + len(batch.vectors) > _ROWS_IN_EVENT_LOOP
+        has_long = sum(len(row.search_text) for row in texts) > _CHARACTERS_IN_EVENT_LOOP
+        await run_beside(has_many or has_long, columns.apply, batch)
 
     async def _save_if_grown(self, owner: str, slot: _Slot, columns: Columns) -> None:
         if self._snapshots is None:

@@ -218,14 +218,12 @@ _prepared: WeakKeyDictionary[Executable, _Prepared] = WeakKeyDictionary()
 
 
 async def fetch_prepared(
-    connection: AsyncConnection | InlineConnection,
-    statement: Executable,
-    parameters: Mapping[str, Any],
+    reads: AsyncConnection | Reads, statement: Executable, parameters: Mapping[str, Any]
 ) -> Sequence[Any]:
     """Return the rows of a query that is built once."""
-    if isinstance(connection, InlineConnection):
-        return await connection.fetch(statement, parameters)
-    rows: Sequence[Any] = (await connection.execute(statement, parameters)).all()
+    if not isinstance(reads, AsyncConnection):
+        return await reads.fetch(statement, parameters)
+    rows: Sequence[Any] = (await reads.execute(statement, parameters)).all()
     return rows
 
 
