@@ -18,10 +18,10 @@ from pydantic import BaseModel
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import render
 from memrecall.agent.state import RecallState
+from memrecall.agent.tools import SEARCH
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
-from memrecall.agent.tools.names import SEARCH
 from memrecall.agent.tools.table import find_tool, tools_for
 from memrecall.agent.trace_events import TextEvent, TraceEvent
 from memrecall.errors import (

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.tools.names import HANDOFF
+from memrecall.agent.tools import HANDOFF
 from memrecall.agent.trace_events import (
     FallbackEvent,
     HandoffEvent,

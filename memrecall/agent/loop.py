@@ -26,9 +26,9 @@ from memrecall.agent.prompt import (
 from memrecall.agent.prompt_view import SOURCE, write_hint
 from memrecall.agent.result import StopReason
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState
+from memrecall.agent.tools import EXPANSION, HANDOFF, SEARCH
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesOutput, ToolErrorCode
-from memrecall.agent.tools.names import EXPANSION, HANDOFF, SEARCH
 from memrecall.agent.tools.table import forced_handoff, function_schemas, schema_text, tools_for
 from memrecall.agent.trace import Recorder
 from memrecall.agent.trace_events import CallEvent, ResultEvent, SteerEvent, TextEvent, ThoughtEvent

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, Unpack
 
 from memrecall.agent.prompt_view import to_json
+from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
 from memrecall.agent.tools.chat import MAX_QUERY
 from memrecall.agent.tools.models import TextAnswer
-from memrecall.agent.tools.names import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
 from memrecall.chat.base import (
     Chat,
     ChatArguments,

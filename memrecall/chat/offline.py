@@ -11,7 +11,7 @@ from memrecall import model
 from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.agent.offline.needs import is_greeting, needs_recall
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
-from memrecall.agent.tools.names import IS_MENTIONED, RECALL_MEMORY
+from memrecall.agent.tools import IS_MENTIONED, RECALL_MEMORY
 from memrecall.chat.phrases import say
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object

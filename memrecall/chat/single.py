@@ -7,8 +7,8 @@ from contextlib import aclosing
 from typing import Unpack
 
 from memrecall.agent.prompt_view import to_json
+from memrecall.agent.tools import RECALL_MEMORY
 from memrecall.agent.tools.chat import MAX_QUERY
-from memrecall.agent.tools.names import RECALL_MEMORY
 from memrecall.chat.base import (
     Chat,
     ChatArguments,

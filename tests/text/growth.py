@@ -10,7 +10,8 @@ from functools import cache
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.offline import keywords, needs, references, request
+from memrecall.agent.offline import needs, references, request
+from memrecall.agent.tools import keywords
 from memrecall.chat import mentions, offline, phrases
 from memrecall.errors import InvalidArgument
 from memrecall.extraction import (

@@ -45,11 +45,11 @@ from memrecall.agent.prompt_view import (
     to_json,
 )
 from memrecall.agent.result import RecalledMemory, RecallResult
+from memrecall.agent.tools import RECALL
 from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToolArguments
 from memrecall.agent.tools.models import ToolFailure
-from memrecall.agent.tools.names import RECALL
 from memrecall.agent.tools.table import TOOLS, tools_for
 from memrecall.agent.trace import Observer, stream_events
 from memrecall.errors import (

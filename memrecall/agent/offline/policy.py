@@ -25,8 +25,8 @@ from memrecall.agent.offline.transcript import (
     read_transcript,
 )
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS, matches_any
+from memrecall.agent.tools import DETAIL, EXPANSION, HANDOFF, KEYWORDS, SEARCH
 from memrecall.agent.tools.models import ToolErrorCode
-from memrecall.agent.tools.names import DETAIL, EXPANSION, HANDOFF, KEYWORDS, SEARCH
 from memrecall.model.offline import RuleAnswer, RuleCall, RuleRequest
 from memrecall.text.language import STOP_CHARS
 from memrecall.text.times import TimeSpan

@@ -8,8 +8,8 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from memrecall.agent.offline.request import asks_something
+from memrecall.agent.tools import DETAIL, EXPANSION, SEARCH
 from memrecall.agent.tools.models import ToolErrorCode
-from memrecall.agent.tools.names import DETAIL, EXPANSION, SEARCH
 from memrecall.budget import Limit
 from memrecall.json_objects import load_json_object
 from memrecall.model import protocol

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
+from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES
 from memrecall.agent.tools.context import TurnContext
 from memrecall.agent.tools.models import TextAnswer, ToolInput
-from memrecall.agent.tools.names import IS_MENTIONED, OTHER_MESSAGES
 
 MAX_QUERY = 1_000
 

@@ -17,12 +17,7 @@ from pydantic import BaseModel
 from memrecall import model
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.state import RecallState, Window, read_version
-from memrecall.agent.tools import chat, knowledge, memories, service
-from memrecall.agent.tools.control import expand_context_window, handoff
-from memrecall.agent.tools.definition import Interface, Tool, Variant
-from memrecall.agent.tools.detail import get_memory_detail, read_memory, search_messages
-from memrecall.agent.tools.keywords import extract_search_keywords
-from memrecall.agent.tools.names import (
+from memrecall.agent.tools import (
     DETAIL,
     EXPANSION,
     HANDOFF,
@@ -32,7 +27,15 @@ from memrecall.agent.tools.names import (
     RECALL,
     RECALL_MEMORY,
     SEARCH,
+    chat,
+    knowledge,
+    memories,
+    service,
 )
+from memrecall.agent.tools.control import expand_context_window, handoff
+from memrecall.agent.tools.definition import Interface, Tool, Variant
+from memrecall.agent.tools.detail import get_memory_detail, read_memory, search_messages
+from memrecall.agent.tools.keywords import extract_search_keywords
 from memrecall.agent.tools.search import search_memories
 from memrecall.library.library import Library
 from memrecall.model import protocol

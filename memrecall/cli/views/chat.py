@@ -8,7 +8,7 @@ from rich.control import Control
 from rich.segment import ControlType
 from rich.text import Text
 
-from memrecall.agent.tools.names import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
+from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
 from memrecall.chat import (
     ChatEvent,
     Failed,

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from memrecall.agent.display import format_resolved_time, remove_quotations, trace_time_zone
 from memrecall.agent.result import Nearby, RecalledMemory, RecallResult
-from memrecall.agent.tools.names import HANDOFF, SEARCH
+from memrecall.agent.tools import HANDOFF, SEARCH
 from memrecall.agent.trace_events import (
     CallEvent,
     EventKind,
