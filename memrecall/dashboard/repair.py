@@ -12,7 +12,7 @@ from memrecall.dashboard.widgets import confirm, describe_error, dim_label, open
 from memrecall.errors import Conflict, NotFound
 from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, read_filter
-from memrecall.types import MemoryRecord, format_time
+from memrecall.types import MemoryRecord, format_time, parse_time
 
 MAX_SIMILAR = 8
 _QUOTED = 200  # characters of a memory in a question
@@ -109,14 +109,13 @@ class MemoryActions:
                 fields[name].props("outlined dense").classes("full-width")
             is_confirmed = await wait()
         old = {"data": item.content, "memory_type": item.memory_type, "subject": item.subject}
-        new = {name: field.value or None for name, field in fields.items()}
+        new = {name: field.value or "" for name, field in fields.items()}
+        new["subject"] = new["subject"] or None
         changed = {name: value for name, value in new.items() if value != old[name]}
         if is_confirmed and not changed:
             ui.notify(page.text("nothing_changed"))
         elif is_confirmed:
-            await self._update(
-                **{"data": new["data"] or "", **changed} if "data" in changed else changed
-            )
+            await self._update(**changed)
 
     async def _pin(self, _: bool) -> None:
         await self._update(pinned=not self._item.pinned)
@@ -262,7 +261,9 @@ async def draw_last_deletion(page: Page) -> Page:
     if moment is None:
         return plain
     # All memories of one deletion have its time; a later change would have set another one.
-    same_time = MemoryQuery(read_filter({"updated_at": moment}), deleted=True)
+    same_time = MemoryQuery(
+        read_filter({"updated_at": parse_time(moment, "deleted")}), deleted=True
+    )
     keys = await page.library.store.memories(await page.scope()).keys(same_time)
 
     async def undo() -> None:

@@ -232,8 +232,10 @@ async def correct_relation(
     for relation in matches:
         of_agent = library.graph(replace(scope, agent_id=relation.agent_id))
         if correction is not None:  # first, so that a failure in between loses nothing
+            source, relationship, destination = right.values()
             evidence = (relation.source_message_ids, relation.valid_from)
-            await of_agent.add({}, [NewRelation(*right.values(), *evidence)])
+            new = NewRelation(source, relationship, destination, *evidence)
+            await of_agent.add({}, [new])
         await of_agent.erase([relation.relation_id])
     message = "removed" if correction is None else "corrected"
     return {"found": len(matches), "relation": correction and right, "message": message}

@@ -195,7 +195,7 @@ async def forget(context: ToolContext, arguments: ForgetArguments | ForgetParams
     library, key = context.library, arguments.memory_key
     if await library.store.timeline(context.scope).get_many([key]):
         _require_erasure(context, key)
-        await library.delete_message(context.scope, key)
+        await library.delete_message(context.scope, key, actor=context.actor)
         return MemoryChange(done=True, memory_key=key, note="The message was erased")
     memory = await _find_memory(context, key)
     await library.changes(context.scope).delete(

@@ -53,8 +53,9 @@ async def memories(page: Page) -> None:
         if page.query.get("q", "").strip():
             await _draw_results(page, scope, zone)
             return
-        is_in_state = {name: state == name for name in STATES[1:]}
-        query = MemoryQuery(**is_in_state)
+        query = MemoryQuery(
+            superseded=state == "superseded", deleted=state == "deleted", expired=state == "expired"
+        )
         stored = await page.library.store.memories(scope).page(
             query, limit=PAGE_SIZE, cursor=page.query.get("cursor")
         )

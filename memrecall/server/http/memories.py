@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
 from starlette.convertors import Convertor, register_url_convertor
 
 from memrecall.server.cluster import Cluster
@@ -14,7 +15,6 @@ from memrecall.server.http.memory_models import (
     AddRequest,
     Changed,
     DeleteAllQuery,
-    DeletedMemories,
     FoundMemories,
     Job,
     MemoryHistory,
@@ -22,20 +22,21 @@ from memrecall.server.http.memory_models import (
     MemoryListQuery,
     MemoryPage,
     MemorySearchRequest,
-    MergeMemoriesRequest,
+    MemoryText,
     OwnerQuery,
-    PurgedMemory,
     RemovalQuery,
-    UndoQuery,
+    UnchangedSince,
     UpdatedMemory,
     UpdateRequest,
 )
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.payloads import JsonResponse, StrictRoute
+from memrecall.types import Id
 
 router = APIRouter(prefix="/v1", tags=["memories"], route_class=StrictRoute)
 
+MAX_MERGED = 50
 MAX_JOBS = 20  # running jobs of one user
 _STAGES = ("memories", "relations", "summaries", "checkpoint")
 _FALLBACK = "the model's answer could not be used: rules were used instead"
@@ -54,6 +55,38 @@ class _MemoryId(Convertor[str]):
 
 
 register_url_convertor("memory", _MemoryId())
+
+
+class UndoQuery(OwnerQuery):
+    """The owner of a memory, and when it was read."""
+
+    unchanged_since: UnchangedSince = None
+
+
+class MergeMemoriesRequest(OwnerQuery):
+    """The other memories of a merge, and the text of the new one; by default that of the first."""
+
+    others: Annotated[list[Id], Field(min_length=1, max_length=MAX_MERGED)]
+    data: MemoryText | None = None
+
+
+class DeletedMemories(BaseModel):
+    """The number of memories that matched, and of those that were hidden."""
+
+    found: int
+    deleted: int
+    users: int
+    dry_run: bool
+    message: str
+
+
+class PurgedMemory(BaseModel):
+    """The number of memories that were erased permanently, and the ids of erased messages."""
+
+    id: str
+    purged: int
+    messages: list[str]
+
 
 Owner = Annotated[OwnerQuery, Query()]
 Removal = Annotated[RemovalQuery, Query()]

@@ -24,7 +24,6 @@ from memrecall.server.http.message_models import (
 )
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
 
-MAX_MERGED = 50
 MAX_PROMPT_CHARS = MAX_FILTERS_CHARS = 20_000
 
 AgentId = Annotated[
@@ -152,19 +151,6 @@ class MemorySearchRequest(SessionRequest):
         Moment | None, Field(description='Today, for words such as "yesterday".')
     ] = None
     show_expired: Annotated[ShowExpired, Field(strict=True)] = False
-
-
-class UndoQuery(OwnerQuery):
-    """The owner of a memory, and when it was read."""
-
-    unchanged_since: UnchangedSince = None
-
-
-class MergeMemoriesRequest(OwnerQuery):
-    """The other memories of a merge, and the text of the new one; by default that of the first."""
-
-    others: Annotated[list[Id], Field(min_length=1, max_length=MAX_MERGED)]
-    data: MemoryText | None = None
 
 
 class UpdateRequest(RequestModel):
@@ -351,28 +337,10 @@ class Changed(BaseModel):
     messages: list[str] = []
 
 
-class PurgedMemory(BaseModel):
-    """The number of memories that were erased permanently, and the ids of erased messages."""
-
-    id: str
-    purged: int
-    messages: list[str]
-
-
 class UpdatedMemory(MemoryItem):
     """The memory after the update."""
 
     event: Literal["UPDATE"]
-    message: str
-
-
-class DeletedMemories(BaseModel):
-    """The number of memories that matched, and of those that were hidden."""
-
-    found: int
-    deleted: int
-    users: int
-    dry_run: bool
     message: str
 
 
