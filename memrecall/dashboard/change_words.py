@@ -165,9 +165,9 @@ CHANGE_WORDS: dict[str, tuple[str, str]] = {
     "export_user": ("Export", "导出"),
     "export_hint": (
         "All data of the user as JSON lines, without vectors and recalls. "
-        "`memrecall users import` and the API read it.",
+        "`memrecall import` and the API read it.",
         "以 JSON 行导出该用户的全部数据（不含向量和回忆记录），"
-        "可用 `memrecall users import` 或 API 导入。",
+        "可用 `memrecall import` 或 API 导入。",
     ),
     "ask_export_user": (
         "Export everything that is stored about {user}? The file contains private data.",
