@@ -5,7 +5,8 @@
 
 Starts `memrecall serve` on loopback over a SQLite file. One client requests each page repeatedly,
 after two requests that do not count (the first loads the user's index). The time is that of the
-server's response, the whole page with its data; rendering in the browser is not included. Like a
+server's response, the whole page with its data; rendering in the browser is not included. A page
+that takes longer than 400 ms is sent without its data, which follows; it counts as missed. Like a
 browser, the client then connects the page's websocket and disconnects.
 Exits with 1 if a page's 95th percentile is above the target.
 """
@@ -142,6 +143,7 @@ def pages(trace_id: str) -> dict[str, str]:
         "one session": f"/explorer/session?{user_query}&id=s0001",
         "recalls": f"/recalls?{user_query}",
         "one recall": f"/recalls/trace?{user_query}&id={trace_id}",
+        "knowledge": "/knowledge",
         "evaluations": "/evaluations",
         "try it": f"/try?{user_query}",
     }

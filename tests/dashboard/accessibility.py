@@ -24,7 +24,7 @@ from .sample_runs import write_sample_runs
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "dashboard.md"
 START, END = "<!-- findings of axe-core -->", "<!-- end of the findings -->"
-SIZE = {"width": 1280, "height": 900}
+SIZE: Any = {"width": 1280, "height": 900}
 CONTRAST = Path(__file__).with_name("contrast.js").read_text("utf-8")
 THEMES = ("light", "dark")
 IMPACTS = ("critical", "serious", "moderate", "minor")

@@ -1,10 +1,13 @@
 """Contrast, axe-core's rules and the keyboard, on every page in both themes."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import memrecall.dashboard
+from memrecall.dashboard.charts import PALETTE, TEXT_COLORS
 from memrecall.memory import Library
 from tests.server.server_process import ServerProcess, run_server
 
@@ -13,6 +16,7 @@ from .browser import NO_AXE, find_axe
 from .conftest import window_on
 from .sample import find_ids, sample_settings
 
+STYLE = Path(memrecall.dashboard.__file__).with_name("style.css")
 Keyed = tuple[ServerProcess, dict[str, str]]
 
 
@@ -76,6 +80,27 @@ async def test_first_visit_and_sign_in_pass(
     findings += await inspect_all(browser, keyed_server[0].url, refused, axe, "en-US")
     assert contrast_problems(findings) == []
     assert axe_problems(findings) == []
+
+
+def luminance(color: str) -> float:
+    channels = [int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    red, green, blue = (
+        c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(first: str, second: str) -> float:
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_colors_of_charts_have_enough_contrast() -> None:
+    cards = re.findall(r"--mr-card: (#\w+)", STYLE.read_text("utf-8"))
+    light, dark = (color if len(color) == 7 else "#" + 2 * color[1:] for color in cards)
+    for theme, card in {"light": light, "dark": dark}.items():
+        assert contrast(TEXT_COLORS[theme], card) >= 4.5
+        assert min(contrast(color, card) for color in PALETTE) >= 3
 
 
 async def test_contrast_of_a_pale_text_is_found(browser: Any, open_server: ServerProcess) -> None:

@@ -230,6 +230,31 @@ async def test_indexes_stay_within_byte_budget(location: str, tmp_path: Path) ->
                 assert len(cache) <= 3
 
 
+async def test_loading_an_index_reports_how_much_is_loaded(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await library.add_messages(LIN, batch(0, 40))
+    library.cache.forget("lin")
+    shares: list[float] = []
+    apply = Columns.apply
+
+    def record(self: Columns, changes: Any) -> None:
+        share = library.cache.loaded_share("lin")
+        assert share is not None
+        shares.append(share)
+        apply(self, changes)
+
+    monkeypatch.setattr(Columns, "apply", record)
+    monkeypatch.setattr("memrecall.store.feed.CHANGES_PER_READ", 10)
+    assert library.cache.loaded_share("lin") is None
+    await top(library)
+    assert shares[0] == 0.0
+    assert len(shares) >= 4
+    assert shares == sorted(set(shares))  # it grows
+    assert shares[-1] < 1
+    assert library.cache.loaded_share("lin") is None
+
+
 async def test_index_of_an_erased_or_unreadable_user_leaves_the_cache(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:

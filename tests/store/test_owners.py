@@ -9,7 +9,7 @@ import pytest
 
 from memrecall.errors import Conflict, Disabled, InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.store import Store
+from memrecall.store import Store, StoredSession
 from memrecall.store.database.cursors import KeyedPage
 from memrecall.types import Role
 
@@ -63,7 +63,8 @@ class TestLists:
         await store.timeline(Scope("ann", "agent0", "b")).add([answer])
         await store.timeline(Scope("ben", session_id="d")).add([new_message("d1")])
 
-        listed, cursor = [], None
+        listed: list[StoredSession] = []
+        cursor = None
         for _ in range(3):
             page = await store.session_list(ANN).page(1, cursor)
             listed += page.items

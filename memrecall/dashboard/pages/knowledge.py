@@ -1,6 +1,7 @@
 """The knowledge of agents: a list, search, and one entry."""
 
 import json
+from collections.abc import Sequence
 
 from nicegui import ui
 
@@ -38,13 +39,13 @@ async def knowledge(page: Page) -> None:
     _draw_search(page)
     text = page.query.get("q", "").strip()[:_MAX_QUERY]
     after = page.query.get("after", "")
+    results: Sequence[tuple[KnowledgeEntry, float | None]]
     with card():
         if text:
             results = await base.search(text, PAGE_SIZE)
             page.service.metrics.count_search("knowledge")
         else:
-            entries = await base.page(after, PAGE_SIZE + 1)
-            results = [(entry, None) for entry in entries]
+            results = [(entry, None) for entry in await base.page(after, PAGE_SIZE + 1)]
         if not results:
             show_empty(page.text("nothing_found" if text else "no_knowledge"))
         with ui.element("div").classes("mr-list"):
