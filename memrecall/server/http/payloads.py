@@ -3,13 +3,15 @@
 import asyncio
 import json
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from fastapi import Request, Response
+from fastapi.dependencies.utils import request_body_to_args, request_params_to_args
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
-from pydantic_core import to_json
+from pydantic_core import PydanticUndefined, to_json
 
 from memrecall.json_objects import parse_json
 from memrecall.model.processes import run_aside
@@ -78,38 +80,72 @@ class StrictRequest(Request):
                 self._json = await run_beside(len(body) > _LARGE_BODY, parse_json, body)
         return self._json
 
-    async def validate_large(self, field: Any) -> None:
-        """Replace a large body by its model, made in a thread: the framework would make it here."""
-        if len(await self.body()) <= _LARGE_BODY:
-            return
+    async def read_body(self, field: Any) -> Any:
+        """Return the parsed body to validate; a large one is validated here, in a thread."""
+        body = await self.body()
+        if not body:
+            return PydanticUndefined
         try:
             value = await self.json()
-        except json.JSONDecodeError:
-            return  # The framework reports it.
-        self._json, errors = await asyncio.to_thread(field.validate, value, {}, loc=("body",))
+        except json.JSONDecodeError as error:
+            problem = {"type": "json_invalid", "loc": ("body",), "ctx": {"error": error.msg}}
+            raise RequestValidationError([problem]) from error
+        if len(body) <= _LARGE_BODY:
+            return value
+        value, errors = await asyncio.to_thread(field.validate, value, {}, loc=("body",))
         if errors:
             raise RequestValidationError(errors)
+        return value
 
 
 class StrictRoute(APIRoute):
-    """A route that refuses unknown or repeated parameters, loose JSON and needless bodies."""
+    """A route that refuses unknown or repeated parameters, loose JSON and needless bodies.
+
+    Its parameters are those of the path, of the query, a body, the request and what is made of it.
+    The framework describes and validates them. It does not call the endpoint, because what it does
+    for other kinds of parameters takes longer than a short request.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the framework's handler with the strict checks in front of it."""
-        handle = super().get_route_handler()
-        known = [name for field in self.dependant.query_params for name in _names(field)]
-        reads_body = self.body_field is not None or self.dependant.request_param_name is not None
+        """Return the handler of requests that come through the framework."""
+        return self.respond
 
-        async def handle_strictly(request: Request) -> Response:
-            _check_parameters(request.query_params.multi_items(), known)
-            if request.method in ("POST", "DELETE") and not reads_body:
-                await _refuse_body(request)
-            strict = StrictRequest(request.scope, request.receive)
-            if self.body_field is not None:
-                await strict.validate_large(self.body_field)
-            return await handle(strict)
+    async def respond(self, request: Request) -> Response:
+        """Return the endpoint's response; RequestValidationError if a parameter is invalid."""
+        _check_parameters(request.query_params.multi_items(), self._known_parameters)
+        if request.method in ("POST", "DELETE") and not self._reads_body:
+            await _refuse_body(request)
+        arguments = await self._read_arguments(StrictRequest(request.scope, request.receive))
+        response: Response = await self.endpoint(**arguments)
+        return response
 
-        return handle_strictly
+    @cached_property
+    def _known_parameters(self) -> list[str]:
+        return [name for field in self.dependant.query_params for name in _names(field)]
+
+    @cached_property
+    def _reads_body(self) -> bool:
+        return self.body_field is not None or self.dependant.request_param_name is not None
+
+    async def _read_arguments(self, request: StrictRequest) -> dict[str, Any]:
+        dependant = self.dependant
+        values = {item.name: await item.call(request) for item in dependant.dependencies}
+        if dependant.request_param_name is not None:
+            values[dependant.request_param_name] = request
+        parts = [
+            request_params_to_args(dependant.path_params, request.path_params),
+            request_params_to_args(dependant.query_params, request.query_params),
+        ]
+        if self.body_field is not None:
+            body = await request.read_body(self.body_field)
+            parts.append(
+                await request_body_to_args(dependant.body_params, body, embed_body_fields=False)
+            )
+        if errors := [error for _, part in parts for error in part]:
+            raise RequestValidationError(errors)
+        for part, _ in parts:
+            values |= part
+        return values
 
 
 async def _refuse_body(request: Request) -> None:
