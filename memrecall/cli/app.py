@@ -132,7 +132,8 @@ def _describe(error: Any) -> str:
     cause = error.__cause__  # pydantic's error, if a value has the wrong type
     value = f" Value: {cause.errors()[0]['input']!r}." if hasattr(cause, "errors") else ""
     command = error.ctx.command_path if error.ctx else "memrecall"
-    return f"{message}.{value} See `{command} --help`"
+    end = "" if message.endswith("?") else "."
+    return f"{message}{end}{value} See `{command} --help`"
 
 
 def _fail(message: str, error_code: str, details: dict[str, Any] | None = None) -> int:

@@ -16,7 +16,7 @@ _DURATION = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MAX_CHECKED_USERS = 20
 
-Limit = Annotated[int, Option("--limit", help="Rows per page.")]
+Limit = Annotated[int, Option("--limit", min=1, max=10_000, help="Rows per page.")]
 AgentId = Annotated[str, Argument(help="Agent id.")]
 UserId = Annotated[str, Argument(help="User id.")]
 SessionId = Annotated[str, Argument(help="Session id.")]

@@ -216,7 +216,7 @@ def _observe(*, quiet: bool, brief: bool) -> Iterator[Callable[[Any], None] | No
 @traces.command("show")
 def show_trace(
     trace_id: Annotated[str | None, Argument(help="Trace id.")] = None,
-    user: Annotated[str | None, Option(help="User of the recall.")] = None,
+    user: Annotated[str | None, Option(envvar="MEMRECALL_USER", help="User of the recall.")] = None,
     db: options.Db = None,
     read_only: options.ReadOnlyDb = False,
     last: Annotated[bool, Option("--last", help="Show the user's latest recall.")] = False,

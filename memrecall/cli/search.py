@@ -130,7 +130,7 @@ def graph(
         str | None, Argument(help="Entity whose relations to show; default: all entities.")
     ] = None,
     to: Annotated[str | None, Option(help="Show the shortest paths to this entity.")] = None,
-    depth: Annotated[int | None, Option(help="Number of steps, max. 6.")] = None,
+    depth: Annotated[int | None, Option(min=1, max=6, help="Number of steps, at most 6.")] = None,
     as_of: options.AsOf = None,
     limit: Annotated[int, Option(min=1, max=1000, help="Number of rows, at most 1000.")] = 100,
     cursor: options.Cursor = None,

@@ -59,7 +59,7 @@ async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str |
 
 
 def mcp(
-    user: Annotated[str, Option(help="User that the tools are bound to.", show_default=False)],
+    user: options.User,
     db: options.Db = None,
     agent: options.Agent = None,
     read_only: options.ReadOnly = False,

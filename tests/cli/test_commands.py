@@ -1,6 +1,8 @@
 """The commands without a test file of their own, and rules that hold for all."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -20,6 +22,7 @@ from tests.cli.conftest import Shell
 from tests.model.openai_server import Reply, completion, refusal, serve, tool_call
 
 ROOT = Path(__file__).parent.parent.parent
+BASH = shutil.which("bash")
 CHAT_MESSAGE = {"message_id", "ts", "user_id", "role", "content"}
 
 
@@ -427,10 +430,47 @@ def test_environment_names_the_user(
 
 
 def test_limit_error_names_the_option(shell: Shell, chat: Path) -> None:
-    for command in (["search", "x"], ["messages"], ["memories", "list"], ["trace", "list"]):
-        for limit in ("0", "9999"):
+    of_user = (["search", "x"], ["messages"], ["memories", "list"], ["trace", "list"], ["graph"])
+    for command in ("users", "agents", "keys"):
+        refused = shell(command, "list", "--limit", "0", "--db", chat)
+        assert (refused.code, "'--limit'" in refused.err) == (2, True)
+    for command in (*of_user, ["sessions", "list"]):
+        for limit in ("0", "99999"):
             refused = shell(*command, "--user", "lin", "--limit", limit, "--db", chat)
             assert (refused.code, "'--limit'" in refused.err) == (2, True)
+
+
+def test_mistyped_command_and_option_bring_the_similar_one(shell: Shell) -> None:
+    assert "Did you mean 'search'" in (mistyped := shell("serch", "x").err)
+    assert "? See `" in mistyped
+    assert "--user" in shell("search", "x", "--usr", "lin").err
+
+
+@pytest.mark.service
+@pytest.mark.skipif(BASH is None, reason="needs bash")
+def test_installed_completion_works_in_bash(tmp_path: Path) -> None:
+    """Bash sets the words and calls the function with the command, as it does after Tab."""
+    program = tmp_path / "memrecall"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom memrecall.cli import main\n\nmain()\n"
+    )
+    program.chmod(0o700)
+    script = """
+memrecall --install-completion bash >&2 && source ~/.bashrc || exit 1
+complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _memrecall_completion memrecall; }
+complete -p memrecall
+complete_words memrecall sea; echo "${COMPREPLY[@]}"
+complete_words memrecall trace ""; echo "${COMPREPLY[@]}"
+complete_words memrecall search x --read; echo "${COMPREPLY[@]}"
+"""
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "HOME": str(tmp_path), "PATH": path, "PYTHONPATH": str(ROOT)}
+    assert BASH is not None
+    command = [BASH, "--norc", "-c", script]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    function, *replies = shown.stdout.splitlines()
+    assert function.endswith("-F _memrecall_completion memrecall"), shown.stderr
+    assert replies == ["search", "show list purge", "--read-only"]
 
 
 def test_completion_is_offered(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

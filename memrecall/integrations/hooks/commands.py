@@ -27,7 +27,12 @@ Project = Annotated[
     Path | None,
     Option("--project", help="Only for this folder; default: for the user.", show_default=False),
 ]
-User = Annotated[str, Option("--user", help="User whose memory is used.", show_default=False)]
+User = Annotated[
+    str,
+    Option(
+        "--user", envvar="MEMRECALL_USER", help="User whose memory is used.", show_default=False
+    ),
+]
 Agent = Annotated[
     str | None, Option("--agent", help="Keep to this agent's data, for example one per project.")
 ]
