@@ -46,7 +46,8 @@ def write_export(file: Path) -> int:
 def _read_messages() -> Iterator[dict[str, Any]]:
     """Yield the messages of conversations with an assistant, leaving out groups of people."""
     for source in SOURCES:
-        rows = [json.loads(line) for line in (ROOT / source).read_text("utf-8").splitlines()]
+        lines = map(json.loads, (ROOT / source).read_text("utf-8").splitlines())
+        rows = [row for row in lines if "role" in row]  # not the memories
         assisted = {row["user_id"] for row in rows if row["role"] == "assistant"}
         yield from (row for row in rows if row["user_id"] in assisted)
 
