@@ -51,8 +51,6 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
         "overview": ("/?span=week", {}),
         "explorer": ("/explorer?user=maya&q=key+OR+flat", {}),
         "memory": (f"/explorer/memory?user=maya&key={ids['memory']}", {}),
-        "repair": ("/explorer/memories?user=maya", {}),
-        "changes": ("/explorer/changes?user=maya", {}),
         "graph": ("/explorer/graph?user=maya", {}),
         "sessions": ("/explorer/session?user=maya&id=talk-1", {}),
         "knowledge": ("/knowledge", {}),
@@ -63,6 +61,9 @@ def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
         "try": ("/try?user=maya", {}),
         "chinese": ("/explorer?user=lin&q=过敏+OR+数据库", chinese),
         "narrow": ("/recalls?user=lin", {"viewport": NARROW}),
+        # Last, because it deletes what the other pages show.
+        "repair": ("/explorer/memories?user=maya", {}),
+        "changes": ("/explorer/changes?user=maya", {}),
     }
 
 
