@@ -25,6 +25,7 @@ from memrecall.store import BODY_BYTES, NewTrace, measure_body, withhold_content
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
 from memrecall.text_length import single_line
+from memrecall.types import NAME_LENGTH
 
 _log = logging.getLogger(__name__)
 
@@ -252,6 +253,7 @@ def _new_trace(state: RecallState, result: RecallResult) -> NewTrace:
         model_calls=int(result.usage["model_calls"]),
         tool_calls=int(result.usage["tool_calls"]),
         seconds=float(result.usage["seconds"]),
+        model=make_storable(result.model[:NAME_LENGTH]),
         body=_truncate_body(make_storable(_make_body(state, result))),
     )
 

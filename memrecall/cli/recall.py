@@ -325,7 +325,7 @@ def purge_traces(
     json: options.Json = False,
 ) -> None:
     """Erase old traces of all users."""
-    from memrecall.store.traces import MAX_DAYS
+    from memrecall.store.traces.records import MAX_DAYS
 
     if not 0 <= older_than <= MAX_DAYS:
         raise InvalidArgument(

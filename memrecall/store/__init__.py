@@ -34,7 +34,9 @@ from memrecall.store.owners import ErasureReport
 from memrecall.store.sessions import Checkpoint, StoredSession, StoredSummary
 from memrecall.store.store import Store
 from memrecall.store.texts import knowledge_text, memory_text
-from memrecall.store.traces import (
+from memrecall.store.traces.feedback import Feedback
+from memrecall.store.traces.listing import TRACE_ORDERS, ListedTrace, TraceQuery
+from memrecall.store.traces.records import (
     BODY_BYTES,
     NewTrace,
     StoredTrace,
@@ -51,6 +53,7 @@ __all__ = [
     "EDITABLE_FIELDS",
     "FORMAT",
     "GRAPH_TABLES",
+    "TRACE_ORDERS",
     "VECTOR_DTYPE",
     "AuditEntry",
     "AuditLog",
@@ -59,12 +62,14 @@ __all__ = [
     "CounterRow",
     "Counters",
     "ErasureReport",
+    "Feedback",
     "Grant",
     "GraphDB",
     "Key",
     "Keys",
     "KnowledgeEntry",
     "KnowledgeFeed",
+    "ListedTrace",
     "MemoryQuery",
     "MessageFilter",
     "NewKnowledge",
@@ -89,6 +94,7 @@ __all__ = [
     "StoredSummary",
     "StoredTrace",
     "Timeline",
+    "TraceQuery",
     "TraceSummary",
     "UserVersion",
     "WriteResult",

@@ -28,6 +28,7 @@ from memrecall.store.database.memory_tables import (
     USER_TABLES,
     audit_log,
     checkpoints,
+    feedback,
     knowledge,
     knowledge_bases,
     relations,
@@ -263,6 +264,8 @@ async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: 
     count += await _erase_revisions(connection, user_id, session_id)
     for table in (summaries, checkpoints, relations):
         count += await _erase_rows(connection, table, user_id, session_id)
+    # Any feedback of the user may quote the session, as traces do.
+    count += await _erase_rows(connection, feedback, user_id, None)
     return count + await erase_session_names(connection, user_id, session_id)
 
 

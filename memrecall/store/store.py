@@ -58,7 +58,9 @@ from memrecall.store.owners import Owners
 from memrecall.store.pgvector import PgVectors
 from memrecall.store.sessions import SessionList, SessionState
 from memrecall.store.texts import rebuild_search_text
-from memrecall.store.traces import Traces
+from memrecall.store.traces.feedback import FeedbackList, FeedbackWriter
+from memrecall.store.traces.listing import TraceList
+from memrecall.store.traces.records import Traces
 from memrecall.store.transfer import export_user, import_user
 from memrecall.store.vectors import KnowledgeVectors, VectorStore
 from memrecall.text import TEXT_VERSION
@@ -89,6 +91,8 @@ class Store:
         self.owners = Owners(database)
         self.keys = Keys(database)
         self.counters = Counters(database)
+        self.trace_list = TraceList(database, facts.cursor_secret)
+        self.feedback_list = FeedbackList(database)
 
     @classmethod
     async def open(
@@ -205,6 +209,10 @@ class Store:
     def traces(self, scope: Scope) -> Traces:
         """Return the traces of a scope."""
         return Traces(self.database, scope, self.facts.cursor_secret)
+
+    def feedback(self, scope: Scope) -> FeedbackWriter:
+        """Return the ways to change the feedback on the recalls of a scope."""
+        return FeedbackWriter(self.database, scope)
 
     def feed(self, user_id: str) -> ChangeFeed:
         """Return the changes of a user."""

@@ -150,7 +150,7 @@ def _parse_value(column: Column[Any], value: Any) -> Any:
     if isinstance(column.type, UtcTime):
         return parse_stored_time(value, name)
     if isinstance(column.type, JSON):
-        if column.name == "source_message_ids" and not _is_list_of_texts(value):
+        if column.name in ("source_message_ids", "evidence") and not _is_list_of_texts(value):
             raise InvalidArgument(f"{name} is not a list of ids")
         return value
     python_type: Any = next(kind for types, kind in _PYTHON_TYPES if isinstance(column.type, types))
@@ -227,6 +227,17 @@ async def _drop_erased(
     sessions_of_erased = {
         row["session_id"] for row in rows["messages"] if ("message", row["message_id"]) in erased
     }
+    texts = {
+        row["content"].strip()
+        for row in rows["messages"]
+        if ("message", row["message_id"]) in erased
+    }
+    keys = {key for _, key in erased}
+    rows["feedback"] = [
+        row
+        for row in rows["feedback"]
+        if keys.isdisjoint(row["evidence"]) and row["query"].strip() not in texts
+    ]
     for name, kind, key in _ERASABLE:
         rows[name] = [row for row in rows[name] if (kind, row[key]) not in erased]
     for name in ("summaries", "checkpoints"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.store.traces import TraceSummary
+from memrecall.store import TraceSummary
 from memrecall.testing import ScriptedClient, call, think
 from tests.cases import check_each
 from tests.cli.conftest import Shell

@@ -197,6 +197,11 @@ class Story:
         lesson = await experience.add(f"{WORD}!", success=True, source_message_ids=(message,))
         result = await memory.recall("Where do I live?")
         await memory.search(WORD)
+        store = (await memory._open()).library.store
+        evidence = [home, message]
+        await store.feedback(Scope("ann")).set(
+            result.trace.trace_id, is_right=True, evidence=evidence, in_evaluation=True
+        )
         return cls(memory, message, home, pet, lesson, result.trace.trace_id, folder)
 
     async def apply(self, column: str) -> None:
@@ -221,8 +226,8 @@ class Story:
     def _probes(cls) -> dict[str, Callable[["Story"], Awaitable[tuple[bool, bool]]]]:
         probes = (
             *(cls._in_lists, cls._as_vector, cls._in_history, cls._in_profile, cls._in_graph),
-            *(cls._in_summaries, cls._in_experience, cls._in_traces, cls._as_message),
-            *(cls._in_short_term, cls._as_other_memory, cls._in_files),
+            *(cls._in_summaries, cls._in_experience, cls._in_traces, cls._in_feedback),
+            *(cls._as_message, cls._in_short_term, cls._as_other_memory, cls._in_files),
         )
         return dict(zip(read_table(), probes, strict=True))
 
@@ -276,6 +281,11 @@ class Story:
         except NotFound:
             return False, await self._rows("traces", WORD)
         return WORD in str(shown.body), await self._rows("traces", WORD)
+
+    async def _in_feedback(self) -> tuple[bool, bool]:
+        store = (await self.memory._open()).library.store
+        labels = await store.feedback_list.labelled(["ann"])
+        return self.trace in str(labels), await self._rows("feedback", self.trace)
 
     async def _as_message(self) -> tuple[bool, bool]:
         found = [h["id"] for h in (await self.memory.search(WORD, kinds="message"))["results"]]

@@ -8,6 +8,7 @@ import pytest
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory
+from memrecall.scope import Scope
 
 from ..databases import Databases, PostgresqlDatabases, SqliteDatabases
 from .conftest import make_settings
@@ -58,7 +59,9 @@ async def fill_everything(memory: AsyncMemory) -> None:
     await memory.delete(undone["id"])
     await memory.undo(undone["id"])
     await memory.end_session("ann", session_id="Sitzung ß", success=False)
-    await memory.recall("Paris?", "ann")
+    recall = await memory.recall("Paris?", "ann")
+    feedback = library.store.feedback(Scope("ann"))
+    await feedback.set(recall.trace.trace_id, is_right=False, evidence=["ä", "B"])
 
 
 async def read_export(memory: AsyncMemory, user: str = "ann") -> bytes:

@@ -167,11 +167,11 @@ async def test_orphans_are_found(store: Store, statement: str, problem: str) -> 
 async def test_missing_index_and_column_are_found(databases: Databases) -> None:
     async with await Store.open(databases.fresh()) as store:
         await run_without_foreign_keys(
-            store, "DROP INDEX ix_messages_ts", "ALTER TABLE traces DROP COLUMN seconds"
+            store, "DROP INDEX ix_messages_ts", "ALTER TABLE traces DROP COLUMN tool_calls"
         )
         for deep in (False, True):
             assert sorted((await store.find_damage(deep=deep))["tables"]) == [
-                "there is no column traces.seconds",
+                "there is no column traces.tool_calls",
                 "there is no index ix_messages_ts",
             ]
 

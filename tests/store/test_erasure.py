@@ -63,7 +63,7 @@ async def fill(store: Store) -> None:
 
 
 async def derive(store: Store, scope: Scope) -> None:
-    """Store a history, a graph, a summary and a checkpoint of one session."""
+    """Store a history, a graph, a summary, a checkpoint and feedback of one session."""
     session = scope.session_id
     await store.changes(scope).update(f"memory-{session}", {"metadata": {"n": 1}}, actor="ann")
     relation = NewRelation(f"{session} one", "knows", f"{session} two")
@@ -71,6 +71,7 @@ async def derive(store: Store, scope: Scope) -> None:
     summary = StoredSummary(0, 1, 1, 3, f"{session} told", "rules", MORNING)
     await store.session_state(scope).add_summaries([summary])
     await store.session_state(scope).save({"said": session})
+    await store.feedback(scope).set(f"trace-{session}", is_right=True, evidence=[f"{session}0"])
 
 
 async def epoch(store: Store, user_id: str = "ann") -> str:
@@ -89,7 +90,7 @@ class TestUser:
 
         after = await read_tables(store.database)
         assert report == ErasureReport(
-            messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=20
+            messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=21
         )
         assert user_rows(after, "ann") == {}
         assert user_rows(after, "ben") == user_rows(before, "ben")
@@ -125,7 +126,7 @@ class TestSession:
 
         after = await read_tables(store.database)
         assert report == ErasureReport(
-            messages=3, memories=1, vectors=2, sessions=1, traces=3, derived=9
+            messages=3, memories=1, vectors=2, sessions=1, traces=3, derived=10
         )
         for table in ("messages", "memories", "sessions"):
             rows_before = [r for r in user_rows(before, "ann")[table] if r["session_id"] != "tea"]
@@ -139,7 +140,8 @@ class TestSession:
         traces = store.traces(Scope("ann", session_id="unwritten"))
         await traces.add(new_trace("asked"), keep_days=30)
 
-        assert await store.owners.erase_session("ann", "unwritten") == ErasureReport(traces=4)
+        report = await store.owners.erase_session("ann", "unwritten")
+        assert report == ErasureReport(traces=4, derived=2)  # the feedback, which may quote it
 
         with pytest.raises(NotFound):
             await traces.get("asked")

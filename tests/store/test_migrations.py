@@ -20,7 +20,7 @@ from memrecall.store import VECTOR_DTYPE, Grant, MessageFilter, Store
 from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
-from memrecall.store.database.tables import meta
+from memrecall.store.database.tables import meta, traces
 from memrecall.text import analyze
 from memrecall.types import Origin, Role
 
@@ -162,11 +162,47 @@ async def test_schema_2_traces_are_read_unchanged(empty_location: str) -> None:
             "model_calls": 3,
             "tool_calls": 4,
             "seconds": 1.5,
+            "model": "",
             "body": {"events": [{"kind": "search", "query": "咖啡"}]},
         }
         assert (dog.session_id, dog.abstained, dog.body) == (None, True, {})
         page = await store.traces(ANN).page()
         assert [trace.trace_id for trace in page.items] == ["t2", "t1"]
+
+
+async def test_schema_8_traces_get_the_model_of_their_body(empty_location: str) -> None:
+    await make_old(empty_location, 8)
+    database = Database(empty_location)
+    try:
+        of_trace = update(traces).where(traces.c.trace_id == "t1")
+        body = {"model": "小模型" + "x" * 300, "events": []}
+        await database.transact(lambda c: c.execute(of_trace.values(body=body)))
+    finally:
+        await database.close()
+
+    async with await Store.open(empty_location) as store:
+        models = {t.trace_id: t.model for t in (await store.traces(ANN).page()).items}
+        assert models == {"t1": ("小模型" + "x" * 300)[:255], "t2": ""}
+
+
+async def test_schema_9_feedback_is_read_unchanged(empty_location: str) -> None:
+    await make_old(empty_location, 9)
+
+    async with await Store.open(empty_location) as store:
+        (label,) = await store.feedback_list.labelled()
+        assert asdict(label) == {
+            "user_id": "ann",
+            "trace_id": "t1",
+            "agent_id": "helper",
+            "query": "我喝什么？",
+            "asked_at": datetime(2026, 1, 26, 10, 50, 0, 1, tzinfo=UTC),
+            "is_right": False,
+            "evidence": ("m1",),
+            "in_evaluation": True,
+            "actor": "key 0011",
+            "updated_at": datetime(2026, 1, 26, 10, 55, tzinfo=UTC),
+        }
+        assert (await store.traces(ANN).get("t1")).model == "tiny"
 
 
 async def traces_are_taken_and_threads_followed(store: Store) -> None:

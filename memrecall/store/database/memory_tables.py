@@ -1,4 +1,4 @@
-"""The tables around memories: history, audit log, graph, summaries, checkpoints, knowledge.
+"""The tables around memories: history, audit log, graph, summaries, checkpoints, feedback, knowledge.
 
 Knowledge belongs to an agent. All others are user data: their keys begin with `user_id`.
 """
@@ -154,6 +154,24 @@ checkpoints = Table(
     PrimaryKeyConstraint("user_id", "agent_id", "session_id", "number"),
 )
 
+# What a person said about a recall: whether it was right, and what would have been. It outlives the
+# trace, because a labelled question is made by hand.
+feedback = Table(
+    "feedback",
+    metadata,
+    _owner(),
+    Column("trace_id", id_type(), nullable=False),
+    Column("agent_id", id_type(), nullable=False),
+    Column("query", Text, nullable=False),
+    time_column("asked_at", nullable=False),
+    Column("is_right", Boolean, nullable=False),
+    Column("evidence", json_type(), nullable=False),  # the right messages and memories
+    Column("in_evaluation", Boolean, nullable=False),
+    Column("actor", Text, nullable=False),
+    time_column("updated_at", nullable=False),
+    PrimaryKeyConstraint("user_id", "trace_id"),
+)
+
 # The row is the lock and the counter of an agent's knowledge, as `users` has them for a user.
 knowledge_bases = Table(
     "knowledge_bases",
@@ -194,7 +212,10 @@ restores = Table(
 )
 
 # The user data of this module, in an order in which it can be removed or inserted.
-USER_TABLES: tuple[Table, ...] = (revisions, aliases, relations, entities, summaries, checkpoints)
+USER_TABLES: tuple[Table, ...] = (
+    *(revisions, aliases, relations, entities),
+    *(summaries, checkpoints, feedback),
+)
 
 # What the rows of tables name without a foreign key, for checks of the whole database.
 REFERENCES = (

@@ -341,14 +341,15 @@ async def select_by_keys(
     """Return the rows whose `columns` are among `keys`: values, or pairs of owner and key."""
     rows: list[RowMapping] = []
     for batch in split(keys):
-        for condition in _match_keys(columns, batch):
+        for condition in match_keys(columns, batch):
             rows.extend((await connection.execute(statement.where(condition))).mappings())
     return rows
 
 
-def _match_keys(
+def match_keys(
     columns: Sequence[ColumnElement[Any]], keys: Sequence[Any]
 ) -> Iterator[ColumnElement[bool]]:
+    """Yield conditions for the rows of some keys: values, or pairs of owner and key."""
     if len(columns) == 1:
         yield columns[0].in_(list(keys))
         return

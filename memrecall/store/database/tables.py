@@ -302,7 +302,12 @@ traces = Table(
     Column("tool_calls", Integer, nullable=False),
     Column("seconds", Double, nullable=False),
     Column("body", json_type(), nullable=False),
+    Column("model", String(NAME_LENGTH), nullable=False, server_default=""),
     PrimaryKeyConstraint("user_id", "trace_id"),
+    # For lists over all users, which are read in these orders, both ways.
+    Index("ix_traces_latest", "created_at", "user_id", "trace_id"),
+    Index("ix_traces_confidence", "confidence", "user_id", "trace_id"),
+    Index("ix_traces_seconds", "seconds", "user_id", "trace_id"),
 )
 Index("ix_traces_created_at", traces.c.user_id, traces.c.created_at.desc(), traces.c.trace_id)
 

@@ -3,10 +3,22 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Select, Table, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.database.locks import Locks
+from memrecall.store.database.memory_tables import feedback
 from memrecall.store.database.statements import mentions, select_by_keys, split, upsert
 from memrecall.store.database.tables import memories, messages, tombstones, traces, vectors
 from memrecall.store.sessions import erase_items, withdraw_summaries
@@ -83,19 +95,32 @@ class MessageRemover:
             await withdraw_summaries(self._connection, self._user_id, session, numbers)
 
     async def erase_traces(self, keys: Collection[str], texts: Collection[str]) -> int:
-        """Erase the traces that name any of the keys, or whose question quotes a text."""
+        """Erase the traces that name any of the keys, or whose question quotes a text.
+
+        Feedback on recalls is erased alike; the number is that of the traces.
+        """
+        await self._erase_recalls(feedback, feedback.c.evidence, keys, texts)
+        return await self._erase_recalls(traces, traces.c.body, keys, texts)
+
+    async def _erase_recalls(
+        self,
+        table: Table,
+        names: ColumnElement[Any],
+        keys: Collection[str],
+        texts: Collection[str],
+    ) -> int:
         quotes = [text.strip()[:_LONGEST_QUOTE] for text in texts]
         long = [text for text in quotes if len(text) >= _SHORTEST_QUOTE]
-        count = 0
+        query, count = table.c.query, 0
         for condition in (
-            *(mentions(traces.c.body, batch) for batch in split(sorted(keys), _KEYS_PER_CONDITION)),
-            *(func.trim(traces.c.query).in_(batch) for batch in split(quotes)),
+            *(mentions(names, batch) for batch in split(sorted(keys), _KEYS_PER_CONDITION)),
+            *(func.trim(query).in_(batch) for batch in split(quotes)),
             *(
-                or_(*(traces.c.query.contains(text, autoescape=True) for text in batch))
+                or_(*(query.contains(text, autoescape=True) for text in batch))
                 for batch in split(long, _KEYS_PER_CONDITION)
             ),
         ):
-            statement = delete(traces).where(traces.c.user_id == self._user_id, condition)
+            statement = delete(table).where(table.c.user_id == self._user_id, condition)
             count += (await self._connection.execute(statement)).rowcount
         return count
 

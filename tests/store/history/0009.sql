@@ -37,8 +37,8 @@ VALUES ('ann', 'secret', 'helper', '', 'the door code', 'general', 'short', '[]'
 INSERT INTO vectors (user_id, kind, "key", model, dimensions, vector, change_no)
 VALUES ('ann', 'message', 'm1', 'embedder-1', 2, BYTES'003c0040', 6);
 
-INSERT INTO traces (user_id, trace_id, agent_id, session_id, created_at, query, stop_reason, confidence, abstained, iterations, model_calls, tool_calls, seconds, body)
-VALUES ('ann', 't1', 'helper', 'unwritten', '2026-01-26 10:50:00.000001', '我喝什么？', 'handoff', 0.75, FALSE, 2, 3, 4, 1.5, '{"events": [{"kind": "search", "query": "咖啡"}]}');
+INSERT INTO traces (user_id, trace_id, agent_id, session_id, created_at, query, stop_reason, confidence, abstained, iterations, model_calls, tool_calls, seconds, body, model)
+VALUES ('ann', 't1', 'helper', 'unwritten', '2026-01-26 10:50:00.000001', '我喝什么？', 'handoff', 0.75, FALSE, 2, 3, 4, 1.5, '{"events": [{"kind": "search", "query": "咖啡"}]}', 'tiny');
 
 INSERT INTO traces (user_id, trace_id, agent_id, created_at, query, stop_reason, confidence, abstained, iterations, model_calls, tool_calls, seconds, body)
 VALUES ('ann', 't2', 'helper', '2026-01-26 10:51:00.000000', 'and my dog?', 'timeout', 0.0, TRUE, 1, 0, 0, 30.0, '{}');
@@ -98,3 +98,6 @@ INSERT INTO tombstones (user_id, kind, "key", change_no) VALUES ('ann', 'message
 
 INSERT INTO audit_log (user_id, entry_id, agent_id, at, actor, action, target, "count")
 VALUES ('ann', 'au_1', 'helper', '2026-01-26 10:50:00.000000', 'key k1', 'delete_message', 'erased', 1);
+
+INSERT INTO feedback (user_id, trace_id, agent_id, query, asked_at, is_right, evidence, in_evaluation, actor, updated_at)
+VALUES ('ann', 't1', 'helper', '我喝什么？', '2026-01-26 10:50:00.000001', FALSE, '["m1"]', TRUE, 'key 0011', '2026-01-26 10:55:00.000000');

@@ -1,9 +1,10 @@
 """Traces: the events of each recall of a user, stored for some days."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from operator import attrgetter
 from typing import Annotated, Any
 
@@ -19,13 +20,23 @@ from memrecall.store.database.locks import agent_of, lock_existing_user
 from memrecall.store.database.statements import (
     come_after,
     filter_scope,
+    match_keys,
     mentions,
     new_id,
     require_limit,
     split,
 )
 from memrecall.store.database.tables import memories, messages, traces
-from memrecall.types import ID_LENGTH, Content, Id, JsonObject, Label, Moment, parse_stored_time
+from memrecall.types import (
+    ID_LENGTH,
+    NAME_LENGTH,
+    Content,
+    Id,
+    JsonObject,
+    Label,
+    Moment,
+    parse_stored_time,
+)
 
 PAGE_SIZE = 50
 LARGEST_PAGE = 200
@@ -43,7 +54,7 @@ _QUOTING = frozenset(
         *("problem", "error"),
     }
 )
-_SUMMARY = [column for column in traces.c if column.name not in ("user_id", "body")]
+SUMMARY_COLUMNS = [column for column in traces.c if column.name not in ("user_id", "body")]
 
 
 class NewTrace(BaseModel):
@@ -59,6 +70,7 @@ class NewTrace(BaseModel):
     model_calls: _Count
     tool_calls: _Count
     seconds: float = Field(ge=0.0, allow_inf_nan=False)
+    model: str = Field(default="", max_length=NAME_LENGTH)
     body: JsonObject
     trace_id: Id | None = None
     created_at: Moment | None = None
@@ -80,6 +92,7 @@ class TraceSummary:
     model_calls: int
     tool_calls: int
     seconds: float
+    model: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +135,7 @@ class Traces:
 
     async def get(self, trace_id: str) -> StoredTrace:
         """Return a trace with its body; NotFound if the scope has none of that id."""
-        statement = self._filter(select(*_SUMMARY, traces.c.body))
+        statement = self._filter(select(*SUMMARY_COLUMNS, traces.c.body))
         rows = await self._database.fetch(statement.where(traces.c.trace_id == trace_id))
         if not rows:
             raise NotFound(f"there is no trace {trace_id!r}", hint="Check the id and the user")
@@ -131,38 +144,19 @@ class Traces:
     async def _withhold(self, trace: StoredTrace) -> StoredTrace:
         """Return a trace without the contents of what is deleted, until that is undone."""
         names = {text for text in _strings(trace.body) if len(text) <= ID_LENGTH}
-        if await self._has_deleted(sorted(names)):
+        if await find_deleted(self._database, self._scope.user_id, names):
             trace = replace(trace, body=withhold_contents(trace.body))
-        if await self._deleted_questions([trace.query]):
+        if await find_deleted_questions(self._database, [(self._scope.user_id, trace.query)]):
             body = withhold_contents(trace.body, frozenset({"asked"}))
             trace = replace(trace, query="", body=body)
         return trace
-
-    async def _has_deleted(self, keys: Sequence[str]) -> bool:
-        """Return True if any of the keys is that of a deleted memory or a hidden message."""
-        for table, column in ((memories, memories.c.memory_key), (messages, messages.c.message_id)):
-            of_user = (table.c.user_id == self._scope.user_id, table.c.deleted_at.is_not(None))
-            for batch in split(keys):
-                statement = select(column).where(*of_user, column.in_(list(batch))).limit(1)
-                if await self._database.fetch(statement):
-                    return True
-        return False
-
-    async def _deleted_questions(self, queries: Sequence[str]) -> set[str]:
-        """Return the questions that are hidden messages."""
-        statement = select(messages.c.content).where(
-            messages.c.user_id == self._scope.user_id,
-            messages.c.deleted_at.is_not(None),
-            messages.c.content.in_(sorted(set(queries))),
-        )
-        return {row.content for row in await self._database.fetch(statement)}
 
     async def page(
         self, limit: int = PAGE_SIZE, cursor: str | None = None
     ) -> StoredPage[TraceSummary]:
         """Return a page of summaries, latest first."""
         require_limit("limit", limit, LARGEST_PAGE)
-        statement = self._filter(select(*_SUMMARY))
+        statement = self._filter(select(*SUMMARY_COLUMNS))
         binding = ["traces", self._scope.user_id, self._scope.agent_id]
         if cursor is not None:
             created_at, trace_id = open_cursor(self._secret, binding, cursor)
@@ -175,7 +169,7 @@ class Traces:
 
     async def since(self, moment: datetime, limit: int) -> list[TraceSummary]:
         """Return the recalls since a moment, latest first."""
-        statement = self._filter(select(*_SUMMARY)).where(traces.c.created_at >= moment)
+        statement = self._filter(select(*SUMMARY_COLUMNS)).where(traces.c.created_at >= moment)
         return await self._fetch_latest(statement, limit)
 
     async def find_mentions(self, key: str, among: int = SEARCHED_TRACES) -> list[TraceSummary]:
@@ -184,7 +178,7 @@ class Traces:
         names_key = mentions(traces.c.body, [key])
         is_latest = traces.c.trace_id.in_(latest.limit(among).scalar_subquery())
         return await self._fetch_latest(
-            self._filter(select(*_SUMMARY)).where(is_latest, names_key), among
+            self._filter(select(*SUMMARY_COLUMNS)).where(is_latest, names_key), among
         )
 
     def _filter(self, statement: Select[Any]) -> Select[Any]:
@@ -193,7 +187,8 @@ class Traces:
     async def _fetch_latest(self, statement: Select[Any], limit: int) -> list[TraceSummary]:
         latest_first = statement.order_by(_ORDER[0].desc(), _ORDER[1]).limit(limit)
         rows = await self._database.fetch(latest_first)
-        hidden = await self._deleted_questions([row.query for row in rows])
+        questions = {(self._scope.user_id, row.query) for row in rows}
+        hidden = {query for _, query in await find_deleted_questions(self._database, questions)}
         summaries = [TraceSummary(**row._mapping) for row in rows]
         return [replace(s, query="") if s.query in hidden else s for s in summaries]
 
@@ -212,6 +207,29 @@ class Traces:
         else:
             _require_equal(row, stored)
         await locks.save(connection)  # the version stays: a search finds nothing new
+
+
+async def find_deleted(database: Database, user_id: str, keys: Collection[str]) -> set[str]:
+    """Return those of the keys that are of deleted memories or hidden messages."""
+    found: set[str] = set()
+    for table, column in ((memories, memories.c.memory_key), (messages, messages.c.message_id)):
+        of_user = (table.c.user_id == user_id, table.c.deleted_at.is_not(None))
+        for batch in split(sorted(keys)):
+            statement = select(column).where(*of_user, column.in_(list(batch)))
+            found |= set(chain.from_iterable(await database.fetch(statement)))
+    return found
+
+
+async def find_deleted_questions(
+    database: Database, questions: Collection[tuple[str, str]]
+) -> set[tuple[str, str]]:
+    """Return those of the questions, each with its user, that are hidden messages."""
+    columns = (messages.c.user_id, messages.c.content)
+    statement = select(*columns).where(messages.c.deleted_at.is_not(None))
+    found: set[tuple[str, str]] = set()
+    for condition in match_keys(columns, sorted(set(questions))):
+        found |= {(user, text) for user, text in await database.fetch(statement.where(condition))}
+    return found
 
 
 def withhold_contents(value: Any, names: frozenset[str] = _QUOTING) -> Any:

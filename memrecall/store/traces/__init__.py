@@ -1,0 +1,1 @@
+"""Recalls of users: their traces, listed over users, and feedback on them."""
