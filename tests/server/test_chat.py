@@ -12,6 +12,7 @@ import pytest
 from memrecall.chat.turn import _RUNNING
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
+from memrecall.server.auth import Principal
 from memrecall.server.http.chat_models import ChatAnswer
 from memrecall.testing import ScriptedClient, call, fail, say
 from tests.cases import check_each_async
@@ -180,6 +181,22 @@ async def test_recalls_use_model_if_configured(sqlite_library: Library) -> None:
         assert (await ann.post(PATH, json=QUESTION)).json()["text"] == "ok"
     assert "handoff" in model.requests[0].tool_names
     assert model.requests[1].tool_names == ("recall_memory",)
+
+
+@pytest.mark.concurrent
+async def test_recall_of_a_turn_is_live(sqlite_library: Library) -> None:
+    sqlite_library.settings = replace(sqlite_library.settings, chat_recall_with_model=True)
+    async with stalled_service(sqlite_library) as (service, model):
+        ann = await service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
+        asking = asyncio.create_task(ann.post(PATH, json=QUESTION))
+        await asyncio.wait_for(model.asked.wait(), LIMIT)
+        recalls = service.app.service.live
+        (live,) = recalls.running(Principal("key", None))
+        assert (live.scope.user_id, live.query) == ("ann", QUESTION["message"])
+        asking.cancel()
+        await wait_until(lambda: live.has_ended)
+        await asyncio.gather(asking, return_exceptions=True)
 
 
 async def test_chat_respects_key_permissions(sqlite_service: HttpService) -> None:

@@ -1,10 +1,13 @@
-"""Running recalls, and the scopes that can see them."""
+"""Running recalls, and the keys that can see them."""
 
-from memrecall.agent.trace_events import StartEvent
+from memrecall.agent.result import StopReason
+from memrecall.agent.trace_events import HandoffEvent, StartEvent, StopEvent
 from memrecall.scope import Permission, Scope
+from memrecall.server.auth import Principal
 from memrecall.server.http.context import MAX_ENDED, LiveRecalls
 
 ANN = Scope("ann")
+OPERATOR = Principal("key", None)
 
 
 def test_recall_is_listed_while_running_and_found_afterwards() -> None:
@@ -12,26 +15,47 @@ def test_recall_is_listed_while_running_and_found_afterwards() -> None:
     live = recalls.start(ANN, "where?")
     with recalls.track(live):
         live.record(StartEvent())
-        assert recalls.running(ANN) == [live]
-    assert recalls.running(ANN) == []
+        assert recalls.running(OPERATOR) == [live]
+    assert recalls.running(OPERATOR) == []
     assert recalls.find(ANN, live.live_id) is live
     assert (live.has_ended, len(live.events), live.result) == (True, 1, None)
 
 
-def test_recall_is_hidden_from_scopes_with_fewer_permissions() -> None:
+def test_recall_is_hidden_from_keys_with_fewer_permissions() -> None:
     recalls = LiveRecalls()
-    sees_more = Scope("ann", "helper", permissions=frozenset({Permission.SENSITIVE}))
-    live = recalls.start(sees_more, "where?")
-    scopes = [
-        Scope("ben", "helper", permissions=sees_more.permissions),
-        Scope("ann", "helper"),
-        Scope("ann", "other", permissions=sees_more.permissions),
-    ]
-    for scope in scopes:
-        assert recalls.running(scope) == []
-        assert recalls.find(scope, live.live_id) is None
-    for scope in (sees_more, Scope("ann", permissions=sees_more.permissions)):
-        assert recalls.running(scope) == [live]
+    permissions = frozenset({Permission.SENSITIVE})
+    live = recalls.start(Scope("ann", "helper", permissions=permissions), "where?")
+    for user, agent, allowed in (
+        ("ben", "helper", permissions),
+        ("ann", "helper", frozenset()),
+        ("ann", "other", permissions),
+    ):
+        key = Principal("key", frozenset({user}), agent, permissions=allowed)
+        assert recalls.running(key) == []
+        assert recalls.find(key.scope(user), live.live_id) is None
+    for users in (None, frozenset({"ann", "ben"})):
+        for agent in (None, "helper"):
+            key = Principal("key", users, agent, permissions=permissions)
+            assert recalls.running(key) == [live]
+
+
+def test_recalls_of_a_turn_are_running_one_after_the_other() -> None:
+    recalls = LiveRecalls()
+    with recalls.observe(ANN) as observer:
+        observer(HandoffEvent())  # of a recall that nobody saw start
+        assert recalls.running(OPERATOR) == []
+        observer(StartEvent(asked="where?"))
+        observer(StopEvent(reason=StopReason.STORAGE_FAILED.value, problem="/secret/path"))
+        (first,) = recalls.running(OPERATOR)
+        assert (first.query, len(first.events)) == ("where?", 2)
+        assert "secret" not in str(first.events)
+        observer(HandoffEvent())
+        assert recalls.running(OPERATOR) == []
+        observer(StartEvent(asked="and when?"))
+        assert [live.query for live in recalls.running(OPERATOR)] == ["and when?"]
+    assert recalls.running(OPERATOR) == []
+    observer(StartEvent(asked="too late"))
+    assert recalls.running(OPERATOR) == []
 
 
 def test_only_latest_ended_recalls_are_stored() -> None:

@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
+from memrecall.agent.trace import Observer
 from memrecall.chat import (
     ChatEvent,
     ChatOptions,
@@ -102,8 +103,10 @@ class ChatHandler:
 
     async def events(self) -> AsyncGenerator[ChatEvent, None]:
         """Yield the events as they happen, up to `Final`; raise the error of a failed turn."""
-        service, chat = self.context.service, self._make_chat()
-        async with self._slot(chat):
+        service = self.context.service
+        async with AsyncExitStack() as stack:
+            chat = self._make_chat(stack.enter_context(service.live.observe(self.scope)))
+            await stack.enter_async_context(self._slot(chat))
             outcome, start = "failed", time.monotonic()
             try:
                 async with aclosing(await self._start_turn(chat)) as events:
@@ -127,12 +130,13 @@ class ChatHandler:
             return nullcontext()
         return self.context.service.recall_slot(self.context.principal)
 
-    def _make_chat(self) -> SingleChat | GroupChat:
+    def _make_chat(self, observer: Observer) -> SingleChat | GroupChat:
         service, body = self.context.service, self.body
         library, client = service.library, service.model_client
         options: dict[str, Any] = {
             "recall_client": client if library.settings.chat_recall_with_model else None,
             "options": self._options,
+            "observer": observer,
             "on_leak": service.metrics.count_leak,
         }
         if body.group is None:

@@ -12,7 +12,9 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from memrecall.agent import RecallResult
-from memrecall.agent.trace_events import TraceEvent
+from memrecall.agent.result import StopReason
+from memrecall.agent.trace import Observer
+from memrecall.agent.trace_events import HandoffEvent, StartEvent, StopEvent, TraceEvent
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.memory import AsyncMemory, Library
 from memrecall.model.processes import run_aside
@@ -86,6 +88,13 @@ def _library_checks(library: Library) -> dict[str, Check]:
     return checks
 
 
+def hide_problem(event: TraceEvent) -> TraceEvent:
+    """Return the event without a storage error's message, which may name the database."""
+    if isinstance(event, StopEvent) and event.reason == StopReason.STORAGE_FAILED:
+        return replace(event, problem="")
+    return event
+
+
 @dataclass(slots=True)
 class LiveRecall:
     """One running recall."""
@@ -103,7 +112,7 @@ class LiveRecall:
         if isinstance(event, RecallResult):
             self.result = event
         else:
-            self.events.append(event)
+            self.events.append(hide_problem(event))
 
     def is_visible_to(self, scope: Scope) -> bool:
         """Return True if `scope` may see everything that this recall may see."""
@@ -133,12 +142,35 @@ class LiveRecalls:
             live.has_ended = True
             self._drop_old()
 
-    def running(self, scope: Scope) -> list[LiveRecall]:
-        """Return the running recalls that a scope may see, the latest first."""
+    @contextmanager
+    def observe(self, scope: Scope) -> Iterator[Observer]:
+        """Yield an observer that registers the recalls of a chat turn, one after the other."""
+        lives: list[LiveRecall] = []
+        is_open = True
+
+        def record(event: TraceEvent) -> None:
+            if isinstance(event, StartEvent) and is_open:
+                lives.append(self.start(scope, event.asked))
+            if lives:
+                lives[-1].record(event)
+                lives[-1].has_ended |= isinstance(event, HandoffEvent)
+
+        try:
+            yield record
+        finally:
+            is_open = False
+            for live in lives:
+                live.has_ended = True
+            self._drop_old()
+
+    def running(self, principal: Principal) -> list[LiveRecall]:
+        """Return the running recalls that a key may see, the latest first."""
         return [
             live
             for live in reversed(self._recalls.values())
-            if not live.has_ended and live.is_visible_to(scope)
+            if not live.has_ended
+            and principal.can_view(live.scope.user_id)
+            and live.is_visible_to(principal.scope(live.scope.user_id))
         ]
 
     def find(self, scope: Scope, live_id: str) -> LiveRecall | None:

@@ -16,7 +16,7 @@ from memrecall.agent.dispatch import leaked_families
 from memrecall.agent.driver import stream_recall
 from memrecall.agent.prompt_view import write_relevant_block
 from memrecall.agent.result import StopReason
-from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
+from memrecall.agent.trace_events import CallEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.integrations.hooks.binding import (
@@ -33,7 +33,7 @@ from memrecall.scope import Scope
 from memrecall.server.auth import is_loopback
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.http.chat_models import BlockOptions, RecallLimits, RecallRequest
-from memrecall.server.http.context import Context, LiveRecall, RequestContext
+from memrecall.server.http.context import Context, LiveRecall, RequestContext, hide_problem
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.payloads import MEDIA_TYPE, StrictRoute
@@ -210,7 +210,7 @@ class RecallHandler:
                 if isinstance(event, TraceEvent):
                     for family in leaked_families(event):
                         service.metrics.count_leak(family)
-                yield _hide_problem(event) if isinstance(event, TraceEvent) else event
+                yield hide_problem(event) if isinstance(event, TraceEvent) else event
 
     def _finish(self, result: RecallResult) -> RecallResult:
         """Count a result; raise StorageError if the recall could not read the database."""
@@ -223,10 +223,3 @@ class RecallHandler:
         if result.stop_reason is StopReason.STORAGE_FAILED:
             raise StorageError(result.problem or "the database failed")
         return result
-
-
-def _hide_problem(event: TraceEvent) -> TraceEvent:
-    """Return the event without a storage error's message, which may name the database."""
-    if isinstance(event, StopEvent) and event.reason == StopReason.STORAGE_FAILED:
-        return replace(event, problem="")
-    return event
