@@ -3,6 +3,7 @@
 `make_small_stores` turns the sessions of a corpus into small stores with questions of their own.
 """
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from memrecall.json_objects import parse_json_line
 from memrecall.library.library import Library
 from memrecall.scope import Permission, Scope
 from memrecall.search.ranking.people import find_speakers
-from memrecall.store import ScopedMessage
+from memrecall.store import ScopedMessage, table_of
 from memrecall.text.language import language_of, language_of_most
 from memrecall.types import Language, NewMemory, Origin, Role
 
@@ -95,12 +96,17 @@ class Corpus:
 
 
 def read_corpus(path: Path, read_message: ReadMessage) -> Corpus:
-    """Read a corpus: lines with a `memory_key` are memories, all others messages."""
+    """Read a corpus: lines with a `memory_key` are memories, all others messages.
+
+    The lines of a user's export are read too; what is deleted, or neither of both, is left out.
+    """
     data = read_bytes(path)
     corpus = Corpus(path, digest(data))
     lines: dict[tuple[str, str], int] = {}
     for number, line in numbered_lines(data):
         try:
+            if (line := _unwrap(line)) is None:
+                continue
             user, key = _add_line(corpus, number, line, read_message)
             if (user, key) in lines:
                 raise InvalidArgument(f"{key!r} of {user!r} repeats line {lines[user, key]}")
@@ -110,6 +116,19 @@ def read_corpus(path: Path, read_message: ReadMessage) -> Corpus:
     if not corpus.keys:
         raise InvalidArgument(f"{path} contains no message")
     return corpus
+
+
+def _unwrap(line: bytes) -> bytes | None:
+    """Return the row of a line of a user's export; None for a row that a corpus does not have."""
+    record = parse_json_line(line) if b'"table"' in line else {}
+    if "format" not in record:
+        return line
+    row = record["row"] if table_of(record) in ("messages", "memories") else None
+    if row is None or row.get("deleted_at") is not None:
+        return None
+    if "memory_key" in row:  # it was stored long before the evaluation
+        row = {**row, "valid_from": row.get("valid_from") or row["created_at"]}
+    return json.dumps(row).encode()
 
 
 def _add_line(

@@ -15,7 +15,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, 
 from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.json_objects import parse_json_line
 from memrecall.search import SearchRequest
-from memrecall.types import CleanText, Id, Name, TimeZone, parse_time
+from memrecall.store import Feedback
+from memrecall.text_length import single_line
+from memrecall.types import CleanText, Id, Name, TimeZone, format_time, parse_time
 
 
 def read_bytes(path: Path) -> bytes:
@@ -48,6 +50,7 @@ def at_line(path: Path, number: int, error: Exception) -> InvalidArgument:
     return InvalidArgument(f"{path} line {number}: {problem}", line=number)
 
 
+RIGHT, WRONG = "recalled", "missed"  # categories of questions from feedback
 UNANSWERABLE = frozenset({"adversarial", "unanswerable"})  # categories
 
 _MONTH = re.compile(r"(\d{4})-(\d\d)")
@@ -89,6 +92,23 @@ class Question(BaseModel):
     def horizon(self) -> datetime | None:
         """The latest visible moment; None: everything is visible."""
         return None if self.as_of is None else last_moment(self.as_of, self.zone)
+
+    @classmethod
+    def from_feedback(cls, feedback: Feedback, time_zone: str | None) -> "Question":
+        """Return the labelled question of a recall, asked at the time of the recall."""
+        return cls(
+            query_id=feedback.trace_id,
+            user_id=feedback.user_id,
+            query=single_line(feedback.query),  # several lines would be a conversation
+            evidence=feedback.evidence,
+            category=RIGHT if feedback.is_right else WRONG,
+            as_of=format_time(feedback.asked_at),
+            time_zone=time_zone,
+        )
+
+    def to_line(self) -> str:
+        """Return the question as one line of a file."""
+        return self.model_dump_json(exclude_defaults=True) + "\n"
 
     @property
     def conversation(self) -> list[dict[str, str]]:

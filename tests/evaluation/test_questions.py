@@ -1,5 +1,7 @@
 """Question files: conversations, dates and error messages."""
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -10,6 +12,9 @@ from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import check_labels, read_corpus
 from memrecall.evaluation.questions import Question, last_moment, read_questions
 from memrecall.importers.jsonl import read_entry
+from memrecall.memory import AsyncMemory
+from memrecall.settings import Settings
+from memrecall.store import Feedback
 from memrecall.types import format_time
 from tests.cases import check_each
 from tests.evaluation.samples import CORPUS, QUERIES, message, write_lines
@@ -38,6 +43,52 @@ def test_conversation_ends_with_user_message() -> None:
         ] or roles == ["user"]
 
     check_each(cases, check)
+
+
+def test_feedback_becomes_a_question_that_is_read_again(tmp_path: Path) -> None:
+    label = Feedback(
+        user_id="林",
+        trace_id="tr_1",
+        agent_id="default",
+        query="我对什么\n过敏？",
+        asked_at=datetime(2026, 4, 7, 10, tzinfo=UTC),
+        is_right=False,
+        evidence=("m1",),
+        in_evaluation=True,
+        actor="",
+        updated_at=datetime(2026, 4, 8, tzinfo=UTC),
+    )
+    unanswerable = replace(label, trace_id="tr_2", evidence=(), is_right=True)
+    questions = [Question.from_feedback(each, "Asia/Shanghai") for each in (label, unanswerable)]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(question.to_line() for question in questions), "utf-8")
+    assert read_questions(file).questions == tuple(questions)
+    assert len(questions[0].conversation) == 1
+    assert [question.answerable for question in questions] == [True, False]
+    assert [question.category for question in questions] == ["missed", "recalled"]
+
+
+async def test_export_of_a_user_is_a_corpus(tmp_path: Path) -> None:
+    async with AsyncMemory(settings=Settings(db=str(tmp_path / "a.db"), embedder="none")) as memory:
+        said = await memory.add("I live in Lisbon and I am allergic to peanuts.", "ann")
+        await memory.add("My cat is called Miso.", "ann")
+        hidden = (await memory.add("I live in Porto.", "ann"))["results"][0]["id"]
+        await memory.forget(hidden, sources=True)
+        lines = [line async for line in memory.export("ann")]
+        stored = await memory.get(said["results"][1]["id"])
+    corpus = read_corpus(write_lines(tmp_path / "export.jsonl", lines), read_entry)
+    assert said["messages"][0] in corpus.keys["ann"]
+    assert hidden not in corpus.keys["ann"]
+    assert "Porto" not in str([entry.message.content for _, entry in corpus.messages])
+    assert stored is not None
+    since = corpus.keys["ann"][stored["id"]]
+    assert since is not None
+    assert format_time(since) <= stored["created_at"]
+    broken = write_lines(
+        tmp_path / "broken.jsonl", ['{"format": 1, "table": "messages", "row": {}}']
+    )
+    with pytest.raises(InvalidArgument, match=r"broken.jsonl line 1: .*'agent_id'"):
+        read_corpus(broken, read_entry)
 
 
 def test_as_of_is_last_moment_of_period() -> None:
