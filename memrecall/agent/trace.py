@@ -140,6 +140,11 @@ class TimelineStep:
         """Whether it is a model or tool call that failed."""
         return bool(self.event.failure)
 
+    @property
+    def went_wrong(self) -> bool:
+        """Whether it failed, corrects the model, replaces it or ends the recall early."""
+        return self.has_failed or isinstance(self.event, SteerEvent | FallbackEvent | StopEvent)
+
 
 @dataclass(slots=True)
 class IterationTimeline:
@@ -167,6 +172,24 @@ def build_timeline(events: Iterable[TraceEvent]) -> list[IterationTimeline]:
             if isinstance(event, CallEvent):
                 calls[event.id] = new_step
     return list(iterations.values())
+
+
+def nest_steps(steps: Iterable[TimelineStep]) -> list[tuple[TimelineStep, list[TimelineStep]]]:
+    """Return the steps of an iteration in order, those of a turn below the turn's model call."""
+    nested: list[tuple[TimelineStep, list[TimelineStep]]] = []
+    for step in steps:
+        parent = nested[-1][0] if nested else None
+        is_child = (
+            parent is not None
+            and parent.kind == "model"
+            and step.kind in ("tool", "note")
+            and step.event.turn == parent.event.turn
+        )
+        if is_child:
+            nested[-1][1].append(step)
+        else:
+            nested.append((step, []))
+    return nested
 
 
 def _timeline_step(event: TraceEvent) -> TimelineStep | None:

@@ -1,4 +1,4 @@
-"""Evaluation runs of the runs folder, read in threads and cached until they change."""
+"""Evaluation runs of the runs folder, read in threads and cached, and the evaluation set."""
 
 import asyncio
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from memrecall.evaluation.compare import (
     require_same_questions,
 )
 from memrecall.evaluation.metrics import MAIN_METRICS
+from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
 
 FileVersion = tuple[Path, int, int]
@@ -54,6 +55,17 @@ async def compare_runs(page: Page, first: str, second: str, metric: str) -> RunC
 async def read_changes(page: Page, first: str, second: str) -> list[Change]:
     """Return the changes of all metrics with intervals, which take seconds the first time."""
     return await asyncio.to_thread(_changes, await _find(page, first, second))
+
+
+async def read_questions(page: Page) -> list[Question]:
+    """Return the labelled questions of the users that the key may see, the latest first."""
+    principal, store = await page.principal(), page.library.store
+    labels = await store.feedback_list.labelled(principal.users, principal.agent_id)
+    versions = {
+        user: await store.feed(user).version() for user in {item.user_id for item in labels}
+    }
+    zones = {user: version.time_zone for user, version in versions.items() if version}
+    return [Question.from_feedback(label, zones.get(label.user_id)) for label in labels]
 
 
 def main_metric(state: RunState) -> str:

@@ -7,8 +7,9 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline
-from memrecall.agent.trace_events import CallEvent, ResultEvent, TraceEvent
+from memrecall.agent.result import StopReason, lacks_contents
+from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline, nest_steps
+from memrecall.agent.trace_events import CallEvent, ModelEvent, ResultEvent, TraceEvent
 from memrecall.chat import ToolCall, ToolResult
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.widgets import (
@@ -19,11 +20,13 @@ from memrecall.dashboard.widgets import (
     show_empty,
     show_fact,
 )
+from memrecall.dashboard.words import WORDS
 from memrecall.text_length import truncate_text
 from memrecall.types import format_minute
 
 HIGH_CONFIDENCE = 0.6
 _MAX_CHARS = 6_000
+_FAILURES = frozenset({StopReason.MODEL_FAILED, StopReason.STORAGE_FAILED})
 _ICONS = {"model": "psychology", "tool": "build", "note": "chat_bubble_outline", "end": "flag"}
 
 
@@ -72,50 +75,74 @@ def draw_trace(page: Page, events: list[TraceEvent]) -> None:
         for iteration, step_panels in zip(iterations, panels, strict=True):
             _draw_iteration(page, iteration, step_panels, max_window, duration)
     with card(page.text("steps")):
-        for step_panels in panels:
-            for panel in step_panels:
-                panel.draw_panel()
+        for iteration, step_panels in zip(iterations, panels, strict=True):
+            _draw_steps(page, iteration, step_panels)
+
+
+def _draw_steps(page: Page, iteration: IterationTimeline, panels: list["_StepPanel"]) -> None:
+    """Draw the steps of an iteration, those of a turn within the turn's model call."""
+    dim_label(page.text("iteration", number=iteration.iteration)).classes("mr-iteration")
+    panel_of = {id(panel.step): panel for panel in panels}
+    for parent, children in nest_steps(iteration.steps):
+        outer = panel_of[id(parent)]
+        is_open = parent.went_wrong or any(child.went_wrong for child in children)
+        with outer.draw_panel(is_open=is_open):
+            for child in children:
+                panel_of[id(child)].draw_panel(is_open=child.went_wrong, parent=outer)
 
 
 class _StepPanel:
     """A step's block in the timeline, and the panel with its details that the block opens."""
 
     def __init__(self, page: Page, step: TimelineStep) -> None:
+        self.step = step
         self._page = page
-        self._step = step
         self._panel: ui.expansion | None = None
+        self._parent: _StepPanel | None = None
+        self._details: ui.element | None = None
         self._is_filled = False
 
     def draw_block(self) -> None:
         """Draw a block as wide as the step's duration, but wide enough for its name."""
-        step = self._step
+        step = self.step
         classes = f"mr-step mr-{step.kind}" + (" mr-failed" if step.has_failed else "")
         with ui.element("button").classes(classes).props("type=button") as block:
-            ui.icon(_ICONS[step.kind])
+            ui.icon(_icon(step))
             ui.label(_step_name(self._page, step)).classes("mr-span")
         block.style(f"flex: {max(step.seconds, 0.001):.4f} 1 auto")
         block.on("click", self._open)
 
-    def draw_panel(self) -> None:
-        """Draw the collapsed panel."""
+    def draw_panel(self, *, is_open: bool, parent: "_StepPanel | None" = None) -> ui.element:
+        """Draw the panel; return the container of the steps within it, below its details."""
+        step, self._parent = self.step, parent
         panel = ui.expansion(
-            _step_caption(self._page, self._step),
-            icon=_ICONS[self._step.kind],
+            _step_caption(self._page, step),
+            icon=_icon(step),
+            value=is_open,
             on_value_change=self._fill,
         )
-        self._panel = panel.classes("mr-expansion").props("dense")
+        classes = "mr-expansion mr-failed" if step.has_failed else "mr-expansion"
+        self._panel = panel.classes(classes).props("dense")
+        with panel:
+            self._details = ui.element("div").classes("mr-list mr-details")
+            container = ui.element("div").classes("mr-list mr-nested")
+        self._fill()
+        return container
 
     def _open(self) -> None:
+        if self._parent is not None and self._parent._panel is not None:
+            self._parent._panel.open()
         if self._panel is not None:
             self._panel.open()
             ui.navigate.to(self._panel)
 
     def _fill(self) -> None:
         # Details are drawn when a panel is first opened, because most never are.
-        if self._panel is not None and self._panel.value and not self._is_filled:
+        is_open = self._panel is not None and self._panel.value
+        if self._details is not None and is_open and not self._is_filled:
             self._is_filled = True
-            with self._panel:
-                _draw_details(self._page, self._step)
+            with self._details:
+                _draw_details(self._page, self.step)
 
 
 def _draw_iteration(
@@ -146,7 +173,13 @@ def _draw_strip(iteration: IterationTimeline, duration: float) -> None:
             if step.kind in ("model", "tool") and duration > 0:
                 start, width = 100 * step.start / duration, 100 * step.seconds / duration
                 position = f"left: {start:.2f}%; width: {width:.2f}%"
-                ui.element("div").classes(f"mr-{step.kind}").style(position)
+                mark = ui.element("div").classes(f"mr-{step.kind}").style(position)
+                if step.has_failed:
+                    mark.classes("mr-failed")
+
+
+def _icon(step: TimelineStep) -> str:
+    return "error" if step.has_failed else _ICONS[step.kind]
 
 
 def _step_name(page: Page, step: TimelineStep) -> str:
@@ -174,6 +207,8 @@ def _draw_details(page: Page, step: TimelineStep) -> None:
         _draw_json(page.text("arguments"), _parse_json(event.arguments))
     elif isinstance(event, ResultEvent):
         _draw_tool_result(page, event)
+    elif isinstance(event, ModelEvent):
+        _draw_model_call(page, event)
     else:
         data = event.data
         text = data.pop("text", None)
@@ -183,14 +218,27 @@ def _draw_details(page: Page, step: TimelineStep) -> None:
             _draw_json("", data)
 
 
+def _draw_model_call(page: Page, event: ModelEvent) -> None:
+    """Draw the sizes of the prompt and of the answer, or why there is no answer."""
+    size = page.text("characters", count=f"{event.characters:,}")
+    sent = [size, event.tool_choice and f"tool_choice {event.tool_choice}"]
+    dim_label(f"{page.text('input')}: {' · '.join(filter(None, sent))}")
+    if event.failed:
+        ui.label(page.text("call_failed", problem=event.failed)).classes("mr-bad mr-text")
+        return
+    tokens = {"prompt": event.prompt_tokens, "completion": event.completion_tokens}
+    dim_label(f"{page.text('output')}: {page.text('tokens', **tokens)}")
+
+
 def _draw_tool_result(page: Page, event: ResultEvent) -> None:
-    _draw_json(page.text("arguments"), event.arguments)
+    _draw_json(page.text("input"), event.arguments)
     results = (event.output or {}).get("results")
     if isinstance(results, list):
+        dim_label(f"{page.text('output')}: {page.text('found', count=len(results))}")
         for item in results:
             _draw_result(page, item)
     else:
-        _draw_json(page.text("result"), event.output or event.text)
+        _draw_json(page.text("output"), event.output or event.text)
     if event.error:
         ui.label(event.error).classes("mr-bad mr-text")
 
@@ -206,13 +254,27 @@ def _draw_result(page: Page, item: Mapping[str, Any]) -> None:
         dim_label(str(item.get("memory_type", "")))
 
 
+def stop_text(page: Page, reason: str) -> str:
+    """Return a stop reason in the language of the page; an unknown one as it is."""
+    name = f"stop_{reason}"
+    return page.text(name) if name in WORDS else reason
+
+
+def stop_class(reason: str) -> str:
+    """Return the class of a stop reason: a failure looks failed."""
+    if reason in _FAILURES:
+        return "mr-bad"
+    return "" if reason == StopReason.HANDOFF else "mr-warn"
+
+
 def draw_facts(page: Page, body: Mapping[str, Any]) -> None:
     """Draw the outcome and the cost of a recall."""
     usage = body["usage"]
     with row():
         classes = "mr-good" if body["confidence"] >= HIGH_CONFIDENCE else "mr-warn"
         show_fact(page.text("confidence"), f"{body['confidence']:.0%}", classes)
-        show_fact(page.text("stop_reason"), page.term("stop_reason", body["stop_reason"]))
+        reason = body["stop_reason"]
+        show_fact(page.text("stop_reason"), stop_text(page, reason), stop_class(reason))
         show_fact(page.text("windows"), " → ".join(map(str, body["windows"])))
         show_fact(page.text("model_calls"), str(usage["model_calls"]))
         show_fact(page.text("tool_calls"), str(usage["tool_calls"]))
@@ -233,6 +295,8 @@ def draw_handoff(page: Page, body: Mapping[str, Any], zone: tzinfo) -> None:
             dim_label(handoff["reasoning"]).classes("mr-text")
         if body["problem"]:
             ui.label(body["problem"]).classes("mr-bad mr-text")
+        if lacks_contents(memory["content"] for memory in body["memories"]):
+            ui.label(page.text("contents_withheld")).classes("mr-warn mr-text").props("role=note")
         for memory in body["memories"]:
             _draw_evidence(page, memory, zone)
         if not body["memories"]:

@@ -83,6 +83,20 @@ def hidden_field(name: str, value: str) -> ui.element:
     return field
 
 
+def form_select(label: str, name: str, options: dict[str, str], value: str) -> None:
+    """Draw a select of a form by name and its options; an unknown value is the first option."""
+    selected = value if value in options else next(iter(options))
+    select = ui.select(options, label=label, value=selected).props("outlined dense options-dense")
+    # The select would submit the label of an option, so a hidden field submits its value.
+    field = hidden_field(name, selected)
+
+    def update() -> None:
+        field.props["value"] = select.value
+        field.update()
+
+    select.on_value_change(update)
+
+
 def highlighted_text(text: str) -> None:
     """Show text with highlights between `MARK_START` and `MARK_END`."""
     if MARK_START not in text:
@@ -220,7 +234,7 @@ async def select_user(page: Page) -> bool:
     if principal.users is not None and len(principal.users) == 1 and page.user in users:
         return True  # there is no choice
     with ui.element("form").classes("mr-row mr-user").props("method=get"):
-        _draw_user_field(page, users)
+        draw_user_field(page, users, page.text("choose_user_hint"))
         ui.button(page.text("show")).props("type=submit outline")
     if page.user:
         return True
@@ -236,7 +250,9 @@ async def select_user(page: Page) -> bool:
     return False
 
 
-def _draw_user_field(page: Page, users: list[str]) -> None:
+def draw_user_field(page: Page, users: list[str], hint: str) -> None:
+    """Draw the field of a form that names a user, with suggestions."""
+
     async def suggest() -> None:
         field.set_autocomplete((await page.find_users(field.value or ""))[:MAX_SUGGESTIONS])
 
@@ -246,4 +262,4 @@ def _draw_user_field(page: Page, users: list[str]) -> None:
         autocomplete=users[:MAX_SUGGESTIONS],
         on_change=suggest,
     )
-    field.props("name=user dense outlined").props["placeholder"] = page.text("choose_user_hint")
+    field.props("name=user dense outlined").props["placeholder"] = hint

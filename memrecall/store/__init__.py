@@ -2,7 +2,7 @@
 
 from memrecall.store.audit import AuditEntry, AuditLog
 from memrecall.store.counters import CounterRow, Counters
-from memrecall.store.database.cursors import PageLimits, open_cursor, seal_cursor
+from memrecall.store.database.cursors import PageLimits, StoredPage, open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
 from memrecall.store.database.statements import Reads
 from memrecall.store.feed import (
@@ -89,6 +89,7 @@ __all__ = [
     "Store",
     "StoreGraphs",
     "StoredEntity",
+    "StoredPage",
     "StoredRelation",
     "StoredSession",
     "StoredSummary",

@@ -94,11 +94,13 @@ async def _add_attacker(library: Library) -> None:
 
 
 async def make_keys(library: Library) -> dict[str, str]:
-    """Create a key for maya, an operator key for all users, and a read-only key."""
+    """Create two keys for maya, one of them trusted, an operator key, and a read-only key."""
     keys = library.store.keys
     operator = frozenset({Permission.OPERATOR})
+    sensitive = frozenset({Permission.SENSITIVE})
     return {
         "maya": (await keys.create(Grant(frozenset({"maya"}))))[1],
         "all": (await keys.create(Grant(None, permissions=operator)))[1],
+        "trusted": (await keys.create(Grant(frozenset({"maya"}), permissions=sensitive)))[1],
         "reader": (await keys.create(Grant(None, read_only=True)))[1],
     }

@@ -63,6 +63,22 @@ async def test_configured_model_answers(
     assert "Joyce" in request  # the context contained the recall
 
 
+async def test_recall_without_contents_says_why(
+    browser: Any, keyed_server: Keyed, model_server: ModelServer
+) -> None:
+    server, keys = keyed_server
+    model_server.script.clear()
+    model_server.play(stream([{"content": "At Equinor."}]))
+    async with window_on(browser, server.url, locale="zh-CN") as window:
+        await sign_in(window, keys["trusted"])
+        await window.open("/try?user=maya&session=trusted")
+        await window.page.fill("[aria-label='输入消息']", "Where does Tom work?")
+        await window.page.keyboard.press("Enter")
+        await window.page.wait_for_selector("h2:has-text('交接结果')")
+        assert "内容未显示：这次回忆可以看到敏感记忆" in await window.text(".mr-behind")
+        assert "Equinor" not in await window.text(".mr-behind .mr-evidence")
+
+
 async def test_retracted_text_is_removed(
     browser: Any, keyed_server: Keyed, model_server: ModelServer
 ) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.model.openai_server import ModelServer, tool_call
+from tests.model.openai_server import ModelServer, refusal, tool_call
 from tests.server.server_process import ServerProcess
 from tests.waiting import LIMIT
 
@@ -100,12 +100,73 @@ async def test_running_recall_is_shown_live(
         assert "handoff" in await window.text(".mr-lane")
 
 
+async def test_recalls_of_all_users_are_filtered_and_sorted(
+    browser: Any, keyed_server: Keyed
+) -> None:
+    server, keys = keyed_server
+    async with window_on(browser, server.url) as window:
+        page = window.page
+        await sign_in(window, keys["reader"])
+        await window.open("/recalls")
+        listed = await window.text(".mr-list")
+        assert "Where does Tom work?" in listed
+        assert "我对什么过敏来着？" in listed
+        await page.fill("[aria-label='Question contains']", "过敏")
+        await page.click("button:has-text('Filter')")
+        await page.wait_for_url("**q=%E8%BF%87%E6%95%8F**")
+        await window.ready()
+        assert await page.locator(".mr-list .mr-item").count() == 1
+        await page.click(".mr-list .mr-chip:has-text('lin')")
+        await page.wait_for_selector("h2:has-text('New recall')")
+        await window.open("/recalls?order=fastest&min_confidence=0&max_confidence=x")
+        quickest = await page.locator(".mr-list .mr-item").first.inner_text()
+        await window.open("/recalls?order=slowest")
+        assert await page.locator(".mr-list .mr-item").last.inner_text() == quickest
+        await window.open("/recalls?min_confidence=1.5")
+        assert "No stored recalls match." in await window.text()
+
+
+async def test_recalls_of_two_users_are_compared(window: Window) -> None:
+    page = window.page
+    await window.open("/recalls")
+    for question in ("Where does Tom work?", "按照我之前的数据库配置来"):
+        item = page.locator(".mr-list .mr-item", has_text=question).first
+        await item.locator("[role=checkbox]").click()
+    await page.click("text=Compare selected")
+    await page.wait_for_selector("h2:has-text('Differences')")
+    assert "other=lin" in page.url
+    assert "Evidence of the second recall only" in await window.text()
+    links = page.locator(".mr-columns > div:last-child .mr-evidence a")
+    assert "user=lin" in str(await links.first.get_attribute("href"))
+
+
+async def test_failed_model_call_looks_failed_and_is_open(
+    browser: Any, keyed_server: Keyed, model_server: ModelServer
+) -> None:
+    server, keys = keyed_server
+    model_server.script.clear()
+    model_server.play(refusal(400, "no such model here"))
+    async with window_on(browser, server.url) as window:
+        page = window.page
+        await sign_in(window, keys["maya"])
+        await window.open("/recalls?user=maya")
+        await page.fill("input[aria-label=Question]", "Which tea do I like?")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("text=Finished")
+        await page.click("text=Show recall")
+        await page.wait_for_selector("h2:has-text('Steps')")
+        await window.ready()
+        assert await page.locator(".mr-lane button.mr-failed").count() == 1
+        failed = page.locator(".mr-expansion.mr-failed")
+        assert await failed.count() == 1
+        assert "The model call failed" in await failed.inner_text()
+        assert "model failed" in (await window.text()).lower()
+
+
 async def test_empty_recall_list_is_explained(browser: Any, keyed_server: Keyed) -> None:
     server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["all"])
-        await window.open("/recalls")
-        assert "Select a user" in await window.text()
         await window.open("/recalls?user=nobody")
         assert "Not found" in await window.text("[role=alert]")
         window.watch.problems.clear()  # the browser reports the 404

@@ -1,5 +1,6 @@
 """The evaluation pages: runs over time, one run in detail, two runs compared."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,14 @@ from nicegui import ui
 from memrecall.dashboard.charts import draw_curves, draw_intervals, draw_trend
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.runs import compare_runs, list_runs, main_metric, read_changes, read_run
+from memrecall.dashboard.runs import (
+    compare_runs,
+    list_runs,
+    main_metric,
+    read_changes,
+    read_questions,
+    read_run,
+)
 from memrecall.dashboard.widgets import (
     PairSelection,
     card,
@@ -21,10 +29,13 @@ from memrecall.dashboard.widgets import (
     show_title,
 )
 from memrecall.evaluation.compare import OVERALL, Change, QuestionChange
+from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import RunState
 from memrecall.types import cut_to_minute
 
 QUESTIONS_PER_PAGE = 50
+_QUESTION_FILE = "questions.jsonl"
+_MAX_COMMANDS = 5
 MAX_RUNS = 100
 
 
@@ -33,6 +44,7 @@ async def evaluations(page: Page) -> None:
     """Show all runs, the latest first."""
     show_title(page.text("evaluations"))
     runs = (await list_runs(page))[:MAX_RUNS]
+    _draw_set(page, await read_questions(page))
     if not runs:
         with card():
             show_empty(page.text("no_runs", folder=page.library.settings.runs_dir))
@@ -50,6 +62,40 @@ async def evaluations(page: Page) -> None:
             selection.draw_button(
                 lambda after, before: page.link("/evaluations/compare", a=before, b=after)
             )
+
+
+def _draw_set(page: Page, questions: Sequence[Question]) -> None:
+    """Draw the labelled questions, and how to evaluate with them."""
+
+    def download() -> None:
+        lines = "".join(question.to_line() for question in questions)
+        ui.download.content(lines, _QUESTION_FILE, "application/jsonl")
+
+    with card(page.text("evaluation_set")):
+        if not questions:
+            show_empty(page.text("no_labels"))
+            return
+        users = sorted({question.user_id for question in questions})
+        with row():
+            ui.label(page.text("labels_count", questions=len(questions), users=len(users)))
+            name = page.text("download_questions")
+            ui.button(name, icon="download", on_click=download).props("outline")
+        with ui.expansion(page.text("questions")).classes("mr-expansion").props("dense"):
+            for question in questions[:QUESTIONS_PER_PAGE]:
+                with ui.element("div").classes("mr-item"):
+                    link = {"user": question.user_id, "id": question.query_id}
+                    ui.link(question.query[:200], page.link("/recalls/trace", **link))
+                    dim_label(f"{question.user_id} · {len(question.evidence)}")
+        dim_label(page.text("evaluation_commands"))
+        ui.label(_describe_commands(users)).classes("mr-code")
+
+
+def _describe_commands(users: Sequence[str]) -> str:
+    """Return the commands that evaluate with the questions of some users."""
+    exports = [f"memrecall export --user {shlex.quote(user)} >> corpus.jsonl" for user in users]
+    shown = exports[:_MAX_COMMANDS] + (["…"] if len(exports) > _MAX_COMMANDS else [])
+    files = f"--corpus corpus.jsonl --queries {_QUESTION_FILE}"
+    return "\n".join([*shown, f"memrecall eval run {files} --mode recall --out feedback"])
 
 
 def _draw_run(page: Page, name: str, state: RunState) -> None:

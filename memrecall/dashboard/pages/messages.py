@@ -16,6 +16,7 @@ from memrecall.dashboard.widgets import (
     confirm,
     dim_label,
     draw_pager,
+    form_select,
     hidden_field,
     highlighted_text,
     row,
@@ -63,9 +64,9 @@ def _draw_filters(page: Page) -> None:
         field.props("name=q outlined dense clearable").classes("mr-wide")
         field.props["placeholder"] = page.text("query_hint")
         methods = {"words": page.text("by_words"), "meaning": page.text("by_meaning")}
-        _draw_select(page.text("search_by"), "by", methods, query.get("by", "words"))
+        form_select(page.text("search_by"), "by", methods, query.get("by", "words"))
         roles = {"": page.text("any"), **{role: page.term("role", role) for role in _ROLES}}
-        _draw_select(page.text("role"), "role", roles, query.get("role", ""))
+        form_select(page.text("role"), "role", roles, query.get("role", ""))
         field = ui.input(page.text("filter_session"), value=query.get("session", ""))
         field.props("name=session outlined dense")
         for name in ("since", "until"):
@@ -77,19 +78,6 @@ def _draw_day(label: str, name: str, value: str) -> None:
     field = ui.input(label, value=value).props(f"name={name} outlined dense stack-label")
     if not value or _DATE.fullmatch(value):  # the picker would drop a time that a link contains
         field.props("type=date min=0002-01-01 max=9998-12-31")
-
-
-def _draw_select(label: str, name: str, options: dict[str, str], value: str) -> None:
-    selected = value if value in options else next(iter(options))
-    select = ui.select(options, label=label, value=selected).props("outlined dense options-dense")
-    # The select would submit the label of an option, so a hidden field submits its value.
-    field = hidden_field(name, selected)
-
-    def update() -> None:
-        field.props["value"] = select.value
-        field.update()
-
-    select.on_value_change(update)
 
 
 def _read_filter(page: Page, zone: tzinfo) -> MessageFilter:

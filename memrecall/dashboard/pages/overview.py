@@ -10,6 +10,7 @@ from nicegui import ui
 from memrecall.dashboard.charts import PALETTE, TIME_AXIS, axis, chart, xy_chart
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
+from memrecall.dashboard.trace_view import stop_text
 from memrecall.dashboard.usage import PERIODS, Period, UsageHistory, usage_of_recalls
 from memrecall.dashboard.widgets import (
     card,
@@ -233,7 +234,7 @@ def _draw_distribution(page: Page, usage: UsageHistory, name: str) -> None:
 def _name_label(page: Page, name: str, label: str) -> str:
     if name == "confidence":
         return f"{label}+"
-    return page.term("stop_reason", label) if name == "recalls" else label
+    return stop_text(page, label) if name == "recalls" else label
 
 
 def _sort_labels(counts: Mapping[str, int]) -> list[str]:
