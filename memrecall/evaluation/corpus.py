@@ -105,9 +105,10 @@ def read_corpus(path: Path, read_message: ReadMessage) -> Corpus:
     lines: dict[tuple[str, str], int] = {}
     for number, line in numbered_lines(data):
         try:
-            if (line := _unwrap(line)) is None:
+            row = _unwrap(line)
+            if row is None:
                 continue
-            user, key = _add_line(corpus, number, line, read_message)
+            user, key = _add_line(corpus, number, row, read_message)
             if (user, key) in lines:
                 raise InvalidArgument(f"{key!r} of {user!r} repeats line {lines[user, key]}")
         except (CallerError, ValidationError) as error:

@@ -35,7 +35,7 @@ from memrecall.store.sessions import Checkpoint, StoredSession, StoredSummary
 from memrecall.store.store import Store
 from memrecall.store.texts import knowledge_text, memory_text
 from memrecall.store.traces.feedback import Feedback
-from memrecall.store.traces.listing import TRACE_ORDERS, ListedTrace, TraceQuery
+from memrecall.store.traces.trace_list import TRACE_ORDERS, ListedTrace, TraceQuery
 from memrecall.store.traces.records import (
     BODY_BYTES,
     NewTrace,

@@ -11,7 +11,7 @@ import pytest
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store import TRACE_ORDERS, ListedTrace, Store, TraceQuery
-from memrecall.store.traces import listing
+from memrecall.store.traces import trace_list
 from tests.cases import check_each_async
 from tests.counting import recorded_statements
 
@@ -121,7 +121,7 @@ async def test_filters_select_and_pages_continue_behind_what_was_scanned(
         assert ids(await read(store, query, limit=2)) == in_order
 
     await check_each_async(FILTERS, check)
-    monkeypatch.setattr(listing, "SCANNED_TRACES", 5)
+    monkeypatch.setattr(trace_list, "SCANNED_TRACES", 5)
     await check_each_async(FILTERS, check)
 
 
@@ -129,7 +129,7 @@ async def test_page_without_a_match_has_a_next_page(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store)
-    monkeypatch.setattr(listing, "SCANNED_TRACES", 8)
+    monkeypatch.setattr(trace_list, "SCANNED_TRACES", 8)
     first = await store.trace_list.page(TraceQuery(text="nowhere"), 10)
     assert (first.items, first.next_cursor is None) == ((), False)
     assert await read(store, TraceQuery(text="nowhere")) == []
@@ -152,7 +152,7 @@ async def test_list_has_only_the_users_and_the_agent_of_the_key(
 
     cases = [("ann",), ("ann", "李"), ("nobody",), (), USERS]
     await check_each_async(cases, check)
-    monkeypatch.setattr(listing, "_MERGED_USERS", 1)  # as a key with many users has it
+    monkeypatch.setattr(trace_list, "_MERGED_USERS", 1)  # as a key with many users has it
     await check_each_async(cases, check)
 
 
@@ -203,7 +203,9 @@ async def test_statements_do_not_grow_with_users_and_read_an_index(tmp_path: Pat
             assert len(statements) <= 4
         async with store.database.autocommit() as connection:
             for order in TRACE_ORDERS:
-                search = listing._Search(TraceQuery(order=order, text="tea"), None, None, 10, None)
+                search = trace_list._Search(
+                    TraceQuery(order=order, text="tea"), None, None, 10, None
+                )
                 compiled = search.select_matches(None).compile(
                     connection.sync_engine, compile_kwargs={"literal_binds": True}
                 )

@@ -1,4 +1,4 @@
-"""The tables around memories: history, audit log, graph, summaries, checkpoints, feedback, knowledge.
+"""The tables around memories: history, audit log, graph, summaries, feedback, knowledge and others.
 
 Knowledge belongs to an agent. All others are user data: their keys begin with `user_id`.
 """

@@ -228,7 +228,8 @@ async def find_deleted_questions(
     statement = select(*columns).where(messages.c.deleted_at.is_not(None))
     found: set[tuple[str, str]] = set()
     for condition in match_keys(columns, sorted(set(questions))):
-        found |= {(user, text) for user, text in await database.fetch(statement.where(condition))}
+        rows = await database.fetch(statement.where(condition))
+        found |= {(row.user_id, row.content) for row in rows}
     return found
 
 

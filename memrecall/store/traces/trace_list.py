@@ -5,7 +5,7 @@ from dataclasses import astuple, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, or_, select, tuple_
+from sqlalchemy import Column, ColumnElement, Select, and_, or_, select, tuple_
 
 from memrecall.errors import InvalidArgument
 from memrecall.store.database.cursors import StoredPage, open_cursor, seal_cursor
@@ -23,7 +23,7 @@ from memrecall.types import parse_stored_time
 SCANNED_TRACES = 5_000  # that one page of a filtered list looks at, at most
 _MERGED_USERS = 50  # lists of that many users are read one by one; more are filtered from all
 # The column of each order, and whether the largest value comes first.
-_ORDERS: dict[str, tuple[ColumnElement[Any], bool]] = {
+_ORDERS: dict[str, tuple[Column[Any], bool]] = {
     "newest": (traces.c.created_at, True),
     "oldest": (traces.c.created_at, False),
     "least_confident": (traces.c.confidence, False),
@@ -136,13 +136,13 @@ class TraceList:
 
     async def _find_part(self, search: "_Search", user: str | None) -> _Part:
         rows = await self._database.fetch(search.select_matches(user))
-        positions: list[Position] = [(row[0], row[1], row[2]) for row in rows]
+        positions = list(map(_read_position, rows))
         if len(positions) > search.limit:
             return _Part(positions, positions[-1])
         if not search.is_filtered:
             return _Part(positions, None)
         last = await self._database.fetch(search.select_window(user).offset(SCANNED_TRACES - 1))
-        return _Part(positions, tuple(last[0][:3]) if last else None)
+        return _Part(positions, _read_position(last[0]) if last else None)
 
     async def _read(self, keys: Sequence[tuple[str, str]]) -> list[ListedTrace]:
         """Return the summaries of some recalls, in the order of the keys."""
@@ -181,7 +181,7 @@ class _Search:
         if not self.is_filtered:
             return self.select_window(user, self.limit + 1)
         window = self.select_window(user, SCANNED_TRACES).subquery()
-        order = [window.c[column.key] for column in self._order_columns]
+        order = [window.c[column.name] for column in self._order_columns]
         statement = select(*order).where(*self._conditions(window.c))
         return self._sort(statement, order).limit(self.limit + 1)
 
@@ -191,7 +191,7 @@ class _Search:
         texts = (("query", self.query.text), ("model", self.query.model))
         # The model is stored behind the large body, and questions are long: read if needed only.
         names = [*_SMALL_COLUMNS, *(name for name, text in texts if text)]
-        others = [traces.c[name] for name in names if name != order[0].key]
+        others = [traces.c[name] for name in names if name != order[0].name]
         statement = select(*order, *others)
         if user is not None:
             statement = statement.where(traces.c.user_id == user)
@@ -200,7 +200,7 @@ class _Search:
         return self._sort(statement, order).limit(size)
 
     @property
-    def _order_columns(self) -> list[ColumnElement[Any]]:
+    def _order_columns(self) -> list[Column[Any]]:
         return [_ORDERS[self.query.order][0], *_KEY]
 
     def _sort(self, statement: Select[Any], order: Sequence[ColumnElement[Any]]) -> Select[Any]:
@@ -229,11 +229,14 @@ def _merge(parts: Sequence[_Part], search: _Search) -> _Part:
     ends = [part.end for part in parts if part.end is not None]
     if ends:  # beyond the first end, a part may have more that was not read
         end = max(ends) if is_descending else min(ends)
-        is_known = (lambda p: p >= end) if is_descending else (lambda p: p <= end)
-        positions = [position for position in positions if is_known(position)]
+        positions = [p for p in positions if (p >= end if is_descending else p <= end)]
     if len(positions) > search.limit:
         return _Part(positions[: search.limit], positions[search.limit - 1])
     return _Part(positions, end if ends else None)
+
+
+def _read_position(row: Any) -> Position:
+    return (row[0], row[1], row[2])
 
 
 def _parse_position(query: TraceQuery, values: Sequence[Any]) -> Position:
