@@ -35,7 +35,6 @@ from memrecall.store.sessions import Checkpoint, StoredSession, StoredSummary
 from memrecall.store.store import Store
 from memrecall.store.texts import knowledge_text, memory_text
 from memrecall.store.traces.feedback import Feedback
-from memrecall.store.traces.trace_list import TRACE_ORDERS, ListedTrace, TraceQuery
 from memrecall.store.traces.records import (
     BODY_BYTES,
     NewTrace,
@@ -44,6 +43,7 @@ from memrecall.store.traces.records import (
     measure_body,
     withhold_contents,
 )
+from memrecall.store.traces.trace_list import TRACE_ORDERS, ListedTrace, TraceQuery
 from memrecall.store.transfer import FORMAT, table_of
 from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
 

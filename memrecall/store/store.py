@@ -59,8 +59,8 @@ from memrecall.store.pgvector import PgVectors
 from memrecall.store.sessions import SessionList, SessionState
 from memrecall.store.texts import rebuild_search_text
 from memrecall.store.traces.feedback import FeedbackList, FeedbackWriter
-from memrecall.store.traces.trace_list import TraceList
 from memrecall.store.traces.records import Traces
+from memrecall.store.traces.trace_list import TraceList
 from memrecall.store.transfer import export_user, import_user
 from memrecall.store.vectors import KnowledgeVectors, VectorStore
 from memrecall.text import TEXT_VERSION
