@@ -1,6 +1,5 @@
 """The store: the only package that uses SQLAlchemy."""
 
-from memrecall.store.audit import AuditEntry, AuditLog
 from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.cursors import PageLimits, StoredPage, open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
@@ -23,6 +22,7 @@ from memrecall.store.graph_types import (
 )
 from memrecall.store.keys import Grant, Key, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
+from memrecall.store.memories.audit import AuditEntry, AuditLog
 from memrecall.store.memories.changes import PlanOutcome, PlanStep
 from memrecall.store.memories.filters import read_filter
 from memrecall.store.memories.records import MemoryQuery

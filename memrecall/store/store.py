@@ -9,7 +9,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope
-from memrecall.store.audit import AuditLog
 from memrecall.store.counters import Counters
 from memrecall.store.database.cursors import PageLimits
 from memrecall.store.database.dialect import ConnectionOptions, Durability
@@ -48,6 +47,7 @@ from memrecall.store.feed import ChangeFeed, KnowledgeFeed, UserVersion
 from memrecall.store.graph import Graph
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
+from memrecall.store.memories.audit import AuditLog
 from memrecall.store.memories.changes import (
     MemoryChanges,
 )

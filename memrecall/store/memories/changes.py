@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.store.audit import AuditEntry, write_entry
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
+from memrecall.store.memories.audit import AuditEntry, write_entry
 from memrecall.store.memories.removal import MemoryRemover, Removal
 from memrecall.store.memories.revisions import EDITABLE_FIELDS
 from memrecall.store.memories.writer import Contradicts, MemoryWriter, with_key
