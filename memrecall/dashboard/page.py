@@ -1,14 +1,16 @@
 """The context of one page in one browser: language, address and access to data."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 
 from memrecall.dashboard.auth import Browser, Theme, choose_language, choose_theme
-from memrecall.dashboard.terms import CHINESE
 from memrecall.dashboard.words import WORDS
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
@@ -17,6 +19,17 @@ from memrecall.server.http.context import RequestContext, Service
 from memrecall.types import Language
 
 MAX_USERS = 200
+_TERMS = Path(__file__).with_name("terms.zh.json")
+
+
+@cache
+def _chinese_terms() -> dict[str, dict[str, str]]:
+    """Return stored values in Chinese, by kind: roles, types, relations and so on.
+
+    A value that is not listed is shown as it is: models invent types and relations.
+    """
+    terms: dict[str, dict[str, str]] = json.loads(_TERMS.read_text("utf-8"))
+    return terms
 
 
 @dataclass
@@ -74,7 +87,7 @@ class Page:
     def term(self, kind: str, value: str) -> str:
         """Return the name of a stored value, such as a role, in the language of the page."""
         if self.language == "zh":
-            return CHINESE[kind].get(value, value)
+            return _chinese_terms()[kind].get(value, value)
         return value.replace("_", " ") if kind == "relation" else value
 
     def link(self, path: str, /, **query: Any) -> str:

@@ -334,8 +334,8 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "way_mcp": ("Connect an assistant by MCP", "通过 MCP 连接助手"),
     "way_mcp_hint": (
-        "Clients such as Claude Code get memory tools from this service.",
-        "Claude Code 等客户端可以直接使用本服务的记忆工具。",
+        "Clients such as Claude Code get memory tools on this database.",
+        "Claude Code 等客户端可以通过记忆工具使用这个数据库。",
     ),
     "current_memories": ("Current memories", "当前记忆"),
     # Debugging recalls: the list, feedback and the evaluation set.

@@ -69,7 +69,7 @@ def _draw_graph(page: Page, relations: list[StoredRelation], center: str) -> Non
                 "draggable": True,
                 "force": {"repulsion": 420, "edgeLength": 110, "layoutAnimation": False},
                 "lineStyle": {"color": "#8a93a3", "opacity": 0.9},
-                "label": {"show": True, "position": "bottom", "color": "inherit"},
+                "label": {"show": True, "position": "bottom", **TEXT_COLOR},
                 "edgeLabel": {"show": len(relations) <= 40, "fontSize": 11, **TEXT_COLOR},
                 "edgeSymbol": ["none", "arrow"],
                 "edgeSymbolSize": 7,
