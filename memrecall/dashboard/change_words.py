@@ -149,6 +149,7 @@ CHANGE_WORDS: dict[str, tuple[str, str]] = {
         "Changes by people, applications and agents. A memory's own page has its texts.",
         "人员、应用和智能体所做的变更。内容前后对比见各条记忆的页面。",
     ),
+    "show_deletion": ("Show or undo this deletion", "查看或撤销这次删除"),
     "rows_count": ("{count} rows", "{count} 项"),
     "action_update": ("Memory edited", "编辑记忆"),
     "action_merge": ("Memories merged", "合并记忆"),

@@ -146,6 +146,10 @@ async def test_selected_memories_are_deleted_together_and_restored(window: Windo
     await page.wait_for_selector("[role=status]:has-text('Deleted memories: 2')")
     await window.ready()
     assert list(await memories_of(window, user)) == ["User lives in Oslo."]
+    await window.open(f"/explorer/changes?user={user}")
+    await page.click("a:has-text('Show or undo this deletion')")
+    await page.wait_for_selector("[role=status]:has-text('Deleted memories: 2')")
+    await window.ready()
     deletion = page.url
     await page.click("[role=status] button:has-text('Undo')")
     await page.wait_for_selector("[role=status]:has-text('Restored memories: 2')")

@@ -27,7 +27,7 @@ from memrecall.errors import MemrecallError
 from memrecall.server.errors import RequestError
 from memrecall.server.http.users import erase_user, export_user
 from memrecall.store import AuditEntry
-from memrecall.types import format_minute
+from memrecall.types import format_minute, format_time
 
 PAGE_SIZE = 50
 EXPORT = "/explorer/export"
@@ -65,6 +65,9 @@ def _draw_entry(page: Page, entry: AuditEntry) -> None:
     if entry.target and entry.action in ("update", "merge", "delete", "undo"):
         target = page.user_link("/explorer/memory", key=entry.target)
         ui.link(entry.target, target)
+    elif entry.action == "delete" and entry.at:  # of several memories, which it can restore
+        target = page.user_link("/explorer/memories", deleted=format_time(entry.at))
+        ui.link(page.text("show_deletion"), target)
     else:
         ui.label(entry.target or "").classes("mr-grow")
     if entry.count > 1:
