@@ -1,7 +1,8 @@
 """From `git clone` to the first right recall on one's own ChatGPT export: the seconds of each step.
 
-Writes an export of about 800 messages in 80 conversations, made of the fixtures, then clones this
-repository into an empty folder and runs the commands of docs/importing.md there.
+Writes an export of about a thousand messages, made of the fixtures, then clones this repository
+into an empty folder and runs the commands of docs/importing.md there. Prints the seconds of each
+and, as other work on the machine adds to them, those of the processor.
 
 Usage: python benchmarks/first_recall.py [--repository URL]
 """
@@ -72,19 +73,21 @@ def run_steps(repository: str, folder: Path) -> str:
     """Run each step, print its seconds, and return the output of the last one."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"MEMRECALL_DB": str(folder / "me.db"), "MEMRECALL_CONFIG": os.devnull}
-    shown, total = "", 0.0
+    shown, total, total_processor = "", 0.0, 0.0
     for step in STEPS:
         command = ["bash", "-c", step.format(repository=repository)]
-        start = time.perf_counter()
+        start, before = time.perf_counter(), os.times()
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )
-        seconds = time.perf_counter() - start
+        seconds, after = time.perf_counter() - start, os.times()
         if done.returncode:
             raise SystemExit(f"{step} failed:\n{done.stdout}{done.stderr}")
-        shown, total = done.stdout, total + seconds
-        print(f"{seconds:7.1f} s  {step.rpartition(' && ')[2].format(repository=repository)}")
-    print(f"{total:7.1f} s  in all")
+        processor = sum(after[2:4]) - sum(before[2:4])
+        shown, total, total_processor = done.stdout, total + seconds, total_processor + processor
+        shown_step = step.rpartition(" && ")[2].format(repository=repository)
+        print(f"{seconds:7.1f} s {processor:7.1f} s  {shown_step}")
+    print(f"{total:7.1f} s {total_processor:7.1f} s  in all")
     return shown
 
 

@@ -117,7 +117,7 @@ class _Server(uvicorn.Server):
                 config=self.config, server_state=self.server_state, app_state=self.lifespan.state
             )
             protocol.resume(received)
-            work = loop.connect_accepted_socket(lambda same=protocol: same, connection)
+            work = loop.connect_accepted_socket(partial(lambda p: p, protocol), connection)
             task = loop.create_task(work)
             self._handed.add(task)
             task.add_done_callback(self._handed.discard)

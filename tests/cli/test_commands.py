@@ -431,8 +431,8 @@ def test_environment_names_the_user(
 
 def test_limit_error_names_the_option(shell: Shell, chat: Path) -> None:
     of_user = (["search", "x"], ["messages"], ["memories", "list"], ["trace", "list"], ["graph"])
-    for command in ("users", "agents", "keys"):
-        refused = shell(command, "list", "--limit", "0", "--db", chat)
+    for family in ("users", "agents", "keys"):
+        refused = shell(family, "list", "--limit", "0", "--db", chat)
         assert (refused.code, "'--limit'" in refused.err) == (2, True)
     for command in (*of_user, ["sessions", "list"]):
         for limit in ("0", "99999"):
