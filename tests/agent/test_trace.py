@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from memrecall.agent.trace import Recorder, Trace, build_timeline
+from memrecall.agent.trace import Recorder, Trace, build_timeline, nest_steps
 from memrecall.agent.trace_events import (
     CallEvent,
+    FallbackEvent,
     HandoffEvent,
     ModelEvent,
     ResultEvent,
     StartEvent,
+    SteerEvent,
     TraceEvent,
 )
 
@@ -117,6 +119,29 @@ def test_call_without_result_is_a_running_step() -> None:
         ("model", False),
         ("tool", True),
     ]
+
+
+def test_steps_of_a_turn_are_below_its_model_call() -> None:
+    events = [
+        ModelEvent(turn=1),
+        CallEvent(turn=1, id="1", tool="search_memories"),
+        ResultEvent(turn=1, id="1", tool="search_memories", error="no"),
+        SteerEvent(turn=1),
+        ModelEvent(turn=2, failed="quota exceeded"),
+        FallbackEvent(turn=2),
+        CallEvent(turn=3, id="2", tool="handoff"),
+        HandoffEvent(turn=3),
+    ]
+    (iteration,) = build_timeline(events)
+    nested = nest_steps(iteration.steps)
+    assert [(parent.name, [child.name for child in children]) for parent, children in nested] == [
+        ("model", ["search_memories", "steer"]),
+        ("model", ["fallback"]),
+        ("handoff", []),
+        ("handoff", []),
+    ]
+    wrong = [step.went_wrong for step in iteration.steps]
+    assert wrong == [False, True, True, True, True, False, False]
 
 
 def test_steps_have_times_and_failures() -> None:

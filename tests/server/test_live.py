@@ -34,8 +34,8 @@ def test_recall_is_hidden_from_keys_with_fewer_permissions() -> None:
         assert recalls.running(key) == []
         assert recalls.find(key.scope(user), live.live_id) is None
     for users in (None, frozenset({"ann", "ben"})):
-        for agent in (None, "helper"):
-            key = Principal("key", users, agent, permissions=permissions)
+        for bound in (None, "helper"):
+            key = Principal("key", users, bound, permissions=permissions)
             assert recalls.running(key) == [live]
 
 
