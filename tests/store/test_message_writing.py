@@ -1,7 +1,9 @@
 """Writing of messages: atomic batches, deduplicated and never changed."""
 
 import asyncio
+import threading
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, Disabled
 from memrecall.scope import Scope
-from memrecall.store import ScopedMessage, Store, WriteResult
+from memrecall.store import Reads, ScopedMessage, Store, WriteResult
 from memrecall.store.database.locks import lock_users
 from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async
 from ..counting import recorded_statements
+from ..waiting import LIMIT, wait_until
 from .samples import (
     ANN,
     BEN,
@@ -374,3 +377,24 @@ async def test_times_round_trip_in_utc_to_the_microsecond(store: Store) -> None:
         message = await timeline.get(f"m{number}")
         assert message.ts == expected
         assert message.ts.utcoffset() == timedelta(0)
+
+
+async def test_write_does_not_wait_for_searches_in_threads(tmp_path: Path) -> None:
+    store = await Store.open(str(tmp_path / "memory.db"))
+    reached, release = threading.Event(), threading.Event()
+
+    async def search(_: Reads) -> None:
+        reached.set()
+        release.wait()
+
+    # More than asyncio has threads.
+    searches = [asyncio.create_task(store.database.read_together(search)) for _ in range(64)]
+    try:
+        await wait_until(reached.is_set)
+        async with asyncio.timeout(LIMIT):
+            result = await store.timeline(ANN).add([new_message("m")])
+    finally:
+        release.set()
+        await asyncio.gather(*searches)
+        await store.close()
+    assert result.stored == 1

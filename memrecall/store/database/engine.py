@@ -44,7 +44,7 @@ Work = Callable[[AsyncConnection], Awaitable[Result]]
 log = logging.getLogger(__name__)
 
 _FORK_SECONDS = 10.0  # that a fork waits for statements and streams to end
-_IDLE_CONNECTIONS = 4  # fewer than the pool has, so that a write always gets one
+_READERS = 4  # threads of searches: with more, writes wait for a thread, a connection and the GIL
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
 
@@ -102,6 +102,7 @@ class Database(ForkAware):
                 self._guard.watch(engine)
         self._idle: list[Connection] = []  # for reads in threads, kept out of the pool
         self._write_lock = asyncio.Lock()
+        self._readers = asyncio.Semaphore(_READERS)
         self._gate = ForkGate()
         self._groups: dict[Any, Grouped[Any, Any]] = {}
 
@@ -216,7 +217,7 @@ class Database(ForkAware):
             except BaseException:
                 connection.close()
                 raise
-            if len(self._idle) < _IDLE_CONNECTIONS:
+            if len(self._idle) < _READERS:
                 self._idle.append(connection)
             else:
                 connection.close()
@@ -245,7 +246,8 @@ class Database(ForkAware):
         """
         if self._direct is None:
             return await work(self)
-        return await run_to_completion(start_in_thread(self._read_inline, work))
+        async with self._readers:
+            return await run_to_completion(start_in_thread(self._read_inline, work))
 
     def _read_inline(self, work: Callable[[Reads], Awaitable[Result]]) -> Result:
         with self.read_inline() as connection:
@@ -379,8 +381,7 @@ class Database(ForkAware):
             with self._gate:
                 yield
         except self._driver_errors as error:
-            distributed = self.is_distributed
-            typed = self.dialect.classify(error, self.location, is_distributed=distributed)
+            typed = self.dialect.classify(error, self.location, is_distributed=self.is_distributed)
             if typed is None:  # a violated constraint or a wrong statement is a bug
                 raise
             raise typed from error
