@@ -22,7 +22,7 @@ BATCH = 256
 TOP_UP = 128  # pending rows that one search embeds in the background
 _MAX_LARGE_JOBS = 2  # one with the embedder, one with the store
 _SMALL = 64  # rows of a small job, which never waits behind an import
-_DELAY = 0.05  # seconds that a small job waits for more rows, unless a search needs it
+_DELAY = 0.25  # seconds that a small job waits for more rows, unless a search needs it
 
 
 VECTOR_CHOICES = ("memory", "pgvector")
