@@ -16,7 +16,7 @@ def make_recall(minutes: float, **fields: object) -> TraceSummary:
     facts: dict[str, object] = {
         "trace_id": "t", "agent_id": "a", "session_id": None, "query": "q",
         "stop_reason": "handoff", "confidence": 0.85, "abstained": False, "iterations": 1,
-        "model_calls": 1, "tool_calls": 1, "seconds": 0.2,
+        "model_calls": 1, "tool_calls": 1, "seconds": 0.2, "model": "",
         "created_at": NOW - timedelta(minutes=minutes),
     }  # fmt: skip
     return TraceSummary(**{**facts, **fields})  # type: ignore[arg-type]  # as above

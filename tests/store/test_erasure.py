@@ -90,7 +90,7 @@ class TestUser:
 
         after = await read_tables(store.database)
         assert report == ErasureReport(
-            messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=21
+            messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=22
         )
         assert user_rows(after, "ann") == {}
         assert user_rows(after, "ben") == user_rows(before, "ben")
@@ -126,7 +126,7 @@ class TestSession:
 
         after = await read_tables(store.database)
         assert report == ErasureReport(
-            messages=3, memories=1, vectors=2, sessions=1, traces=3, derived=10
+            messages=3, memories=1, vectors=2, sessions=1, traces=3, derived=11
         )
         for table in ("messages", "memories", "sessions"):
             rows_before = [r for r in user_rows(before, "ann")[table] if r["session_id"] != "tea"]
