@@ -293,8 +293,9 @@ async def test_script_in_memory_or_recall_is_rendered_as_text(window: Window) ->
         await page.click(".mr-item a >> nth=0")
         await page.wait_for_selector(f"h2:has-text('{card}')")
         await window.ready()
-        for fold in await page.locator(".mr-expansion [role=button]").all():
-            await fold.click()
+        closed = page.locator(".mr-expansion [role=button][aria-expanded=false]:visible")
+        while await closed.count():  # steps are within others, some of them open
+            await closed.first.click()
         assert SCRIPT[:30] in await page.inner_text("h1")
         assert await page.locator("main script, main img").count() == 0
     await window.open("/explorer?" + urlencode({"user": SCRIPT[:60], "q": SCRIPT}))

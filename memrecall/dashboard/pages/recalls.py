@@ -54,7 +54,16 @@ async def recalls(page: Page) -> None:
     _draw_running(page, principal)
     with card():
         _draw_filters(page, users)
+        if not stored.items:
+            show_empty(page.text(_explain_empty(stored, users)))
         await _draw_list(page, stored)
+
+
+def _explain_empty(stored: StoredPage[ListedTrace], users: list[str]) -> str:
+    """Return the name of the text that says why a page has no recalls."""
+    if stored.next_cursor:
+        return "no_recalls_more"
+    return "no_recalls" if users else "no_users"
 
 
 async def _read_page(page: Page, principal: Principal) -> StoredPage[ListedTrace]:
@@ -133,8 +142,6 @@ def _draw_filters(page: Page, users: list[str]) -> None:
 
 
 async def _draw_list(page: Page, stored: StoredPage[ListedTrace]) -> None:
-    if not stored.items:
-        show_empty(page.text("no_recalls_more" if stored.next_cursor else "no_recalls"))
     zone: tzinfo = await user_time_zone(page) if page.user else UTC
     keys = [(item.user_id, item.trace_id) for item in stored.items]
     feedback = await page.library.store.feedback_list.get_many(keys)
