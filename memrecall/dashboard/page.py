@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +10,6 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from memrecall.dashboard.auth import Browser, Theme, choose_language, choose_theme
-from memrecall.dashboard.words import WORDS
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
@@ -19,17 +17,23 @@ from memrecall.server.http.context import RequestContext, Service
 from memrecall.types import Language
 
 MAX_USERS = 200
-_TERMS = Path(__file__).with_name("terms.zh.json")
+_FOLDER = Path(__file__).parent
 
 
-@cache
-def _chinese_terms() -> dict[str, dict[str, str]]:
-    """Return stored values in Chinese, by kind: roles, types, relations and so on.
+def _read_sections(name: str) -> dict[str, dict[str, Any]]:
+    sections: dict[str, dict[str, Any]] = json.loads((_FOLDER / name).read_text("utf-8"))
+    return sections
 
-    A value that is not listed is shown as it is: models invent types and relations.
-    """
-    terms: dict[str, dict[str, str]] = json.loads(_TERMS.read_text("utf-8"))
-    return terms
+
+# The texts of the user interface in English and Chinese, by name.
+WORDS: dict[str, tuple[str, str]] = {
+    name: (english, chinese)
+    for section in _read_sections("words.json").values()
+    for name, (english, chinese) in section.items()
+}
+# Stored values in Chinese, by kind: roles, types, relations and so on. One that is not listed is
+# shown as it is: models invent types and relations.
+_CHINESE_TERMS: dict[str, dict[str, str]] = _read_sections("terms.zh.json")
 
 
 @dataclass
@@ -87,7 +91,7 @@ class Page:
     def term(self, kind: str, value: str) -> str:
         """Return the name of a stored value, such as a role, in the language of the page."""
         if self.language == "zh":
-            return _chinese_terms()[kind].get(value, value)
+            return _CHINESE_TERMS[kind].get(value, value)
         return value.replace("_", " ") if kind == "relation" else value
 
     def link(self, path: str, /, **query: Any) -> str:

@@ -11,7 +11,7 @@ from memrecall.agent.result import StopReason, lacks_contents
 from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline, nest_steps
 from memrecall.agent.trace_events import CallEvent, ModelEvent, ResultEvent, TraceEvent
 from memrecall.chat import ToolCall, ToolResult
-from memrecall.dashboard.page import Page
+from memrecall.dashboard.page import WORDS, Page
 from memrecall.dashboard.widgets import (
     card,
     dim_label,
@@ -20,7 +20,6 @@ from memrecall.dashboard.widgets import (
     show_empty,
     show_fact,
 )
-from memrecall.dashboard.words import WORDS
 from memrecall.text_length import truncate_text
 from memrecall.types import format_minute
 

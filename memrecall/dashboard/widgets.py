@@ -9,8 +9,7 @@ from zoneinfo import ZoneInfo
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from memrecall.dashboard.page import Page, Redirect
-from memrecall.dashboard.words import WORDS
+from memrecall.dashboard.page import WORDS, Page, Redirect
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.server.errors import RequestError, problem_from_error
 

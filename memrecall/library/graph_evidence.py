@@ -7,10 +7,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+from memrecall.errors import InvalidArgument
+from memrecall.plugins import require_plugin
 from memrecall.scope import Scope
-from memrecall.store import Removal, ScopedGraph, Store, StoredEntity, StoredRelation
+from memrecall.store import (
+    GraphDB,
+    Removal,
+    ScopedGraph,
+    Store,
+    StoredEntity,
+    StoredRelation,
+    StoreGraphs,
+)
 from memrecall.store.graph_types import MAX_RELATIONS
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.memories.writer import Contradicts
@@ -18,6 +29,7 @@ from memrecall.text.normalize import entity_key, fold_spaces
 from memrecall.text.tokens import CJK, is_cjk
 from memrecall.types import USER, MemoryRecord, NewMemory, Origin, check_metadata
 
+GRAPH_CHOICES = ("store", "ladybug:FOLDER")
 _SHORTEST_NAME = 2
 _LONGEST_QUERY = 400  # characters that are searched for names
 _LONGEST_NAME = 6  # words
@@ -337,3 +349,19 @@ def _end_of(relation: StoredRelation, memories: Sequence[MemoryRecord]) -> datet
         return relation.valid_from or _NEVER
     ends = [memory.valid_to for memory in visible]
     return None if None in ends else max(end for end in ends if end is not None)
+
+
+def make_graphs(spec: str, store: Store) -> GraphDB:
+    """Return the graph database that a setting names; "" and "store" mean the store's tables."""
+    name, _, argument = spec.partition(":")
+    if name in ("", "store"):
+        return StoreGraphs(store.database)
+    if name == "ladybug":
+        if not argument:
+            raise InvalidArgument("graph_db 'ladybug' needs a folder", hint="Write ladybug:FOLDER")
+        from memrecall.library.ladybug import LadybugGraphs
+
+        return LadybugGraphs(Path(argument), store.facts.database_id)
+    make, rest = require_plugin("graph_dbs", spec, GRAPH_CHOICES)
+    graphs: GraphDB = make(rest, store)
+    return graphs

@@ -14,9 +14,8 @@ from memrecall.embedding.protocol import make_embedder
 from memrecall.embedding.query_map import load_query_map
 from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.library.caches import Caches
-from memrecall.library.graph_evidence import TrackedChanges
+from memrecall.library.graph_evidence import TrackedChanges, make_graphs
 from memrecall.library.vectors import VectorWriter, make_vector_db
-from memrecall.plugins import require_plugin
 from memrecall.scope import Scope
 from memrecall.search import (
     ExternalVectors,
@@ -60,23 +59,6 @@ from memrecall.workers import ForkAware, abandon
 
 PlanReview = Callable[["Library", Scope, Sequence[PlanStep]], Awaitable[list[PlanStep]]]
 """Returns steps with those that contradict what the user said marked as claims."""
-GRAPH_CHOICES = ("store", "ladybug:FOLDER")
-
-
-def make_graphs(spec: str, store: Store) -> GraphDB:
-    """Return the graph database that a setting names; "" and "store" mean the store's tables."""
-    name, _, argument = spec.partition(":")
-    if name in ("", "store"):
-        return StoreGraphs(store.database)
-    if name == "ladybug":
-        if not argument:
-            raise InvalidArgument("graph_db 'ladybug' needs a folder", hint="Write ladybug:FOLDER")
-        from memrecall.library.ladybug import LadybugGraphs
-
-        return LadybugGraphs(Path(argument), store.facts.database_id)
-    make, rest = require_plugin("graph_dbs", spec, GRAPH_CHOICES)
-    graphs: GraphDB = make(rest, store)
-    return graphs
 
 
 class Library(ForkAware):

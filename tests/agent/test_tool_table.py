@@ -13,7 +13,8 @@ from autogen_core import CancellationToken
 
 import memrecall
 from memrecall.agent import MEMRECALL_TOOLS, memory_tools
-from memrecall.agent.tools import models, names, table
+from memrecall.agent import tools as names
+from memrecall.agent.tools import models, table
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface, Tool

@@ -20,7 +20,7 @@ from memrecall.dashboard.auth import (
     local_path,
     read_cookies,
 )
-from memrecall.dashboard.words import WORDS
+from memrecall.dashboard.page import WORDS
 from tests.cases import check_each
 
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.library.graph_evidence import make_graphs
 from memrecall.library.ladybug import LadybugGraphs
-from memrecall.library.library import make_graphs
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.settings import Settings

@@ -11,7 +11,7 @@ import pytest
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import tools_for
 from memrecall.agent.trace_events import EventKind
-from memrecall.dashboard.words import WORDS
+from memrecall.dashboard.page import WORDS
 from memrecall.server.http import chat, graph, memories, messages, recall, users
 from memrecall.server.http.openapi import load_examples
 from memrecall.server.http.payloads import StrictRoute

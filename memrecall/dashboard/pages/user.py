@@ -9,7 +9,7 @@ from nicegui import ui
 
 from memrecall.dashboard.auth import SEE_OTHER
 from memrecall.dashboard.layout import draw_explorer_head, register_page
-from memrecall.dashboard.page import Page
+from memrecall.dashboard.page import WORDS, Page
 from memrecall.dashboard.repair import go_with_notice
 from memrecall.dashboard.widgets import (
     button_link,
@@ -22,7 +22,6 @@ from memrecall.dashboard.widgets import (
     show_fact,
     user_time_zone,
 )
-from memrecall.dashboard.words import WORDS
 from memrecall.errors import MemrecallError
 from memrecall.server.errors import RequestError
 from memrecall.server.http.users import erase_user, export_user

@@ -39,8 +39,8 @@ from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, Re
 from memrecall.server.http.openapi import complete_document, docs_page, route_options
 from memrecall.server.http.payloads import (
     MEDIA_TYPE,
+    DirectRoutes,
     JsonResponse,
-    StrictRoute,
     problem_response,
 )
 from memrecall.server.limits import RecallLimiter, RequestLimiter
@@ -147,7 +147,7 @@ def create_app(
         origins=origins,
         read_only=settings.read_only,
     )
-    routes = _McpSwitch(_DirectRoutes(_routes()), service, origins)
+    routes = _McpSwitch(DirectRoutes(_routes(), _ROUTERS), service, origins)
     asgi: ASGIApp = AdmissionMiddleware(routes, authenticator, body_limits, cluster)
     if origins:
         asgi = CORSMiddleware(
@@ -203,42 +203,6 @@ class _McpSwitch:
             await self._endpoint(scope, receive, send)
         else:
             await self._routes(scope, receive, send)
-
-
-class _DirectRoutes:
-    """Calls the strict routes without the framework's layers, which take longer than the routes.
-
-    The framework serves the other routes, and requests that match none.
-    """
-
-    def __init__(self, framework: ASGIApp) -> None:
-        self._framework = framework
-        self._routes: dict[str, list[APIRoute]] = {}
-        for router in _ROUTERS:
-            for route in router.routes:
-                if isinstance(route, APIRoute):
-                    for method in route.methods or ():
-                        self._routes.setdefault(method, []).append(route)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        route = self._match(scope) if scope["type"] == "http" else None
-        if not isinstance(route, StrictRoute):
-            await self._framework(scope, receive, send)
-            return
-        try:
-            response = await route.respond(Request(scope, receive))
-        except RequestValidationError as error:
-            response = problem_response(problem_from_validation(error))
-        await response(scope, receive, send)
-
-    def _match(self, scope: Scope) -> APIRoute | None:
-        """Return the first route that matches a request, and note it with its parameters."""
-        for route in self._routes.get(scope["method"], ()):
-            if (match := route.path_regex.match(scope["path"])) is not None:
-                scope.update(route=route, path_params=match.groupdict())
-                return route
-        return None
 
 
 def _add_dashboard(
