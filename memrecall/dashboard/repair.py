@@ -293,8 +293,10 @@ async def restore_memories(page: Page, keys: Iterable[str]) -> None:
     if not problems:
         go_with_notice(page.link_here(cursor=None), "restored", restored)
         return
-    with ui.dialog(value=True), ui.card().classes("mr-card mr-dialog").props("role=alert"):
-        ui.label(page.text("not_restored", count=restored))
+    summary = page.text("not_restored", count=restored)
+    with ui.dialog(value=True) as dialog, ui.card().classes("mr-card mr-dialog"):
+        dialog.props["aria-label"] = summary
+        ui.label(summary).props("role=alert")
         for problem in problems:
             ui.label(problem).classes("mr-text")
         ui.button(page.text("close"), on_click=ui.navigate.reload).props("flat autofocus")

@@ -146,6 +146,7 @@ async def open_dialog(
     That returns True if the user has confirmed.
     """
     with ui.dialog() as dialog, ui.card().classes("mr-card mr-dialog"):
+        dialog.props["aria-label"] = action_name
         ui.label(question).classes("mr-text")
 
         async def wait() -> bool:

@@ -71,6 +71,20 @@ async def test_pages_pass_axe(
     assert axe_problems(findings) == []
 
 
+async def test_open_dialogs_pass_axe(
+    browser: Any, open_server: ServerProcess, paths: dict[str, str], axe: str
+) -> None:
+    findings: list[PageFindings] = []
+    async with window_on(browser, open_server.url) as window:
+        for name in ("Edit", "Delete"):
+            await window.open(paths["memory"])
+            await window.page.get_by_role("button", name=name, exact=True).click()
+            await window.page.get_by_role("dialog").wait_for()
+            findings += [found async for found in inspect_page(window.page, name, axe)]
+    assert contrast_problems(findings) == []
+    assert axe_problems(findings) == []
+
+
 async def test_first_visit_and_sign_in_pass(
     browser: Any, keyed_server: Keyed, tmp_path: Path, axe: str
 ) -> None:
