@@ -50,7 +50,6 @@ from memrecall.store import (
     StoreGraphs,
     UserVersion,
     WriteResult,
-    memory_text,
     table_of,
 )
 from memrecall.store.memories.changes import SYSTEM
@@ -245,7 +244,7 @@ class Library(ForkAware):
             batch = [step.memory or old for step, old in zip(reviewed, batch, strict=True)]
         result = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
         rows = [
-            _pending_memory(scope, key, memory)
+            PendingText.of_memory(scope.user_id, key, memory)
             for memory, key, fresh in zip(batch, result.ids, result.created, strict=True)
             if fresh
         ]
@@ -262,7 +261,7 @@ class Library(ForkAware):
             steps = await self.review_plan(self, scope, steps)
         outcomes = await self.store.changes(scope).apply_plan(steps, actor=actor)
         rows = [
-            _pending_memory(scope, outcome.memory_key, step.memory)
+            PendingText.of_memory(scope.user_id, outcome.memory_key, step.memory)
             for step, outcome in zip(steps, outcomes, strict=True)
             if outcome.event in ("ADD", "UPDATE") and step.memory and outcome.memory_key is not None
         ]
@@ -358,9 +357,7 @@ class Library(ForkAware):
         work = self.changes(scope).purge(keys, sources=sources, actor=actor)
         return await self._erase(scope, work)
 
-    async def delete_message(
-        self, scope: Scope, message_id: str, *, actor: str = SYSTEM
-    ) -> Removal:
+    async def delete_message(self, scope: Scope, message_id: str, actor: str = SYSTEM) -> Removal:
         """Erase a message, and the memories and relations that were derived from it alone."""
         return await self._erase(scope, self.changes(scope).delete_message(message_id, actor=actor))
 
@@ -381,8 +378,3 @@ class Library(ForkAware):
         self.cache.forget(user_id)
         if self._external is not None:
             await self._external.forget(user_id)
-
-
-def _pending_memory(scope: Scope, key: str, memory: NewMemory) -> PendingText:
-    text = memory_text(memory.summary, memory.content)
-    return PendingText(RowKey(scope.user_id, "memory", key), text)

@@ -33,7 +33,7 @@ from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
 from memrecall.messages import parse_new_messages, redact_text
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import MemoryQuery, PendingText, RowKey, read_filter
+from memrecall.store import MemoryQuery, PendingText, read_filter
 from memrecall.store.database.statements import require_limit
 
 _LIMIT = 100
@@ -278,9 +278,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         if "content" in changed:
             await relate_memory(library, scope, record)
         if {"content", "summary"}.intersection(changed):
-            row = RowKey(scope.user_id, "memory", memory_id)
-            text = f"{record.summary}\n{record.content}".strip()
-            await library.vectors.submit([PendingText(row, text)])
+            pending = PendingText.of_memory(scope.user_id, memory_id, record)
+            await library.vectors.submit([pending])
         item = memory_item(record)
         await quote_conflicts(library.store, scope, [item])
         return MemoryResult(item, event="UPDATE", message=message)

@@ -23,7 +23,8 @@ from memrecall.store.database.statements import insert_missing, select_by_keys, 
 from memrecall.store.database.tables import memories, messages, meta, vectors
 from memrecall.store.knowledge import StoredVector, take_change_numbers
 from memrecall.store.messages.records import group_positions
-from memrecall.store.texts import knowledge_text
+from memrecall.store.texts import knowledge_text, memory_text
+from memrecall.types import MemoryRecord, NewMemory
 
 VECTOR_DTYPE = np.float16
 _MODEL_NAME = "embedding_model"  # the row of `meta`
@@ -47,6 +48,11 @@ class PendingText:
 
     row: RowKey
     text: str
+
+    @classmethod
+    def of_memory(cls, user_id: str, key: str, memory: NewMemory | MemoryRecord) -> "PendingText":
+        """Return a user's memory, with the text that its vector is made from."""
+        return cls(RowKey(user_id, "memory", key), memory_text(memory.summary, memory.content))
 
 
 class VectorStore:
