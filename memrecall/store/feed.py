@@ -30,6 +30,7 @@ from memrecall.store.database.tables import (
 # Every change has its own number, so a range of numbers bounds the rows that are read at once.
 CHANGES_PER_READ = 4_000
 KNOWLEDGE = "knowledge"
+_Reads = AsyncConnection | Reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,6 @@ class RowChanges:
     knowledge: list[Any] = field(default_factory=list)  # of an agent; a user has none
     tombstones: list[Any] = field(default_factory=list)  # of erased messages and memories
     after: int = 0  # the number before the range
-
-    def lead(self, after: int, through: int) -> bool:
-        """Return True if these are all changes from one version to another."""
-        return (self.after, self.through) == (after, through)
 
 
 # Every search reads the version: built once, because building costs as much as running.
@@ -161,11 +158,9 @@ class _Range:
     after: int
     through: int
 
-    async def fetch(
-        self, reads: AsyncConnection | Reads, statement: Select[Any], **parameters: Any
-    ) -> list[Any]:
+    async def fetch(self, reads: _Reads, query: Select[Any], **parameters: Any) -> list[Any]:
         bounds = {"of_owner": self.owner_id, "after": self.after, "through": self.through}
-        return list(await fetch_prepared(reads, statement, {**bounds, **parameters}))
+        return list(await fetch_prepared(reads, query, {**bounds, **parameters}))
 
 
 class _Feed(ABC):
@@ -214,9 +209,7 @@ class _Feed(ABC):
         return await self._read(reads, _Range(self._owner_id, after, through), model)
 
     @abstractmethod
-    async def _read(
-        self, reads: AsyncConnection | Reads, part: _Range, model: str | None
-    ) -> RowChanges:
+    async def _read(self, reads: _Reads, part: _Range, model: str | None) -> RowChanges:
         """Return the changes of one range."""
 
     def _ranges(self, after: int, through: int) -> Iterator[_Range]:
@@ -234,9 +227,7 @@ class ChangeFeed(_Feed):
         """Return whether the row of that key has that change number or a later one."""
         return await self._has(messages if kind == "message" else memories, key, change_no)
 
-    async def _read(
-        self, reads: AsyncConnection | Reads, part: _Range, model: str | None
-    ) -> RowChanges:
+    async def _read(self, reads: _Reads, part: _Range, model: str | None) -> RowChanges:
         fetch = partial(part.fetch, reads)
         return RowChanges(
             after=part.after,
@@ -266,9 +257,7 @@ class KnowledgeFeed(_Feed):
         """Return whether the entry of that key has that change number or a later one."""
         return kind == KNOWLEDGE and await self._has(knowledge, key, change_no)
 
-    async def _read(
-        self, reads: AsyncConnection | Reads, part: _Range, model: str | None
-    ) -> RowChanges:
+    async def _read(self, reads: _Reads, part: _Range, model: str | None) -> RowChanges:
         fetch = partial(part.fetch, reads)
         return RowChanges(
             after=part.after,

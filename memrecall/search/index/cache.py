@@ -150,11 +150,10 @@ class IndexCache:
         self, feed: IndexFeed, columns: Columns, user: UserVersion, reads: Reads
     ) -> NoReturn:
         """Raise VersionChanged; a few changes are read in the same trip to the database."""
-        count = user.version - columns.version
-        is_short = user.epoch == columns.epoch and 0 < count <= CHANGES_PER_READ
-        if not (reads.in_thread and is_short):
-            raise VersionChanged(user, None)
-        changes = await feed.read_changes(columns.version, user.version, self._model, reads)
+        changes, after = None, columns.version
+        is_short = user.epoch == columns.epoch and 0 < user.version - after <= CHANGES_PER_READ
+        if reads.in_thread and is_short:
+            changes = await feed.read_changes(after, user.version, self._model, reads)
         raise VersionChanged(user, changes)
 
     async def _refresh(
@@ -180,12 +179,13 @@ class IndexCache:
             columns = await self._load(feed, slot, version)
         if columns.version < version.version:
             rows = columns.rows
+            span = (columns.version, version.version)
             slot.loading = (columns, version.version)
             try:
-                if changes is not None and changes.lead(columns.version, version.version):
+                if changes is not None and (changes.after, changes.through) == span:
                     await self._apply(columns, changes)
                 else:
-                    async for batch in feed.changes(columns.version, version.version, self._model):
+                    async for batch in feed.changes(*span, self._model):
                         await self._apply(columns, batch)
             finally:
                 slot.loading = None
