@@ -34,9 +34,10 @@ def test_modules_are_few_and_folders_small(shape: Shape) -> None:
     # forks, a graph that follows facts, facts that are grounded, claims beside facts, deletion
     # from all that quotes, the whole Memory over HTTP, recall from the knowledge base, strict and
     # lenient leak filters; limits of strangers, several service processes, worker processes,
-    # backups of whole databases, checks of damage, errors by SQLSTATE, budgets of queries, and
-    # databases that are distributed over several servers.
-    assert shape.lines <= 69_000
+    # backups of whole databases, checks of damage, errors by SQLSTATE, budgets of queries,
+    # databases that are distributed over several servers; in the dashboard repairs, an audit log,
+    # lists of all recalls, feedback and first visits.
+    assert shape.lines <= 71_800
     assert (
         shape.format_lines <= 6_900
     )  # six agent frameworks, hooks of five clients, fourteen formats

@@ -17,8 +17,8 @@ from memrecall.errors import CallerError, ModelFailed
 from memrecall.json_objects import make_storable
 from memrecall.model import protocol
 from memrecall.model.failures import to_model_failure
-from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.options import create_accepted
+from memrecall.model.prompts import OFFLINE_FAMILY
 from memrecall.model.protocol import message_texts
 from memrecall.telemetry import trace_model
 from memrecall.text_length import estimate_tokens

@@ -34,8 +34,7 @@ from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_message
 from memrecall.model import protocol
-from memrecall.model.offline import OFFLINE_FAMILY
-from memrecall.model.prompts import load_prompt
+from memrecall.model.prompts import OFFLINE_FAMILY, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.types import Language, Message, NewMessage, Role
 

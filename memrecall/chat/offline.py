@@ -16,7 +16,7 @@ from memrecall.chat.phrases import say
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
 from memrecall.model import protocol
-from memrecall.model.offline import Rule, RuleAnswer, RuleRequest
+from memrecall.model.prompts import Rule, RuleAnswer, RuleRequest
 from memrecall.text.language import fill_phrase, language_of
 from memrecall.text_length import truncate_text
 from memrecall.types import Language

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from memrecall.agent.prompt_view import to_json
 from memrecall.agent.tools import RECALL_MEMORY
-from memrecall.agent.tools.chat import MAX_QUERY
+from memrecall.agent.tools.context import MAX_QUERY
 from memrecall.chat.base import (
     Chat,
     ChatArguments,

@@ -12,8 +12,7 @@ from memrecall.agent.dispatch import leaked_families, normalize_tool_name, requi
 from memrecall.agent.prompt_view import render, to_json
 from memrecall.agent.tools import RECALL_MEMORY
 from memrecall.agent.tools.arguments import parse_arguments
-from memrecall.agent.tools.chat import MAX_QUERY
-from memrecall.agent.tools.context import TurnContext
+from memrecall.agent.tools.context import MAX_QUERY, TurnContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import TextAnswer
 from memrecall.agent.tools.table import function_schemas, tools_for

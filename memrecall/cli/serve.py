@@ -47,7 +47,7 @@ def rpc(
 async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str | None]) -> None:
     from memrecall.agent.tools.context import ToolContext
     from memrecall.memory import Library
-    from memrecall.server.rpc.methods import dispatcher
+    from memrecall.server.rpc.codec import dispatcher
     from memrecall.server.rpc.stdio import StdioServer
 
     log_to_stderr()

@@ -7,9 +7,9 @@ from typing import Any
 from nicegui import ui
 
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.runs import main_metric
 from memrecall.dashboard.widgets import card
 from memrecall.evaluation.figures import calibration, latency_shares, recall_by_depth
+from memrecall.evaluation.metrics import MAIN_METRICS
 from memrecall.evaluation.runs import EvaluationRun, RunState
 
 # Distinguishable with a colour vision deficiency.
@@ -150,3 +150,8 @@ def _draw_calibration(page: Page, run: EvaluationRun) -> None:
 
 def _line(points: Sequence[Sequence[float]]) -> dict[str, Any]:
     return {"type": "line", "data": points, "showSymbol": False}
+
+
+def main_metric(state: RunState) -> str:
+    """Return the most important metric of a run's mode."""
+    return MAIN_METRICS[state.plan.mode][0]

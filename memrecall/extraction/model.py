@@ -31,8 +31,8 @@ from memrecall.extraction.sentences import claimed_statements
 from memrecall.extraction.signature import end_name
 from memrecall.extraction.summaries import shorten
 from memrecall.model import protocol
-from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.processes import run_on_text
+from memrecall.model.prompts import OFFLINE_FAMILY
 from memrecall.model.structured import Structured, ask_prompt
 from memrecall.text.language import language_of
 from memrecall.text.normalize import entity_key

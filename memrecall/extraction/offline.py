@@ -14,7 +14,7 @@ from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.stated_graph import build_graph
 from memrecall.extraction.summaries import summarise
 from memrecall.extraction.wire import read_number, read_time, read_utterance, read_zone
-from memrecall.model.offline import Rule, RuleAnswer, RuleRequest
+from memrecall.model.prompts import Rule, RuleAnswer, RuleRequest
 from memrecall.types import Language, format_time
 
 # Prompts without a time get a fixed one, so that equal prompts get equal answers.

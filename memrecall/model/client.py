@@ -27,9 +27,8 @@ from autogen_core.tools import BaseTool, Tool, ToolSchema
 from pydantic import BaseModel
 
 from memrecall.errors import ModelFailed, WorkerFailed
-from memrecall.model.offline import OFFLINE_FAMILY, Rule, RuleAnswer, RuleRequest
 from memrecall.model.processes import SMALL_TEXT, run_on_text
-from memrecall.model.prompts import prompt_name
+from memrecall.model.prompts import OFFLINE_FAMILY, Rule, RuleAnswer, RuleRequest, prompt_name
 from memrecall.model.protocol import count_tool_calls, message_texts
 from memrecall.text_length import estimate_tokens
 from memrecall.workers import ignore_outcome

@@ -1,19 +1,26 @@
-"""Prompts, which are files `prompts/NAME.LANGUAGE.md` and sent verbatim.
+"""Prompts, which are files and sent verbatim, and the rules that answer them without a model.
 
-A prompt is never a template. What varies goes into the messages after it, so that the start of all
-requests is the same and a prompt can be identified by its text.
+A prompt is `prompts/NAME.LANGUAGE.md` and never a template. What varies goes into the messages
+after it, so that the start of all requests is the same and a prompt can be identified by its text.
+Each name may have a rule, which lives in the layer that owns the prompt.
 """
 
+from __future__ import annotations
+
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from memrecall.errors import NotFound
+from memrecall.json_objects import load_json_object
+from memrecall.model import protocol
 from memrecall.types import Language
 
 FILE_NAME = re.compile(r"([a-z][a-z0-9_]*)\.(en|zh)\.md")
+OFFLINE_FAMILY = "memrecall-offline"  # the model family of the client that answers by rules
 
 
 def load_prompt(name: str, language: Language) -> str:
@@ -50,3 +57,44 @@ def _read(folder: Path) -> Mapping[tuple[str, Language], str]:
 @cache
 def _names(folder: Path) -> Mapping[str, tuple[str, Language]]:
     return {text: key for key, text in _read(folder).items()}
+
+
+@dataclass(frozen=True)
+class RuleRequest:
+    """The input of a rule: the messages after the prompt, and the available tools.
+
+    `forced` names the tool that must be called; with `required` some tool must be called.
+    """
+
+    prompt: str
+    language: Language
+    messages: tuple[protocol.LLMMessage, ...]
+    tools: tuple[str, ...] = ()
+    forced: str | None = None
+    required: bool = False
+
+    def json_lines(self) -> Iterator[dict[str, Any]]:
+        """Yield the JSON objects of messages that hold one per line, skipping other lines."""
+        for message in self.messages:
+            if isinstance(message.content, str):
+                yield from filter(None, map(load_json_object, message.content.split("\n")))
+
+
+@dataclass(frozen=True)
+class RuleCall:
+    """A tool call made by a rule."""
+
+    name: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RuleAnswer:
+    """The answer of a rule: text or calls."""
+
+    text: str = ""
+    calls: tuple[RuleCall, ...] = ()
+    thought: str = ""
+
+
+Rule = Callable[[RuleRequest], RuleAnswer]

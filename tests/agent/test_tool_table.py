@@ -35,7 +35,7 @@ from memrecall.model import prompts
 from memrecall.scope import Permission, Scope
 from memrecall.server.mcp.context import make_context
 from memrecall.server.mcp.server import describe_tool
-from memrecall.server.rpc.methods import dispatcher
+from memrecall.server.rpc.codec import dispatcher
 from memrecall.testing import call
 
 from . import tool_schemas

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import hypothesis.strategies as st
 from hypothesis import given
 
-from memrecall.dashboard.usage import PERIODS, UsageHistory, usage_of_recalls
+from memrecall.dashboard.pages.overview import PERIODS, UsageHistory, usage_of_recalls
 from memrecall.store import CounterRow, TraceSummary
 from memrecall.store.counters import bucket_of
 

@@ -18,7 +18,7 @@ from autogen_core.tools import FunctionTool
 from memrecall.errors import ModelFailed
 from memrecall.model import client
 from memrecall.model.client import RuleClient
-from memrecall.model.offline import Rule, RuleAnswer, RuleCall, RuleRequest
+from memrecall.model.prompts import Rule, RuleAnswer, RuleCall, RuleRequest
 
 from ..waiting import LIMIT, wait_until
 

@@ -14,7 +14,7 @@ from memrecall.extraction import offline_client
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.mcp.context import make_context
-from memrecall.server.rpc.methods import as_json
+from memrecall.server.rpc.codec import as_json
 from memrecall.store import NewKnowledge
 from memrecall.types import NewMessage, Origin, Role
 from tests.cases import check_each_async

@@ -6,7 +6,7 @@ from memrecall import model
 from memrecall.agent.offline.needs import answer_needs_recall_prompt
 from memrecall.agent.offline.policy import decide_recall_turn
 from memrecall.agent.tools.keywords import answer_keywords_prompt
-from memrecall.model.offline import Rule
+from memrecall.model.prompts import Rule
 
 RULES: dict[str, Rule] = {
     "recall": decide_recall_turn,

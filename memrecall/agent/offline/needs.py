@@ -21,7 +21,7 @@ from memrecall.agent.offline.vocabulary import (
     matches_any,
     pattern_ignoring_case,
 )
-from memrecall.model.offline import RuleAnswer, RuleRequest
+from memrecall.model.prompts import RuleAnswer, RuleRequest
 from memrecall.text.language import FIRST_PERSON
 from memrecall.text.times import find_times
 

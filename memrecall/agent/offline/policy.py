@@ -27,7 +27,7 @@ from memrecall.agent.offline.transcript import (
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS, matches_any
 from memrecall.agent.tools import DETAIL, EXPANSION, HANDOFF, KEYWORDS, SEARCH
 from memrecall.agent.tools.models import ToolErrorCode
-from memrecall.model.offline import RuleAnswer, RuleCall, RuleRequest
+from memrecall.model.prompts import RuleAnswer, RuleCall, RuleRequest
 from memrecall.text.language import STOP_CHARS
 from memrecall.text.times import TimeSpan
 from memrecall.text.tokens import is_cjk, word_coverage

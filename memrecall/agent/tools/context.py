@@ -1,14 +1,20 @@
-"""The context of a tool call: a library and a scope bound by trusted code, never by arguments."""
+"""The context of a tool call, and the tools of a chat turn.
+
+A context has a library and a scope that trusted code binds, never arguments.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
+
+from pydantic import StringConstraints
 
 from memrecall.agent.result import RecallResult
-from memrecall.agent.tools.models import TextAnswer
+from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES
+from memrecall.agent.tools.models import TextAnswer, ToolInput
 from memrecall.errors import Disabled
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.library.library import Library
@@ -26,6 +32,7 @@ RememberFunction = Callable[[NewMemory], Awaitable[list[PlanOutcome]]]
 
 NO_USER = "memory tools"  # the user id of a scope without a user: knowledge belongs to an agent
 _MEGABYTE = 1024 * 1024
+MAX_QUERY = 1_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,3 +140,28 @@ class TurnContext(ToolContext):
 
     recall_query: Callable[[str], Awaitable[TextAnswer]]  # counted against the cap of the turn
     answers: Mapping[str, TextAnswer] = field(default_factory=dict)  # of tools without arguments
+
+
+class ChatRecallArguments(ToolInput):
+    """Arguments of `recall_memory`."""
+
+    query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class NoArguments(ToolInput):
+    """Arguments of the tools that take none."""
+
+
+async def recall_memory(context: TurnContext, arguments: ChatRecallArguments) -> TextAnswer:
+    """Recall within the cap of the turn."""
+    return await context.recall_query(arguments.query[:MAX_QUERY])
+
+
+async def get_other_members_messages(context: TurnContext, _: NoArguments) -> TextAnswer:
+    """Return what the other members of the group wrote since the speaker's last message."""
+    return context.answers[OTHER_MESSAGES]
+
+
+async def is_mentioned(context: TurnContext, _: NoArguments) -> TextAnswer:
+    """Return whether the speaker is mentioned in this turn."""
+    return context.answers[IS_MENTIONED]

@@ -15,7 +15,7 @@ from memrecall.agent.tools.models import (
     ExtractKeywordsOutput,
     KeywordExtractionItem,
 )
-from memrecall.model.offline import RuleAnswer, RuleRequest
+from memrecall.model.prompts import RuleAnswer, RuleRequest
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import language_of
 from memrecall.text.times import find_times

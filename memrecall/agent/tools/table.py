@@ -27,11 +27,11 @@ from memrecall.agent.tools import (
     RECALL,
     RECALL_MEMORY,
     SEARCH,
-    chat,
     knowledge,
     memories,
     service,
 )
+from memrecall.agent.tools.context import get_other_members_messages, is_mentioned, recall_memory
 from memrecall.agent.tools.control import expand_context_window, handoff
 from memrecall.agent.tools.definition import Interface, Tool, Variant
 from memrecall.agent.tools.detail import get_memory_detail, read_memory, search_messages
@@ -160,9 +160,9 @@ _SERVICE_TOOLS = (
     _service_tool(service.restore, "memory_restore", title="Restore", writes=True, destroys=True),
 )
 _CHAT_TOOLS = (
-    _chat_tool(chat.recall_memory, RECALL_MEMORY, interfaces=_GROUP | {Interface.CHAT}),
-    _chat_tool(chat.get_other_members_messages, OTHER_MESSAGES),
-    _chat_tool(chat.is_mentioned, IS_MENTIONED),
+    _chat_tool(recall_memory, RECALL_MEMORY, interfaces=_GROUP | {Interface.CHAT}),
+    _chat_tool(get_other_members_messages, OTHER_MESSAGES),
+    _chat_tool(is_mentioned, IS_MENTIONED),
 )
 
 TOOLS: dict[str, Tool] = {

@@ -46,8 +46,7 @@ from memrecall.server.http.payloads import (
 from memrecall.server.limits import RecallLimiter, RequestLimiter
 from memrecall.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from memrecall.server.metrics import CounterBuffer, Metrics
-from memrecall.server.rpc.codec import answer
-from memrecall.server.rpc.methods import dispatcher, report_bug
+from memrecall.server.rpc.codec import answer, dispatcher, report_bug
 
 log = logging.getLogger("memrecall.server")
 

@@ -22,8 +22,7 @@ from memrecall.errors import MemrecallError, NotFound
 from memrecall.model.prompts import load_prompt
 from memrecall.server.mcp.context import ContextOf, RequestContext
 from memrecall.server.mcp.resources import JSON_TYPE, TEMPLATES, list_resources, read_resource
-from memrecall.server.rpc.codec import Code, Params, RpcError, answer
-from memrecall.server.rpc.methods import as_json, fault_of, report_bug
+from memrecall.server.rpc.codec import Code, Params, RpcError, answer, as_json, fault_of, report_bug
 from memrecall.server.rpc.stdio import StdioStreams, run_until_signal
 from memrecall.types import Language
 

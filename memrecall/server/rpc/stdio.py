@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any
 
-from memrecall.server.rpc.codec import Dispatch, RpcLimits, answer
-from memrecall.server.rpc.methods import report_bug
+from memrecall.server.rpc.codec import Dispatch, RpcLimits, answer, report_bug
 from memrecall.workers import DaemonThreadPool
 
 _CHUNK = 64 * 1024

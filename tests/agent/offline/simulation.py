@@ -15,7 +15,7 @@ from autogen_core.models import (
 )
 
 from memrecall.agent.offline.policy import decide_recall_turn
-from memrecall.model.offline import RuleCall, RuleRequest
+from memrecall.model.prompts import RuleCall, RuleRequest
 
 TOOLS = (
     "search_memories",

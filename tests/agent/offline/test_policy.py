@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from memrecall.model.offline import RuleCall
+from memrecall.model.prompts import RuleCall
 from tests.agent.offline.simulation import (
     TOOLS,
     Tool,

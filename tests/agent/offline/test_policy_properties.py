@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput
-from memrecall.model.offline import RuleCall
+from memrecall.model.prompts import RuleCall
 from tests.agent.offline.simulation import briefing, simulate
 
 _TEXT = st.text(max_size=40) | st.sampled_from(
