@@ -259,7 +259,7 @@ def _draw_table(page: Page, metrics: Mapping[str, Any]) -> None:
 
 
 @register_page("/evaluations/compare", "compare_runs")
-async def compare_runs(page: Page) -> None:
+async def comparison_page(page: Page) -> None:
     """Compare two runs: changes with their significance, and questions, the worst first."""
     names = (page.query.get("a", ""), page.query.get("b", ""))
     comparison = await compare_runs(page, *names, page.query.get("metric", ""))
