@@ -3,6 +3,7 @@
 import gc
 from collections import deque
 from functools import _lru_cache_wrapper
+from logging import Logger
 from sqlite3 import Connection
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ BOUNDS = (
 # What belongs to all services of a process, or counts its entries itself.
 SHARED = (
     *(ModuleType, type, FunctionType, BuiltinFunctionType, CodeType, FrameType),
-    *(_lru_cache_wrapper, Connection),
+    *(_lru_cache_wrapper, Connection, Logger),
 )
 
 

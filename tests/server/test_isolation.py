@@ -17,6 +17,7 @@ CANARY = "zqcanaryzq"
 PUBLIC = {"/healthz", "/readyz", "/metrics"}
 ERASURE = "erase_user"  # would leave nothing to walk through; tests/server/test_users.py has it
 ALL_PERMISSIONS = frozenset(Permission)
+EXAMPLE_RELATION = ("李明", "advised_by", "张教授")  # which the document's example corrects
 
 
 def fill_template(template: str, values: dict[str, str]) -> str:
@@ -55,7 +56,10 @@ async def call_every_operation(
     for template, item in document["paths"].items():
         if template in PUBLIC:
             continue
-        path = fill_template(template, {"user_id": user, **ids})
+        names = {"user_id": user, **ids}
+        if template.endswith("/merge"):  # The walk has erased the memory before.
+            names["memory_id"] = ids["merged_id"]
+        path = fill_template(template, names)
         for method, operation in item.items():
             if operation["operationId"] == ERASURE:
                 continue
@@ -88,14 +92,18 @@ async def store_user_data(service: HttpService, user: str, text: str) -> dict[st
     memories = [
         NewMemory(content=text, memory_key=f"k-{user}"),
         NewMemory(content=text, memory_key=f"p-{user}", subject="user", field="motto"),
+        NewMemory(content=text, memory_key=f"m-{user}"),
+        NewMemory(content=text, memory_key="mem_0002"),  # of the document's example of a merge
     ]
     await service.library.add_memories(scope, memories, origin=Origin.USER, actor="test")
-    await service.library.store.graph(scope).add({}, [NewRelation(text, "is", text)])
+    relations = [NewRelation(text, "is", text), NewRelation(*EXAMPLE_RELATION)]
+    await service.library.store.graph(scope).add({}, relations)
     owner = await service.client_with_key(user)
     body = {"messages": f"I live in {text}.", "background": True}
     report = (await owner.post("/v1/memories", json=body)).json()
     await service.app.service.memory.job(report["job"]["job_id"], wait=True)
-    return {"memory_id": f"k-{user}", "job_id": report["job"]["job_id"], "session_id": "default"}
+    ids = {"memory_id": f"k-{user}", "merged_id": f"m-{user}", "session_id": "default"}
+    return {**ids, "job_id": report["job"]["job_id"]}
 
 
 async def test_no_endpoint_returns_data_of_other_users(service: HttpService) -> None:
@@ -150,6 +158,8 @@ async def test_endpoint_walk_returns_own_data(sqlite_service: HttpService) -> No
         "patch /v1/memories/{memory_id}",
         "post /v1/memories/{memory_id}/undo",
         "post /v1/memories/{memory_id}/purge",
+        "post /v1/memories/{memory_id}/merge",
+        "post /v1/graph/correct",
         "post /v1/graph/extract",
         "post /v1/graph/merge",
         "post /v1/graph/split",

@@ -22,6 +22,7 @@ EDGES = [f"{day}T{time}{offset}" for offset in OFFSETS for day, time in (
 WITHIN = ["0002-01-02T00:00:00Z", "0002-01-02T00:00:00+14:00", "9998-12-30T23:59:59.999999-12:00"]
 SAID = {"role": "user", "content": "I moved to Oslo yesterday, and next year I go to Rome."}
 # A valid request of each operation that takes a time.
+UNDO = "POST /v1/memories/{memory_id}/undo"  # all its parameters are in the query
 REQUESTS: dict[str, dict[str, Any]] = {
     "GET /v1/users/{user_id}/messages": {},
     "POST /v1/users/{user_id}/messages": {"messages": [SAID]},
@@ -31,6 +32,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "GET /v1/memories": {"user_id": "ann"},
     "POST /v1/memories/search": {"user_id": "ann", "query": "what happened last year?"},
     "PATCH /v1/memories/{memory_id}": {"text": "Ann lives in Oslo."},
+    UNDO: {"user_id": "ann"},
     "GET /v1/graph": {"user_id": "ann", "entity": "Oslo"},
     "POST /v1/graph/extract": {"user_id": "ann", "messages": [SAID]},
     "POST /v1/users/{user_id}/recall": {"messages": [SAID]},
@@ -80,8 +82,8 @@ async def send(
 ) -> httpx.Response:
     method, path = operation.replace("{user_id}", "ann").replace("{memory_id}", memory).split()
     values = put(REQUESTS[operation], names, time)
-    if method == "GET":
-        return await client.get(path, params=values)
+    if method == "GET" or operation == UNDO:
+        return await client.request(method, path, params=values)
     params = {"user_id": "ann"} if method == "PATCH" else {}
     return await client.request(method, path, json=values, params=params)
 
