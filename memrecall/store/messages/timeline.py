@@ -41,6 +41,7 @@ NODES_PER_READ = 200
 _Direction = Callable[[str], UnaryExpression[Any]]  # `asc` or `desc`
 _INTERNAL = ("search_text", "change_no", "deleted_at")
 _COLUMNS = [column for column in messages.c if column.name not in _INTERNAL]
+_NAMES = [column.name for column in _COLUMNS]
 _SESSION_ORDER = (messages.c.ts, messages.c.sequence_no)
 # Every search ends with one of them: built once, because building costs as much as running.
 _SELECT_BY_ID = select(*_COLUMNS).where(
@@ -324,7 +325,8 @@ def select_messages(scope: Scope) -> Select[Any]:
 
 def to_message(row: Any) -> Message:
     """Return a row of `select_messages` as a message."""
-    values = row._asdict()
+    # Not `_asdict`, which takes five times as long, a tenth of reading a page.
+    values = dict(zip(_NAMES, row, strict=True))
     values["metadata"] = values["metadata"] or {}
     return Message.model_validate(values)
 
