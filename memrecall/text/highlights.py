@@ -109,7 +109,7 @@ def is_extension(char: str) -> bool:
 # Longer phrases hardly ever occur as a whole: their parts are searched for directly.
 _MAX_PHRASE_TERMS = 32
 # A megabyte with more matches would take long and show nothing new.
-_MAX_HITS = 10_000
+_MAX_HITS = 1_000
 _STOPS = STOP_TERMS | STOP_CHARS
 _PHRASE = ""  # the key of a whole phrase in a tree of terms
 

@@ -10,7 +10,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from memrecall.json_objects import MAX_DEPTH, parse_json
+from memrecall.json_objects import MAX_DEPTH, MAX_VALUES, parse_json
 from memrecall.memory import Library
 from memrecall.server.http.middleware import BodyLimits
 from memrecall.server.http.payloads import items_response
@@ -193,6 +193,13 @@ def test_repeated_keys_are_found(text: str) -> None:
     refusal = pytest.raises(json.JSONDecodeError, match=message)
     with refusal if repeats_a_key(body) else contextlib.nullcontext():
         assert parse_json(body) == json.loads(body)
+
+
+def test_number_of_json_values_is_limited() -> None:
+    fits = b"[" + b"1," * (MAX_VALUES - 2) + b'{"a": "' + b"," * 1_000 + b'"}]'
+    assert len(parse_json(fits)) == MAX_VALUES - 1
+    with pytest.raises(json.JSONDecodeError, match="more than 200,000 values"):
+        parse_json(b"[" + fits + b"]")
 
 
 async def test_json_nesting_is_limited_to_64_levels(sqlite_service: HttpService) -> None:
