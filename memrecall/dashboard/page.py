@@ -92,7 +92,7 @@ class Page:
         """Return the name of a stored value, such as a role, in the language of the page."""
         if self.language == "zh":
             return _CHINESE_TERMS[kind].get(value, value)
-        return value.replace("_", " ") if kind == "relation" else value
+        return value.replace("_", " ")
 
     def link(self, path: str, /, **query: Any) -> str:
         """Return an address of the dashboard without the empty query values."""
