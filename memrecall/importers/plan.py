@@ -59,7 +59,7 @@ class Survey:
             "conversations": len(self.conversations),
             "messages": self.messages,
             "memories": self.memories,
-            "speakers": dict(self.speakers.most_common(_LISTED_NAMES)),
+            "speakers": dict(self._named_speakers().most_common(_LISTED_NAMES)),
             "first": self.first,
             "last": self.last,
             "skipped": dict(self.skipped.most_common()),
@@ -78,14 +78,19 @@ class Survey:
             lines.append(f"messages       {self.messages:,}")
         if self.memories:
             lines.append(f"memories       {self.memories:,}")
-        if self.speakers:
-            named = [f"{name} ({count:,})" for name, count in self.speakers.most_common()]
+        if speakers := self._named_speakers():
+            named = [f"{name} ({count:,})" for name, count in speakers.most_common()]
             more = f" and {len(named) - _SHOWN_NAMES} more" if len(named) > _SHOWN_NAMES else ""
             lines.append(f"speakers       {', '.join(named[:_SHOWN_NAMES])}{more}")
         if self.first and self.last:
             times = f"{format_minute(self.first)} to {format_minute(self.last)} UTC"
             lines.append(f"time           {times}")
         return lines + self.remarks()
+
+    def _named_speakers(self) -> Counter[str]:
+        """Return the speakers, or the roles if the files name nobody."""
+        roles = Counter({role.value: count for role, count in self.roles.items()})
+        return self.speakers or roles
 
     def remarks(self) -> list[str]:
         """Return what was skipped and what was assumed."""

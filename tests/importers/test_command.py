@@ -136,6 +136,14 @@ def test_dry_run_previews_and_stores_nothing(shell: Shell, db: Path) -> None:
     assert not db.exists()
 
 
+def test_dry_run_counts_roles_where_nobody_is_named(shell: Shell, db: Path) -> None:
+    file = FIXTURES / "chatgpt" / "conversations.json"
+    outcome = shell("import", file, "--dry-run", "--db", db)
+    assert "speakers       user (3), assistant (2)" in outcome.out.splitlines()
+    preview = shell("import", file, "--dry-run", "--json", "--user", "me").json
+    assert preview["speakers"] == {"user": 3, "assistant": 2}
+
+
 def test_dry_run_of_an_export_counts_its_rows(shell: Shell, db: Path, tmp_path: Path) -> None:
     shell("import", FIXTURES / "chatgpt", "--user", "lin", "--db", db)
     file = tmp_path / "lin.jsonl"
