@@ -1,5 +1,6 @@
 """The formats of chat exports: what is read of the fixture of each, and what is skipped."""
 
+import json
 import shutil
 import zipfile
 from pathlib import Path
@@ -53,6 +54,24 @@ def test_chatgpt_follows_the_current_branch() -> None:
     }
 
 
+def test_chatgpt_message_without_a_time_keeps_its_place(tmp_path: Path) -> None:
+    def node(name: str, parent: str | None, role: str, time: float | None) -> dict[str, object]:
+        content = {"content_type": "text", "parts": [name]}
+        message = {"author": {"role": role}, "create_time": time, "content": content}
+        return {"parent": parent, "message": message}
+
+    nodes = {
+        "q1": node("q1", None, "user", 1700000010.5),
+        "a1": node("a1", "q1", "assistant", 1700000020.0),
+        "q2": node("q2", "a1", "user", None),
+    }
+    conversation = {"create_time": 1700000000.0, "mapping": nodes, "current_node": "q2"}
+    file = tmp_path / "conversations.json"
+    file.write_text(json.dumps([conversation]))
+    assert [text for _, _, text in read(file).said] == ["q1", "a1", "q2"]
+    assert times(file)[1:] == ["2023-11-14T22:13:40Z"] * 2
+
+
 def test_claude_reads_text_blocks_and_names_files() -> None:
     result = read(FIXTURES / "claude")
     assert [text for _, _, text in result.said] == [
@@ -103,6 +122,25 @@ def test_whatsapp_of_android_in_english() -> None:
         "media without text": 1,
         "deleted messages": 1,
     }
+
+
+def test_whatsapp_of_android_skips_deleted_messages_in_other_languages(tmp_path: Path) -> None:
+    file = tmp_path / "chat.txt"
+    texts = [
+        "Diese Nachricht wurde gelöscht.",
+        "Se eliminó este mensaje.",
+        "Ce message a été supprimé",
+        "Mensagem apagada",
+        "Questo messaggio è stato eliminato",
+        "Um acht? <Diese Nachricht wurde bearbeitet.>",
+        "At eight? \u200e<This message was edited>",
+        "Diese Nachricht wurde gelöscht. Warum?",
+    ]
+    file.write_text("".join(f"31.12.23, 21:41 - A: {text}\n" for text in texts), "utf-8")
+    result = read(file)
+    said = ["Um acht?", "At eight?", "Diese Nachricht wurde gelöscht. Warum?"]
+    assert [text for _, _, text in result.said] == said
+    assert result.survey.skipped == {"deleted messages": 5}
 
 
 def test_whatsapp_of_ios_in_german() -> None:

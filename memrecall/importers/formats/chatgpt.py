@@ -42,10 +42,12 @@ def _read_conversation(number: int, data: Any) -> Iterator[Item]:
         data.get("current_node") or _last_leaf(nodes),
     )
     session = stable_id("chatgpt", str(data.get("conversation_id") or data.get("id") or branch[:1]))
-    start = from_unix(data.get("create_time"))
+    ts = from_unix(data.get("create_time"))
     for name in branch:
         if isinstance(message := nodes[name].get("message"), dict):
-            yield _read_message(number, name, message, session, start, data.get("title"))
+            # A message without a time keeps its place: it takes that of the one before it.
+            ts = from_unix(message.get("create_time")) or ts
+            yield _read_message(number, name, message, session, ts, data.get("title"))
     for name in nodes.keys() - set(branch):
         if _text_of(nodes[name].get("message"))[0]:
             yield Skipped(number, "other branches")
@@ -61,7 +63,7 @@ def _read_message(
     name: str,
     message: dict[str, Any],
     session: str,
-    start: datetime | None,
+    ts: datetime | None,
     title: Any,
 ) -> Item:
     author = message.get("author") or {}
@@ -78,7 +80,7 @@ def _read_message(
         session_id=session,
         role=role,
         text=text,
-        ts=from_unix(message.get("create_time")) or start,
+        ts=ts,
         content_type=content_type,
         conversation=title,
         model=details.get("model_slug"),

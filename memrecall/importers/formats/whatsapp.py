@@ -41,9 +41,19 @@ _SPEAKER = re.compile(r"([^:“”\"«»]{1,100}): ?(.*)", re.DOTALL)
 _ATTACHED = re.compile(r"<[^<>:]{2,30}: ([^<>]{1,200})>$|(.{1,200}) \([^()]{2,40}\)$")
 _FILE = re.compile(r"[^/\n]{1,200}\.(\w{2,5})$")
 _OMITTED = re.compile(r"<[^<>\n]{2,60}>$")
+# iOS marks these texts as its own, Android does not.
 _DELETED = re.compile(
     r"(?:You deleted this message|This message was deleted|你已?删除了?(?:这条|此)消息|"
-    r"(?:这条|此)消息已(?:被)?删除|您已刪除此訊息|此訊息已刪除)\.?。?$"
+    r"(?:这条|此)消息已(?:被)?删除|您已刪除此訊息|此訊息已刪除|"
+    r"Diese Nachricht wurde gelöscht|Du hast diese Nachricht gelöscht|"
+    r"Se eliminó este mensaje|Eliminaste este mensaje|"
+    r"Ce message a été supprimé|Vous avez supprimé ce message|"
+    r"Mensagem apagada|Es[ts]a mensagem foi apagada|Você apagou esta mensagem|"
+    r"Questo messaggio è stato eliminato|Hai eliminato questo messaggio)\.?。?$"
+)
+_EDITED = re.compile(
+    r"<(?:This message was edited|Diese Nachricht wurde bearbeitet|Se editó este mensaje|"
+    r"Ce message a été modifié|Mensagem editada|Questo messaggio è stato modificato)\.?>$"
 )
 _KINDS = {
     **dict.fromkeys(("jpg", "jpeg", "png", "webp", "gif", "heic"), "image"),
@@ -165,7 +175,7 @@ def _finish(
 def _read_content(said: str) -> tuple[str, str]:
     """Return the text and its content type; `system` with a reason for what is no message."""
     is_marked = said.startswith("\u200e")  # iOS marks what it wrote itself
-    text = said.strip(_MARKS + " \r\n")
+    text = _EDITED.sub("", said.strip(_MARKS + " \r\n")).rstrip(_MARKS + " \r\n")
     if _DELETED.match(text):
         return "deleted messages", "system"
     first, _, caption = text.partition("\n")
