@@ -174,7 +174,12 @@ def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
         import memrecall.dashboard.application  # noqa: F401
     with TemporaryDirectory(prefix="memrecall-demo-") as folder:
         settings = replace(
-            settings, db=f"{folder}/demo.db", read_only=False, workers=1, dashboard=True
+            settings,
+            db=f"{folder}/demo.db",
+            runs_dir=f"{folder}/runs",
+            read_only=False,
+            workers=1,
+            dashboard=True,
         )
         with output.spinner("importing the sample chats"):
             key_id, key = options.run(_fill_demo(settings))
@@ -198,13 +203,16 @@ async def _fill_demo(settings: Any) -> tuple[str, str]:
     """Import the sample chats; return the id and the text of a key that opens them."""
     from memrecall.importers import SAMPLE_CHAT
     from memrecall.memory import Importer, Library
+    from memrecall.scope import Permission
     from memrecall.store import Grant
 
     async with await Library.open(settings) as library:
         report = await Importer(library).run(SAMPLE_CHAT, strict=True)
         await library.vectors.settle()
         expires_at = datetime.now(UTC) + timedelta(hours=_DEMO_HOURS)
-        grant = Grant(frozenset(report.users))
+        # An operator's key, because the overview and the evaluations are part of the demo.
+        operator = frozenset({Permission.OPERATOR})
+        grant = Grant(frozenset(report.users), permissions=operator)
         key, text = await library.store.keys.create(grant, name="demo", expires_at=expires_at)
         return key.key_id, text
 

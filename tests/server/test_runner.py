@@ -364,6 +364,7 @@ def test_demo_opens_a_browser_that_is_signed_in_once(tmp_path: Path) -> None:
             assert (first.status_code, first.url.path) == (200, "/")
             again = browser.get(link)
             assert (again.status_code, again.url.path) == (200, "/")
+            assert browser.get(f"{server.url}/evaluations").status_code == 200
         with httpx.Client(follow_redirects=True, timeout=TIMEOUT) as stranger:
             refused = stranger.get(link, headers={"Accept-Language": "zh"})
             assert (refused.url.path, refused.url.query) == ("/sign-in", b"used=1")
