@@ -181,7 +181,7 @@ async def test_relation_is_corrected_and_removed(window: Window) -> None:
     page = window.page
     user = await add_user(window, "My brother Tom works at Equinor.")
     await window.open(f"/explorer/graph?user={user}&center=Tom")
-    relation = page.locator(".mr-item:has-text('works_at')")
+    relation = page.locator(".mr-item:has-text('works at')")
     await relation.get_by_role("button", name="Correct relation").click()
     await page.wait_for_selector(".q-dialog a:has-text('Equinor')")  # the memory that says so
     await page.get_by_label("To", exact=True).fill("Statoil")
