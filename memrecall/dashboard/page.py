@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from memrecall.dashboard.auth import Browser, Theme, choose_language, choose_theme
 from memrecall.memory import AsyncMemory, Library
-from memrecall.scope import Scope
+from memrecall.scope import Permission, Scope
 from memrecall.server.auth import Principal
 from memrecall.server.http.context import RequestContext, Service
 from memrecall.types import Language
@@ -125,6 +125,12 @@ class Page:
         """Return the scope for a change; raise PERMISSION_DENIED if the key is read-only."""
         (await self.principal()).require_write()
         return await self.scope(session_id)
+
+    def database_file(self, principal: Principal) -> str | None:
+        """Return the database's file for commands; None for a URL, or if the key may not see it."""
+        location = self.library.settings.db
+        is_shown = Permission.OPERATOR in principal.permissions and "://" not in location
+        return location if is_shown else None
 
     async def request_context(self) -> RequestContext:
         """Return the context that the handlers of the API take."""

@@ -107,7 +107,8 @@ class Principal:
         """Raise PERMISSION_DENIED if the key has no operator permission."""
         if Permission.OPERATOR not in self.permissions:
             message = "this requires a key created with --operator"
-            raise RequestError(Problem("PERMISSION_DENIED", message))
+            details = {"reason": "operator_key"}
+            raise RequestError(Problem("PERMISSION_DENIED", message, details))
 
 
 @dataclass(frozen=True, slots=True)

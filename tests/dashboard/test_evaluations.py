@@ -61,8 +61,11 @@ async def test_runs_require_operator_and_empty_folder_is_explained(
     server, keys = keyed_server
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["maya"])
-        answer = await window.open("/evaluations")
-        assert answer.status == 403
+        for language, reason in (("en", "an operator's key"), ("zh", "需要运维密钥")):
+            await window.page.request.get(f"{server.url}/preferences?language={language}&next=/")
+            answer = await window.open("/evaluations")
+            assert answer.status == 403
+            assert reason in await window.text("[role=alert]")
         window.watch.problems.clear()
         await sign_in(window, keys["all"])
         await window.open("/evaluations")

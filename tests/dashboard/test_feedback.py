@@ -40,7 +40,10 @@ async def test_labelled_recalls_are_questions_of_an_evaluation(
     await window.open("/recalls?user=lin")
     assert await page.locator("[role=img][aria-label=Wrong]").count() == 1
     await window.open("/evaluations")
-    assert "Questions: 2, users: 2" in await window.text()
+    text = await window.text()
+    assert "Questions: 2, users: 2" in text
+    database = folder / "open" / "sample.db"
+    assert f"memrecall export --user lin --db {database} >> corpus.jsonl" in text
     async with page.expect_download() as waiting:
         await page.click("button:has-text('Download questions')")
     await (await waiting.value).save_as(tmp_path / "questions.jsonl")
@@ -48,7 +51,7 @@ async def test_labelled_recalls_are_questions_of_an_evaluation(
     questions = [json.loads(line) for line in lines]
     assert {question["user_id"] for question in questions} == {"maya", "lin"}
     assert all(question["evidence"] for question in questions)
-    summary = evaluate(folder / "open" / "sample.db", tmp_path)
+    summary = evaluate(database, tmp_path)
     assert summary["counts"]["answered"] == 2
     assert summary["counts"]["evidence_hidden_by_as_of"] == 0
     assert summary["metrics"]["overall"]["recall@10"]["value"] == 1.0

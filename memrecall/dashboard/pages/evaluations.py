@@ -20,6 +20,7 @@ from memrecall.dashboard.widgets import (
     dim_label,
     format_duration,
     row,
+    show_code,
     show_empty,
     show_fact,
     show_title,
@@ -138,7 +139,7 @@ async def evaluations(page: Page) -> None:
     """Show all runs, the latest first."""
     show_title(page.text("evaluations"))
     runs = (await list_runs(page))[:MAX_RUNS]
-    _draw_set(page, await read_questions(page))
+    _draw_set(page, await read_questions(page), page.database_file(await page.principal()))
     if not runs:
         with card():
             show_empty(page.text("no_runs", folder=page.library.settings.runs_dir))
@@ -158,7 +159,7 @@ async def evaluations(page: Page) -> None:
             )
 
 
-def _draw_set(page: Page, questions: Sequence[Question]) -> None:
+def _draw_set(page: Page, questions: Sequence[Question], database: str | None) -> None:
     """Draw the labelled questions, and how to evaluate with them."""
 
     def download() -> None:
@@ -181,12 +182,15 @@ def _draw_set(page: Page, questions: Sequence[Question]) -> None:
                     ui.link(question.query[:200], page.link("/recalls/trace", **link))
                     dim_label(f"{question.user_id} · {len(question.evidence)}")
         dim_label(page.text("evaluation_commands"))
-        ui.label(_describe_commands(users)).classes("mr-code")
+        show_code(page, _describe_commands(users, database))
 
 
-def _describe_commands(users: Sequence[str]) -> str:
+def _describe_commands(users: Sequence[str], database: str | None) -> str:
     """Return the commands that evaluate with the questions of some users."""
-    exports = [f"memrecall export --user {shlex.quote(user)} >> corpus.jsonl" for user in users]
+    option = f" --db {shlex.quote(database)}" if database else ""
+    exports = [
+        f"memrecall export --user {shlex.quote(user)}{option} >> corpus.jsonl" for user in users
+    ]
     shown = exports[:_MAX_COMMANDS] + (["…"] if len(exports) > _MAX_COMMANDS else [])
     files = f"--corpus corpus.jsonl --queries {_QUESTION_FILE}"
     return "\n".join([*shown, f"memrecall eval run {files} --mode recall --out feedback"])

@@ -219,9 +219,7 @@ def _draw_sample(page: Page) -> None:
 
 def _ways_in(page: Page, principal: Principal) -> dict[str, str]:
     """Return the commands that store data here; only operators see the path of the database."""
-    database = page.library.settings.db
-    is_shown = Permission.OPERATOR in principal.permissions and "://" not in database
-    location = database if is_shown else "memory.db"
+    location = page.database_file(principal) or "memory.db"
     option = f"--db {shlex.quote(location)}"
     return {
         "import": f"memrecall import conversations.json --user me {option}",
