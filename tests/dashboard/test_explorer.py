@@ -241,6 +241,17 @@ async def test_relations_and_types_have_chinese_names(
             assert text in await window.text(), path
 
 
+async def test_graph_names_the_user_in_chinese(browser: Any, open_server: ServerProcess) -> None:
+    async with window_on(browser, open_server.url, locale="zh-CN") as window:
+        user = await add_user(window, "I live in Rome.")
+        await window.open(f"/explorer/graph?user={user}")
+        assert "用户\n住在\nRome" in await window.text()
+        await window.page.click(".mr-item a:has-text('用户')")
+        await window.page.wait_for_selector("h2:has-text('用户')")
+        await window.ready()
+        assert "Rome" in await window.text()
+
+
 async def test_knowledge_is_listed_searched_and_shown(window: Window) -> None:
     page = window.page
     await window.open("/knowledge")

@@ -34,7 +34,7 @@ async def graph(page: Page) -> None:
     page = take_notice(page)
     center = page.query.get("center", "")
     relations = await _read_relations(page, center)
-    with card(center or page.text("latest_relations")):
+    with card(page.term("entity", center) or page.text("latest_relations")):
         if center:
             with row():
                 button_link(page.text("whole_graph"), page.user_link("/explorer/graph"), "hub")
@@ -73,7 +73,9 @@ def _draw_graph(page: Page, relations: list[StoredRelation], center: str) -> Non
                 "edgeLabel": {"show": len(relations) <= 40, "fontSize": 11, **TEXT_COLOR},
                 "edgeSymbol": ["none", "arrow"],
                 "edgeSymbolSize": 7,
-                "data": [_node(name, count, name == center) for name, count in degrees.items()],
+                "data": [
+                    _node(page, name, count, name == center) for name, count in degrees.items()
+                ],
                 "links": [_edge(page, relation) for relation in relations],
             }
         ]
@@ -87,8 +89,8 @@ def _draw_graph(page: Page, relations: list[StoredRelation], center: str) -> Non
     element.on_point_click(open_node)
 
 
-def _node(name: str, degree: int, is_center: bool) -> dict[str, Any]:
-    label = truncate_text(name, _NAME_LENGTH)
+def _node(page: Page, name: str, degree: int, is_center: bool) -> dict[str, Any]:
+    label = truncate_text(page.term("entity", name), _NAME_LENGTH)
     color = PALETTE[1] if is_center else PALETTE[0]
     size = min(12 + 4 * degree, 44)
     return {"id": name, "name": label, "symbolSize": size, "itemStyle": {"color": color}}
@@ -105,7 +107,8 @@ def _draw_relation(page: Page, relation: StoredRelation) -> None:
         for name in (relation.source, relation.destination):
             if name == relation.destination:
                 dim_label(page.term("relation", relation.relationship))
-            ui.link(name, page.user_link("/explorer/graph", center=name)).classes("mr-end-of-tie")
+            target = page.user_link("/explorer/graph", center=name)
+            ui.link(page.term("entity", name), target).classes("mr-end-of-tie")
         for message_id in relation.source_message_ids[:3]:
             source = page.user_link("/explorer", around=message_id)
             ui.link(page.text("said_here"), source).classes("mr-small mr-end-of-tie")
