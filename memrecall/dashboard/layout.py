@@ -146,7 +146,7 @@ class _Progress:
     def __init__(self, page: Page) -> None:
         self._page = page
         with card() as self._card:
-            self._card.props("role=status")
+            self._card.props("role=status").classes("mr-loading")
             self._text = ui.label(page.text("loading"))
             self._bar = ui.linear_progress(show_value=False).props("indeterminate")
             self._bar.props["aria-label"] = page.text("loading")

@@ -296,9 +296,9 @@ async def restore_memories(page: Page, keys: Iterable[str]) -> None:
     summary = page.text("not_restored", count=restored)
     with ui.dialog(value=True) as dialog, ui.card().classes("mr-card mr-dialog"):
         dialog.props["aria-label"] = summary
-        ui.label(summary).props("role=alert")
-        for problem in problems:
-            ui.label(problem).classes("mr-text")
+        with ui.element("div").props("role=alert"):
+            for line in (summary, *problems):
+                ui.label(line).classes("mr-text")
         ui.button(page.text("close"), on_click=ui.navigate.reload).props("flat autofocus")
 
 

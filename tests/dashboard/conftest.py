@@ -87,9 +87,10 @@ class Window:
         return response
 
     async def ready(self) -> None:
-        """Wait until the page is drawn and connected."""
+        """Wait until the page is drawn, connected and filled."""
         await self.page.wait_for_selector("main", timeout=_SLOW)
         await self.page.wait_for_function("window.socket?.connected", timeout=_SLOW)
+        await self.page.wait_for_selector(".mr-loading", state="detached", timeout=_SLOW)
 
     async def text(self, selector: str = "main") -> str:
         return str(await self.page.inner_text(selector))

@@ -168,7 +168,7 @@ async def test_empty_recall_list_is_explained(browser: Any, keyed_server: Keyed)
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["all"])
         await window.open("/recalls?user=nobody")
-        assert "Not found" in await window.text("[role=alert]")
+        assert "User “nobody” not found" in await window.text()
         window.watch.problems.clear()  # the browser reports the 404
 
 

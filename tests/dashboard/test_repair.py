@@ -225,7 +225,7 @@ async def test_user_is_exported_and_erased(window: Window) -> None:
     await page.click(".q-dialog button:has-text('Erase user')")
     await page.wait_for_selector("[role=status]:has-text('The user was erased')")
     await window.open(f"/explorer?user={user}")
-    assert "Not found" in await window.text("[role=alert]")
+    assert f"User “{user}” not found" in await window.text()
     window.watch.problems.clear()  # the browser reports the 404
 
 
