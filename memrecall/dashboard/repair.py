@@ -17,6 +17,7 @@ from memrecall.types import MemoryRecord, format_time, parse_time
 MAX_SIMILAR = 8
 _QUOTED = 200  # characters of a memory in a question
 _SEARCHED = 400
+_REMOVALS = ("delete", "purge", "delete_selected")
 _NOTICES = (
     *("restored", "purged", "message_erased", "message_gone"),
     *("relation_corrected", "relation_removed", "user_erased"),
@@ -80,14 +81,15 @@ class MemoryActions:
         button.props("flat dense size=sm")
 
     def _draw_button(self, name: str, icon: str, action: Any) -> None:
-        color = "color=negative" if name in ("delete", "purge") else ""
+        color = "color=negative" if name in _REMOVALS else ""
         button = ui.button(self._page.text(name), icon=icon, on_click=action)
         button.props(f"outline {color}")
 
     def _draw_question(self, name: str, icon: str, action: Any, option: str = "") -> None:
         async def ask() -> None:
             question = self._page.text(f"ask_{name}", text=self._item.content[:_QUOTED])
-            await confirm(self._page, question, self._page.text(name), action, option)
+            action_name, removes = self._page.text(name), name in _REMOVALS
+            await confirm(self._page, question, action_name, action, option, removes=removes)
 
         self._draw_button(name, icon, ask)
 
@@ -99,7 +101,7 @@ class MemoryActions:
 
     async def _edit(self) -> None:
         page, item = self._page, self._item
-        async with open_dialog(page, page.text("edit_hint"), page.text("save"), "primary") as wait:
+        async with open_dialog(page, page.text("edit_hint"), page.text("save")) as wait:
             fields = {
                 "data": _text_area(page.text("memory_text"), item.content),
                 "memory_type": ui.input(page.text("memory_type"), value=item.memory_type),
@@ -166,7 +168,7 @@ async def merge_memories(
     page: Page, first: MemoryRecord, others: Sequence[MemoryRecord], *, are_chosen: bool
 ) -> None:
     """Ask for the text of the merged memory and which others it replaces, and merge them."""
-    async with open_dialog(page, page.text("ask_merge"), page.text("merge"), "primary") as wait:
+    async with open_dialog(page, page.text("ask_merge"), page.text("merge")) as wait:
         text = _text_area(page.text("memory_text"), first.content)
         boxes = {m.memory_key: ui.checkbox(m.content[:_QUOTED], value=are_chosen) for m in others}
         if not boxes:
@@ -243,7 +245,7 @@ class MemorySelection:
             ui.notify(page.text("choose_memories"), type="warning")
             return
         question = page.text(f"ask_{name}", count=len(records))
-        await confirm(page, question, page.text(name), action)
+        await confirm(page, question, page.text(name), action, removes=name in _REMOVALS)
 
     async def _merge(self) -> None:
         records = self._records()
@@ -283,13 +285,15 @@ async def restore_memories(page: Page, keys: Iterable[str]) -> None:
     memory, scope = await page.writable_memory(), await page.scope()
     restored, problems = 0, []
     for key in keys:
+        name = key
         try:
             record = await page.library.store.memories(scope).get_any(key)
+            name = record.content[:_QUOTED]
             if record.deleted_at is not None:  # unless it came back with another one
                 await memory.undo(key, unchanged_since=record.updated_at)
             restored += 1
         except (Conflict, NotFound) as error:
-            problems.append(f"{key}: {describe_error(page, error, missing='failed_gone')}")
+            problems.append(f"{name} {describe_error(page, error, missing='failed_gone')}")
     if not problems:
         go_with_notice(page.link_here(cursor=None), "restored", restored)
         return

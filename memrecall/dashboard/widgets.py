@@ -139,11 +139,11 @@ def describe_error(
 
 @asynccontextmanager
 async def open_dialog(
-    page: Page, question: str, action_name: str, color: str = "negative"
+    page: Page, question: str, action_name: str, *, removes: bool = False
 ) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
     """Draw a dialog, with the elements of the block in it; call the result to wait for it.
 
-    That returns True if the user has confirmed.
+    That returns True if the user has confirmed. Only what `removes` data has a red button.
     """
     with ui.dialog() as dialog, ui.card().classes("mr-card mr-dialog"):
         dialog.props["aria-label"] = action_name
@@ -154,7 +154,7 @@ async def open_dialog(
                 cancel = ui.button(page.text("cancel"), on_click=lambda: dialog.submit(False))
                 cancel.props("flat autofocus")
                 proceed = ui.button(action_name, on_click=lambda: dialog.submit(True))
-                proceed.props(f"unelevated color={color}")
+                proceed.props(f"unelevated color={'negative' if removes else 'primary'}")
             return bool(await dialog)
 
         try:
@@ -169,12 +169,14 @@ async def confirm(
     action_name: str,
     action: Callable[[bool], Awaitable[None]],
     option: str = "",
+    *,
+    removes: bool = False,
 ) -> None:
     """Run an action that changes data after the user has confirmed it.
 
     The action is told whether the checkbox labelled `option`, if there is one, was checked.
     """
-    async with open_dialog(page, question, action_name) as wait:
+    async with open_dialog(page, question, action_name, removes=removes) as wait:
         checkbox = ui.checkbox(option) if option else None
         is_confirmed = await wait()
     if is_confirmed:

@@ -122,7 +122,7 @@ async def _correct(page: Page, relation: StoredRelation) -> None:
     wrong = (relation.source, relation.relationship, relation.destination)
     memories = await _find_memories(page, relation)
     question = page.text("correct_hint")
-    async with open_dialog(page, question, page.text("save"), "primary") as wait:
+    async with open_dialog(page, question, page.text("save")) as wait:
         labels = ("relation_source", "relationship", "relation_destination")
         fields = [
             ui.input(page.text(label), value=part).props("outlined dense").classes("full-width")

@@ -210,7 +210,7 @@ def _draw_deletion(page: Page, message: Message) -> None:
 
     async def ask() -> None:
         question = page.text("ask_delete_message", text=message.content[:200])
-        await confirm(page, question, page.text("purge"), delete)
+        await confirm(page, question, page.text("purge"), delete, removes=True)
 
     button = ui.button(icon="delete_forever", on_click=ask).props("flat dense round size=sm")
     button.props["aria-label"] = page.text("delete_message")

@@ -123,7 +123,7 @@ async def download_export(request: Request) -> Response:
 
 async def _ask_erase(page: Page) -> None:
     question = page.text("ask_erase_user", user=page.user)
-    async with open_dialog(page, question, page.text("erase_user")) as wait:
+    async with open_dialog(page, question, page.text("erase_user"), removes=True) as wait:
         name = ui.input(page.text("user")).props("outlined dense autocomplete=off")
         name.classes("full-width")
         is_confirmed = await wait()
