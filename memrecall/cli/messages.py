@@ -167,6 +167,10 @@ def _print_report(report: Any, plan: Any, problems: dict[str, str]) -> None:
         errors.print(f"[red]stopped half way[/red], run it again to continue: {reason}")
     elif not report.usable and not report.refused:
         errors.print("[red]nothing imported[/red]: the file has no usable line")
+        if set(plan.survey.formats) <= {"jsonl"}:  # also what no format recognises
+            from memrecall.importers.registry import format_names
+
+            errors.print(f"Name its format with --format: {', '.join(format_names())}")
     _print_bad(report.bad, plan)
 
 

@@ -307,6 +307,8 @@ def test_import_without_a_usable_line_exits_2(shell: Shell, db: Path, tmp_path: 
         file = write(tmp_path, *lines)
         outcome = shell("import", file, "--db", db)
         assert (outcome.code, "no usable line" in outcome.err) == (2, True)
+        assert "--format: " in outcome.err
+        assert "whatsapp" in outcome.err
         assert shell("import", file, "--db", db, "--json").code == 2
 
 

@@ -112,14 +112,22 @@ class _Copy:
     def __init__(self, target: Database, advance: Advance) -> None:
         self._target = target
         self._advance = advance
-        self.digests = {table.name: _Digest() for table in metadata.sorted_tables}
+        self.agents: dict[str, Row] = {}
+        self._digests = {table.name: _Digest() for table in metadata.sorted_tables}
 
-    async def add(self, table: Table, rows: list[Row], *, digest: bool = True) -> None:
-        """Store rows, which come in the order of their keys if their digest is taken now."""
+    async def add(self, table: Table, rows: list[Row]) -> None:
+        """Store rows, which come in the order of their keys, except agents."""
         await self._target.transact(partial(_insert, table=table, rows=rows))
-        if digest:
-            self.digests[table.name].add(rows)
+        if table is agents:
+            self.agents |= {row["agent_id"]: row for row in rows}
+        else:
+            self._digests[table.name].add(rows)
         self._advance(len(rows))
+
+    def digests(self) -> dict[str, list[Any]]:
+        """Return the digest of each table."""
+        self._digests[agents.name].add([self.agents[key] for key in sorted(self.agents)])
+        return {name: digest.as_list() for name, digest in self._digests.items()}
 
 
 async def _fill(source: Database, target: Database, advance: Advance) -> None:
@@ -131,7 +139,7 @@ async def _fill(source: Database, target: Database, advance: Advance) -> None:
         await _copy_tables(source, metadata.sorted_tables, copy)
     manifest = {
         "created_at": format_time(datetime.now(UTC)),
-        "tables": {name: digest.as_list() for name, digest in copy.digests.items()},
+        "tables": copy.digests(),
     }
     row = {"name": _MANIFEST, "value": json.dumps(manifest)}
     await target.transact(lambda connection: insert_missing(connection, meta, [row]))
@@ -154,35 +162,26 @@ def _without_facts(table: Table, rows: list[Row]) -> list[Row]:
 async def _copy_by_user(source: Database, copy: _Copy) -> None:
     """Copy each user as of one moment; nodes of a cluster have no moment in common."""
     user_tables = [table for table in metadata.sorted_tables if table in USER_TABLES]
-    others = [t for t in metadata.sorted_tables if t not in (*USER_TABLES, agents)]
-    found: dict[str, Row] = {}
-    # Knowledge refers to agents, users to those that exist when they are read.
-    await _copy_agents(source, copy, found, None)
-    await _copy_tables(source, others, copy)
+    # Agents as of the moment of their knowledge. Users may refer to newer ones.
+    shared = [table for table in metadata.sorted_tables if table not in USER_TABLES]
+    await _copy_tables(source, shared, copy)
     after: str | None = ""
     while after is not None:
         page = await Owners(source).list_users(after=after, limit=_ROWS)
         for user in page.items:
             rows = await _read_user(source, user["user_id"], user_tables)
             named = {row["agent_id"] for part in rows.values() for row in part if "agent_id" in row}
-            if missing := named - found.keys():
-                await _copy_agents(source, copy, found, missing)
+            if missing := named - copy.agents.keys():
+                await _copy_agents(source, copy, missing)
             for table, part in rows.items():
                 await copy.add(table, part)
         after = page.next_after
-    copy.digests[agents.name].add([found[key] for key in sorted(found)])
 
 
-async def _copy_agents(
-    source: Database, copy: _Copy, found: dict[str, Row], ids: set[str] | None
-) -> None:
-    """Copy agents, all or those of the ids, and add them to the ones that were found."""
-    statement = select(agents)
-    if ids is not None:
-        statement = statement.where(agents.c.agent_id.in_(sorted(ids)))
-    rows = [dict(row._mapping) for row in await source.fetch(statement)]
-    await copy.add(agents, rows, digest=False)
-    found |= {row["agent_id"]: row for row in rows}
+async def _copy_agents(source: Database, copy: _Copy, ids: set[str]) -> None:
+    """Copy agents that were created after the copy had begun."""
+    statement = select(agents).where(agents.c.agent_id.in_(sorted(ids)))
+    await copy.add(agents, [dict(row._mapping) for row in await source.fetch(statement)])
 
 
 async def _read_user(
