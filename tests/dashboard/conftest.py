@@ -86,11 +86,20 @@ class Window:
         await self.ready()
         return response
 
+    async def open_frame(self, path: str) -> Any:
+        """Open a path and wait until its frame is connected, filled or not."""
+        response = await self.page.goto(self.url + path)
+        await self._connected()
+        return response
+
     async def ready(self) -> None:
         """Wait until the page is drawn, connected and filled."""
+        await self._connected()
+        await self.page.wait_for_selector(".mr-loading", state="detached", timeout=_SLOW)
+
+    async def _connected(self) -> None:
         await self.page.wait_for_selector("main", timeout=_SLOW)
         await self.page.wait_for_function("window.socket?.connected", timeout=_SLOW)
-        await self.page.wait_for_selector(".mr-loading", state="detached", timeout=_SLOW)
 
     async def text(self, selector: str = "main") -> str:
         return str(await self.page.inner_text(selector))

@@ -68,7 +68,7 @@ async def test_frame_appears_before_the_content(
     browser: Any, url: str, slow_page: SlowPage
 ) -> None:
     async with window_on(browser, url) as window:
-        response = await window.open(PATH)
+        response = await window.open_frame(PATH)
         assert response.status == 200
         assert "Explorer" in await window.text("nav")
         assert await window.text("[role=status]") == "Loading …"
@@ -90,7 +90,7 @@ async def test_late_errors_and_redirects_are_shown(
         slow_page.gate.clear()
         slow_page.error = error
         async with window_on(browser, url) as window:
-            await window.open(PATH)
+            await window.open_frame(PATH)
             slow_page.gate.set()
             await window.page.wait_for_selector(f"main :text('{text}')")
             assert await window.page.locator("[role=status]").count() == 0
@@ -99,7 +99,7 @@ async def test_late_errors_and_redirects_are_shown(
 
 async def test_closed_page_stops_its_work(browser: Any, url: str, slow_page: SlowPage) -> None:
     async with window_on(browser, url) as window:
-        await window.open(PATH)
+        await window.open_frame(PATH)
         clients = [each for each in Client.instances.values() if each.page.path == PATH]
         max(clients, key=lambda client: client.created).delete()
         await wait_until(lambda: slow_page.was_cancelled)
