@@ -85,17 +85,19 @@ def _inherited(
     # All terms at once: those of a question are many, and most are rare.
     shift = len(order.rows).bit_length()
     places = (terms << shift) | order.position[rows]
-    places.sort()
-    terms, at = places >> shift, places & ((1 << shift) - 1)
+    places.sort(kind="stable")  # quick where sessions follow one another: they are in order
+    at = places & ((1 << shift) - 1)
     ends = np.minimum(order.end[at], at + (_REACH + 1))
-    is_repeated = terms[1:] == terms[:-1]
-    np.minimum(ends[:-1], at[1:], out=ends[:-1], where=is_repeated)
+    # The next row with the same term; with another term, it is beyond all rows.
+    np.minimum(ends[:-1], at[:-1] + np.diff(places), out=ends[:-1])
     lengths = ends - at - 1
+    # A frequent term is in the next line again, which then inherits nothing.
+    givers = lengths.nonzero()[0]
+    at, lengths, gains = at[givers], lengths[givers], weights[places[givers] >> shift]
     # For each line that inherits: the row with the term that it follows, and how far behind it is.
     source = np.repeat(np.arange(len(at)), lengths)
     distance = np.arange(1, len(source) + 1) - (np.cumsum(lengths) - lengths)[source]
-    gains = weights[terms][source] * _DECAY[distance]
-    return _sum_by_row(at[source] + distance, gains, len(order.rows))
+    return _sum_by_row(at[source] + distance, gains[source] * _DECAY[distance], len(order.rows))
 
 
 def _sum_by_row(rows: Rows, values: npt.NDArray[np.float64], size: int) -> Floats:
