@@ -232,6 +232,7 @@ _BEFORE_WORD = re.compile(rf"(?<!{_LATIN})(?<!{_LATIN}')")
 _AFTER_WORD = re.compile(rf"(?!'?{_LATIN})")
 # In a longer text, searching for a few spellings is faster than looking up every word.
 _LONG_TEXT = 2_000
+_NO_TERMS: frozenset[str] = frozenset()
 _MAX_SPELLINGS = 50
 
 
@@ -245,23 +246,29 @@ class _TermsByWord(dict[str, frozenset[str]]):
         super().__init__()
         self.terms = terms
         # Stemming every word is slow. It only changes the first letters of die, lie and tie.
-        self._beginnings = sorted({term[:2] if len(term) > 3 else term[0] for term in terms})
+        self._beginnings = tuple({term[:2] if len(term) > 3 else term[0] for term in terms})
         prefixes = [term[:-1] for term in terms if term.endswith("*")]
         self._prefixes = frozenset(prefixes)
         self._prefix_lengths = sorted({len(prefix) for prefix in prefixes})
 
     def __missing__(self, word: str) -> frozenset[str]:
-        folded = fold_word(word).replace("'", "")
-        terms: frozenset[str] = frozenset()
-        if any(beginning in folded for beginning in self._beginnings):
-            terms = self.terms.intersection(self._terms_of(word, folded))
+        folded = fold_word(word)
+        is_simple = word.isalpha() and (len(word) == 1 or word[1:].islower())
+        if is_simple:
+            is_possible = folded.startswith(self._beginnings)
+        else:
+            folded = folded.replace("'", "")
+            is_possible = any(beginning in folded for beginning in self._beginnings)
+        terms = _NO_TERMS
+        if is_possible:
+            terms = self.terms.intersection(self._terms_of(word, folded, is_simple))
         self[word] = terms
         return terms
 
-    def _terms_of(self, word: str, folded: str) -> Iterator[str]:
+    def _terms_of(self, word: str, folded: str, is_simple: bool) -> Iterator[str]:
         """Yield the terms that find a word: its stem, the parts of an identifier, its prefixes."""
         yield stem(word)
-        if not (word.isalpha() and word[1:].islower()):
+        if not is_simple:
             yield from analyze(word).extras
         beginnings = (folded[:length] for length in self._prefix_lengths)
         yield from (f"{beginning}*" for beginning in beginnings if beginning in self._prefixes)
@@ -269,9 +276,10 @@ class _TermsByWord(dict[str, frozenset[str]]):
     def find(self, plain: str) -> Iterator[_TermMatch]:
         """Yield the words of a text that match."""
         for match in self._pattern(plain).finditer(plain):
-            start, end = match.span()
-            if (terms := self[match.group()]) and _is_whole_word(plain, start, end):
-                yield start, end, terms
+            if terms := self[match[0]]:  # Few words of a text match: the others must cost little.
+                start, end = match.span()
+                if _is_whole_word(plain, start, end):
+                    yield start, end, terms
 
     def _pattern(self, plain: str) -> re.Pattern[str]:
         """Return a pattern of the words that may match: of a long text, their few spellings."""

@@ -101,6 +101,8 @@ def truncate_at_word(content: str, length: int = 200) -> str:
 def _choose_passages(
     content: str, highlights: list[HighlightSpan], length: int, limit: int
 ) -> list[Span]:
+    if len(content) <= length:
+        return [_strip(content, 0, len(content))]
     passages: list[Span] = []
     in_order: list[Span] = []
     window_length = length - length // 4  # the rest is for words around the highlights
@@ -166,6 +168,10 @@ def _widen(content: str, window: Span, bounds: Span, length: int) -> Span:
     left = min(spare - right, start - low)
     first = low if start - left == low else best_cut(content, range(start - left, start), start)
     last = high if end + right == high else best_cut(content, range(end + right, end, -1), end)
+    return _strip(content, first, last)
+
+
+def _strip(content: str, first: int, last: int) -> Span:
     passage = content[first:last]
     return last - len(passage.lstrip()), first + len(passage.rstrip())
 

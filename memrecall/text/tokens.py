@@ -111,7 +111,7 @@ def last_word(text: str) -> str:
 
 def fold_word(word: str) -> str:
     """Return a word without differences of case and accents."""
-    return strip_accents(word.casefold())
+    return word.lower() if word.isascii() else strip_accents(word.casefold())
 
 
 @cache
