@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("memrecall/importers/sample.jsonl", "fixtures/eval/corpus.jsonl")
+SOURCES = ("memrecall/dashboard/sample_chat.jsonl", "fixtures/eval/corpus.jsonl")
 QUESTION = "Who has my spare key?"
 ANSWER = "chatgpt-maya-051"
 STEPS = (

@@ -181,7 +181,7 @@ def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
             workers=1,
             dashboard=True,
         )
-        with output.spinner("importing the sample chats"):
+        with output.spinner("loading the sample data"):
             key_id, key = options.run(_fill_demo(settings))
         code = SignInCode.create(key_id)
 
@@ -200,19 +200,18 @@ def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
 
 
 async def _fill_demo(settings: Any) -> tuple[str, str]:
-    """Import the sample chats; return the id and the text of a key that opens them."""
-    from memrecall.importers import SAMPLE_CHAT
-    from memrecall.memory import Importer, Library
+    """Load the sample; return the id and the text of a key that opens it."""
+    from memrecall.dashboard.sample import load_sample
+    from memrecall.memory import Library
     from memrecall.scope import Permission
     from memrecall.store import Grant
 
     async with await Library.open(settings) as library:
-        report = await Importer(library).run(SAMPLE_CHAT, strict=True)
-        await library.vectors.settle()
+        users = await load_sample(library)
         expires_at = datetime.now(UTC) + timedelta(hours=_DEMO_HOURS)
         # An operator's key, because the overview and the evaluations are part of the demo.
         operator = frozenset({Permission.OPERATOR})
-        grant = Grant(frozenset(report.users), permissions=operator)
+        grant = Grant(users, permissions=operator)
         key, text = await library.store.keys.create(grant, name="demo", expires_at=expires_at)
         return key.key_id, text
 

@@ -16,10 +16,25 @@ from memrecall.store import Grant
 from tests.server.server_process import ServerProcess, run_server
 from tests.waiting import LIMIT
 
-from .conftest import sign_in, window_on
+from .conftest import Window, sign_in, window_on
 from .sample import sample_settings
 
 Keyed = tuple[ServerProcess, dict[str, str]]
+# What pages show of the sample.
+SAMPLE_MAYA = {
+    "/explorer/memories": "Maya's neighbour Joyce has the spare key.",
+    "/explorer/graph": "neighbour of",
+    "/explorer/changes": "Memory edited",
+    "/knowledge": "Thermal movement of zinc roofs",
+    "/recalls": "Who has my spare key?",
+}
+SAMPLE_LIN = {
+    "/explorer/memories": "林晓不吃辣，对海鲜过敏。",
+    "/explorer/graph": "过敏于",
+    "/explorer/changes": "编辑记忆",
+    "/knowledge": "PostgreSQL 空闲事务",
+    "/recalls": "我对什么过敏来着？",
+}
 
 
 def websocket_url(server: ServerProcess, page: str) -> str:
@@ -138,6 +153,15 @@ async def test_first_visit_offers_sample_data(browser: Any, tmp_path: Path, chro
             assert "Users\n2" in text
             assert "Messages\n175" in text  # counted now, not at the last measurement
             assert "Nothing is stored yet" not in text
+            await check_sample(window, "maya", SAMPLE_MAYA)
+        async with window_on(browser, server.url, locale="zh-CN") as window:
+            await check_sample(window, "lin", SAMPLE_LIN)
+
+
+async def check_sample(window: Window, user: str, texts: dict[str, str]) -> None:
+    for path, text in texts.items():
+        await window.open(f"{path}?user={user}")
+        assert text in await window.text(), path
 
 
 async def test_user_of_a_key_without_data_has_empty_pages(

@@ -67,7 +67,12 @@ def _draw_graph(page: Page, relations: list[StoredRelation], center: str) -> Non
                 "layout": "force",
                 "roam": True,
                 "draggable": True,
-                "force": {"repulsion": 420, "edgeLength": 110, "layoutAnimation": False},
+                "force": {
+                    "repulsion": 420,
+                    "edgeLength": 110,
+                    "gravity": 0.17,  # keeps what nothing connects inside the drawing
+                    "layoutAnimation": False,
+                },
                 "lineStyle": {"color": "#8a93a3", "opacity": 0.9},
                 "label": {"show": True, "position": "bottom", **TEXT_COLOR},
                 "edgeLabel": {"show": len(relations) <= 40, "fontSize": 11, **TEXT_COLOR},

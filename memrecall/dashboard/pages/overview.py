@@ -11,6 +11,7 @@ from nicegui import ui
 from memrecall.dashboard.charts import PALETTE, TIME_AXIS, axis, chart, xy_chart
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
+from memrecall.dashboard.sample import load_sample
 from memrecall.dashboard.trace_view import stop_text
 from memrecall.dashboard.widgets import (
     card,
@@ -25,8 +26,6 @@ from memrecall.dashboard.widgets import (
     show_title,
 )
 from memrecall.errors import NotFound
-from memrecall.importers import SAMPLE_CHAT
-from memrecall.memory import Importer
 from memrecall.scope import Permission
 from memrecall.server.auth import Principal
 from memrecall.server.metrics import estimate_percentile, latency_label, recall_labels
@@ -208,7 +207,7 @@ def _draw_sample(page: Page) -> None:
         if principal.users is not None:
             raise NotFound("the key has no access to the users of the sample")
         button.props("loading")
-        await Importer(page.library).run(SAMPLE_CHAT, strict=True)
+        await load_sample(page.library)
         ui.navigate.to(page.link("/explorer", user="lin" if page.language == "zh" else "maya"))
 
     with card(page.text("sample")):

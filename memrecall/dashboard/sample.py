@@ -1,0 +1,98 @@
+"""The sample: invented chats of two users, and what is remembered of them, checked by hand."""
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime, tzinfo
+from functools import cache
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from memrecall.agent import Recaller, RecallOptions
+from memrecall.extraction import RuleExtractor
+from memrecall.extraction.protocol import Entity, Extracted, Fact, Related, Relation, Utterance
+from memrecall.importers.jsonl import read_entry
+from memrecall.library.library import Library
+from memrecall.memory.memory import AsyncMemory
+from memrecall.scope import DEFAULT_NAME, Permission, Scope
+
+# Chats over four months: `lin` in Chinese, `maya` in English.
+_CHAT = Path(__file__).with_name("sample_chat.jsonl")
+_MEMORIES = Path(__file__).with_name("sample_memories.json")
+_ACTOR = "sample"
+
+
+@cache
+def _read_memories() -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(_MEMORIES.read_text("utf-8"))
+    return content
+
+
+class SampleExtractor(RuleExtractor):
+    """Extracts from the sample chats what the file of sample memories says of them."""
+
+    async def facts(
+        self,
+        utterances: Sequence[Utterance],
+        *,
+        now: datetime,
+        zone: tzinfo,
+        prompt: str | None = None,
+        context: Sequence[Utterance] = (),
+    ) -> Extracted:
+        """Return the memories that come from the utterances."""
+        del now, zone, prompt, context
+        return Extracted(
+            tuple(
+                Fact(m["text"], m["subject"], m["type"], m.get("field"), tuple(m["sources"]))
+                for m in _memories_of(utterances)
+            )
+        )
+
+    async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
+        """Return the relations of these memories, and the types of their entities."""
+        del now
+        relations = tuple(
+            Relation(*relation[:3], tuple(memory["sources"]), ended="ended" in relation[3:])
+            for memory in _memories_of(utterances)
+            for relation in memory["relations"]
+        )
+        types = _read_memories()["entities"]
+        names = dict.fromkeys(end for r in relations for end in (r.source, r.destination))
+        return Related(tuple(Entity(n, types.get(n, "thing")) for n in names), relations)
+
+
+def _memories_of(utterances: Sequence[Utterance]) -> Iterator[dict[str, Any]]:
+    """Yield the memories whose last source is among the utterances."""
+    ids = {utterance.message_id for utterance in utterances}
+    yield from (m for m in _read_memories()["memories"] if m["sources"][-1] in ids)
+
+
+async def load_sample(library: Library) -> frozenset[str]:
+    """Store the sample chats, memories, knowledge and some recalls; return the users."""
+    entries = [read_entry(line) for line in _CHAT.read_bytes().splitlines()]
+    permissions = {Permission.KNOWLEDGE}
+    async with AsyncMemory(
+        library=library, permissions=permissions, actor=_ACTOR, extractor=SampleExtractor()
+    ) as memory:
+        for scope, group in groupby(entries, attrgetter("scope")):
+            messages = [entry.message for entry in group]
+            added = await memory.add(messages, scope.user_id, session_id=scope.session_id)
+            await _pin(memory, scope.user_id, added["results"])
+        knowledge = (await memory.long_term(agent_id=DEFAULT_NAME)).knowledge
+        for entry in _read_memories()["knowledge"]:
+            await knowledge.add(**entry)
+    await library.vectors.settle()
+    options = RecallOptions(keep_traces_days=library.settings.trace_days)
+    for user, requests in _read_memories()["requests"].items():
+        for request in requests:  # by rules: the sample needs no model
+            await Recaller(library, Scope(user), None, options).recall(request)
+    return frozenset(entry.scope.user_id for entry in entries)
+
+
+async def _pin(memory: AsyncMemory, user: str, results: Sequence[dict[str, Any]]) -> None:
+    pinned = {item["text"] for item in _read_memories()["memories"] if item.get("pinned")}
+    for result in results:
+        if result["memory"] in pinned:
+            await memory.update(result["id"], user_id=user, pinned=True)
