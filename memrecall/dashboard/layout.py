@@ -23,6 +23,7 @@ from memrecall.dashboard.widgets import (
     show_title,
 )
 from memrecall.errors import MemrecallError, NotFound
+from memrecall.scope import Permission
 from memrecall.server.auth import LOCAL, Principal
 from memrecall.server.errors import RequestError, log_bug, problem_from_error
 
@@ -215,12 +216,19 @@ async def _draw_frame(page: Page, path: str) -> None:
         menu.on_click(drawer.toggle)
         with ui.element("nav").classes("mr-nav") as navigation:
             navigation.props["aria-label"] = page.text("menu")
-            for name, target, icon in NAVIGATION:
+            for name, target, icon in _open_pages(principal):
                 with ui.link(target=page.user_link(target)) as entry:
                     ui.icon(icon)
                     ui.label(page.text(name))
                 if path == target or (target != "/" and path.startswith(f"{target}/")):
                     entry.props("aria-current=page")
+
+
+def _open_pages(principal: Principal) -> list[tuple[str, str, str]]:
+    """Return the entries of the menu that a key can use."""
+    closed = set() if Permission.OPERATOR in principal.permissions else {"evaluations"}
+    closed |= {"try_it"} if principal.read_only else set()  # each message of a chat is stored
+    return [entry for entry in NAVIGATION if entry[0] not in closed]
 
 
 def _draw_switches(page: Page) -> None:
@@ -269,7 +277,7 @@ async def missing_page(page: Page) -> None:
     with card():
         ui.label(page.text("missing_page_hint", path=page.path[:_MAX_NAME]))
         with row():
-            for name, target, icon in NAVIGATION:
+            for name, target, icon in _open_pages(await page.principal()):
                 button_link(page.text(name), page.user_link(target), icon)
 
 

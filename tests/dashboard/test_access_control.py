@@ -113,6 +113,24 @@ async def test_pages_of_other_users_are_refused(browser: Any, keyed_server: Keye
             assert "过敏" not in body, path
 
 
+async def test_menu_has_only_pages_that_the_key_can_use(browser: Any, keyed_server: Keyed) -> None:
+    server, keys = keyed_server
+    common = ["Overview", "Explorer", "Knowledge", "Recalls"]
+    for name, others in (
+        ("all", ["Evaluations", "Try it"]),
+        ("maya", ["Try it"]),
+        ("reader", []),
+    ):
+        async with window_on(browser, server.url) as window:
+            await sign_in(window, keys[name])
+            await window.open("/nothing")
+            for links in (".mr-nav a", "main a.mr-button"):
+                texts = await window.page.locator(links).all_inner_texts()
+                labels = [text.split("\n")[-1] for text in texts]  # after the icon
+                assert labels == [*common, *others], (name, links)
+            window.watch.problems.clear()  # the browser reports the 404
+
+
 @pytest.mark.service
 @pytest.mark.concurrent
 def test_service_works_without_dashboard(tmp_path: Path, http: httpx.Client) -> None:
