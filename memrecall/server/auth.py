@@ -22,6 +22,7 @@ from memrecall.types import check_id
 Headers = Mapping[bytes, bytes]
 Address = tuple[str, int]
 
+KEY_ACTOR = "key "  # before the id of the key, in the log of changes
 LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
 _HEADER = "X-Memrecall-User"
@@ -44,6 +45,11 @@ class Principal:
     def from_key(cls, key: Key) -> "Principal":
         """Return the principal of a key."""
         return cls(key.key_id, key.users, key.agent_id, key.read_only, key.permissions)
+
+    @property
+    def actor(self) -> str:
+        """The author of changes that histories record."""
+        return f"{KEY_ACTOR}{self.key_id}"
 
     def bind_user(self, headers: Headers) -> "Principal":
         """Return the principal bound to the user of the header X-Memrecall-User, if there is one.

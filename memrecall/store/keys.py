@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -148,6 +148,11 @@ class Keys:
     async def exist(self) -> bool:
         """Return whether a key was ever created, valid or not."""
         return bool(await self._database.fetch(_SELECT_ANY))
+
+    async def names(self, key_ids: Iterable[str]) -> dict[str, str]:
+        """Return the names of keys by their ids, without keys that have none."""
+        keys = await _find_together(self._database, list(dict.fromkeys(key_ids)))
+        return {key.key_id: key.name for key in keys if key is not None and key.name}
 
     async def list(self, after: str = "", limit: int = LIST_SIZE) -> KeyedPage[Key]:
         """Return the keys that follow `after`, oldest first, revoked and expired ones too."""

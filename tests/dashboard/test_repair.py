@@ -260,6 +260,30 @@ async def test_keys_without_the_right_are_refused_in_words(
             await window.page.wait_for_selector(f"text={text}")
 
 
+async def test_changes_name_keys_to_their_holders_and_to_operators(
+    browser: Any, keyed_server: Keyed, folder: Path
+) -> None:
+    server, keys = keyed_server
+    settings = sample_settings(str(folder / "keyed" / "sample.db"), folder)
+    async with await Library.open(settings) as library:
+        grant = Grant(frozenset({"lin", "maya"}))
+        key, text = await library.store.keys.create(grant, name="笔记本")
+        _, other = await library.store.keys.create(Grant(frozenset({"lin"})))
+    headers = {"Authorization": f"Bearer {text}"}
+    async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=60) as client:
+        fact = {"user_id": "lin", "messages": "我住在宁波。", "infer": False}
+        added = (await client.post("/v1/memories", json=fact)).json()["results"]
+        path = f"/v1/memories/{added[0]['id']}"
+        (await client.delete(path, params={"user_id": "lin"})).raise_for_status()
+    for secret, is_named in ((text, True), (keys["all"], True), (other, False)):
+        async with window_on(browser, server.url) as window:
+            await sign_in(window, secret)
+            await window.open("/explorer/changes?user=lin")
+            shown = await window.text(".mr-item:has-text('Memory deleted')")
+            assert (f"key {key.key_id} (笔记本)" in shown) == is_named
+            assert f"key {key.key_id}" in shown
+
+
 async def test_other_users_cannot_be_exported_or_read(keyed_server: Keyed) -> None:
     server, keys = keyed_server
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:

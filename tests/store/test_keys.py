@@ -170,6 +170,15 @@ async def test_find_valid_returns_the_key_while_it_is_valid(store: Store) -> Non
     assert await store.keys.find_valid(key.key_id) is None
 
 
+async def test_names_of_keys_are_found_by_their_ids(store: Store) -> None:
+    phone, _ = await store.keys.create(FOR_ANN, name="Ann's phone")
+    unnamed, _ = await store.keys.create(FOR_ANN)
+    await store.keys.revoke(phone.key_id)
+    ids = [phone.key_id, unnamed.key_id, "local", phone.key_id]
+    assert await store.keys.names(ids) == {phone.key_id: "Ann's phone"}
+    assert await store.keys.names([]) == {}
+
+
 class TestErasure:
     async def test_erasing_the_only_user_revokes_the_key(self, store: Store) -> None:
         await store.timeline(ANN).add([new_message("m")])

@@ -367,7 +367,7 @@ class FeedbackPanel:
             is_right=is_right,
             evidence=evidence,
             in_evaluation=in_evaluation,
-            actor=f"key {(await page.principal()).key_id}",
+            actor=(await page.principal()).actor,
         )
         await self._refresh()
         with self._container:  # the button that was clicked is gone

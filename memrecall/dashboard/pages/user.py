@@ -23,6 +23,8 @@ from memrecall.dashboard.widgets import (
     user_time_zone,
 )
 from memrecall.errors import MemrecallError
+from memrecall.scope import Permission
+from memrecall.server.auth import KEY_ACTOR
 from memrecall.server.errors import RequestError
 from memrecall.server.http.users import erase_user, export_user
 from memrecall.store import AuditEntry
@@ -45,17 +47,30 @@ async def changes(page: Page) -> None:
         dim_label(page.text("changes_hint"))
         if not stored.items:
             show_empty(page.text("no_changes"))
+        actors = await _name_actors(page, {entry.actor for entry in stored.items})
         with ui.element("div").classes("mr-list"):
             for entry in stored.items:
                 with ui.element("div").classes("mr-item"):
                     _draw_entry(page, entry)
-                    dim_label(
-                        f"{format_minute(entry.at, zone)} · {entry.actor}" if entry.at else ""
-                    )
+                    at = format_minute(entry.at, zone) if entry.at else ""
+                    dim_label(f"{at} · {actors[entry.actor]}")
         if stored.next_after:
             button_link(
                 page.text("older"), page.link_here(after=stored.next_after), "chevron_right"
             )
+
+
+async def _name_actors(page: Page, actors: set[str]) -> dict[str, str]:
+    """Return the actors with the names of their keys; others' keys are named to operators."""
+    principal = await page.principal()
+    is_operator = Permission.OPERATOR in principal.permissions
+    keys = [actor for actor in actors if actor.startswith(KEY_ACTOR)]
+    ids = [key.removeprefix(KEY_ACTOR) for key in keys if is_operator or key == principal.actor]
+    names = await page.library.store.keys.names(ids)
+    named = {
+        f"{KEY_ACTOR}{key_id}": f"{KEY_ACTOR}{key_id} ({name})" for key_id, name in names.items()
+    }
+    return {actor: named.get(actor, actor) for actor in actors}
 
 
 def _draw_entry(page: Page, entry: AuditEntry) -> None:

@@ -286,7 +286,7 @@ class RequestContext:
             user_id=scope.user_id,
             agent_id=scope.agent_id,
             permissions=scope.permissions,
-            actor=f"key {self.principal.key_id}",
+            actor=self.principal.actor,
         )
 
 
