@@ -92,7 +92,11 @@ class Page:
         """Return the name of a stored value, such as a role, in the language of the page."""
         if self.language == "zh":
             return _CHINESE_TERMS[kind].get(value, value)
-        return value.replace("_", " ")
+        return value if kind == "entity" else value.replace("_", " ")  # a name may have them
+
+    def term_names(self, kind: str) -> dict[str, str]:
+        """Return the known values of a kind by their names in the language of the page."""
+        return {self.term(kind, value): value for value in _CHINESE_TERMS[kind]}
 
     def link(self, path: str, /, **query: Any) -> str:
         """Return an address of the dashboard without the empty query values."""

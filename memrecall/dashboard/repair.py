@@ -8,7 +8,14 @@ from typing import Any
 from nicegui import ui
 
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.widgets import confirm, describe_error, dim_label, open_dialog, row
+from memrecall.dashboard.widgets import (
+    TermField,
+    confirm,
+    describe_error,
+    dim_label,
+    open_dialog,
+    row,
+)
 from memrecall.errors import Conflict, NotFound
 from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, read_filter
@@ -102,13 +109,13 @@ class MemoryActions:
     async def _edit(self) -> None:
         page, item = self._page, self._item
         async with open_dialog(page, page.text("edit_hint"), page.text("save")) as wait:
-            fields = {
+            fields: dict[str, Any] = {
                 "data": _text_area(page.text("memory_text"), item.content),
-                "memory_type": ui.input(page.text("memory_type"), value=item.memory_type),
-                "subject": ui.input(page.text("subject"), value=item.subject or ""),
+                "memory_type": TermField(
+                    page, page.text("memory_type"), "memory_type", item.memory_type
+                ),
+                "subject": TermField(page, page.text("subject"), "entity", item.subject or ""),
             }
-            for name in ("memory_type", "subject"):
-                fields[name].props("outlined dense").classes("full-width")
             is_confirmed = await wait()
         old = {"data": item.content, "memory_type": item.memory_type, "subject": item.subject}
         new = {name: field.value or "" for name, field in fields.items()}

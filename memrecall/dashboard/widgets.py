@@ -115,6 +115,24 @@ def _span(text: str) -> None:
         ui.label(text).classes("mr-span")
 
 
+class TermField:
+    """A field that shows a stored value by its name, suggests others and takes any text."""
+
+    def __init__(self, page: Page, label: str, kind: str, value: str) -> None:
+        self._values = {**page.term_names(kind), page.term(kind, value): value}
+        with ui.element("datalist") as names:
+            for name in page.term_names(kind):
+                ui.element("option").props["value"] = name
+        self._input = ui.input(label, value=page.term(kind, value)).classes("full-width")
+        self._input.props(f"outlined dense list={names.html_id} autocomplete=off")
+
+    @property
+    def value(self) -> str:
+        """The value to store: that of a known name, else the text."""
+        text = (self._input.value or "").strip()
+        return self._values.get(text, text)
+
+
 async def user_time_zone(page: Page) -> tzinfo:
     """Return the time zone of the user of a page."""
     version = await page.library.store.feed(page.user).version()

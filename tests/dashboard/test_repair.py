@@ -214,6 +214,39 @@ async def test_relation_is_corrected_and_removed(window: Window) -> None:
     assert await actions_of(window, user) == ["Relation corrected"] * 2
 
 
+async def test_chinese_dialogs_name_types_and_relations_and_store_their_values(
+    browser: Any, window: Window
+) -> None:
+    user = await add_user(window, "I live in Oslo.")
+    async with window_on(browser, window.url, locale="zh-CN") as chinese:
+        page = chinese.page
+        await chinese.open(f"/explorer/graph?user={user}")
+        await page.get_by_role("button", name="更正关系").click()
+        fields = page.locator(".q-dialog input[list]")
+        assert [await fields.nth(n).input_value() for n in range(3)] == ["用户", "住在", "Oslo"]
+        suggested = page.locator(".q-dialog datalist").nth(1).locator("option[value='出生于']")
+        assert await suggested.count() == 1
+        await page.click(".q-dialog button:has-text('保存')")
+        await page.wait_for_selector("text=没有任何改动")
+        await page.get_by_role("button", name="更正关系").click()
+        await page.get_by_label("关系", exact=True).fill("出生于")
+        await page.click(".q-dialog button:has-text('保存')")
+        await page.wait_for_selector("[role=status]")
+        await open_memory(chinese, user, "lives in Oslo")
+        await page.click("button:has-text('编辑')")
+        assert await page.get_by_label("主体").input_value() == "用户"
+        await page.get_by_label("类型").fill("计划")
+        await page.click(".q-dialog button:has-text('保存')")
+        await page.wait_for_selector(".mr-fact:has-text('类型'):has-text('计划')")
+        await chinese.ready()
+    graph = await api(window, "GET", "/v1/graph", params={"user_id": user, "entity": "user"})
+    (relation,) = graph["relations"]
+    parts = ("source", "relationship", "destination")
+    assert [relation[part] for part in parts] == ["user", "born_in", "Oslo"]
+    (item,) = (await memories_of(window, user)).values()
+    assert (item["memory_type"], item["subject"]) == ("plan", "user")
+
+
 async def test_user_is_exported_and_erased(window: Window) -> None:
     page = window.page
     user = await add_user(window, "I live in Oslo.")

@@ -9,6 +9,7 @@ from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.repair import go_with_notice, take_notice
 from memrecall.dashboard.widgets import (
+    TermField,
     button_link,
     card,
     dim_label,
@@ -130,8 +131,10 @@ async def _correct(page: Page, relation: StoredRelation) -> None:
     async with open_dialog(page, question, page.text("save")) as wait:
         labels = ("relation_source", "relationship", "relation_destination")
         fields = [
-            ui.input(page.text(label), value=part).props("outlined dense").classes("full-width")
-            for label, part in zip(labels, wrong, strict=True)
+            TermField(page, page.text(label), kind, part)
+            for label, kind, part in zip(
+                labels, ("entity", "relation", "entity"), wrong, strict=True
+            )
         ]
         removal = ui.checkbox(page.text("remove_relation"))
         if memories:
@@ -142,7 +145,7 @@ async def _correct(page: Page, relation: StoredRelation) -> None:
         is_confirmed = await wait()
     if not is_confirmed:
         return
-    right = dict(zip(_PARTS, (field.value or "" for field in fields), strict=True))
+    right = dict(zip(_PARTS, (field.value for field in fields), strict=True))
     is_same = tuple(right.values()) == wrong
     if is_same and not removal.value:
         ui.notify(page.text("nothing_changed"))

@@ -176,7 +176,7 @@ def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
         show_fact(page.text("key_name"), item.memory_key)
         show_fact(page.text("memory_type"), page.term("memory_type", item.memory_type))
         show_fact(page.text("layer"), page.term("layer", item.layer))
-        show_fact(page.text("subject"), item.subject or "–")
+        show_fact(page.text("subject"), page.term("entity", item.subject or "–"))
         show_fact(page.text("valid_from"), format_minute(item.since, zone))
         if item.valid_to is not None:
             show_fact(page.text("valid_to"), format_minute(item.valid_to, zone), "mr-warn")
