@@ -242,10 +242,22 @@ def distribute(
 
     It can be interrupted; the next run continues. Restart the service afterwards.
     """
+
+    async def run(library: Any) -> dict[str, list[str]]:
+        tables = await library.store.distribute(shards)
+        return {"tables": tables, "advice": await library.store.cluster_advice()}
+
     with output.spinner("distributing"):
-        tables = options.with_library(lambda library: library.store.distribute(shards), db)
-    text = f"{output.count_noun(len(tables), 'table')} distributed"
-    output.print_outcome(text, {"tables": tables}, json=json)
+        result = options.with_library(run, db)
+    text = f"{output.count_noun(len(result['tables']), 'table')} distributed"
+    output.print_outcome(text, result, json=json)
+    if not json:
+        _print_advice(result["advice"])
+
+
+def _print_advice(advice: list[str]) -> None:
+    for item in advice:
+        output.console().print(f"[yellow]note[/yellow]: {output.escape(item)}", soft_wrap=True)
 
 
 @database.command("status")
@@ -262,6 +274,7 @@ def show_status(db: options.Db = None, json: options.Json = False) -> None:
         missing = ", ".join(status.missing_tables)
         hint = "run `memrecall db distribute` to continue"
         terminal.print(f"[red]partly distributed[/red], without {missing}: {hint}")
+    _print_advice(status.advice)
     for node in status.nodes:
         role = "coordinator" if node.is_coordinator else "worker"
         state = "ok" if node.is_active and node.is_reachable else "[red]unreachable[/red]"

@@ -16,6 +16,7 @@ from memrecall.store.database.distribution import (
     SHARD_FACT,
     ClusterStatus,
     distribute,
+    read_advice,
     read_status,
 )
 from memrecall.store.database.engine import Database
@@ -250,6 +251,10 @@ class Store:
         Processes that have opened the database before must be started again.
         """
         return await distribute(self.database, shards)
+
+    async def cluster_advice(self) -> list[str]:
+        """Return how to use worker nodes that are missing, or that have no shards."""
+        return await read_advice(self.database)
 
     async def cluster_status(self) -> ClusterStatus:
         """Return the nodes and shards of the database, with their rows and bytes."""

@@ -662,16 +662,20 @@ def test_database_without_citus_is_not_distributed(shell: Shell, location: str) 
     assert (status["is_distributed"], status["nodes"], status["shards"]) == (False, [], [])
 
 
-def test_status_says_that_a_distribution_was_interrupted(
+def test_status_says_what_a_distribution_lacks(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def read_partial_status(_store: Store) -> ClusterStatus:
         nodes = [NodeStatus("db1:5432", is_coordinator=False, is_active=True)]
         return ClusterStatus(
-            is_distributed=True, missing_tables=["traces", "memories"], nodes=nodes
+            is_distributed=True,
+            missing_tables=["traces", "memories"],
+            advice=["db1:5432 has no shards"],
+            nodes=nodes,
         )
 
     monkeypatch.setattr(Store, "cluster_status", read_partial_status)
     out = " ".join(shell("db", "status", "--db", chat).out.split())
     assert "partly distributed, without traces, memories" in out
     assert "`memrecall db distribute`" in out
+    assert "note: db1:5432 has no shards" in out

@@ -144,6 +144,12 @@ class Cluster:
             shutil.chown(folder, ACCOUNT)
         return Node(self._postgresql, folder)
 
+    def create_alone(self) -> str:
+        """Create a database with Citus on the coordinator, which knows no other node."""
+        name = f"test{next(self._numbers)}"
+        self.prepare(self.coordinator, name)
+        return name
+
     def create(self, *, distributable: bool = True) -> str:
         """Create a database and return its name; `distributable` makes all nodes know it."""
         name = f"test{next(self._numbers)}"

@@ -18,7 +18,9 @@ from memrecall.store.database.tables import metadata
 from memrecall.store.knowledge import NewKnowledge
 from memrecall.types import NewMessage, Role
 from tests.cases import check_each_async
+from tests.cli.conftest import Shell
 from tests.cluster.databases import SHARDS
+from tests.cluster.nodes import Cluster
 from tests.databases import Databases
 from tests.store.samples import new_message
 from tests.store.test_migrations import CHECKS, make_old
@@ -107,6 +109,43 @@ async def test_a_process_that_opened_the_database_before_goes_on_writing(
         with pytest.raises(StorageBusy, match="restart this process"):
             await stale.write_messages(entries("ben", "cay", "dan", "eve"))
         assert (await store.count())["messages"] == 9
+
+
+def test_without_workers_it_is_said_how_to_add_them(cluster: Cluster, shell: Shell) -> None:
+    name = cluster.create_alone()
+    location = cluster.coordinator.location(name)
+    text = " ".join(shell("db", "distribute", "--shards", 2, "--db", location).out.split())
+    assert "no worker nodes: all shards are on the coordinator" in text
+    again = shell("db", "distribute", "--db", location, "--json").json
+    assert again["tables"] == []
+    (advice,) = again["advice"]
+    assert advice in text
+    assert advice in " ".join(shell("db", "status", "--db", location).out.split())
+    _follow(advice, cluster, name)
+    status = shell("db", "status", "--db", location, "--json").json
+    assert status["advice"] == []
+    assert [(node["is_coordinator"], node["shards"]) for node in status["nodes"]] == [
+        (True, 1),
+        (False, 1),
+    ]
+    # A node that joins later is named until shards are moved to it.
+    second = cluster.workers[1]
+    cluster.prepare(second, name)
+    cluster.coordinator.run(name, f"SELECT citus_add_node('127.0.0.1', {second.port})")
+    (advice,) = shell("db", "status", "--db", location, "--json").json["advice"]
+    assert advice.startswith(f"127.0.0.1:{second.port} has no shards")
+    cluster.drop(name)
+
+
+def _follow(advice: str, cluster: Cluster, name: str) -> None:
+    """Run the statements of an advice, with a worker in place of the words in capitals."""
+    worker = cluster.workers[0]
+    cluster.prepare(worker, name)
+    own, other = cluster.coordinator.port, worker.port
+    statements = advice[advice.index("SELECT") :]
+    statements = statements.replace("'HOST', PORT", f"'127.0.0.1', {own}")
+    statements = statements.replace("'WORKER', PORT", f"'127.0.0.1', {other}")
+    cluster.coordinator.run(name, *statements.split(";"))
 
 
 async def test_status_counts_rows_by_shard_and_node(store: Store) -> None:

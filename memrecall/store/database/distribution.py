@@ -65,6 +65,12 @@ _INSTALL_HINT = (
     "Install Citus on every node, add it to shared_preload_libraries, run CREATE EXTENSION citus"
     " in this database on all of them, and add the workers with citus_add_node"
 )
+_REBALANCE = "SELECT rebalance_table_shards()"
+_NO_WORKERS = (
+    "there are no worker nodes: all shards are on the coordinator. To add nodes, run there"
+    " SELECT citus_set_coordinator_host('HOST', PORT); SELECT citus_add_node('WORKER', PORT);"
+    f" {_REBALANCE}"
+)
 _extensions = table("pg_extension", column("extname"))
 _partitions = table("pg_dist_partition", column("logicalrelid"), column("partmethod"))
 _nodes = table(
@@ -74,7 +80,8 @@ _nodes = table(
 _shards = table(
     "citus_shards", *map(column, ("table_name", "shardid", "nodename", "nodeport", "shard_size"))
 )
-_ranges = table("pg_dist_shard", *map(column, ("shardid", "shardminvalue")))
+_ranges = table("pg_dist_shard", *map(column, ("shardid", "logicalrelid", "shardminvalue")))
+_placements = table("pg_dist_placement", column("shardid"), column("groupid"))
 
 
 @dataclass(slots=True)
@@ -112,6 +119,7 @@ class ClusterStatus:
 
     is_distributed: bool
     missing_tables: list[str] = field(default_factory=list)  # of an interrupted distribution
+    advice: list[str] = field(default_factory=list)  # how to use nodes that are missing or idle
     nodes: list[NodeStatus] = field(default_factory=list)
     shards: list[ShardStatus] = field(default_factory=list)
     shard_skew: float | None = None
@@ -296,6 +304,7 @@ async def read_status(database: Database) -> ClusterStatus:
     if not status.is_distributed:
         return status
     status.missing_tables = await _find_missing_tables(database)
+    status.advice = await read_advice(database)
     status.shards = await _read_shards(database)
     for shard in status.shards:
         node = nodes[shard.node]
@@ -306,6 +315,23 @@ async def read_status(database: Database) -> ClusterStatus:
     status.shard_skew = _skew([s.rows for s in status.shards if s.rows is not None])
     status.node_skew = _skew([n.rows for n in status.nodes if n.shards and n.is_reachable])
     return status
+
+
+async def read_advice(database: Database) -> list[str]:
+    """Return what to do if all users are on the coordinator, or none of them on a worker."""
+    rows = await database.fetch(select(_nodes).where(_nodes.c.groupid != 0))
+    if not rows:
+        return [_NO_WORKERS]
+    of_users = cast(_ranges.c.logicalrelid, Text) == users.name
+    placed = select(_placements.c.groupid).join_from(
+        _placements, _ranges, _ranges.c.shardid == _placements.c.shardid
+    )
+    filled = {row.groupid for row in await database.fetch(placed.where(of_users))}
+    idle = [row for row in rows if row.shouldhaveshards and row.groupid not in filled]
+    return [
+        f"{row.nodename}:{row.nodeport} has no shards: run {_REBALANCE} on the coordinator"
+        for row in idle
+    ]
 
 
 async def _find_missing_tables(database: Database) -> list[str]:
