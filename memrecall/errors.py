@@ -154,6 +154,8 @@ class StorageError(RunError):
 class StorageUnreachable(StorageError):
     """The database cannot be opened or reached."""
 
+    lost_node: str | None = None  # of a cluster, if it does not accept connections
+
 
 class StorageReadOnly(StorageError):
     """The database or its folder cannot be written."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
-from memrecall.errors import RunError
+from memrecall.errors import RunError, StorageError, StorageUnreachable
 
 T = TypeVar("T")
 
@@ -16,6 +16,7 @@ T = TypeVar("T")
 PAUSES = (0.5, 1.0)
 MAX_PAUSE = 10.0
 FIRST_PAUSE, LAST_PAUSE = 0.01, 0.5  # of a database, which is near
+NODE_SECONDS = 2.0  # after which a node of a cluster that refuses connections counts as lost
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
@@ -56,3 +57,49 @@ def growing_pauses(seconds: float) -> Iterator[float]:
     while time.monotonic() + pause < deadline:
         yield pause
         pause = min(2 * pause, LAST_PAUSE)
+
+
+class DatabaseRetries:
+    """Attempts that are repeated after transient errors of a database, for some seconds.
+
+    A node of a cluster that refuses connections is waited for more briefly, from its first refusal
+    on: later requests for it fail at once, and the first attempt that reaches it succeeds.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._was_reached = False
+        self._refusals: dict[str, tuple[float, float]] = {}  # the first and the last of each node
+
+    async def run(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of the first attempt that succeeds; else raise the last error.
+
+        A server that cannot be reached the first time is reported at once: its URL may be wrong.
+        """
+        for pause in growing_pauses(self.seconds):
+            try:
+                result = await attempt()
+            except StorageError as error:
+                if not self._may_repeat(error):
+                    raise
+            else:
+                self._was_reached = True
+                return result
+            await asyncio.sleep(pause)
+        return await attempt()
+
+    def _may_repeat(self, error: StorageError) -> bool:
+        if not isinstance(error, StorageUnreachable):
+            return error.is_transient
+        if error.lost_node is not None and self._count_as_lost(error.lost_node):
+            return False
+        return error.is_transient and self._was_reached
+
+    def _count_as_lost(self, node: str) -> bool:
+        """Note a refusal; return True if the node has refused connections for some time."""
+        now = time.monotonic()
+        first, last = self._refusals.get(node, (now, now))
+        if now - last > NODE_SECONDS:
+            first = now  # it may have been back
+        self._refusals[node] = (first, now)
+        return now - first >= NODE_SECONDS

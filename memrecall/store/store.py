@@ -121,7 +121,7 @@ class Store:
         database = Database(location, options, create=create, retry_seconds=retry_seconds)
         try:
             await database.prepare()
-            await database.retry(lambda: upgrade(database))
+            await database.retries.run(lambda: upgrade(database))
             facts = await _read_facts(database)
             database.is_distributed = facts.shards is not None
         except BaseException:

@@ -22,9 +22,14 @@ class UserLoad:
     user_id: str
     acknowledged: list[str] = field(default_factory=list)  # the texts that are stored
     sent: set[str] = field(default_factory=set)
-    refused: int = 0
+    refusals: list[float] = field(default_factory=list)  # the seconds until each 503
     searches: int = 0
     wrong: list[str] = field(default_factory=list)  # answers that are neither 200 nor 503
+
+    @property
+    def refused(self) -> int:
+        """The number of requests that got a 503."""
+        return len(self.refusals)
 
     async def run(self, client: httpx.AsyncClient) -> None:
         """Write and search until cancelled.
@@ -65,7 +70,7 @@ class UserLoad:
 
     def _note_refusal(self, response: httpx.Response) -> None:
         if response.status_code == 503 and "retry-after" in response.headers:
-            self.refused += 1
+            self.refusals.append(response.elapsed.total_seconds())
         else:
             self.wrong.append(f"{response.status_code} {response.text}")
 
@@ -120,11 +125,19 @@ class Load:
             lost += len(set(user.acknowledged) - texts.keys())
             duplicated += texts.total() - len(texts)
         acknowledged = sum(len(user.acknowledged) for user in self.users.values())
-        refused = sum(user.refused for user in self.users.values())
+        refusals = sorted(second for user in self.users.values() for second in user.refusals)
         searches = sum(user.searches for user in self.users.values())
         print(
             f"\n{what}: {acknowledged} acknowledged, {stored} stored, {lost} lost,"
-            f" {duplicated} duplicated, {refused} refused with 503, {searches} searches,"
-            f" recovery {seconds:.1f} s"
+            f" {duplicated} duplicated, {len(refusals)} refused with 503{_describe(refusals)},"
+            f" {searches} searches, recovery {seconds:.1f} s"
         )
         assert (lost, duplicated) == (0, 0)
+
+
+def _describe(seconds: list[float]) -> str:
+    """Return the median and the 99th percentile of sorted seconds."""
+    if not seconds:
+        return ""
+    p50, p99 = (seconds[int(share * (len(seconds) - 1))] for share in (0.5, 0.99))
+    return f" after {p50:.2f} s (p50) and {p99:.2f} s (p99)"

@@ -15,6 +15,7 @@ from memrecall.settings import Settings
 from memrecall.store import ScopedMessage
 from tests.cluster.load import Load
 from tests.cluster.nodes import LOCATION, Cluster, Node
+from tests.counting import recorded_statements
 from tests.server.http_service import serve_in_process
 from tests.store.samples import new_message
 
@@ -36,10 +37,8 @@ def whole_cluster(cluster: Cluster, location: str) -> Iterator[Cluster]:
 
 @pytest.fixture
 async def library(location: str, whole_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Library]:
-    """A library that reports a lost node soon."""
-    settings = Settings(
-        db=location, embedder="hash", snapshots=False, retry_seconds=0.5, cache_dir=str(tmp_path)
-    )
+    """A library with the default retries."""
+    settings = Settings(db=location, embedder="hash", snapshots=False, cache_dir=str(tmp_path))
     async with await Library.open(settings) as open_library:
         yield open_library
 
@@ -76,6 +75,33 @@ async def test_a_worker_is_killed_and_started_again(
         seconds = await load.wait_for_progress(lost)
     await load.check(library, "worker killed", seconds)
     assert sum(load.users[user].refused for user in healthy) == 0
+
+
+async def test_a_lost_node_is_asked_once_by_each_later_request(
+    whole_cluster: Cluster, location: str, library: Library
+) -> None:
+    users = find_users(whole_cluster, location)
+    victim, healthy_node = whole_cluster.workers
+    lost, healthy = users[victim.port][0], users[healthy_node.port][0]
+    for user in (lost, healthy):
+        await library.add_messages(Scope(user), [new_message("m1")])
+    await library.vectors.settle()
+    read = library.store.timeline(Scope(lost)).get
+    await asyncio.to_thread(victim.kill)
+    with recorded_statements() as waiting, pytest.raises(StorageUnreachable) as error:
+        await read("m1")
+    assert len(waiting) > 5
+    assert error.value.lost_node == f"postgres@127.0.0.1:{victim.port}"
+    with recorded_statements() as statements:
+        for _ in range(2):
+            with pytest.raises(StorageUnreachable):
+                await read("m1")
+            assert (await library.store.timeline(Scope(healthy)).get("m1")).content == "hello"
+        assert len(statements) == 4
+        with pytest.raises(StorageUnreachable):
+            await library.add_messages(Scope(lost), [new_message("m2")])
+    await asyncio.to_thread(victim.start)
+    assert (await read("m1")).content == "hello"
 
 
 async def test_what_one_worker_suffices_for(

@@ -161,7 +161,7 @@ async def test_lost_connection_during_a_write_changes_nothing(
             disconnect_clients(postgresql_server, store)
 
     engine = store.database.write_engine
-    store.database._retry_seconds = 0.1
+    store.database.retries.seconds = 0.1
     event.listen(engine, "before_cursor_execute", interfere)
     with pytest.raises(StorageUnreachable):
         await store.timeline(ANN).add([new_message("n")])

@@ -1,5 +1,6 @@
 """What the store needs of one kind of database; `dialects` has the kinds."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,13 @@ class ErrorCode(NamedTuple):
 # Citus reports by the code of an internal error that a node was lost during a commit.
 _CLUSTER_CODES: tuple[ErrorCode, ...] = (
     ErrorCode("XX000", StorageUnreachable, "A node of the cluster failed; try again", True),
+)
+# What the coordinator says of a worker that is down. A connection that was open when the worker
+# restarted is reported in other words, and the next attempt opens another.
+_LOST_NODE = re.compile(
+    r"connection to the remote node (\S+) failed with the following error: .*"
+    r"(?:refused|No route to host|[Nn]etwork is unreachable|time(?:out expired|d out)"
+    r"|could not translate host name)"
 )
 # Of a process that does not know of the cluster. Busy: what was written for several callers in one
 # transaction is then written for each of them.
@@ -112,11 +120,12 @@ class DatabaseDialect(ABC):
         for known in codes + (_CLUSTER_CODES if is_distributed else _STALE_CODES):
             if code.startswith(known.prefix):
                 typed = known.error(f"{location}: {message}", hint=known.hint)
+                if isinstance(typed, StorageUnreachable) and (lost := _LOST_NODE.search(message)):
+                    typed.lost_node = lost[1]
                 return typed.mark_transient(known.is_transient)
         if getattr(error, "connection_invalidated", False):
             hint = "The server closed the connection"
-            lost = StorageUnreachable(f"{location}: {message}", hint=hint)
-            return lost.mark_transient()
+            return StorageUnreachable(f"{location}: {message}", hint=hint).mark_transient()
         if isinstance(error, DBAPIError) and not isinstance(
             error, OperationalError | InterfaceError
         ):

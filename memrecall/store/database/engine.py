@@ -23,7 +23,7 @@ from memrecall.errors import (
     StorageReadOnly,
     StorageUnreachable,
 )
-from memrecall.retries import FIRST_PAUSE, growing_pauses
+from memrecall.retries import FIRST_PAUSE, DatabaseRetries, growing_pauses
 from memrecall.store.database.dialect import ID_HINT, ConnectionOptions
 from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import FileGuard
@@ -78,8 +78,7 @@ class Database(ForkAware):
         self.dialect.prepare_file(url, create=create)
         self._url = url
         self._options = options or ConnectionOptions()
-        self._retry_seconds = retry_seconds
-        self._was_reached = False
+        self.retries = DatabaseRetries(retry_seconds)
         self.is_distributed = False  # over the nodes of a cluster, by user; the store sets it
         self.file = self.dialect.get_file(url)
         self._guard = None if self.file is None else FileGuard(self.file)
@@ -229,7 +228,7 @@ class Database(ForkAware):
         if self._direct is not None:
             read = methodcaller("fetch", statement, parameters)
             return await asyncio.to_thread(self._read_inline, read)
-        return await self.retry(lambda: self._fetch(statement, parameters))
+        return await self.retries.run(lambda: self._fetch(statement, parameters))
 
     async def _fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
@@ -272,9 +271,9 @@ class Database(ForkAware):
         if not retry:
             return await self._transact_once(self._writer, work)
         if not is_long or self._options.statement_timeout is None:
-            return await self.retry(lambda: self._transact_once(self._writer, work))
+            return await self.retries.run(lambda: self._transact_once(self._writer, work))
         async with self._unlimited_engine() as engine:
-            return await self.retry(lambda: self._transact_once(engine, work))
+            return await self.retries.run(lambda: self._transact_once(engine, work))
 
     @asynccontextmanager
     async def _unlimited_engine(self) -> AsyncIterator[AsyncEngine]:
@@ -307,7 +306,7 @@ class Database(ForkAware):
             f"{self.location}: the connection was lost during a commit, which may have succeeded",
             hint="Write again with the same ids",
         )
-        for pause in growing_pauses(self._retry_seconds):
+        for pause in growing_pauses(self.retries.seconds):
             try:
                 ((status,),) = await self._fetch(statement)
             except StorageError as error:
@@ -318,24 +317,6 @@ class Database(ForkAware):
                     return bool(status == "committed")
             await asyncio.sleep(pause)
         raise unknown
-
-    async def retry(self, attempt: Callable[[], Awaitable[Result]]) -> Result:
-        """Return the result of an attempt that is repeated after transient errors.
-
-        A server that cannot be reached the first time is reported at once: its URL may be wrong.
-        """
-        for pause in growing_pauses(self._retry_seconds):
-            try:
-                result = await attempt()
-            except StorageError as error:
-                is_new = isinstance(error, StorageUnreachable) and not self._was_reached
-                if is_new or not error.is_transient:
-                    raise
-            else:
-                self._was_reached = True
-                return result
-            await asyncio.sleep(pause)
-        return await attempt()
 
     def _transact_inline(self, direct: Engine, work: Work[Result]) -> Result:
         with self._typed_errors(), direct.connect() as connection:
