@@ -6,7 +6,7 @@ rebuild what they derived.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
-from memrecall.store.database.statements import Reads, fetch_prepared
+from memrecall.store.database.statements import Reads, fetch_each
 from memrecall.store.database.tables import (
     PASSAGE,
     agents,
@@ -158,9 +158,19 @@ class _Range:
     after: int
     through: int
 
-    async def fetch(self, reads: _Reads, query: Select[Any], **parameters: Any) -> list[Any]:
+    async def read(
+        self, reads: _Reads, queries: Mapping[str, Select[Any]], model: str | None
+    ) -> RowChanges:
+        """Return the rows of queries by field; without a model there are no vectors."""
         bounds = {"of_owner": self.owner_id, "after": self.after, "through": self.through}
-        return list(await fetch_prepared(reads, query, {**bounds, **parameters}))
+        bound = {
+            name: (query, {**bounds, "of_model": model} if name == "vectors" else bounds)
+            for name, query in queries.items()
+            if name != "vectors" or model is not None
+        }
+        rows = await fetch_each(reads, list(bound.values()))
+        fields = dict(zip(bound, map(list, rows), strict=True))
+        return RowChanges(self.through, after=self.after, **fields)
 
 
 class _Feed(ABC):
@@ -228,15 +238,10 @@ class ChangeFeed(_Feed):
         return await self._has(messages if kind == "message" else memories, key, change_no)
 
     async def _read(self, reads: _Reads, part: _Range, model: str | None) -> RowChanges:
-        fetch = partial(part.fetch, reads)
-        return RowChanges(
-            after=part.after,
-            through=part.through,
-            messages=await fetch(_MESSAGES),
-            memories=await fetch(_MEMORIES),
-            vectors=[] if model is None else await fetch(_VECTORS, of_model=model),
-            tombstones=await fetch(_ERASED),
-        )
+        queries = {"messages": _MESSAGES, "memories": _MEMORIES, "vectors": _VECTORS}
+        if part.after:  # what was erased before the first row is in no index
+            queries["tombstones"] = _ERASED
+        return await part.read(reads, queries, model)
 
     async def vectors(
         self, after: int, through: int, model: str
@@ -244,7 +249,8 @@ class ChangeFeed(_Feed):
         """Yield the vectors of `model` alone; up to each number nothing is missing."""
         async with self._database.read() as connection:
             for part in self._ranges(after, through):
-                yield part.through, await part.fetch(connection, _VECTORS, of_model=model)
+                rows = await part.read(connection, {"vectors": _VECTORS}, model)
+                yield part.through, rows.vectors
 
 
 class KnowledgeFeed(_Feed):
@@ -258,10 +264,4 @@ class KnowledgeFeed(_Feed):
         return kind == KNOWLEDGE and await self._has(knowledge, key, change_no)
 
     async def _read(self, reads: _Reads, part: _Range, model: str | None) -> RowChanges:
-        fetch = partial(part.fetch, reads)
-        return RowChanges(
-            after=part.after,
-            through=part.through,
-            vectors=[] if model is None else await fetch(_ENTRY_VECTORS, of_model=model),
-            knowledge=await fetch(_ENTRIES),
-        )
+        return await part.read(reads, {"vectors": _ENTRY_VECTORS, "knowledge": _ENTRIES}, model)

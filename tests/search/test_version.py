@@ -54,6 +54,15 @@ async def test_search_reads_the_version_once(library: Library, mode: Any) -> Non
     assert count_version_reads(statements) == 1
 
 
+async def test_first_search_runs_five_statements(library: Library) -> None:
+    await fill(library)
+    await library.forget_derived("ann")
+    with recorded_statements() as statements:
+        assert (await library.search(ANN, SearchRequest("tea"))).results
+    # The version, messages, memories, vectors, and the contents of the hits.
+    assert len(statements) == 5, statements
+
+
 @pytest.fixture
 def trips(monkeypatch: pytest.MonkeyPatch) -> list[ForkGate]:
     """One item for each trip to the database."""

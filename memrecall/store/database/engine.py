@@ -237,6 +237,14 @@ class Database(ForkAware):
             rows: Sequence[Row[Any]] = (await connection.execute(statement, parameters)).all()
             return rows
 
+    def can_run(self, statements: int) -> bool:
+        """Return whether the pool has so many connections left that it keeps open.
+
+        Others would be opened for these statements alone, which takes longer than they do.
+        """
+        pool: Any = self._engine.pool
+        return self._direct is None and pool.size() - pool.checkedout() >= statements
+
     async def read_together(self, work: Callable[[Reads], Awaitable[Result]]) -> Result:
         """Run reads that depend on each other, on SQLite in one trip to a thread.
 

@@ -1,5 +1,6 @@
 """Pieces of SQL that several parts of the store share, and the connections that run them."""
 
+import asyncio
 import json
 import secrets
 import sqlite3
@@ -46,6 +47,9 @@ class Reads(Protocol):
     """Reads rows: a database, or one connection to it."""
 
     in_thread: bool  # where heavy work may be done at once: no event loop waits for it
+
+    def can_run(self, statements: int) -> bool:
+        """Return whether so many statements can run at the same time."""
 
     async def fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
@@ -167,6 +171,10 @@ class InlineConnection:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
+    def can_run(self, statements: int) -> bool:
+        """Return whether there is one statement: a connection runs one after the other."""
+        return statements == 1
+
     async def fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> Sequence[Any]:
@@ -225,6 +233,15 @@ async def fetch_prepared(
         return await reads.fetch(statement, parameters)
     rows: Sequence[Any] = (await reads.execute(statement, parameters)).all()
     return rows
+
+
+async def fetch_each(
+    reads: AsyncConnection | Reads, queries: Sequence[tuple[Executable, Mapping[str, Any]]]
+) -> list[Sequence[Any]]:
+    """Return the rows of queries that are built once and do not depend on each other."""
+    if isinstance(reads, AsyncConnection) or not reads.can_run(len(queries)):
+        return [await fetch_prepared(reads, *query) for query in queries]
+    return await asyncio.gather(*(fetch_prepared(reads, *query) for query in queries))
 
 
 async def execute_prepared(
