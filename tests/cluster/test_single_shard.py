@@ -1,7 +1,13 @@
 """No statement of a user's request touches more than one shard."""
 
 import asyncio
+import json
+from pathlib import Path
 
+from mcp import Client
+
+from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.table import tools_for
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope
@@ -10,7 +16,13 @@ from memrecall.testing import say
 from memrecall.types import NewMessage, Role
 from tests.chat.chat_helpers import collect_turn, fill, group_chat, single_chat
 from tests.cluster.plans import find_multi_shard, recorded_parameters
+from tests.rpc.mcp_clients import call_tool, over_http, tool_names
+from tests.rpc.test_http import CALLS, call_method
+from tests.server.http_service import serve_in_process, serve_on_socket
 from tests.server.record_examples import REQUESTS, send_requests
+
+OPERATOR = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
+OPERATOR_TOOLS = ("memory_get_status", "memory_dump", "memory_backup")
 
 
 async def test_statements_of_every_endpoint(library: Library) -> None:
@@ -77,6 +89,65 @@ async def test_statements_of_knowledge(library: Library) -> None:
         await knowledge.add(NewKnowledge(content="The office is closed on Mondays."))
         await knowledge.find("When is the office closed?")
         await knowledge.search("office")
+    assert await find_multi_shard(library.store, statements) == {}
+
+
+async def test_statements_of_mcp_tools(library: Library) -> None:
+    with recorded_parameters() as statements:
+        async with serve_on_socket(library) as service:
+            key = await service.create_key("ann", permissions=OPERATOR)
+            async with over_http(service.url, key) as client:
+                assert set(await tool_names(client)) == set(tools_for(Interface.MCP))
+                await _use_memories(client)
+                await _use_knowledge(client)
+                for tool in OPERATOR_TOOLS:
+                    await call_tool(client, tool)
+                await client.list_resources()
+    assert len(statements) > 30
+    assert await find_multi_shard(library.store, statements) == {}
+
+
+async def _use_memories(client: Client) -> None:
+    """Store what two languages say, find it by every tool of a user, and forget one of it."""
+    await call_tool(client, "remember", content="Ann is allergic to peanuts")
+    await call_tool(client, "remember", content="安住在杭州")
+    recalled = await call_tool(client, "recall", query="What is Ann allergic to?")
+    assert "peanuts" in json.dumps(recalled)
+    recalled = await call_tool(client, "recall", query="安住在哪里？")
+    assert "杭州" in json.dumps(recalled, ensure_ascii=False)
+    key = recalled["memories"][0]["memory_key"]
+    assert "杭州" in json.dumps(
+        await call_tool(client, "read_memory", memory_key=key), ensure_ascii=False
+    )
+    await call_tool(client, "search_messages", query="peanuts")
+    await call_tool(client, "forget", memory_key=key)
+
+
+async def _use_knowledge(client: Client) -> None:
+    """Add, find, change and delete an entry of the knowledge base."""
+    entry = await call_tool(client, "memory_add", content="Closed on Mondays", summary="hours")
+    results = (await call_tool(client, "memory_query", query="Mondays"))["results"]
+    assert [result["id"] for result in results] == [entry["id"]]
+    await call_tool(client, "memory_search", query="Mondays")
+    await call_tool(client, "memory_update", kb_id=entry["id"], content="Closed on Sundays")
+    await call_tool(client, "memory_read", kb_id=entry["id"])
+    await call_tool(client, "memory_delete", kb_id=entry["id"])
+
+
+async def test_statements_of_json_rpc(library: Library) -> None:
+    with recorded_parameters() as statements:
+        async with serve_in_process(library) as service:
+            client = await service.client_with_key(permissions=OPERATOR)
+            entry = (await call_method(client, "memory_add", ["周一休息", "营业时间"]))["result"]
+            (hit,) = (await call_method(client, "memory_query", ["周一"]))["result"]["results"]
+            assert hit["id"] == entry["id"]
+            backup = (await call_method(client, "memory_backup", []))["result"]
+            for method, params in CALLS.items():
+                await call_method(client, method, params)
+            name = Path(backup["backup_path"]).name
+            assert "result" in await call_method(client, "memory_restore", [name])
+            assert "result" in await call_method(client, "memory_read", [entry["id"]])
+    assert len(statements) > 15
     assert await find_multi_shard(library.store, statements) == {}
 
 
