@@ -15,9 +15,11 @@ import pytest
 import yaml
 
 from benchmarks.local_cluster import PROXIES
-from memrecall.server.metrics import Metrics
+from memrecall.memory import Library
+from memrecall.scope import Permission
 from memrecall.settings import PREFIX, Settings
 from tests.cases import check_each
+from tests.server.http_service import serve_in_process
 
 from .local_cluster import ROOT, require_program
 
@@ -190,17 +192,16 @@ def _assert_pinned(image: str) -> None:
     assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-[a-z]+", image)
 
 
-def served_metrics() -> set[str]:
-    """Return the names of the series that a service serves, after each kind of event."""
-    metrics = Metrics(lambda: 0.0)
-    metrics.count_request("GET", "/healthz", 200, 0.1)
-    metrics.count_search("range")
-    metrics.count_recall("handoff")
-    metrics.count_turn("answer", 1.0)
-    metrics.count_leak("xml")
-    metrics.limited.labels("key").inc()
-    lines = metrics.render().decode().splitlines()
-    return {re.split(r"[{ ]", line)[0] for line in lines if line and not line.startswith("#")}
+async def scrape_metrics(library: Library) -> set[str]:
+    """Return the names of the series that a running service exports, also before their events."""
+    async with serve_in_process(library) as service:
+        client = await service.client_with_key(permissions=frozenset({Permission.OPERATOR}))
+        answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", answer.text, re.MULTILINE))
+    histograms = {name for name, kind in kinds.items() if kind == "histogram"}
+    parts = {f"{name}_{part}" for name in histograms for part in ("bucket", "count", "sum")}
+    return (kinds.keys() - histograms) | parts
 
 
 def metric_names(expression: str) -> set[str]:
@@ -209,12 +210,12 @@ def metric_names(expression: str) -> set[str]:
     return set(re.findall(r"[a-z_]{2,}(?![a-z_]*\s*\()", without_labels))
 
 
-def test_dashboard_and_alerts_query_metrics_that_exist() -> None:
+async def test_dashboard_and_alerts_query_metrics_that_exist(sqlite_library: Library) -> None:
     dashboard = json.loads((DEPLOY / "grafana" / "dashboards" / "memrecall.json").read_text())
     alerts = list(walk(read("prometheus/alerts.yaml"), "expr"))
     expressions = [*walk(dashboard["panels"], "expr"), *alerts]
     assert len(expressions) > 20
-    known = served_metrics() | OTHER_METRICS
+    known = await scrape_metrics(sqlite_library) | OTHER_METRICS
     for expression in expressions:
         names = metric_names(expression)
         assert names, expression
