@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,18 @@ pytestmark = pytest.mark.skipif(
     bool(os.environ.get(LOCATION)), reason="the cluster that the variable names is not ours to stop"
 )
 USERS_PER_NODE = 3
+REQUESTS: list[tuple[str, str, dict[str, Any] | None]] = [
+    ("GET", "/v1/users/{user}/messages", None),
+    ("GET", "/v1/users/{user}/messages/m1/neighbors", None),
+    ("POST", "/v1/messages/lexical_search", {"query_text": "hello"}),
+    ("POST", "/v1/messages/semantic_search", {"query_text": "hello"}),
+    ("POST", "/v1/memories", {"messages": "I live in Rome.", "session_id": "s"}),
+    ("GET", "/v1/memories?user_id={user}", None),
+    ("POST", "/v1/memories/search", {"query": "Rome"}),
+    ("POST", "/v1/users/{user}/recall", {"query": "Where do I live?"}),
+    ("POST", "/v1/users/{user}/chat", {"message": "Where do I live?", "session_id": "s"}),
+    ("GET", "/v1/users/{user}/export", None),
+]
 
 
 @pytest.fixture
@@ -102,6 +115,29 @@ async def test_a_lost_node_is_asked_once_by_each_later_request(
             await library.add_messages(Scope(lost), [new_message("m2")])
     await asyncio.to_thread(victim.start)
     assert (await read("m1")).content == "hello"
+
+
+async def test_every_kind_of_request_of_a_lost_user_is_refused(
+    whole_cluster: Cluster, location: str, library: Library
+) -> None:
+    users = find_users(whole_cluster, location)
+    victim, healthy_node = whole_cluster.workers
+    lost, healthy = users[victim.port][0], users[healthy_node.port][0]
+    for user in (lost, healthy):
+        await library.add_messages(Scope(user), [new_message("m1")])
+    await library.vectors.settle()
+    await asyncio.to_thread(victim.kill)
+    async with serve_in_process(library) as service:
+        client = service.client()  # a new key would be written to all nodes
+        for method, path, body in REQUESTS:
+            for user, expected in ((lost, 503), (healthy, 200)):
+                owner = {} if "{user}" in path else {"user_id": user}
+                answer = await client.request(
+                    method, path.format(user=user), json=body and {**owner, **body}
+                )
+                assert answer.status_code == expected, (path, answer.text)
+                assert ("retry-after" in answer.headers) == (expected == 503), path
+        assert (await client.get("/readyz")).status_code == 200
 
 
 async def test_what_one_worker_suffices_for(
