@@ -165,15 +165,21 @@ class OwnServer(PostgresqlServer):
     @contextmanager
     def frozen(self) -> Iterator[None]:
         """Keep all processes of the server stopped: they accept bytes and answer nothing."""
-        postmaster = self._running.get_postmaster_info().process
-        processes = [postmaster, *postmaster.children(recursive=True)]
-        for process in processes:
-            process.send_signal(signal.SIGSTOP)
-        try:
+        with frozen_processes(self._running.get_postmaster_info().process):
             yield
-        finally:
-            for process in processes:
-                process.send_signal(signal.SIGCONT)
+
+
+@contextmanager
+def frozen_processes(parent: Any) -> Iterator[None]:
+    """Keep a process of psutil and its children stopped while the block runs."""
+    processes = [parent, *parent.children(recursive=True)]
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
 
 
 class DatabasePool:

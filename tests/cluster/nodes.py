@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import psutil
 import pytest
 
-from tests.databases import run_in_thread
+from tests.databases import frozen_processes, run_in_thread
 
 ROOT = Path(__file__).parent.parent.parent
 SOURCE = "CITUS_SOURCE"  # the folder with the source archive and its build script
@@ -88,6 +89,13 @@ class Node:
     def kill(self) -> None:
         """End all processes of the server at once, without a checkpoint."""
         self._run("pg_ctl", "-m", "immediate", "-w", "stop")
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Keep all processes of the server stopped: they accept bytes and answer nothing."""
+        postmaster = psutil.Process(int((self._folder / "postmaster.pid").read_text().split()[0]))
+        with frozen_processes(postmaster):
+            yield
 
     def is_running(self) -> bool:
         """Return whether the server runs."""

@@ -9,6 +9,7 @@ from memrecall.errors import Conflict
 from memrecall.scope import Scope
 from memrecall.store import ScopedMessage, Store
 from memrecall.store.backup.database import backup_database, restore_database
+from memrecall.store.database.distribution import USER_TABLES
 from memrecall.types import NewMessage, Role
 from tests.databases import Databases
 from tests.store.samples import read_tables
@@ -40,6 +41,26 @@ async def test_backup_restores_into_a_cluster_and_into_a_file(
         assert not restored.is_distributed
         assert await restore_database(restored, file, ignore) == counts
         assert comparable(await read_tables(restored.database)) == comparable(before)
+
+
+async def test_one_user_is_exported_erased_and_restored(store: Store) -> None:
+    await fill(store)
+    await store.timeline(Scope("other")).add([NewMessage(role=Role.USER, content="tea")])
+    before = await read_tables(store.database)
+    owners = {row["user_id"] for row in before["users"]}
+    assert {"ann", "other"} <= owners
+    lines = [line async for line in store.export_user("ann")]
+    await store.owners.erase_user("ann")
+    without = await read_tables(store.database)
+    assert {row["user_id"] for row in without["messages"]} == owners - {"ann"}
+    counts = await store.import_user("ann", lines)
+    assert sum(counts.values()) == len(lines)
+    restored = [line async for line in store.export_user("ann")]
+    assert restored == lines
+    for name, rows in (await read_tables(store.database)).items():
+        if name in {table.name for table in USER_TABLES}:
+            others = [row for row in rows if row["user_id"] != "ann"]
+            assert others == [row for row in before[name] if row["user_id"] != "ann"], name
 
 
 async def test_backup_under_writes_has_whole_users(store: Store, tmp_path: Path) -> None:

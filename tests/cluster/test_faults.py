@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 
-from memrecall.errors import StorageUnreachable
+from memrecall.errors import StorageError, StorageUnreachable
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.settings import Settings
-from memrecall.store import ScopedMessage
+from memrecall.store import ScopedMessage, Store
 from tests.cluster.load import Load
 from tests.cluster.nodes import LOCATION, Cluster, Node
 from tests.counting import recorded_statements
 from tests.server.http_service import serve_in_process
 from tests.store.samples import new_message
+from tests.waiting import LIMIT
 
 pytestmark = pytest.mark.skipif(
     bool(os.environ.get(LOCATION)), reason="the cluster that the variable names is not ours to stop"
@@ -138,6 +139,28 @@ async def test_every_kind_of_request_of_a_lost_user_is_refused(
                 assert answer.status_code == expected, (path, answer.text)
                 assert ("retry-after" in answer.headers) == (expected == 503), path
         assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_a_worker_that_does_not_answer_fails_its_own_users_in_time(
+    whole_cluster: Cluster, location: str
+) -> None:
+    users = find_users(whole_cluster, location)
+    victim, healthy_node = whole_cluster.workers
+    lost, healthy = users[victim.port][0], users[healthy_node.port][0]
+    limits: dict[str, Any] = {"statement_timeout": 1.0, "lock_timeout": 1.0, "retry_seconds": 0.1}
+    async with await Store.open(location, **limits) as store:
+        for user in (lost, healthy):
+            await store.timeline(Scope(user)).add([new_message("m1")])
+        with victim.frozen():
+            async with asyncio.timeout(LIMIT):
+                with pytest.raises(StorageError):
+                    await store.timeline(Scope(lost)).add([new_message("m2")])
+                with pytest.raises(StorageError):
+                    await store.timeline(Scope(lost)).get("m1")
+                assert (await store.timeline(Scope(healthy)).add([new_message("m2")])).stored == 1
+        again = await store.timeline(Scope(lost)).add([new_message("m2")])
+        assert again.ids == ("m2",)
+        assert (await store.timeline(Scope(lost)).get("m2")).content == "hello"
 
 
 async def test_what_one_worker_suffices_for(

@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from mcp import Client
 
@@ -11,11 +14,13 @@ from memrecall.agent.tools.table import tools_for
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Permission, Scope
+from memrecall.store.database.distribution import REFERENCE_TABLES
 from memrecall.store.knowledge import NewKnowledge
 from memrecall.testing import say
 from memrecall.types import NewMessage, Role
 from tests.chat.chat_helpers import collect_turn, fill, group_chat, single_chat
 from tests.cluster.plans import find_multi_shard, recorded_parameters
+from tests.counting import recorded_statements
 from tests.rpc.mcp_clients import call_tool, over_http, tool_names
 from tests.rpc.test_http import CALLS, call_method
 from tests.server.http_service import serve_in_process, serve_on_socket
@@ -149,6 +154,48 @@ async def test_statements_of_json_rpc(library: Library) -> None:
             assert "result" in await call_method(client, "memory_read", [entry["id"]])
     assert len(statements) > 15
     assert await find_multi_shard(library.store, statements) == {}
+
+
+async def test_requests_write_no_table_that_has_a_copy_on_every_node(library: Library) -> None:
+    """A write to such a table is a transaction on all nodes: only what is new may cause one."""
+    shared = {table.name for table in REFERENCE_TABLES}
+
+    async def send(number: int) -> None:
+        path = f"/v1/users/{user}/"
+        requests: list[tuple[str, dict[str, Any]]] = [
+            (f"{path}messages", {"messages": [{"role": "user", "content": f"tea {number}"}]}),
+            ("/v1/messages/lexical_search", {"user_id": user, "query_text": "tea"}),
+            ("/v1/memories", {"user_id": user, "messages": f"I have {number} cats."}),
+            ("/v1/memories/search", {"user_id": user, "query": "cats"}),
+            (f"{path}recall", {"query": "How many cats do I have?"}),
+            (f"{path}chat", {"message": "How many cats do I have?", "session_id": "s"}),
+        ]
+        for target, body in requests:
+            assert (await client.post(target, json=body)).status_code == 200, target
+
+    async with serve_in_process(library) as service:
+        client = await service.client_with_key()
+        user = "ann"
+        with recorded_statements() as first:
+            await send(1)
+        # The new agent, and the model of the first vector of the database.
+        assert _written_tables(first) & shared == {"agents", "memrecall_meta"}
+        with recorded_statements() as later:
+            await send(2)
+            user = "ben"  # a new user of a known agent
+            await send(3)
+            await library.vectors.settle()
+    assert _written_tables(later) >= {"users", "sessions", "messages", "memories", "traces"}
+    assert _written_tables(later) & shared == set()
+
+
+def _written_tables(statements: Iterable[str]) -> set[str]:
+    """Return the tables that statements change, or whose rows they lock."""
+    written = re.compile(
+        r"(?:INSERT INTO|UPDATE|DELETE FROM) (\w+)|FROM (\w+).* FOR [A-Z ]+$", re.S
+    )
+    found = (written.search(statement.strip()) for statement in statements)
+    return {match[1] or match[2] for match in found if match}
 
 
 async def test_statements_of_messages_and_traces(library: Library) -> None:
