@@ -2,12 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from functools import cached_property
 from typing import Any, cast
+from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
-from fastapi.dependencies.utils import request_body_to_args, request_params_to_args
+from fastapi.dependencies.utils import get_missing_field_error
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -102,53 +103,81 @@ class StrictRequest(Request):
 class StrictRoute(APIRoute):
     """A route that refuses unknown or repeated parameters, loose JSON and needless bodies.
 
-    Its parameters are those of the path, of the query, a body, the request and what is made of it.
-    The framework describes and validates them. It does not call the endpoint, because what it does
-    for other kinds of parameters takes longer than a short request.
+    Its parameters are those of the path, a model of those of the query, a body, the request and
+    what is made of it. The framework describes them. It does not call the endpoint, because what it
+    does for other kinds of parameters takes longer than a short request.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler of requests that come through the framework."""
-        return self.respond
+        return lambda request: self.respond(StrictRequest(request.scope, request.receive))
 
-    async def respond(self, request: Request) -> Response:
+    async def respond(self, request: "StrictRequest") -> Response:
         """Return the endpoint's response; RequestValidationError if a parameter is invalid."""
-        _check_parameters(request.query_params.multi_items(), self._known_parameters)
+        parameters = self._read_query(request.scope["query_string"])
         if request.method in ("POST", "DELETE") and not self._reads_body:
             await _refuse_body(request)
-        arguments = await self._read_arguments(StrictRequest(request.scope, request.receive))
-        response: Response = await self.endpoint(**arguments)
+        response: Response = await self.endpoint(**await self._read_arguments(request, parameters))
         return response
 
     @cached_property
     def _known_parameters(self) -> list[str]:
-        return [name for field in self.dependant.query_params for name in _names(field)]
+        models = [field.field_info.annotation for field in self.dependant.query_params]
+        return [name for model in models for name in cast(Any, model).model_fields]
 
     @cached_property
     def _reads_body(self) -> bool:
         return self.body_field is not None or self.dependant.request_param_name is not None
 
-    async def _read_arguments(self, request: StrictRequest) -> dict[str, Any]:
+    def _read_query(self, query: bytes) -> dict[str, str]:
+        """Return the parameters of a query; raise RequestError if one is unknown or repeated."""
+        parameters: dict[str, str] = {}
+        known = self._known_parameters
+        pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True) if query else ()
+        for name, value in pairs:
+            if name not in known:
+                choice = f"known are {', '.join(known)}" if known else "this endpoint has none"
+                raise invalid_field(name[:80], f"is not a known parameter; {choice}")
+            if name in parameters:
+                raise invalid_field(name[:80], "is given more than once")
+            parameters[name] = value
+        return parameters
+
+    async def _read_arguments(
+        self, request: "StrictRequest", parameters: dict[str, str]
+    ) -> dict[str, Any]:
         dependant = self.dependant
         values: dict[str, Any] = {
             str(item.name): await cast(Any, item.call)(request) for item in dependant.dependencies
         }
         if dependant.request_param_name is not None:
             values[dependant.request_param_name] = request
-        parts = [
-            request_params_to_args(dependant.path_params, request.path_params),
-            request_params_to_args(dependant.query_params, request.query_params),
+        inputs: list[tuple[Any, Any, tuple[str, ...]]] = [
+            *(
+                (item, request.path_params[item.name], ("path", item.name))
+                for item in dependant.path_params
+            ),
+            *((item, parameters, ("query",)) for item in dependant.query_params),
         ]
         if self.body_field is not None:
             body = await request.read_body(self.body_field)
-            parts.append(
-                await request_body_to_args(dependant.body_params, body, embed_body_fields=False)
-            )
-        if errors := [error for _, part in parts for error in part]:
+            inputs += [(item, body, ("body",)) for item in dependant.body_params]
+        errors: list[Any] = []
+        for item, value, place in inputs:
+            values[item.name], faults = _validate(item, value, place)
+            errors += faults
+        if errors:
             raise RequestValidationError(errors)
-        for part, _ in parts:
-            values |= part
         return values
+
+
+def _validate(field: Any, value: Any, place: tuple[str, ...]) -> tuple[Any, list[Any]]:
+    """Return the value of a parameter and what is wrong with it."""
+    if value is not PydanticUndefined:
+        return cast(tuple[Any, list[Any]], field.validate(value, {}, loc=place))
+    if field.field_info.is_required():
+        return None, [get_missing_field_error(place)]
+    return field.get_default(), []
 
 
 class DirectRoutes:
@@ -173,7 +202,7 @@ class DirectRoutes:
             await self._framework(scope, receive, send)
             return
         try:
-            response = await route.respond(Request(scope, receive))
+            response = await route.respond(StrictRequest(scope, receive))
         except RequestValidationError as error:
             response = problem_response(problem_from_validation(error))
         await response(scope, receive, send)
@@ -195,20 +224,3 @@ async def _refuse_body(request: Request) -> None:
     if await request.body() not in _NO_BODY:
         message = "this endpoint takes no body: pass its options as query parameters"
         raise RequestError(Problem("INVALID_ARGUMENT", message))
-
-
-def _names(field: Any) -> Collection[str]:
-    """Return the query parameters of a model of parameters, or of a single parameter."""
-    models = getattr(field.field_info.annotation, "model_fields", None)
-    return [field.alias] if models is None else list(models)
-
-
-def _check_parameters(parameters: Sequence[tuple[str, str]], known: Collection[str]) -> None:
-    seen: set[str] = set()
-    for name, _ in parameters:
-        if name not in known:
-            choice = f"known are {', '.join(known)}" if known else "this endpoint has none"
-            raise invalid_field(name[:80], f"is not a known parameter; {choice}")
-        if name in seen:
-            raise invalid_field(name[:80], "is given more than once")
-        seen.add(name)
