@@ -100,6 +100,11 @@ class ForkGate:
             if not self._uses:
                 self._idle.notify_all()
 
+    @property
+    def is_idle(self) -> bool:
+        """True if there is no use at the moment."""
+        return not self._uses
+
     def close(self, patience: float) -> bool:
         """Wait for all uses to end and keep out new ones; False if it took too long."""
         self._idle.acquire()

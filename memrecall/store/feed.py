@@ -186,8 +186,8 @@ class _Feed(ABC):
 
     async def version(self, reads: Reads | None = None) -> UserVersion | None:
         """Return the state of the data; None for an unknown owner."""
-        reads = reads or self._database
-        rows = await reads.fetch(self._version, {"of_owner": self._owner_id})
+        fetch = self._database.fetch_short if reads is None else reads.fetch
+        rows = await fetch(self._version, {"of_owner": self._owner_id})
         return UserVersion(**rows[0]._asdict()) if rows else None
 
     async def _has(self, table: Table, key: str, change_no: int) -> bool:

@@ -304,8 +304,8 @@ class Store:
         require_enabled("user", scope.user_id, version.status)
         if scope.agent_id is None:
             return
-        reads = reads or self.database
-        for row in await reads.fetch(_AGENT_STATUS, {"of_agent": scope.agent_id}):
+        fetch = self.database.fetch_short if reads is None else reads.fetch
+        for row in await fetch(_AGENT_STATUS, {"of_agent": scope.agent_id}):
             require_enabled("agent", scope.agent_id, row.status)
 
     async def count(self, user_id: str | None = None) -> dict[str, int]:

@@ -15,6 +15,7 @@ from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store
 from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
+from memrecall.store.database.statements import InlineConnection
 from memrecall.types import NewMessage, Role
 
 from .samples import ANN
@@ -90,22 +91,24 @@ async def test_pages_and_neighbors_use_the_index(
 ) -> None:
     await fill(store, 3_000, time_of)
     statements: list[Any] = []
-    fetch = Database.fetch
+    reads: Any = InlineConnection if store.database.dialect is SQLITE else Database
+    fetch = reads.fetch
 
-    async def note(self: Database, statement: Executable, parameters: Any = None) -> Any:
-        statements.append((statement, parameters))
+    async def note(self: Any, statement: Any, parameters: dict[str, Any]) -> Any:
+        if "count" in parameters:
+            statements.append(statement.params(parameters))
         return await fetch(self, statement, parameters)
 
-    monkeypatch.setattr(Database, "fetch", note)
+    monkeypatch.setattr(reads, "fetch", note)
     timeline = store.timeline(ANN)
     page = await timeline.page()
     while page.next_cursor is not None:
         page = await timeline.page(cursor=page.next_cursor)
-    pages = [statement for statement, parameters in statements if parameters is None]
+    pages = statements.copy()
     statements.clear()
     await timeline.neighbors("0001500", before=20, after=20)
     monkeypatch.undo()
-    around = [statement for statement, parameters in statements if parameters is None]
+    around = statements
 
     assert (len(pages), len(around)) == (3_000 // 50, 2)
     for statement in (*pages[:2], *around):
@@ -132,8 +135,8 @@ async def test_session_page_uses_the_session_index(
     plans: list[str] = []
     fetch = Database.fetch
 
-    async def explained(self: Database, statement: Executable, parameters: Any = None) -> Any:
-        plans.append(await explain(self, statement))
+    async def explained(self: Database, statement: Any, parameters: dict[str, Any]) -> Any:
+        plans.append(await explain(self, statement.params(parameters)))
         return await fetch(self, statement, parameters)
 
     monkeypatch.setattr(Database, "fetch", explained)

@@ -1,5 +1,7 @@
 """Statements that every search or turn executes are compiled once and run by SQLite's driver."""
 
+import threading
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from sqlalchemy import bindparam, event, insert, literal, select
 from sqlalchemy.exc import IntegrityError
 
 from memrecall.store import Store
+from memrecall.store.database.dialect import ConnectionOptions
 from memrecall.store.database.statements import InlineConnection, run_inline
 from memrecall.store.database.tables import messages, users
 from memrecall.store.messages.timeline import _SELECT_BY_ID
@@ -99,3 +102,37 @@ async def test_violated_constraint_is_an_error_of_sqlalchemy(tmp_path: Path) -> 
             await store.database.transact(write)
         statement = select(messages.c.message_id)
         assert len(await store.database.fetch(statement)) == 9
+
+
+async def test_short_read_needs_no_thread_unless_others_use_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_user = select(users.c.user_id).where(users.c.user_id == bindparam("of_user"))
+    threads: list[str] = []
+
+    def note(*_: Any) -> None:
+        threads.append(threading.current_thread().name)
+
+    async with await open_store(tmp_path) as store:
+        database = store.database
+        event.listen(database.read_engine, "before_cursor_execute", note)
+        read = partial(database.fetch_short, by_user, {"of_user": ANN.user_id})
+        async with database.read():  # as a stream or a search does
+            beside_another = await read()
+        alone = await read()
+        monkeypatch.setattr(database, "_options", ConnectionOptions(read_only=True))
+        await read()  # of a file that may not have a write-ahead log, and be locked by a writer
+    here = threading.current_thread().name
+    assert [row.user_id for row in alone] == [row.user_id for row in beside_another] == ["ann"]
+    assert [name == here for name in threads] == [False, True, False]
+
+
+async def test_short_read_sees_the_latest_commit(tmp_path: Path) -> None:
+    async with await open_store(tmp_path) as store, await Store.open(store.location) as other:
+        feed = store.feed(ANN.user_id)
+        versions = [await feed.version()]
+        for n in range(20, 23):
+            new = NewMessage(role=Role.USER, content="more", message_id=f"m{n}", ts=at(n))
+            await other.timeline(ANN).add([new])
+            versions.append(await feed.version())
+    assert len({version.version for version in versions if version}) == 4

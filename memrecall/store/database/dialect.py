@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from sqlalchemy import Engine, Executable, Select, Table, exists, literal, select
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.sql import ColumnElement
 
@@ -63,6 +64,20 @@ _LOST_NODE = re.compile(
 _STALE_CODES: tuple[ErrorCode, ...] = (
     ErrorCode("0A000", StorageBusy, "The database was distributed meanwhile; restart this process"),
 )
+
+
+def type_error(error: UnicodeEncodeError | PoolTimeout | OSError, location: str) -> MemrecallError:
+    """Return the typed error of a database for one that its driver did not raise."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidArgument("a value contains half of a surrogate pair", hint=ID_HINT)
+    if isinstance(error, PoolTimeout):
+        return StorageBusy(f"no free connection to {location}", hint="Try again")
+    is_silent = isinstance(error, TimeoutError)
+    reason = "no answer in time" if is_silent else error.strerror or str(error)
+    return StorageUnreachable(
+        f"cannot reach {location}: {reason}",
+        hint="Check that the server runs and the URL is right",
+    ).mark_transient(not is_silent)
 
 
 class DatabaseDialect(ABC):

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from sqlalchemy import (
     JSON,
+    CompoundSelect,
     Connection,
     Dialect,
     Executable,
@@ -65,7 +66,7 @@ class PreparedStatement:
     """
 
     def __init__(self, statement: Any, dialect: Dialect, names: Sequence[str]) -> None:
-        is_query = isinstance(statement, Select)
+        is_query = isinstance(statement, Select | CompoundSelect)
         columns = list(statement.selected_columns) if is_query else []
         row_type: Any = namedtuple("PreparedRow", [column.key for column in columns])  # type: ignore[misc]
         self._make_row = row_type._make

@@ -2,14 +2,18 @@
 
 import json
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import zip_longest
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     CompoundSelect,
+    Executable,
+    Integer,
     Select,
     Text,
     asc,
@@ -25,6 +29,7 @@ from sqlalchemy.sql.elements import UnaryExpression
 from memrecall.errors import NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.cursors import PageLimits, StoredPage, make_page, open_cursor
+from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import Reads, filter_scope, require_limit, split
 from memrecall.store.database.tables import messages
@@ -49,6 +54,16 @@ _SELECT_BY_ID = select(*_COLUMNS).where(
     messages.c.message_id.in_(bindparam("ids", expanding=True)),
     messages.c.deleted_at.is_(None),
 )
+# By the parameter that has the value.
+_CONDITIONS: dict[str, ColumnElement[bool]] = {
+    "of_user": messages.c.user_id == bindparam("of_user"),
+    "of_agent": messages.c.agent_id == bindparam("of_agent"),
+    "since": messages.c.ts >= bindparam("since"),
+    "until": messages.c.ts < bindparam("until"),
+    "role": messages.c.role == bindparam("role"),
+    "session_id": messages.c.session_id == bindparam("session_id"),
+}
+_COUNT = bindparam("count", type_=Integer)
 _SELECT_BY_ID_OF_AGENT = _SELECT_BY_ID.where(messages.c.agent_id == bindparam("of_agent"))
 
 
@@ -166,6 +181,11 @@ class MessageFilter:
         times = [time.isoformat() if time else None for time in (self.since, self.until)]
         return [*times, self.role, self.session_id]
 
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of `_CONDITIONS` that the filter gives a value."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in values.items() if value is not None}
+
 
 class Timeline:
     """The messages of one scope: writes them, reads them by time and around one."""
@@ -179,9 +199,9 @@ class Timeline:
         """Store a batch, all or nothing; an equal message is not stored twice."""
         return await write_messages(self._database, [ScopedMessage(self._scope, m) for m in batch])
 
-    async def get(self, message_id: str) -> Message:
+    async def get(self, message_id: str, reads: Reads | None = None) -> Message:
         """Return one message; NotFound if the scope has none of that id."""
-        items = await self.get_many([message_id])
+        items = await self.get_many([message_id], reads)
         if not items:
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
         return items[0]
@@ -190,10 +210,8 @@ class Timeline:
         self, message_ids: Sequence[str], reads: Reads | None = None
     ) -> list[Message]:
         """Return the messages that exist, in no particular order."""
-        statement, owner = _SELECT_BY_ID, {"of_user": self._scope.user_id}
-        if self._scope.agent_id is not None:
-            statement = _SELECT_BY_ID_OF_AGENT
-            owner["of_agent"] = self._scope.agent_id
+        owner = self._owner()
+        statement = _SELECT_BY_ID_OF_AGENT if "of_agent" in owner else _SELECT_BY_ID
         reads = reads or self._database
         items: list[Message] = []
         for batch in split(message_ids):
@@ -210,21 +228,14 @@ class Timeline:
     ) -> StoredPage[Message]:
         """Return a page of messages, latest first."""
         require_limit("page_size", page_size, LARGEST_PAGE)
-        statement = self._filter(filter)
         binding = ["messages", self._scope.user_id, self._scope.agent_id, *filter.fingerprint()]
-        count = page_size + 1  # one row more shows whether there is a next page
-        tie: Any = messages.c.message_id
-        if filter.session_id is not None:
-            # By the plain id, SQLite would take the index that has this order, and read all of the
-            # user's messages until it met the session.
-            tie = self._database.dialect.avoid_index(tie)
-        order = [messages.c.ts.desc(), tie]
-        if cursor is None:
-            rows = await self._fetch(statement.order_by(*order).limit(count))
-        else:
+        parameters = self._owner() | filter.parameters()
+        parameters["count"] = page_size + 1  # one row more shows whether there is a next page
+        if cursor is not None:
             ts, message_id = open_cursor(self._limits.secret, binding, cursor)
-            key, directions = (parse_stored_time(ts), message_id), (desc, asc)
-            rows = await self._fetch(_select_beyond(statement, key, count, directions, order))
+            parameters |= {"from_ts": parse_stored_time(ts), "from_id": message_id}
+        statement = _select_page(self._database.dialect, tuple(parameters))
+        rows = await self._fetch(self._database, statement, parameters)
         key_of = operator.attrgetter("ts", "message_id")
         size = min(page_size, self._limits.cut(rows))
         return make_page(rows, size, self._limits.secret, binding, key_of)
@@ -238,15 +249,20 @@ class Timeline:
         """
         require_limit("before", before, LARGEST_PAGE, smallest=0)
         require_limit("after", after, LARGEST_PAGE, smallest=0)
-        anchor = await self.get(message_id)
-        statement, key = select_messages(self._scope), (anchor.ts, anchor.message_id)
-        earlier = _select_beyond(statement, key, before, (desc, desc))
-        later = _select_beyond(statement, key, after, (asc, asc))
-        rows_before = await self._fetch(earlier) if before else []
-        rows_after = await self._fetch(later) if after else []
-        nearest_first = [anchor, *_alternate(rows_before, rows_after)]
+
+        async def read(reads: Reads) -> tuple[Message, list[Message], list[Message]]:
+            anchor = await self.get(message_id, reads)
+            key = self._owner() | {"from_ts": anchor.ts, "from_id": anchor.message_id}
+            found = []
+            for direction, count in ((desc, before), (asc, after)):
+                statement = _select_near(direction, tuple(key))
+                found.append(await self._fetch(reads, statement, {**key, "count": count}))
+            return anchor, found[0], found[1]
+
+        anchor, earlier, later = await self._database.read_together(read)
+        nearest_first = [anchor, *_alternate(earlier, later)]
         kept = set(map(id, nearest_first[: self._limits.cut(nearest_first)]))
-        rows = (*reversed(rows_before), anchor, *rows_after)
+        rows = (*reversed(earlier), anchor, *later)
         return StoredPage(tuple(row for row in rows if id(row) in kept))
 
     async def thread(
@@ -297,20 +313,16 @@ class Timeline:
         by_id = {message.message_id: message for message in await self.get_many(message_ids)}
         return [by_id[name] for name in message_ids if name in by_id]
 
-    def _filter(self, filter: MessageFilter) -> Select[Any]:  # noqa: A002
-        statement = select_messages(self._scope)
-        for column, compare, value in (
-            (messages.c.ts, operator.ge, filter.since),
-            (messages.c.ts, operator.lt, filter.until),
-            (messages.c.role, operator.eq, filter.role and filter.role.value),
-            (messages.c.session_id, operator.eq, filter.session_id),
-        ):
-            if value is not None:
-                statement = statement.where(compare(column, value))
-        return statement
+    def _owner(self) -> dict[str, Any]:
+        owner = {"of_user": self._scope.user_id, "of_agent": self._scope.agent_id}
+        return {name: value for name, value in owner.items() if value is not None}
 
-    async def _fetch(self, statement: Select[Any] | CompoundSelect[Any]) -> list[Message]:
-        return [to_message(row) for row in await self._database.fetch(statement)]
+    async def _fetch(
+        self, reads: Reads, statement: Executable, parameters: Mapping[str, Any]
+    ) -> list[Message]:
+        if not parameters["count"]:
+            return []
+        return [to_message(row) for row in await reads.fetch(statement, parameters)]
 
 
 def _alternate(first: Sequence[Message], second: Sequence[Message]) -> Iterator[Message]:
@@ -331,10 +343,37 @@ def to_message(row: Any) -> Message:
     return Message.model_validate(values)
 
 
+def _select_where(names: Sequence[str]) -> Select[Any]:
+    """Return the query for messages that meet the conditions on these parameters."""
+    conditions = [_CONDITIONS[name] for name in names if name in _CONDITIONS]
+    return select(*_COLUMNS).where(*conditions, messages.c.deleted_at.is_(None))
+
+
+# Cached, because building a statement costs more than reading a page.
+@lru_cache(maxsize=256)
+def _select_page(
+    dialect: DatabaseDialect, names: tuple[str, ...]
+) -> Select[Any] | CompoundSelect[Any]:
+    """Return the query for a page, latest first; with `from_ts` it begins after that time."""
+    tie: Any = messages.c.message_id
+    if "session_id" in names:
+        # By the plain id, SQLite would take the index that has this order, and read all of the
+        # user's messages until it met the session.
+        tie = dialect.avoid_index(tie)
+    order = [messages.c.ts.desc(), tie]
+    if "from_ts" in names:
+        return _select_beyond(_select_where(names), (desc, asc), order)
+    return _select_where(names).order_by(*order).limit(_COUNT)
+
+
+@lru_cache(maxsize=16)
+def _select_near(direction: _Direction, names: tuple[str, ...]) -> CompoundSelect[Any]:
+    """Return the query for the messages next to one in a direction, nearest first."""
+    return _select_beyond(_select_where(names), (direction, direction))
+
+
 def _select_beyond(
     statement: Select[Any],
-    key: tuple[datetime, str],
-    count: int,
     directions: tuple[_Direction, _Direction],
     inner_order: list[Any] | None = None,
 ) -> CompoundSelect[Any]:
@@ -345,6 +384,7 @@ def _select_beyond(
     messages the same time.
     """
     columns = (messages.c.ts, messages.c.message_id)
+    key = (bindparam("from_ts"), bindparam("from_id"))
     is_beyond = [
         column > value if direction is asc else column < value
         for column, value, direction in zip(columns, key, directions, strict=True)
@@ -352,8 +392,8 @@ def _select_beyond(
     equal = statement.where(messages.c.ts == key[0], is_beyond[1])
     order = [directions[0]("ts"), directions[1]("message_id")]
     parts = [
-        part.order_by(*(inner_order or order)).limit(count).subquery()
+        part.order_by(*(inner_order or order)).limit(_COUNT).subquery()
         for part in (equal, statement.where(is_beyond[0]))
     ]
     both = union_all(*(select(part) for part in parts))
-    return both.order_by(*order).limit(count)
+    return both.order_by(*order).limit(_COUNT)
