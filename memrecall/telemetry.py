@@ -34,6 +34,7 @@ _PROTOCOL = "http/protobuf"
 _FIRST_SERVER_ERROR = 500
 _METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"})
 
+_to_json = json.JSONEncoder(ensure_ascii=False, default=str).encode
 _tracer: ContextVar["Tracer | None"] = ContextVar("memrecall_tracer", default=None)
 
 
@@ -260,7 +261,7 @@ class JsonLineFormatter(logging.Formatter):
         }
         if record.exc_info and record.exc_info[1] is not None:
             line |= describe_exception(record.exc_info[1])
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return _to_json(line)
 
 
 def log_to_stderr(fields: Mapping[str, Any] | None = None) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.metrics import Metrics
+from memrecall.text_length import cache_short_texts
 
 RETRY_SECONDS = 2
 BURST_SECONDS = 10  # a caller that was silent may send as many requests as in this time at once
@@ -153,6 +154,7 @@ def _digest(credentials: bytes) -> bytes:
     return hashlib.sha256(credentials).digest()
 
 
+@cache_short_texts(_MAX_CALLERS, 100)
 def _network(address: str) -> str:
     """Return what identifies the owner of an address: itself, or the network of an IPv6 address."""
     try:

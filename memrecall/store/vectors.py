@@ -5,7 +5,7 @@ vectors moves by less than 0.001.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -118,7 +118,9 @@ class VectorStore:
         packed = matrix.astype(VECTOR_DTYPE)
         rows = [
             {
-                **asdict(item.row),
+                "user_id": item.row.user_id,
+                "kind": item.row.kind,
+                "key": item.row.key,
                 "model": self.model,
                 "dimensions": packed.shape[1],
                 "vector": packed[index].tobytes(),

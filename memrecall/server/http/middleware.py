@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -221,10 +221,15 @@ class RequestMiddleware:
             if running > MAX_REQUESTS:
                 raise RequestError(_TOO_MANY_REQUESTS)
         names = [name for name, _ in scope["headers"]]
-        for name in _SINGLE_HEADERS:
-            if names.count(name.lower().encode()) > 1:
-                message = f"the header {name} is given more than once"
-                raise RequestError(Problem("INVALID_ARGUMENT", message))
+        if len(set(names)) < len(names):
+            _require_single(names)
+
+
+def _require_single(names: Sequence[bytes]) -> None:
+    for name in _SINGLE_HEADERS:
+        if names.count(name.lower().encode()) > 1:
+            message = f"the header {name} is given more than once"
+            raise RequestError(Problem("INVALID_ARGUMENT", message))
 
 
 def _request_id(scope: Scope) -> str:
