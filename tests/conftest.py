@@ -10,6 +10,7 @@ overrides these two instead of opening another library.
 import gc
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 
@@ -52,9 +53,10 @@ def postgresql_server() -> Iterator[PostgresqlServer]:
 
 
 @pytest.fixture(scope="session")
-def database_pool(postgresql_server: PostgresqlServer) -> DatabasePool:
+def database_pool(postgresql_server: PostgresqlServer) -> Iterator[DatabasePool]:
     """The databases that the tests of one worker share, one after the other."""
-    return DatabasePool(postgresql_server)
+    with closing(DatabasePool(postgresql_server)) as pool:
+        yield pool
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,8 @@
 
 Creating a PostgreSQL database copies eight megabytes; emptying one takes milliseconds. So a test's
 database is emptied when it ends and lent to the next one, and dropped only if the test changed its
-schema. SQLite files are copies of a migrated one.
+schema. Rows are deleted, because TRUNCATE makes new files for a table and its indexes, which costs
+the server ten times as much. SQLite files are copies of a migrated one.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ Result = TypeVar("Result")
 
 EMPTY = "template1"
 MIGRATED = "migrated"
+POOL = "test database pool"  # the application name of its connections
 # A test's server never loses power, so its writes need not reach the disk.
 DISABLED_DURABILITY = ("fsync", "synchronous_commit", "full_page_writes")
 
@@ -44,10 +46,12 @@ SELECT concat(
   (SELECT string_agg(conname, ', ' ORDER BY conname) FROM pg_constraint),
   (SELECT string_agg(extname, ', ' ORDER BY extname) FROM pg_extension))
 """
-TABLES_WITH_ROWS = """
-SELECT relname FROM pg_class
+USED_TABLES = """
+SELECT relname, pg_relation_size(oid) AS bytes FROM pg_class
 WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND pg_relation_size(oid) > 0
 """
+# Deleted rows keep their place, so a table that has become large is truncated.
+TRUNCATED_BYTES = 1 << 20
 META = "SELECT name, value FROM memrecall_meta ORDER BY name"
 
 
@@ -183,11 +187,18 @@ def frozen_processes(parent: Any) -> Iterator[None]:
 
 
 class DatabasePool:
-    """Databases of one server that are emptied and reused."""
+    """Databases of one server that are emptied and reused.
+
+    The pool stays connected to them: a new connection must fill its caches of the catalog first,
+    which costs more than emptying a database.
+    """
 
     def __init__(self, server: PostgresqlServer) -> None:
         self._server = server
         self._free: list[str] = []
+        self._connections: dict[str, Any] = {}
+        self._runner = asyncio.Runner()
+        self._thread = ThreadPoolExecutor(1)
         self._schema, self._meta = run_in_thread(self._inspect())
 
     def take(self) -> str:
@@ -196,9 +207,18 @@ class DatabasePool:
 
     def release(self, names: list[str]) -> None:
         """Empty databases for the next test; drop those with a changed schema."""
-        emptied = [name for name in names if run_in_thread(self._empty(name))]
+        emptied = [name for name in names if self._run(self._empty(name))]
         self._free += emptied
         self._server.drop([name for name in names if name not in emptied])
+
+    def close(self) -> None:
+        """Disconnect from the databases."""
+        self._run(self._disconnect(list(self._connections)))
+        self._thread.submit(self._runner.close).result()
+        self._thread.shutdown()
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._thread.submit(self._runner.run, work).result()
 
     async def _inspect(self) -> tuple[Any, list[Any]]:
         connection = await asyncpg.connect(self._server.uri, database=MIGRATED)
@@ -208,21 +228,49 @@ class DatabasePool:
             await connection.close()
 
     async def _empty(self, name: str) -> bool:
-        connection = await asyncpg.connect(self._server.uri, database=name)
-        try:
-            await connection.execute(DISCONNECT_OTHERS)
-            if await connection.fetchval(SCHEMA) != self._schema:
-                return False
-            tables = {row["relname"] for row in await connection.fetch(TABLES_WITH_ROWS)}
-            if names := ", ".join(sorted(tables - {"memrecall_meta"})):
-                await connection.execute(f"TRUNCATE {names} RESTART IDENTITY CASCADE")
-            if await connection.fetch(META) != self._meta:
-                await connection.execute("TRUNCATE memrecall_meta")
-                insert = "INSERT INTO memrecall_meta (name, value) VALUES ($1, $2)"
-                await connection.executemany(insert, self._meta)
-            return True
-        finally:
-            await connection.close()
+        connection = await self._connect(name)
+        if await connection.fetchval(SCHEMA) != self._schema:
+            await self._disconnect([name])
+            return False
+        await self._delete_rows(connection)
+        if await connection.fetch(META) != self._meta:
+            await connection.execute("DELETE FROM memrecall_meta")
+            insert = "INSERT INTO memrecall_meta (name, value) VALUES ($1, $2)"
+            await connection.executemany(insert, self._meta)
+        return True
+
+    async def _connect(self, name: str) -> Any:
+        """Return the only connection to a database."""
+        if (connection := self._connections.get(name)) is not None:
+            try:
+                await connection.execute(DISCONNECT_OTHERS)
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                connection.terminate()  # a test has ended all connections
+            else:
+                return connection
+        # All tables are emptied, so references need no check.
+        settings = {"application_name": POOL, "session_replication_role": "replica"}
+        connection = await asyncpg.connect(
+            self._server.uri, database=name, server_settings=settings
+        )
+        self._connections[name] = connection
+        await connection.execute(DISCONNECT_OTHERS)
+        return connection
+
+    async def _disconnect(self, names: list[str]) -> None:
+        for name in names:
+            await self._connections.pop(name).close()
+
+    @staticmethod
+    async def _delete_rows(connection: Any) -> None:
+        tables = {row["relname"]: row["bytes"] for row in await connection.fetch(USED_TABLES)}
+        tables.pop("memrecall_meta", None)
+        large = [name for name, size in tables.items() if size > TRUNCATED_BYTES]
+        small = [name for name in tables if name not in large]
+        statements = [f"DELETE FROM {name}" for name in small]  # noqa: S608 -- of the catalog
+        if large:
+            statements.append(f"TRUNCATE {', '.join(large)} CASCADE")
+        await connection.execute(";\n".join(statements))
 
 
 class PostgresqlDatabases:

@@ -11,6 +11,7 @@ from sqlalchemy import text
 from memrecall.store import Store
 from memrecall.store.database.dialects import SQLITE
 
+from ..databases import POOL
 from ..waiting import wait_until
 from . import process
 from .children import Child
@@ -23,7 +24,7 @@ RANDOM = secrets.SystemRandom()
 OTHERS = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND backend_type = 'client backend'
-AND pid <> pg_backend_pid()
+AND pid <> pg_backend_pid() AND application_name <> :pool
 """
 Batches = dict[str, dict[int, int]]
 
@@ -62,7 +63,7 @@ async def has_no_other_connections(store: Store) -> bool:
     if store.database.dialect is SQLITE:
         return True
     async with store.database.autocommit() as connection:
-        return bool(await connection.scalar(text(OTHERS)) == 0)
+        return bool(await connection.scalar(text(OTHERS), {"pool": POOL}) == 0)
 
 
 async def check_integrity(store: Store) -> None:
