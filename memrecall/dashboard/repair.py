@@ -27,7 +27,7 @@ _SEARCHED = 400
 _REMOVALS = ("delete", "purge", "delete_selected")
 _NOTICES = (
     *("restored", "purged", "message_erased", "message_gone"),
-    *("relation_corrected", "relation_removed", "user_erased"),
+    *("correction_undone", "user_erased"),
 )
 
 
@@ -264,9 +264,7 @@ class MemorySelection:
 
 async def draw_last_deletion(page: Page) -> Page:
     """Offer to undo the deletion in the address; return the page without it in its address."""
-    moment = page.query.get("deleted")
-    query = {name: value for name, value in page.query.items() if name != "deleted"}
-    plain = replace(page, query=query)
+    moment, plain = take_value(page, "deleted")
     if moment is None:
         return plain
     # All memories of one deletion have its time; a later change would have set another one.
@@ -278,13 +276,25 @@ async def draw_last_deletion(page: Page) -> Page:
     async def undo() -> None:
         await restore_memories(plain, keys)
 
-    with row().props("role=status"):
-        if not keys:
-            ui.label(page.text("done_expired_undo")).classes("mr-warn")
-            return plain
-        ui.label(page.text("done_deleted", count=len(keys))).classes("mr-good")
-        ui.button(page.text("undo_deletion"), icon="undo", on_click=undo).props("outline")
+    text = page.text("done_deleted", count=len(keys))
+    draw_undo(page, text, undo if keys else None, "done_expired_undo")
     return plain
+
+
+def take_value(page: Page, name: str) -> tuple[str | None, Page]:
+    """Return a value of the address, and the page without it in its address."""
+    query = {key: value for key, value in page.query.items() if key != name}
+    return page.query.get(name), replace(page, query=query)
+
+
+def draw_undo(page: Page, text: str, undo: Any, expired: str) -> None:
+    """Show what a change did and a button that undoes it, or that this is too late."""
+    with row().props("role=status"):
+        if undo is None:
+            ui.label(page.text(expired)).classes("mr-warn")
+            return
+        ui.label(text).classes("mr-good")
+        ui.button(page.text("undo_deletion"), icon="undo", on_click=undo).props("outline")
 
 
 async def restore_memories(page: Page, keys: Iterable[str]) -> None:

@@ -22,7 +22,7 @@ from memrecall.store import (
     StoredRelation,
     StoreGraphs,
 )
-from memrecall.store.graph_types import MAX_RELATIONS
+from memrecall.store.graph_types import MAX_RELATIONS, WITHDRAWN
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.memories.writer import Contradicts
 from memrecall.text.normalize import entity_key, fold_spaces
@@ -199,7 +199,7 @@ class TrackedChanges:
             holding = [memory for memory in memories if _states(memory, edge, names)]
             if erase and not holding:
                 erased.append(edge[2].relation_id)
-            else:
+            elif edge[2].valid_to != WITHDRAWN:
                 ends[edge[2].relation_id] = _end_of(edge[2], holding)
         if ends:
             await self._graph.revise(ends)
@@ -211,6 +211,22 @@ class TrackedChanges:
             if relation.relation_id not in erased
         ]
         await self._follow_names(near, revised, stating, erase)
+
+    async def withdraw(self, relation: StoredRelation) -> None:
+        """Hide a relation for good, and the ends that nothing else connects.
+
+        It is kept as long as its sources are, so that it can be stored anew.
+        """
+        if not hasattr(self._graph, "find"):  # a plugin may not support it
+            await self._graph.erase([relation.relation_id])
+            return
+        await self._graph.revise({relation.relation_id: WITHDRAWN})
+        hidden: dict[str, list[str]] = {}
+        for entity in await self._find_entities([relation.source, relation.destination]):
+            edges = await self._relations_of([entity])
+            if len(entity.aliases) == 1 and all(_is_hidden(edge) for _, _, edge in edges):
+                hidden[entity.entity_id] = list(entity.aliases)
+        await self._graph.hide_names(hidden)
 
     async def follow_neighbours(self, keys: Sequence[str]) -> None:
         """Let the relations of memories, and of those before and after them, follow these."""

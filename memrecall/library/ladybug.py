@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import sys
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -236,6 +237,12 @@ class LadybugScopedGraph:
         """Give a name an entity of its own, with the relations that were stated with it."""
         check_name(alias)
         await self._graphs.write(self._user, lambda file: cypher.split(file, self._owner, alias))
+
+    async def find(self, relation_ids: Sequence[str]) -> list[StoredRelation]:
+        """Return relations by their ids, ended ones included."""
+        ends = await self._read(lambda file: cypher.ends_of(file, relation_ids))
+        edges = await self.all_around(ends, sys.maxsize)
+        return [relation for _, _, relation in edges if relation.relation_id in relation_ids]
 
     async def revise(self, ends: Mapping[str, datetime | None]) -> None:
         """Set when relations end, by their ids; None for those that hold."""

@@ -104,11 +104,16 @@ def revise(file: GraphFile, ends: Mapping[str, datetime | None]) -> None:
 
 def erase(file: GraphFile, relation_ids: Sequence[str]) -> None:
     """Delete relations, and the entities with one name that nothing else connects."""
-    query = "UNWIND $ids AS id MATCH (s:Entity)-[r:Relates {id: id}]->(d:Entity) RETURN s.id, d.id"
-    ends = {end for row in file.ask(query, ids=list(relation_ids)) for end in row}
+    ends = ends_of(file, relation_ids)
     for key in relation_ids:
         _delete_relation(file, key)
-    erase_unconnected(file, sorted(ends))
+    erase_unconnected(file, ends)
+
+
+def ends_of(file: GraphFile, relation_ids: Sequence[str]) -> list[str]:
+    """Return the entities that relations connect."""
+    query = "UNWIND $ids AS id MATCH (s:Entity)-[r:Relates {id: id}]->(d:Entity) RETURN s.id, d.id"
+    return sorted({end for row in file.ask(query, ids=list(relation_ids)) for end in row})
 
 
 def hide_names(file: GraphFile, names: Mapping[str, Sequence[str]]) -> None:

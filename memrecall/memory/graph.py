@@ -1,5 +1,6 @@
 """The knowledge graph: relations extracted from messages, and queries to neighbours and paths."""
 
+import re
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from memrecall.model.processes import run_on_text
 from memrecall.scope import Scope
 from memrecall.store import NewRelation, ScopedGraph, StoredEntity, StoredRelation
 from memrecall.store.database.statements import require_limit
+from memrecall.store.graph_types import WITHDRAWN
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, MemoryRecord, Role, check_text
 
@@ -30,6 +32,7 @@ MOST_ENTITIES = 2_000  # that one query visits
 MOST_RELATED_NAMES = 8
 _MOST_RELATIONS = 200
 
+_CORRECTION = re.compile(r"re_[0-9a-f]{25}(\.re_[0-9a-f]{25})?")
 _RELATION_FIELDS = ("source", "relationship", "destination", "ended")
 
 _Steps = dict[str, list[tuple[str, StoredRelation]]]
@@ -229,16 +232,55 @@ async def correct_relation(
     ]
     if not matches:
         raise NotFound(f"no relation says {' '.join(wrong.values())!r}", hint="Read the graph")
+    ids = []
     for relation in matches:
-        of_agent = library.graph(replace(scope, agent_id=relation.agent_id))
+        of_agent, created = replace(scope, agent_id=relation.agent_id), []
         if correction is not None:  # first, so that a failure in between loses nothing
-            source, relationship, destination = right.values()
-            evidence = (relation.source_message_ids, relation.valid_from)
-            new = NewRelation(source, relationship, destination, *evidence)
-            await of_agent.add({}, [new])
-        await of_agent.erase([relation.relation_id])
+            created = await library.graph(of_agent).add({}, [_restate(relation, *right.values())])
+        await library.changes(of_agent).withdraw(relation)
+        ids.append(".".join([relation.relation_id, *created]))
     message = "removed" if correction is None else "corrected"
-    return {"found": len(matches), "relation": correction and right, "message": message}
+    relation = correction and right
+    return {"ids": ids, "found": len(matches), "relation": relation, "message": message}
+
+
+async def find_withdrawn(
+    library: Library, scope: Scope, correction_id: str
+) -> tuple[StoredRelation, list[StoredRelation]]:
+    """Return the relation that a correction withdrew and the ones it stored instead."""
+    key, *others = correction_id.split(".")
+    found = {r.relation_id: r for r in await library.graph(scope).find([key, *others])}
+    if key not in found or found[key].valid_to != WITHDRAWN:
+        raise NotFound(
+            f"there is no correction {correction_id!r}",
+            hint="It was undone before, or its relation was erased",
+        )
+    return found[key], [found[other] for other in others if other in found]
+
+
+async def undo_correction(library: Library, scope: Scope, correction_id: str) -> None:
+    """Store the relation that a correction withdrew, and erase what the correction stored."""
+    old, corrections = await find_withdrawn(library, scope, correction_id)
+    scope = replace(scope, agent_id=old.agent_id)
+    graph, sources = library.graph(scope), set(old.source_message_ids)
+    await graph.add({}, [_restate(old, old.source, old.relationship, old.destination)])
+    # What other messages have stated since stays.
+    repeated = [r.relation_id for r in corrections if sources.issuperset(r.source_message_ids)]
+    await graph.erase([old.relation_id, *repeated])
+    await library.changes(scope).follow(await library.store.memories(scope).citing(sorted(sources)))
+
+
+def is_correction_id(text: str) -> bool:
+    """Return True for an id that `correct_relation` returned."""
+    return _CORRECTION.fullmatch(text) is not None
+
+
+def _restate(
+    relation: StoredRelation, source: str, relationship: str, destination: str
+) -> NewRelation:
+    """Return a relation with the evidence of another."""
+    evidence = (relation.source_message_ids, relation.valid_from)
+    return NewRelation(source, relationship, destination, *evidence)
 
 
 def _new_relation(relation: Relation, times: Mapping[str, datetime]) -> NewRelation:

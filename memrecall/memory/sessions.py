@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 from memrecall.errors import MemrecallError
 from memrecall.memory.base import MemoryBase, SessionKey
 from memrecall.memory.display import GraphResult
-from memrecall.memory.graph import GraphView, correct_relation
+from memrecall.memory.graph import (
+    GraphView,
+    correct_relation,
+    is_correction_id,
+    undo_correction,
+)
 from memrecall.memory.long_term import LongTermMemory
 from memrecall.memory.recall import make_recaller
 from memrecall.memory.records import to_utterance
@@ -291,14 +296,23 @@ class SessionsMixin(MemoryBase):
         """Replace a wrong relation by its correction, or without one remove it.
 
         `correction` has the parts that differ: source, relationship or destination. Sources and
-        validity stay. NotFound if no such relation holds.
+        validity stay. `undo` takes the `ids` of the report. NotFound if no such relation holds.
         """
         library, scope = (await self._open()).library, self._scope(user_id, agent_id)
         triple = {"source": source, "relationship": relationship, "destination": destination}
         report = await correct_relation(library, scope, triple, correction)
-        entry = AuditEntry("correct_relation", self._actor, count=report["found"])
-        await library.store.audit(scope).add(entry)
+        for key in report["ids"]:
+            await library.store.audit(scope).add(AuditEntry("correct_relation", self._actor, key))
         return report
+
+    async def _undo_correction(self, correction_id: str, user_id: str | None) -> bool:
+        """Undo a correction of a relation; return False for the id of a memory."""
+        if not is_correction_id(correction_id):
+            return False
+        library, scope = (await self._open()).library, self._scope(user_id)
+        await undo_correction(library, scope, correction_id)
+        await library.store.audit(scope).add(AuditEntry("undo", self._actor, correction_id))
+        return True
 
     async def _summaries(self, scope: Scope) -> SessionSummaries:
         resources = await self._open()

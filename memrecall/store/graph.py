@@ -167,6 +167,11 @@ class Graph:
         rows = await self._fetch_latest(limit, has_end(entity_ids), *conditions)
         return [(row.source_id, row.destination_id, _to_relation(row)) for row in rows[::-1]]
 
+    async def find(self, relation_ids: Sequence[str]) -> list[StoredRelation]:
+        """Return relations by their ids, ended ones included."""
+        has_id = relations.c.relation_id.in_(list(relation_ids))
+        return [_to_relation(row) for row in await self._fetch_latest(len(relation_ids), has_id)]
+
     async def latest(self, limit: int) -> list[StoredRelation]:
         """Return the valid relations that were stored last, latest first."""
         rows = await self._fetch_latest(limit, _is_valid(None))

@@ -5,7 +5,7 @@ Names are compared by their `entity_key`, and each belongs to one entity.
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from memrecall.errors import InvalidArgument, NotFound
@@ -17,6 +17,8 @@ Row = Mapping[str, Any]
 
 MAX_RELATIONS = 5_000  # that one query returns
 MAX_SOURCES = 100  # messages that state one relation
+# The end of a relation that a correction withdrew: it never held, whatever memories state.
+WITHDRAWN = datetime(1000, 1, 1, tzinfo=UTC)
 # The tables of an export that hold a graph, wherever it is stored.
 GRAPH_TABLES = ("entities", "aliases", "relations")
 
@@ -96,6 +98,9 @@ class ScopedGraph(Protocol):
         self, entity_ids: Sequence[str], limit: int = MAX_RELATIONS
     ) -> list[tuple[str, str, StoredRelation]]:
         """Return the latest relations of entities like `around`, ended ones included."""
+
+    async def find(self, relation_ids: Sequence[str]) -> list[StoredRelation]:
+        """Return relations by their ids, ended ones included."""
 
     async def revise(self, ends: Mapping[str, datetime | None]) -> None:
         """Set when relations end, by their ids; None for those that hold."""

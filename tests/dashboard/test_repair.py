@@ -214,6 +214,35 @@ async def test_relation_is_corrected_and_removed(window: Window) -> None:
     assert await actions_of(window, user) == ["Relation corrected"] * 2
 
 
+async def test_correction_of_a_relation_is_undone(window: Window) -> None:
+    page = window.page
+    user = await add_user(window, "My brother Tom works at Equinor.")
+    relation = page.locator(".mr-item:has-text('works at')")
+    for field, notice in (("To", "The relation was corrected."), ("", "The relation was removed.")):
+        await window.open(f"/explorer/graph?user={user}&center=Tom")
+        await relation.get_by_role("button", name="Correct relation").click()
+        if field:
+            await page.get_by_label(field, exact=True).fill("Statoil")
+        else:
+            await page.click(".q-dialog .q-checkbox:has-text('Remove')")
+        await page.click(".q-dialog button:has-text('Save')")
+        await page.wait_for_selector(f"[role=status]:has-text('{notice}')")
+        await window.ready()
+        assert "Equinor" not in await window.text(".mr-list")
+        await window.open(f"/explorer/changes?user={user}")
+        await page.click("a:has-text('Show or undo this correction') >> nth=0")
+        await page.wait_for_selector(f"[role=status]:has-text('{notice}')")
+        await window.ready()
+        correction = page.url.removeprefix(window.url)
+        await page.click("[role=status] button:has-text('Undo')")
+        await page.wait_for_selector("[role=status]:has-text('The correction was undone.')")
+        await window.ready()
+        assert "Equinor" in await relation.inner_text()
+        await window.open(correction)
+        assert "can no longer be undone" in await window.text("[role=status]")
+    assert await actions_of(window, user) == ["Change undone", "Relation corrected"] * 2
+
+
 async def test_chinese_dialogs_name_types_and_relations_and_store_their_values(
     browser: Any, window: Window
 ) -> None:

@@ -18,6 +18,7 @@ from memrecall.scope import Scope
 from memrecall.settings import Settings
 from memrecall.store import GraphDB, NewRelation, Store, StoreGraphs
 from memrecall.store.database.statements import new_id
+from memrecall.store.graph_types import WITHDRAWN
 
 from ..cases import check_each_async
 from ..databases import Databases
@@ -71,6 +72,17 @@ class TestScopedGraph:
         assert relation.source_message_ids == ("m1",)
         assert await relations_around(graphs, "北京大学") == [("李明", "studies_at", "北京大学")]
         assert await relations_around(graphs, "李明", BEN) == []
+
+    async def test_relations_are_found_by_their_ids_ended_or_not(self, graphs: GraphDB) -> None:
+        graph = graphs.for_scope(ANN)
+        new = [NewRelation("Ann", "likes", name, ("m1",)) for name in ("tea", "茶", "milk")]
+        first, second, _ = await graph.add({}, new)
+        await graph.revise({second: WITHDRAWN})
+        stored = {relation.relation_id: relation for relation in await graph.find([first, second])}
+        assert {key: r.destination for key, r in stored.items()} == {first: "tea", second: "茶"}
+        assert (stored[first].valid_to, stored[second].valid_to) == (None, WITHDRAWN)
+        assert {r[2] for r in await relations_around(graphs, "Ann")} == {"tea", "milk"}
+        assert await graphs.for_scope(BEN).find([first]) == []
 
     async def test_names_are_compared_without_case_width_and_spaces(self, graphs: GraphDB) -> None:
         graph = graphs.for_scope(ANN)

@@ -53,9 +53,19 @@ async def test_relation_is_corrected_and_removed(ann: httpx.AsyncClient) -> None
     assert (answer["found"], answer["relation"]["destination"]) == (1, "Statoil")
     check_error(await ann.post("/v1/graph/correct", json=RELATION), 404, "NOT_FOUND")
     removal = await ann.post("/v1/graph/correct", json={**RELATION, "destination": "Statoil"})
-    assert removal.json() == {"found": 1, "relation": None, "message": "removed"}
+    (key,) = removal.json()["ids"]
+    assert removal.json() == {"ids": [key], "found": 1, "relation": None, "message": "removed"}
+    assert await employers_of_tom(ann) == set()
+    for number in (key, answer["ids"][0]):
+        undone = await ann.post(f"/v1/memories/{number}/undo")
+        assert undone.json() == {"id": number, "event": "UNDO", "message": "undone"}
+    assert "Equinor" in await employers_of_tom(ann)
+    check_error(await ann.post(f"/v1/memories/{key}/undo"), 404, "NOT_FOUND")
+
+
+async def employers_of_tom(ann: httpx.AsyncClient) -> set[str]:
     relations = (await ann.get("/v1/graph", params={"entity": "Tom"})).json()["relations"]
-    assert "works_at" not in {relation["relationship"] for relation in relations}
+    return {r["destination"] for r in relations if r["relationship"] == "works_at"}
 
 
 async def test_read_only_key_cannot_correct(service: HttpService) -> None:

@@ -7,7 +7,7 @@ from nicegui import ui
 from memrecall.dashboard.charts import PALETTE, TEXT_COLOR, chart
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.repair import go_with_notice, take_notice
+from memrecall.dashboard.repair import draw_undo, go_with_notice, take_notice, take_value
 from memrecall.dashboard.widgets import (
     TermField,
     button_link,
@@ -17,6 +17,8 @@ from memrecall.dashboard.widgets import (
     row,
     show_empty,
 )
+from memrecall.errors import NotFound
+from memrecall.memory.graph import find_withdrawn
 from memrecall.store import StoredRelation
 from memrecall.text_length import truncate_text
 from memrecall.types import MemoryRecord
@@ -32,7 +34,7 @@ async def graph(page: Page) -> None:
     """Show the latest relations, or those of one entity."""
     if not await draw_explorer_head(page):
         return
-    page = take_notice(page)
+    page = await _draw_last_correction(take_notice(page))
     center = page.query.get("center", "")
     relations = await _read_relations(page, center)
     with card(page.term("entity", center) or page.text("latest_relations")):
@@ -152,9 +154,28 @@ async def _correct(page: Page, relation: StoredRelation) -> None:
         return
     memory = await page.writable_memory()
     correction = None if removal.value else right
-    await memory.correct_relation(*wrong, correction, agent_id=relation.agent_id)
-    name = "relation_removed" if removal.value else "relation_corrected"
-    go_with_notice(page.user_link("/explorer/graph", center=page.query.get("center")), name)
+    report = await memory.correct_relation(*wrong, correction, agent_id=relation.agent_id)
+    ui.navigate.to(page.link_here(corrected=report["ids"][0]))
+
+
+async def _draw_last_correction(page: Page) -> Page:
+    """Offer to undo the correction in the address; return the page without it in its address."""
+    key, plain = take_value(page, "corrected")
+    if key is None:
+        return plain
+
+    async def undo() -> None:
+        await (await page.writable_memory()).undo(key)
+        go_with_notice(plain.url, "correction_undone")
+
+    try:
+        _, replaced_by = await find_withdrawn(page.library, await page.scope(), key)
+    except NotFound:
+        draw_undo(page, "", None, "done_expired_correction")
+        return plain
+    name = "done_relation_corrected" if replaced_by else "done_relation_removed"
+    draw_undo(page, page.text(name), undo, "done_expired_correction")
+    return plain
 
 
 async def _find_memories(page: Page, relation: StoredRelation) -> list[MemoryRecord]:

@@ -23,6 +23,7 @@ from memrecall.dashboard.widgets import (
     user_time_zone,
 )
 from memrecall.errors import MemrecallError
+from memrecall.memory.graph import is_correction_id
 from memrecall.scope import Permission
 from memrecall.server.auth import KEY_ACTOR
 from memrecall.server.errors import RequestError
@@ -76,7 +77,10 @@ async def _name_actors(page: Page, actors: set[str]) -> dict[str, str]:
 def _draw_entry(page: Page, entry: AuditEntry) -> None:
     name = f"action_{entry.action}"
     ui.label(page.text(name) if name in WORDS else entry.action).classes("mr-badge")
-    if entry.target and entry.action in ("update", "merge", "delete", "undo"):
+    if entry.target and is_correction_id(entry.target):
+        target = page.user_link("/explorer/graph", corrected=entry.target)
+        ui.link(page.text("show_correction"), target)
+    elif entry.target and entry.action in ("update", "merge", "delete", "undo"):
         target = page.user_link("/explorer/memory", key=entry.target)
         ui.link(entry.target, target)
     elif entry.action == "delete" and entry.at:  # of several memories, which it can restore

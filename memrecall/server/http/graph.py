@@ -152,8 +152,12 @@ class EntityChange(BaseModel):
 
 
 class CorrectedRelation(BaseModel):
-    """How many relations said so, and the relation that holds instead, if any."""
+    """How many relations said so, and the relation that holds instead, if any.
 
+    Each of `ids` can be undone like a change of a memory.
+    """
+
+    ids: list[str]
     found: int
     relation: dict[str, str] | None
     message: str
