@@ -25,7 +25,7 @@ OPERATIONS = {*record_examples.REQUESTS, "metrics"}  # an operation without an e
 # These differ from run to run.
 GENERATED_IDS = {
     *("id", "memory_id", "messages", "source_message_ids", "sources", "previous_id", "other_id"),
-    *("evidence", "experience"),
+    *("evidence", "experience", "ids"),
 }
 VOLATILE = {"next_cursor", "created_at", "updated_at", "valid_from", "since", *GENERATED_IDS}
 
