@@ -22,6 +22,7 @@ from sqlalchemy import (
     Table,
     Text,
     and_,
+    bindparam,
     cast,
     or_,
     select,
@@ -364,6 +365,43 @@ async def select_by_keys(
     return rows
 
 
+class KeyedQuery:
+    """A query for the rows of pairs of owner and key, built once.
+
+    On SQLite it is prepared and executed for each owner; a server gets one query for many owners.
+    """
+
+    def __init__(
+        self, statement: Select[Any], owner: ColumnElement[Any], key: ColumnElement[Any]
+    ) -> None:
+        self._statement = statement
+        self._columns = (owner, key)
+        of_keys = key.in_(bindparam("of_keys", expanding=True))
+        self._of_owner = statement.where(owner == bindparam("of_owner"), of_keys)
+
+    async def fetch(
+        self, connection: AsyncConnection, pairs: Sequence[tuple[str, str]]
+    ) -> Sequence[Mapping[str, Any]]:
+        """Return the rows of some pairs."""
+        if not isinstance(connection, InlineConnection):
+            return await select_by_keys(connection, self._statement, self._columns, pairs)
+        return [
+            row._asdict()
+            for owner, keys in _group_by_owner(pairs).items()
+            for batch in split(keys)
+            for row in await connection.fetch(
+                self._of_owner, {"of_owner": owner, "of_keys": list(batch)}
+            )
+        ]
+
+
+def _group_by_owner(pairs: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    keys: dict[str, list[str]] = {}
+    for owner, key in pairs:
+        keys.setdefault(owner, []).append(key)
+    return keys
+
+
 def match_keys(
     columns: Sequence[ColumnElement[Any]], keys: Sequence[Any]
 ) -> Iterator[ColumnElement[bool]]:
@@ -373,8 +411,5 @@ def match_keys(
         return
     # Not (owner, key) IN (…): for that SQLite reads the whole table, every user's rows.
     owner, key = columns
-    by_owner: dict[str, list[str]] = {}
-    for name, value in keys:
-        by_owner.setdefault(name, []).append(value)
-    for batch in split(list(by_owner.items()), OWNERS_PER_STATEMENT):
+    for batch in split(list(_group_by_owner(keys).items()), OWNERS_PER_STATEMENT):
         yield or_(*(and_(owner == name, key.in_(values)) for name, values in batch))

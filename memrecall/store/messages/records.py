@@ -1,19 +1,18 @@
 """Writing messages: in batches, all or nothing, and never twice."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
 from sqlalchemy import insert, select
-from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import CallerError, Conflict, MemrecallError, StorageBusy
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes, session_of
-from memrecall.store.database.statements import execute_prepared, new_id, select_by_keys
+from memrecall.store.database.statements import KeyedQuery, execute_prepared, new_id
 from memrecall.store.database.tables import memories, messages, tombstones
 from memrecall.store.texts import make_search_text
 from memrecall.types import NewMessage
@@ -24,6 +23,20 @@ _LARGEST_SHARED = 64
 _MOST_SHARED = 64
 
 _INSERT = insert(messages)
+_STORED_COLUMNS = ("user_id", "message_id", "content", "ts", "role", "speaker")
+_STORED = KeyedQuery(
+    select(*(messages.c[name] for name in _STORED_COLUMNS)),
+    messages.c.user_id,
+    messages.c.message_id,
+)
+_MEMORIES = KeyedQuery(
+    select(memories.c.user_id, memories.c.memory_key), memories.c.user_id, memories.c.memory_key
+)
+_ERASED = KeyedQuery(
+    select(tombstones.c.user_id, tombstones.c.key).where(tombstones.c.kind == "message"),
+    tombstones.c.user_id,
+    tombstones.c.key,
+)
 _Key = tuple[str, str]  # user and message
 
 
@@ -191,10 +204,11 @@ async def insert_messages(
     return WriteResult(tuple(message_id for _, message_id in batch.keys), tuple(created))
 
 
-async def _find_stored(connection: AsyncConnection, keys: Sequence[_Key]) -> dict[_Key, RowMapping]:
+async def _find_stored(
+    connection: AsyncConnection, keys: Sequence[_Key]
+) -> dict[_Key, Mapping[str, Any]]:
     """Return the rows that have ids of the batch; Conflict if a memory has one."""
-    columns = [memories.c.user_id, memories.c.memory_key]
-    conflicts = await select_by_keys(connection, select(*columns), columns, keys)
+    conflicts = await _MEMORIES.fetch(connection, keys)
     if conflicts:
         raise Conflict(
             f"message_id {conflicts[0]['memory_key']!r} is the key of a memory",
@@ -202,23 +216,17 @@ async def _find_stored(connection: AsyncConnection, keys: Sequence[_Key]) -> dic
             user_id=conflicts[0]["user_id"],
             message_id=conflicts[0]["memory_key"],
         )
-    columns = [messages.c.user_id, messages.c.message_id]
-    values = (messages.c.content, messages.c.ts, messages.c.role, messages.c.speaker)
-    rows = await select_by_keys(connection, select(*columns, *values), columns, keys)
+    rows = await _STORED.fetch(connection, keys)
     return {(row["user_id"], row["message_id"]): row for row in rows}
 
 
 async def _find_erased(connection: AsyncConnection, keys: Sequence[_Key]) -> set[_Key]:
     """Return the ids of messages that were erased: sent or imported again, they stay so."""
-    columns = [tombstones.c.user_id, tombstones.c.key]
-    statement = select(*columns).where(tombstones.c.kind == "message")
-    rows = await select_by_keys(connection, statement, columns, keys)
+    rows = await _ERASED.fetch(connection, keys)
     return {(row["user_id"], row["key"]) for row in rows}
 
 
-def _require_equal(
-    entry: ScopedMessage, stored: RowMapping | dict[str, Any], *, in_batch: bool
-) -> None:
+def _require_equal(entry: ScopedMessage, stored: Mapping[str, Any], *, in_batch: bool) -> None:
     message = entry.message
     values: dict[str, object] = {
         "content": message.content,
