@@ -40,6 +40,15 @@ class Phase(Enum):
     USER = auto()  # more of the body, to know which process answers
 
 
+_DEADLINES = {
+    Phase.HEAD: "head_seconds",
+    Phase.BODY: "body_seconds",
+    Phase.READER: "reader_seconds",
+    Phase.CLOSING: "reader_seconds",
+    Phase.USER: "user_seconds",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     """How many connections are open at once, and what a client may send in which time."""
@@ -74,13 +83,8 @@ class ConnectionLimits:
         """Return the deadline of a stage; None: uvicorn's own, or none."""
         if is_closing and stage in (Phase.HEAD, Phase.IDLE):
             return self.shutdown_seconds
-        return {
-            Phase.HEAD: self.head_seconds,
-            Phase.BODY: self.body_seconds,
-            Phase.READER: self.reader_seconds,
-            Phase.CLOSING: self.reader_seconds,
-            Phase.USER: self.user_seconds,
-        }.get(stage)
+        name = _DEADLINES.get(stage)
+        return None if name is None else getattr(self, name)
 
 
 class ConnectionTable:
@@ -169,10 +173,11 @@ class StrictConnection(h11.Connection):
 
     def _check_head(self, request: h11.Request) -> None:
         # The parser itself limits only a head that arrives in several parts.
-        size = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
+        headers = list(request.headers)  # whose own iterator is slow
+        size = len(request.target) + sum(len(name) + len(value) for name, value in headers)
         if size > self._max_head_bytes:
             raise h11.RemoteProtocolError("long head", error_status_hint=431)
-        names = {name for name, _ in request.headers}
+        names = {name for name, _ in headers}
         # Another server may find another end of the body, and read the rest as a new request.
         is_unclear = b"content-length" in names or request.http_version < b"1.1"
         if b"transfer-encoding" in names and is_unclear:

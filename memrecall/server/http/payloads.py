@@ -8,7 +8,6 @@ from typing import Any, cast
 from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
-from fastapi.dependencies.utils import get_missing_field_error
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
@@ -176,7 +175,7 @@ def _validate(field: Any, value: Any, place: tuple[str, ...]) -> tuple[Any, list
     if value is not PydanticUndefined:
         return cast(tuple[Any, list[Any]], field.validate(value, {}, loc=place))
     if field.field_info.is_required():
-        return None, [get_missing_field_error(place)]
+        return None, [{"type": "missing", "loc": place, "msg": "Field required", "input": None}]
     return field.get_default(), []
 
 

@@ -380,9 +380,9 @@ class KeyedQuery:
         self._of_owner = statement.where(owner == bindparam("of_owner"), of_keys)
 
     async def fetch(
-        self, connection: AsyncConnection, pairs: Sequence[tuple[str, str]]
-    ) -> Sequence[Mapping[str, Any]]:
-        """Return the rows of some pairs."""
+        self, connection: AsyncConnection | InlineConnection, pairs: Sequence[tuple[str, str]]
+    ) -> Sequence[Any]:
+        """Return the rows of some pairs, as mappings."""
         if not isinstance(connection, InlineConnection):
             return await select_by_keys(connection, self._statement, self._columns, pairs)
         return [

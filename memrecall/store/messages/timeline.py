@@ -384,7 +384,7 @@ def _select_beyond(
     messages the same time.
     """
     columns = (messages.c.ts, messages.c.message_id)
-    key = (bindparam("from_ts"), bindparam("from_id"))
+    key: list[Any] = [bindparam("from_ts"), bindparam("from_id")]
     is_beyond = [
         column > value if direction is asc else column < value
         for column, value, direction in zip(columns, key, directions, strict=True)
