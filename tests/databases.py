@@ -270,7 +270,8 @@ class DatabasePool:
         statements = [f"DELETE FROM {name}" for name in small]  # noqa: S608 -- of the catalog
         if large:
             statements.append(f"TRUNCATE {', '.join(large)} CASCADE")
-        await connection.execute(";\n".join(statements))
+        if statements:
+            await connection.execute(";\n".join(statements))
 
 
 class PostgresqlDatabases:
