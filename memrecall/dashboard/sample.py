@@ -54,9 +54,9 @@ class SampleExtractor(RuleExtractor):
         """Return the relations of these memories, and the types of their entities."""
         del now
         relations = tuple(
-            Relation(*relation[:3], tuple(memory["sources"]), ended="ended" in relation[3:])
+            Relation(source, how, destination, tuple(memory["sources"]), ended=bool(ended))
             for memory in _memories_of(utterances)
-            for relation in memory["relations"]
+            for source, how, destination, *ended in memory["relations"]
         )
         types = _read_memories()["entities"]
         names = dict.fromkeys(end for r in relations for end in (r.source, r.destination))

@@ -240,8 +240,8 @@ async def correct_relation(
         await library.changes(of_agent).withdraw(relation)
         ids.append(".".join([relation.relation_id, *created]))
     message = "removed" if correction is None else "corrected"
-    relation = correction and right
-    return {"ids": ids, "found": len(matches), "relation": relation, "message": message}
+    outcome = {"found": len(matches), "relation": correction and right, "message": message}
+    return {"ids": ids, **outcome}
 
 
 async def find_withdrawn(

@@ -9,7 +9,8 @@ import pytest
 
 from memrecall.dashboard.sample import load_sample
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import MemoryQuery
+from memrecall.store import MemoryQuery, StoredRelation
+from memrecall.types import MemoryRecord
 from tests.server.http_service import open_library
 
 FOLDER = Path(__file__).parents[2] / "memrecall" / "dashboard"
@@ -43,7 +44,9 @@ async def test_sample_is_loaded_once_with_sources_and_history(
     async with open_library(location, tmp_path) as library:
         for _ in range(2):
             assert await load_sample(library) == {"lin", "maya"}
-        store, memories, relations = library.store, [], []
+        store = library.store
+        memories: list[MemoryRecord] = []
+        relations: list[StoredRelation] = []
         for user in ("lin", "maya"):
             scope = Scope(user)
             memories += (await store.memories(scope).page(MemoryQuery(superseded=True))).items
