@@ -77,10 +77,11 @@ class DatabaseRetries:
         A server that cannot be reached the first time is reported at once: its URL may be wrong.
         """
         for pause in growing_pauses(self.seconds):
+            begin = time.monotonic()
             try:
                 result = await attempt()
             except StorageError as error:
-                if not self._may_repeat(error):
+                if not self._may_repeat(error, begin):
                     raise
             else:
                 self._was_reached = True
@@ -88,18 +89,21 @@ class DatabaseRetries:
             await asyncio.sleep(pause)
         return await attempt()
 
-    def _may_repeat(self, error: StorageError) -> bool:
+    def _may_repeat(self, error: StorageError, begin: float) -> bool:
         if not isinstance(error, StorageUnreachable):
             return error.is_transient
-        if error.lost_node is not None and self._count_as_lost(error.lost_node):
+        if error.lost_node is not None and self._count_as_lost(error.lost_node, begin):
             return False
         return error.is_transient and self._was_reached
 
-    def _count_as_lost(self, node: str) -> bool:
-        """Note a refusal; return True if the node has refused connections for some time."""
+    def _count_as_lost(self, node: str, begin: float) -> bool:
+        """Note a refusal; return True if the node has refused connections for some time.
+
+        `begin` is when the attempt began: a node that does not answer at all refuses late.
+        """
         now = time.monotonic()
         first, last = self._refusals.get(node, (now, now))
-        if now - last > NODE_SECONDS:
+        if begin - last > NODE_SECONDS:
             first = now  # it may have been back
         self._refusals[node] = (first, now)
         return now - first >= NODE_SECONDS

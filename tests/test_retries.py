@@ -60,6 +60,7 @@ class Outages:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.attempts = 0
+        self.attempt_seconds = 0.0
         clock = SimpleNamespace(monotonic=lambda: self.now)
         monkeypatch.setattr(retries, "time", clock)
         monkeypatch.setattr(retries, "asyncio", SimpleNamespace(sleep=self.sleep))
@@ -77,6 +78,7 @@ class Outages:
 
         async def attempt() -> None:
             self.attempts += 1
+            self.now += self.attempt_seconds
             if is_lost():
                 error = StorageUnreachable("lost").mark_transient()
                 error.lost_node = node
@@ -103,6 +105,17 @@ async def test_a_lost_node_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -
     back = partial(outages.is_before, outages.now + 1)
     seconds, _ = await outages.run(back, "db1:5432")
     assert 1 <= seconds < NODE_SECONDS
+
+
+async def test_a_node_that_does_not_answer_is_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    outages = Outages(monkeypatch)
+    await outages.run(lambda: False, None)
+    outages.attempt_seconds = 5.0  # after which the coordinator gives up
+    assert (await outages.run(lambda: True, "db1:5432"))[1] == 2
+    for _ in range(3):
+        assert (await outages.run(lambda: True, "db1:5432"))[1] == 1
 
 
 async def test_a_server_that_restarts_is_waited_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ max_prepared_transactions = 200
 fsync = off
 full_page_writes = off
 citus.recover_2pc_interval = 1s
+citus.node_connection_timeout = 5s
 """
 
 

@@ -105,7 +105,7 @@ async def test_a_lost_node_is_asked_once_by_each_later_request(
     with recorded_statements() as waiting, pytest.raises(StorageUnreachable) as error:
         await read("m1")
     assert len(waiting) > 5
-    assert error.value.lost_node == f"postgres@127.0.0.1:{victim.port}"
+    assert error.value.lost_node == f"127.0.0.1:{victim.port}"
     with recorded_statements() as statements:
         for _ in range(2):
             with pytest.raises(StorageUnreachable):

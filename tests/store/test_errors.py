@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from sqlalchemy import event
 
@@ -15,8 +16,9 @@ from memrecall.errors import (
     StorageUnreachable,
 )
 from memrecall.store import Store
-from memrecall.store.database.dialects import SQLITE
+from memrecall.store.database.dialects import POSTGRESQL, SQLITE
 
+from ..cases import check_each
 from ..databases import PostgresqlServer
 from .contention import lock_of_another_writer, wait_for_blocked
 from .samples import ANN, ids, new_message, numbered_messages, read_tables
@@ -169,3 +171,28 @@ async def test_lost_connection_during_a_write_changes_nothing(
 
     assert await read_tables(store.database) == before
     assert (await store.timeline(ANN).add([new_message("n")])).stored == 1
+
+
+REMOTE = "connection to the remote node postgres@db1:5432 failed with the following error: "
+LOST_NODES = [
+    (REMOTE + "Connection refused\n\tIs the server running on that host?", "db1:5432"),
+    (REMOTE + 'connection to server at "db1", port 5432 failed: No route to host', "db1:5432"),
+    ("could not establish any connections to the node db1:5432 after 5000 ms", "db1:5432"),
+    (REMOTE + "connection not open", None),
+    (REMOTE + "server closed the connection unexpectedly", None),
+    (REMOTE + "FATAL:  the database system is starting up", None),
+    ("connection was closed in the middle of operation", None),
+]
+
+
+def test_node_of_a_cluster_that_cannot_be_reached_is_named() -> None:
+    def check(case: tuple[str, str | None]) -> None:
+        message, node = case
+        error = POSTGRESQL.classify(
+            asyncpg.ConnectionFailureError(message), "db", is_distributed=True
+        )
+        assert isinstance(error, StorageUnreachable)
+        assert error.is_transient
+        assert error.lost_node == node
+
+    check_each(LOST_NODES, check)

@@ -52,12 +52,13 @@ class ErrorCode(NamedTuple):
 _CLUSTER_CODES: tuple[ErrorCode, ...] = (
     ErrorCode("XX000", StorageUnreachable, "A node of the cluster failed; try again", True),
 )
-# What the coordinator says of a worker that is down. A connection that was open when the worker
-# restarted is reported in other words, and the next attempt opens another.
+# What the coordinator says of a worker that is down or does not answer. A connection that was open
+# when the worker restarted is reported in other words, and the next attempt opens another.
 _LOST_NODE = re.compile(
-    r"connection to the remote node (\S+) failed with the following error: .*"
+    r"connection to the remote node \S+@(\S+) failed with the following error: .*"
     r"(?:refused|No route to host|[Nn]etwork is unreachable|time(?:out expired|d out)"
     r"|could not translate host name)"
+    r"|could not establish any connections to the node (\S+) after"
 )
 # Of a process that does not know of the cluster. Busy: what was written for several callers in one
 # transaction is then written for each of them.
@@ -136,7 +137,7 @@ class DatabaseDialect(ABC):
             if code.startswith(known.prefix):
                 typed = known.error(f"{location}: {message}", hint=known.hint)
                 if isinstance(typed, StorageUnreachable) and (lost := _LOST_NODE.search(message)):
-                    typed.lost_node = lost[1]
+                    typed.lost_node = lost[1] or lost[2]
                 return typed.mark_transient(known.is_transient)
         if getattr(error, "connection_invalidated", False):
             hint = "The server closed the connection"
