@@ -7,6 +7,7 @@ processes that open an old database at once do not both upgrade it.
 
 import secrets
 from importlib import resources
+from typing import cast
 
 from sqlalchemy import Connection, insert, inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -29,8 +30,7 @@ LATEST = 9
 
 async def upgrade(database: Database, target: int = LATEST) -> None:
     """Upgrade the schema to version `target`; SchemaTooNew if it is newer than this package."""
-    async with database.read() as connection:
-        version = await schema_version(connection)
+    version = await _read_version(database)
     if version > LATEST:
         raise SchemaTooNew(
             f"{database.location} has schema {version}, but this memrecall supports up to {LATEST}",
@@ -45,6 +45,15 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
         await database.transact(
             lambda connection: _upgrade(connection, database, target), is_long=True
         )
+
+
+async def _read_version(database: Database) -> int:
+    if database.file is None:
+        async with database.read() as connection:
+            return await schema_version(connection)
+    # In one trip to a thread: a connection of aiosqlite makes dozens, which cost a third of opening
+    # a file.
+    return await database.read_together(lambda reads: schema_version(cast(AsyncConnection, reads)))
 
 
 async def schema_version(connection: AsyncConnection) -> int:
