@@ -120,7 +120,7 @@ def empty_location(databases: Databases) -> str:
 @pytest.fixture
 async def store(location: str) -> AsyncIterator[Store]:
     """An open store on its own database."""
-    async with await Store.open(location) as open_store:
+    async with await Store.open(location, durability="normal") as open_store:
         yield open_store
 
 

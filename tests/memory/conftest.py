@@ -13,7 +13,8 @@ from .word_extractor import WordExtractor
 
 def make_settings(location: str, **values: Any) -> Settings:
     """Return settings that do not depend on the machine."""
-    return Settings(db=location, embedder="hash", snapshots=False, **values)
+    fixed = {"embedder": "hash", "snapshots": False, "durability": "normal"}
+    return Settings(db=location, **{**fixed, **values})
 
 
 @pytest.fixture
