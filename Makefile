@@ -47,7 +47,7 @@ test-service: $(VENV)/.installed-dev  ## test servers and commands as real proce
 
 test-browser: $(VENV)/.installed-dev  ## test the dashboard in a browser
 	@$(BIN)/python -m tests.dashboard.browser
-	@$(PYTEST) -m "browser and $(LEFT_OUT)" tests/dashboard
+	@$(PYTEST) $(PARALLEL) -m "browser and $(LEFT_OUT)" tests/dashboard
 
 test-docs: $(VENV)/.installed-dev  ## run the README, the demo, the notebooks and the examples
 	@$(PYTEST) $(PARALLEL) -m "docs and $(LEFT_OUT)" tests

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-_FOLDERS = ("tests/dashboard/",)  # a browser and three services
+# Each worker has a browser and services of its own; the tests of a module may write to them.
+_FOLDER_OF_MODULES = "tests/dashboard/"
+_SPLIT = "tests/dashboard/test_accessibility.py"  # reads only; has the longest tests
 _MODULES = frozenset(
     {
         "tests/agent/offline/test_recalls.py",
@@ -22,11 +24,9 @@ class SharedSetupScheduling(LoadScopeScheduling):  # type: ignore[misc]
     """Gives whole groups to a worker, the largest first, and all other tests one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
-        for folder in _FOLDERS:
-            if nodeid.startswith(folder):
-                return folder
         module = nodeid.partition("::")[0]
-        return module if module in _MODULES else nodeid
+        is_shared = module in _MODULES or module.startswith(_FOLDER_OF_MODULES)
+        return module if is_shared and module != _SPLIT else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)  # the hook belongs to pytest-xdist
