@@ -6,7 +6,7 @@ from memrecall.agent import RecallOptions
 from memrecall.budget import Limits
 from memrecall.errors import InvalidArgument
 from memrecall.settings import Settings
-from memrecall.store.database.statements import require_limit
+from memrecall.store.database.cursors import require_limit
 from memrecall.text.leaks import LeakMode, Reasoning, check_modes
 from memrecall.types import Language
 

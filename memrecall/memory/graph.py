@@ -20,7 +20,7 @@ from memrecall.memory.display import GraphResult
 from memrecall.model.processes import run_on_text
 from memrecall.scope import Scope
 from memrecall.store import NewRelation, ScopedGraph, StoredEntity, StoredRelation
-from memrecall.store.database.statements import require_limit
+from memrecall.store.database.cursors import require_limit
 from memrecall.store.graph_types import WITHDRAWN
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, MemoryRecord, Role, check_text

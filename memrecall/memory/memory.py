@@ -34,7 +34,7 @@ from memrecall.memory.sessions import SessionsMixin
 from memrecall.messages import parse_new_messages, redact_text
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import MemoryQuery, PendingText, read_filter
-from memrecall.store.database.statements import require_limit
+from memrecall.store.database.cursors import require_limit
 
 _LIMIT = 100
 

@@ -15,7 +15,7 @@ from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
 from memrecall.store import MemoryQuery, Reads, Store, read_filter
-from memrecall.store.database.statements import require_limit
+from memrecall.store.database.cursors import require_limit
 from memrecall.store.graph import Graph
 
 _log = logging.getLogger(__name__)

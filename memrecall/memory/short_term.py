@@ -17,7 +17,7 @@ from memrecall.memory.records import to_utterance
 from memrecall.scope import Scope
 from memrecall.search.ranking.lexical import rank_texts
 from memrecall.store import Checkpoint, Store, StoredSummary
-from memrecall.store.database.statements import require_limit
+from memrecall.store.database.cursors import require_limit
 from memrecall.store.sessions import CHUNKS, NOTHING, SESSION, TURNS, WITHDRAWN
 from memrecall.text_length import estimate_tokens
 from memrecall.types import Message, check_json, check_text

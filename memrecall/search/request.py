@@ -7,7 +7,7 @@ from typing import Literal
 
 from memrecall.errors import InvalidArgument
 from memrecall.store import MessageFilter, Reads
-from memrecall.store.database.statements import require_limit
+from memrecall.store.database.cursors import require_limit
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import Role, check_moment, check_range, check_text, check_time_zone
 

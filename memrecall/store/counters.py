@@ -11,9 +11,10 @@ from typing import Any
 from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memrecall.store.database.cursors import require_limit
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge
-from memrecall.store.database.statements import require_limit, upsert
+from memrecall.store.database.statements import upsert
 from memrecall.store.database.tables import counters, memories, messages, users
 from memrecall.types import ID_LENGTH
 

@@ -19,9 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Permission
-from memrecall.store.database.cursors import KeyedPage
+from memrecall.store.database.cursors import KeyedPage, require_limit
 from memrecall.store.database.engine import Database
-from memrecall.store.database.statements import require_limit
 from memrecall.store.database.tables import api_key_users, api_keys
 from memrecall.types import NAME_LENGTH, check_id, check_text
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, NotFound
-from memrecall.store.database.cursors import KeyedPage
+from memrecall.store.database.cursors import KeyedPage, require_limit
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_users
@@ -35,7 +35,7 @@ from memrecall.store.database.memory_tables import (
     revisions,
     summaries,
 )
-from memrecall.store.database.statements import new_epoch, require_limit
+from memrecall.store.database.statements import new_epoch
 from memrecall.store.database.tables import (
     agents,
     memories,

@@ -13,17 +13,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
-from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
+from memrecall.store.database.cursors import (
+    StoredPage,
+    come_after,
+    make_page,
+    open_cursor,
+    require_limit,
+)
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user, session_of
 from memrecall.store.database.memory_tables import checkpoints, summaries
-from memrecall.store.database.statements import (
-    come_after,
-    filter_scope,
-    mentions,
-    require_limit,
-    split,
-)
+from memrecall.store.database.statements import filter_scope, mentions, split
 from memrecall.store.database.tables import PASSAGE, memories, messages, sessions, tombstones
 from memrecall.store.messages.timeline import select_messages, to_message
 from memrecall.types import DIGESTS, Message, Role, check_json, parse_stored_time

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from sqlalchemy import and_, or_
+from sqlalchemy.sql import ColumnElement
+
 from memrecall.errors import InvalidArgument
 from memrecall.text_length import utf8_length
 from memrecall.types import MemoryRecord, Message, check_text, json_bytes
@@ -20,6 +23,27 @@ _SIGNATURE_BYTES = 16
 # Made once: `json.dumps` makes one for each call with options, which every search would wait for.
 _encode_position = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _encode_binding = json.JSONEncoder(ensure_ascii=False, default=str).encode
+
+
+def require_limit(name: str, value: int, largest: int, smallest: int = 1) -> None:
+    """Raise InvalidArgument for what is no whole number, or outside its range."""
+    if not isinstance(value, int):
+        raise InvalidArgument(
+            f"{name} {value!r} is not a whole number", hint=f"Use {smallest} to {largest}"
+        )
+    if not smallest <= value <= largest:
+        raise InvalidArgument(
+            f"{name} {value} is out of range", hint=f"Use {smallest} to {largest}"
+        )
+
+
+def come_after(
+    time_column: ColumnElement[Any], key: ColumnElement[Any], last_time: datetime, last_key: str
+) -> ColumnElement[bool]:
+    """Return the condition for the rows that follow one on a page sorted by latest, then key."""
+    is_tie = and_(time_column == last_time, key > last_key)
+    # The bound on the time alone lets the index seek; the rest decides between equal times.
+    return and_(time_column <= last_time, or_(time_column < last_time, is_tie))
 
 
 @dataclass(frozen=True, slots=True)

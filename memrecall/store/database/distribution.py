@@ -29,10 +29,11 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
+from memrecall.store.database.cursors import require_limit
 from memrecall.store.database.engine import Database
 from memrecall.store.database.integrity import RowReference, foreign_keys
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases, restores
-from memrecall.store.database.statements import require_limit, upsert
+from memrecall.store.database.statements import upsert
 from memrecall.store.database.tables import (
     agents,
     api_key_users,

@@ -7,7 +7,6 @@ import sqlite3
 import time
 from collections import namedtuple
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -32,7 +31,6 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
-from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.dialects import dialect_of
@@ -286,33 +284,12 @@ def split(items: Sequence[Item], size: int = KEYS_PER_STATEMENT) -> Iterator[Seq
         yield items[start : start + size]
 
 
-def require_limit(name: str, value: int, largest: int, smallest: int = 1) -> None:
-    """Raise InvalidArgument for what is no whole number, or outside its range."""
-    if not isinstance(value, int):
-        raise InvalidArgument(
-            f"{name} {value!r} is not a whole number", hint=f"Use {smallest} to {largest}"
-        )
-    if not smallest <= value <= largest:
-        raise InvalidArgument(
-            f"{name} {value} is out of range", hint=f"Use {smallest} to {largest}"
-        )
-
-
 def filter_scope(statement: Select[Any], table: Table, scope: Scope) -> Select[Any]:
     """Restrict a query to the rows of the scope's user and, if bound, its agent."""
     statement = statement.where(table.c.user_id == scope.user_id)
     if scope.agent_id is not None:
         statement = statement.where(table.c.agent_id == scope.agent_id)
     return statement
-
-
-def come_after(
-    time_column: ColumnElement[Any], key: ColumnElement[Any], last_time: datetime, last_key: str
-) -> ColumnElement[bool]:
-    """Return the condition for the rows that follow one on a page sorted by latest, then key."""
-    is_tie = and_(time_column == last_time, key > last_key)
-    # The bound on the time alone lets the index seek; the rest decides between equal times.
-    return and_(time_column <= last_time, or_(time_column < last_time, is_tie))
 
 
 def select_in_key_order(dialect: DatabaseDialect, table: Table) -> Select[Any]:

@@ -13,18 +13,18 @@ from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
-from memrecall.store.database.cursors import PageLimits, StoredPage, make_page, open_cursor
+from memrecall.store.database.cursors import (
+    PageLimits,
+    StoredPage,
+    come_after,
+    make_page,
+    open_cursor,
+    require_limit,
+)
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import revisions
-from memrecall.store.database.statements import (
-    Reads,
-    come_after,
-    filter_scope,
-    mentions,
-    require_limit,
-    split,
-)
+from memrecall.store.database.statements import Reads, filter_scope, mentions, split
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
 from memrecall.store.memories.revisions import (

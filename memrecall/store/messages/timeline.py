@@ -28,10 +28,16 @@ from sqlalchemy.sql.elements import UnaryExpression
 
 from memrecall.errors import NotFound
 from memrecall.scope import Scope
-from memrecall.store.database.cursors import PageLimits, StoredPage, make_page, open_cursor
+from memrecall.store.database.cursors import (
+    PageLimits,
+    StoredPage,
+    make_page,
+    open_cursor,
+    require_limit,
+)
 from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.engine import Database
-from memrecall.store.database.statements import Reads, filter_scope, require_limit, split
+from memrecall.store.database.statements import Reads, filter_scope, split
 from memrecall.store.database.tables import messages
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.types import Message, NewMessage, Role, check_range, parse_stored_time
@@ -262,16 +268,11 @@ class Timeline:
         anchor, earlier, later = await self._database.read_together(read)
         nearest_first = [anchor, *_alternate(earlier, later)]
         kept = set(map(id, nearest_first[: self._limits.cut(nearest_first)]))
-        rows = (*reversed(earlier), anchor, *later)
-        return StoredPage(tuple(row for row in rows if id(row) in kept))
+        in_order = (*reversed(earlier), anchor, *later)
+        return StoredPage(tuple(row for row in in_order if id(row) in kept))
 
     async def thread(
-        self,
-        before: str | None = None,
-        *,
-        session_id: str,
-        limit: int,
-        branches: bool = True,
+        self, before: str | None = None, *, session_id: str, limit: int, branches: bool = True
     ) -> list[Message]:
         """Return what leads up to a message of a session, or to its end, oldest first.
 

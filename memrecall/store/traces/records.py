@@ -14,18 +14,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
+from memrecall.store.database.cursors import (
+    StoredPage,
+    come_after,
+    make_page,
+    open_cursor,
+    require_limit,
+)
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user
-from memrecall.store.database.statements import (
-    come_after,
-    filter_scope,
-    match_keys,
-    mentions,
-    new_id,
-    require_limit,
-    split,
-)
+from memrecall.store.database.statements import filter_scope, match_keys, mentions, new_id, split
 from memrecall.store.database.tables import memories, messages, traces
 from memrecall.types import (
     ID_LENGTH,
