@@ -29,7 +29,7 @@ SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(NODE_OF_$(shell unam
 INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-service test-browser test-docs test-integrations test-repeat test-loaded test-long test-model test-cluster fuzz soak conformance cassettes notebooks docs check format bench eval release screenshots constraints clean
+.PHONY: help install demo test test-texts test-service test-browser test-docs test-integrations test-repeat test-loaded test-long test-model test-cluster fuzz soak conformance cassettes notebooks docs check format bench eval release screenshots constraints clean
 
 help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -40,7 +40,10 @@ demo: install  ## import a small chat history and recall from it, offline
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
-	@$(PYTEST) $(PARALLEL) -m "$(LEFT_OUT) and not service and not browser and not docs"
+	@$(PYTEST) $(PARALLEL) -m "$(LEFT_OUT) and not texts and not service and not browser and not docs"
+
+test-texts: $(VENV)/.installed-dev  ## test long, hostile and random texts: how work grows, leaks
+	@$(PYTEST) $(PARALLEL) -m "texts and $(LEFT_OUT) and not service"
 
 test-service: $(VENV)/.installed-dev  ## test servers and commands as real processes
 	@$(PYTEST) $(PARALLEL) -m "service and $(LEFT_OUT) and not browser and not docs"

@@ -19,6 +19,8 @@ from tests.counting import count_calls
 
 from .transcripts import NOW, parse_turns
 
+pytestmark = pytest.mark.texts
+
 MESSAGES = parse_turns(
     *(
         "I moved to Berlin last week and I work as a nurse. What should I cook tonight?",

@@ -17,6 +17,8 @@ from memrecall.importers.records import ReadOptions
 from tests.cli.conftest import Shell, db, shell
 from tests.importers.reading import FIXTURES, read
 
+pytestmark = pytest.mark.texts
+
 __all__ = ["db", "shell"]
 CHAT = FIXTURES / "chatgpt" / "conversations.json"
 

@@ -10,6 +10,8 @@ from tests.cases import check_each
 from tests.counting import count_calls
 from tests.text.growth import READERS, GeneratedText, Reader, generate_texts
 
+pytestmark = pytest.mark.texts
+
 WARM_UP = "我 live in 北京. \u1e9b 昨天"  # loads tables and dictionaries
 FACTOR = 8  # of the text
 MOST_GROWTH = 20  # quadratic work would be 64 times as much

@@ -26,6 +26,8 @@ from tests.cases import check_each
 from tests.text.leak_cases import CASES, TOOLS, UNLISTED_CHARACTER
 from tests.text.leak_samples import TEMPLATE_SAMPLES
 
+pytestmark = pytest.mark.texts
+
 MAX_STATES = 3_000
 KEYS = sorted(NAME_KEYS | CALL_KEYS | LIST_KEYS | ARGUMENT_KEYS | OTHER_KEYS)
 WORDS = [*KEYS, *TOOLS, *(f"{space}.search_memory" for space in ("functions", "tools"))]

@@ -2,10 +2,14 @@
 
 import json
 
+import pytest
+
 from memrecall.text import LeakFilter, filter_leaks
 from tests.cases import check_each
 from tests.text.leak_cases import FOLDER
 from tests.text.leak_samples import REAL_SAMPLES, SAMPLES, TEMPLATE_SAMPLES
+
+pytestmark = pytest.mark.texts
 
 TOOLS = (
     *("recall_memory", "get_other_members_messages", "is_mentioned", "search_memory"),

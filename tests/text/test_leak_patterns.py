@@ -23,6 +23,8 @@ from memrecall.text.leaks.patterns import parse, parse_words
 from tests.cases import check_each
 from tests.text.leak_cases import TOOLS, UNLISTED_CHARACTER, read_cases
 
+pytestmark = pytest.mark.texts
+
 LETTERS = "ab<"
 BEFORE = ("前文", "前文 ", "前文。 ", "前文\n", "")  # by start position
 

@@ -25,6 +25,8 @@ from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH
 from tests.cases import check_each
 from tests.counting import Characters, count_calls, counting_calls
 
+pytestmark = pytest.mark.texts
+
 BUSY = 2.0  # tolerance for ratios of CPU times on a busy machine
 TRIES = 3  # because a busy machine disturbs some attempts
 SAMPLE = 16_000

@@ -13,6 +13,8 @@ from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH
 from memrecall.text.leaks.matchers import LeakMode, Reasoning
 from tests.text.leak_cases import CASES, TOOLS, stream
 
+pytestmark = pytest.mark.texts
+
 PROSE = [
     *(". ", "。", ": ", "1. ", "\n\n", "\n    ", "\n\n    x", "\t"),
     "The plan",
