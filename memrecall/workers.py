@@ -120,6 +120,26 @@ async def run_beside(is_long: bool, function: Callable[..., Result], *args: Any)
     return await asyncio.to_thread(function, *args) if is_long else function(*args)
 
 
+class Turns:
+    """Lets one call at a time hold up the event loop.
+
+    Calls of many requests that are ready at the same moment would otherwise run one after another,
+    and the short steps of all other requests wait for them together.
+    """
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+
+    async def run(self, function: Callable[..., Result], *args: Any) -> Result:
+        """Call a function when it is its turn."""
+        await self._lock.acquire()
+        try:
+            return function(*args)
+        finally:
+            # Not at once: what else is ready comes before the next call.
+            asyncio.get_running_loop().call_soon(self._lock.release)
+
+
 def start_in_thread(function: Callable[..., Result], *args: Any) -> "asyncio.Future[Result]":
     """Call a function in a thread, like `asyncio.to_thread` but at once and without a task.
 

@@ -5,11 +5,12 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from memrecall.workers import DaemonThreadPool, Grouped, run_to_completion
+from memrecall.workers import DaemonThreadPool, Grouped, Turns, run_to_completion
 
 from .waiting import LIMIT
 
@@ -217,3 +218,27 @@ class TestGrouped:
         grouped = Grouped(work, 1)
         async with asyncio.timeout(LIMIT):
             assert [await grouped(number) for number in range(5)] == [0, 1, 2, 3, 4]
+
+
+async def test_calls_take_turns_and_short_steps_come_between() -> None:
+    turns, steps = Turns(), list[str]()
+
+    async def take_short_steps() -> None:
+        for _ in range(10):
+            steps.append("short")
+            await asyncio.sleep(0)
+
+    calls = [turns.run(steps.append, "long") for _ in range(4)]
+    await asyncio.gather(*calls, take_short_steps())
+    assert steps.count("long") == 4
+    assert ("long", "long") not in list(pairwise(steps))
+
+
+async def test_a_turn_ends_with_an_error_or_a_cancellation() -> None:
+    turns = Turns()
+    with pytest.raises(ZeroDivisionError):
+        await turns.run(divmod, 1, 0)
+    waiting = asyncio.ensure_future(turns.run(int))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    assert await turns.run(divmod, 7, 2) == (3, 1)

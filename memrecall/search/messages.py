@@ -4,6 +4,7 @@ Unlike in `SearchEngine`, scores are plain measures (BM25, cosine), memories are
 context of a message does not count.
 """
 
+import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,12 +41,13 @@ from memrecall.text.highlights import Highlighter
 from memrecall.text.query import Query, parse_query, positive_words
 from memrecall.text.snippets import mark_passages
 from memrecall.types import Message
-from memrecall.workers import run_beside, run_to_completion, start_in_thread
+from memrecall.workers import Turns, run_beside, run_to_completion, start_in_thread
 
 # Up to this many rows, moving the work to a thread costs more than it frees the event loop.
 _LEXICAL_ROWS_IN_EVENT_LOOP = 5_000
 _SEMANTIC_ROWS_IN_EVENT_LOOP = 5_000
-_HIGHLIGHTED_IN_EVENT_LOOP = 2_000  # characters
+# About 5 ms: many threads that do this at once would hold up the event loop for longer.
+_HIGHLIGHTED_IN_EVENT_LOOP = 6_000  # characters
 # Vectors are stored in 16 bits and multiplied in 32: bounds the error of a first estimate.
 _ESTIMATE_ERROR = 0.003
 _COSINE_DIGITS, _SCORE_DIGITS = 6, 4  # steps larger than rounding errors
@@ -72,6 +74,7 @@ class MessageSearch:
         self._store = store
         self._cache = cache
         self._query_cost = limits.query_cost
+        self._turns = Turns()
 
     async def search_lexical(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
         """Return a page of the messages for which a query is true, most relevant first."""
@@ -143,8 +146,10 @@ class MessageSearch:
     ) -> tuple[_RankedMessages, list[Message]]:
         if is_expected and (current := await self._read_version(scope, reads)) != user:
             await self._cache.raise_change(self._store.feed(scope.user_id), columns, current, reads)
-        if reads.in_thread or in_event_loop:
+        if reads.in_thread:
             ranked = find(columns, user)
+        elif in_event_loop:
+            ranked = await self._turns.run(find, columns, user)
         else:
             ranked = await run_to_completion(start_in_thread(find, columns, user))
         return ranked, await self._store.timeline(scope).get_many(ranked.keys, reads)
@@ -170,7 +175,8 @@ class MessageSearch:
         kept = found[: self._store.page_limits.cut([message for message, _ in found])]
         length = sum(len(message.content) for message, _ in kept) if highlighter else 0
         is_long = length > _HIGHLIGHTED_IN_EVENT_LOOP
-        items = await run_beside(is_long, _make_items, kept, highlighter)
+        run = asyncio.to_thread if is_long else self._turns.run
+        items = await run(_make_items, kept, highlighter)
         is_cut = len(kept) < len(found)
         cursor = None
         if ranked.cursor_after and (ranked.has_more or is_cut):

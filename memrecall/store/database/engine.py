@@ -38,7 +38,8 @@ Work = Callable[[AsyncConnection], Awaitable[Result]]
 log = logging.getLogger(__name__)
 
 _FORK_SECONDS = 10.0  # that a fork waits for statements and streams to end
-_READERS = 4  # threads of searches: with more, writes wait for a thread, a connection and the GIL
+_READERS = 2  # threads of searches: with more, writes wait for a thread, a connection and the GIL
+_IDLE_CONNECTIONS = 4  # of reads in threads, kept open
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
 
@@ -210,7 +211,7 @@ class Database(ForkAware):
             except BaseException:
                 connection.close()
                 raise
-            if len(self._idle) < _READERS:
+            if len(self._idle) < _IDLE_CONNECTIONS:
                 self._idle.append(connection)
             else:
                 connection.close()
