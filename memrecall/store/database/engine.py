@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
@@ -252,15 +252,17 @@ class Database(ForkAware):
         pool: Any = self._engine.pool
         return self._direct is None and pool.size() - pool.checkedout() >= statements
 
-    async def read_together(self, work: Callable[[Reads], Awaitable[Result]]) -> Result:
+    async def read_together(
+        self, work: Callable[[Reads], Awaitable[Result]], *, is_short: bool = False
+    ) -> Result:
         """Run reads that depend on each other, on SQLite in one trip to a thread.
 
         There `work` awaits nothing but its reads, and ends even if the caller is cancelled: it may
-        be using what the caller has locked.
+        be using what the caller has locked. Short work need not wait for searches.
         """
         if self._direct is None:
             return await work(self)
-        async with self._readers:
+        async with nullcontext() if is_short else self._readers:
             return await run_to_completion(start_in_thread(self._read_inline, work))
 
     def _read_inline(self, work: Callable[[Reads], Awaitable[Result]]) -> Result:

@@ -265,7 +265,7 @@ class Timeline:
                 found.append(await self._fetch(reads, statement, {**key, "count": count}))
             return anchor, found[0], found[1]
 
-        anchor, earlier, later = await self._database.read_together(read)
+        anchor, earlier, later = await self._database.read_together(read, is_short=True)
         nearest_first = [anchor, *_alternate(earlier, later)]
         kept = set(map(id, nearest_first[: self._limits.cut(nearest_first)]))
         in_order = (*reversed(earlier), anchor, *later)
