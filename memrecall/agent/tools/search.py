@@ -229,7 +229,9 @@ def compare_texts(request: str, texts: Sequence[str]) -> list[Repetition | None]
     def is_same(text: str) -> bool:
         if text.endswith(("?", "？")):
             return query_terms(text).keys() <= topics
-        return all_terms(text).keys() == terms
+        # Most texts differ in their first word, which is found sooner than all of them.
+        first = "".join(text.split(maxsplit=1)[:1])
+        return all_terms(first).keys() <= terms and all_terms(text).keys() == terms
 
     return [
         Repetition.EXACT
