@@ -10,7 +10,7 @@ import pytest
 
 from memrecall.embedding.local import LOCAL_MODEL
 
-pytestmark = pytest.mark.concurrent
+pytestmark = [pytest.mark.concurrent, pytest.mark.service]
 
 ROOT = Path(__file__).parent.parent
 

@@ -13,6 +13,8 @@ from memrecall.text.leaks.matchers import Reasoning
 from tests.cases import check_each
 from tests.text.leak_cases import CASES, TOOLS, Case, stream
 
+pytestmark = pytest.mark.texts
+
 CALL = '<tool_call>{"name": "search_memory", "arguments": {}}</tool_call>'
 SIZES = (2, 3, 5, 7, 11, 23)  # of chunks
 CODE = [
