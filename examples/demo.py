@@ -117,8 +117,10 @@ async def ask(console: Console, library: Library, request: Request, width: int) 
 def command(*words: str) -> str:
     """Return a command line that works in the current folder."""
     program = "memrecall"
-    if shutil.which(program) is None:
-        program = shortest_path(Path(sys.executable).with_name(program))
+    own = Path(sys.executable).with_name(program)
+    found = shutil.which(program)  # which may be that of another environment
+    if found is None or Path(found).parent != own.parent:
+        program = shortest_path(own)
     return shlex.join([program, *words, "--db", shortest_path(DATABASE)])
 
 
