@@ -40,15 +40,6 @@ class Phase(Enum):
     USER = auto()  # more of the body, to know which process answers
 
 
-_DEADLINES = {
-    Phase.HEAD: "head_seconds",
-    Phase.BODY: "body_seconds",
-    Phase.READER: "reader_seconds",
-    Phase.CLOSING: "reader_seconds",
-    Phase.USER: "user_seconds",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
     """How many connections are open at once, and what a client may send in which time."""
@@ -83,8 +74,13 @@ class ConnectionLimits:
         """Return the deadline of a stage; None: uvicorn's own, or none."""
         if is_closing and stage in (Phase.HEAD, Phase.IDLE):
             return self.shutdown_seconds
-        name = _DEADLINES.get(stage)
-        return None if name is None else getattr(self, name)
+        return {
+            Phase.HEAD: self.head_seconds,
+            Phase.BODY: self.body_seconds,
+            Phase.READER: self.reader_seconds,
+            Phase.CLOSING: self.reader_seconds,
+            Phase.USER: self.user_seconds,
+        }.get(stage)
 
 
 class ConnectionTable:

@@ -91,15 +91,23 @@ async def test_a_worker_is_killed_and_started_again(
     assert sum(load.users[user].refused for user in healthy) == 0
 
 
-async def test_a_lost_node_is_asked_once_by_each_later_request(
-    whole_cluster: Cluster, location: str, library: Library
-) -> None:
-    users = find_users(whole_cluster, location)
-    victim, healthy_node = whole_cluster.workers
+async def store_on_two_nodes(
+    cluster: Cluster, location: str, library: Library
+) -> tuple[Node, str, str]:
+    """Store a message on each worker; return the first worker, its user and the other's."""
+    users = find_users(cluster, location)
+    victim, healthy_node = cluster.workers
     lost, healthy = users[victim.port][0], users[healthy_node.port][0]
     for user in (lost, healthy):
         await library.add_messages(Scope(user), [new_message("m1")])
     await library.vectors.settle()
+    return victim, lost, healthy
+
+
+async def test_a_lost_node_is_asked_once_by_each_later_request(
+    whole_cluster: Cluster, location: str, library: Library
+) -> None:
+    victim, lost, healthy = await store_on_two_nodes(whole_cluster, location, library)
     read = library.store.timeline(Scope(lost)).get
     await asyncio.to_thread(victim.kill)
     with recorded_statements() as waiting, pytest.raises(StorageUnreachable) as error:
@@ -121,12 +129,7 @@ async def test_a_lost_node_is_asked_once_by_each_later_request(
 async def test_every_kind_of_request_of_a_lost_user_is_refused(
     whole_cluster: Cluster, location: str, library: Library
 ) -> None:
-    users = find_users(whole_cluster, location)
-    victim, healthy_node = whole_cluster.workers
-    lost, healthy = users[victim.port][0], users[healthy_node.port][0]
-    for user in (lost, healthy):
-        await library.add_messages(Scope(user), [new_message("m1")])
-    await library.vectors.settle()
+    victim, lost, healthy = await store_on_two_nodes(whole_cluster, location, library)
     await asyncio.to_thread(victim.kill)
     async with serve_in_process(library) as service:
         client = service.client()  # a new key would be written to all nodes

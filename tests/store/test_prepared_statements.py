@@ -1,6 +1,8 @@
 """Statements that every search or turn executes are compiled once and run by SQLite's driver."""
 
+import sqlite3
 import threading
+from contextlib import closing
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
@@ -136,3 +138,14 @@ async def test_short_read_sees_the_latest_commit(tmp_path: Path) -> None:
             await other.timeline(ANN).add([new])
             versions.append(await feed.version())
     assert len({version.version for version in versions if version}) == 4
+
+
+async def test_short_read_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+    async with await open_store(tmp_path) as store:
+        feed = store.feed(ANN.user_id)
+        before = await feed.version()
+        with closing(sqlite3.connect(store.location, isolation_level=None, timeout=0)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            other.execute("UPDATE users SET time_zone = 'Asia/Shanghai'")
+            assert await feed.version() == before
+            other.execute("ROLLBACK")

@@ -231,7 +231,8 @@ class Database(ForkAware):
         """Return the rows of a query by keys; without a thread if none uses the SQLite file.
 
         A trip to a thread takes three times as long as such a read. Beside busy threads the read
-        would hold up the event loop, because after each step SQLite's driver waits for the GIL.
+        would hold up the event loop, because after each step SQLite's driver waits for the GIL. A
+        connection that is open reads the write-ahead log, and waits for no lock of a writer.
         """
         if self._idle and self._gate.is_idle and not self.is_read_only:
             return self._read_inline(methodcaller("fetch", statement, parameters))
