@@ -128,8 +128,9 @@ def check_metadata(wheel: Path) -> str:
             f"pyproject.toml, the wheel and __init__.py disagree on version {version}"
         )
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    if not re.search(rf"^## {re.escape(version)}( |$)", changelog, re.MULTILINE):
-        raise ReleaseError(f"CHANGELOG.md has no section for {version}")
+    section = "Unreleased" if ".dev" in version else version
+    if not re.search(rf"^## {re.escape(section)}( |$)", changelog, re.MULTILINE):
+        raise ReleaseError(f"CHANGELOG.md has no section {section}")
     return str(version)
 
 
@@ -184,7 +185,7 @@ def check_installation(interpreter: Path, wheel: Path, folder: Path, version: st
 def install(programs: Path, wheel: Path, extra: str) -> dict[str, int]:
     """Install the wheel with an extra; return the bytes of each distribution but pip."""
     pip = (programs / "python", "-m", "pip", "--disable-pip-version-check", "--quiet")
-    requirement = f"memrecall{extra} @ {wheel.as_uri()}"
+    requirement = f"memrecall-agent{extra} @ {wheel.as_uri()}"
     run(*pip, "install", "-c", ROOT / "constraints.txt", requirement, cwd=programs)
     sizes: dict[str, int] = json.loads(run(programs / "python", "-c", SIZES, cwd=programs))
     return sizes

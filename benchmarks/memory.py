@@ -189,7 +189,7 @@ def main() -> int:
             figures[name] = measure_adds(name, memories[name], texts)
         for name, searches in measure_searches(memories, questions).items():
             figures[name] |= searches
-    versions = {"memrecall": version("memrecall"), "mem0": version("mem0ai")}
+    versions = {"memrecall": version("memrecall-agent"), "mem0": version("mem0ai")}
     print(f"{options.messages} messages, {options.searches} searches, {versions}")
     behind = False
     for figure, memrecall_value in figures["memrecall"].items():

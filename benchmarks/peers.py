@@ -152,7 +152,7 @@ def open_memrecall(task: Task, mode: Mode) -> System:
 
     run = task.bridge.run
     return System(
-        version("memrecall"),
+        version("memrecall-agent"),
         lambda: run(import_corpus(library, task.corpus, lambda count: None)),
         lambda question: run(search(question)),
         close=lambda: run(manager.__aexit__(None, None, None)),

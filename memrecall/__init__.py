@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from memrecall.settings import Settings, load_settings
     from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
-__version__ = "0.2.0"
+__version__ = "0.3.0.dev0"
 
 __all__ = [
     "MEMRECALL_TOOLS",

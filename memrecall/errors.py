@@ -66,6 +66,11 @@ class InvalidArgument(CallerError):
     """A value has the wrong type, form or range."""
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs memrecall with an extra."""
+    return f"pip install 'memrecall-agent[{extra}]'"
+
+
 @contextmanager
 def requires_extra(feature: str, extra: str, *packages: str) -> Iterator[None]:
     """Import packages of an extra; if one is missing, raise an InvalidArgument with the extra."""
@@ -76,7 +81,7 @@ def requires_extra(feature: str, extra: str, *packages: str) -> Iterator[None]:
             raise
         raise InvalidArgument(
             f"{feature} requires {error.name}, which is not installed",
-            hint=f"pip install 'memrecall[{extra}]'",
+            hint=install_command(extra),
         ) from None
 
 
@@ -120,6 +125,9 @@ class SchemaTooNew(CallerError):
     """The database was written by a newer version of memrecall."""
 
     code = "FAILED_PRECONDITION"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, hint="Upgrade memrecall: pip install -U memrecall-agent")
 
 
 class CassetteMismatch(CallerError):

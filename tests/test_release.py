@@ -1,6 +1,7 @@
 """Files that releases and contributors rely on: CI, pre-commit hooks, version, changelog."""
 
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
@@ -34,14 +35,26 @@ def test_pre_commit_uses_local_hooks_only() -> None:
 def test_version_is_the_same_everywhere() -> None:
     project = tomllib.loads(read("pyproject.toml"))["project"]
     assert project["version"] == memrecall.__version__
-    latest = re.search(r"^## (\d+\.\d+\.\d+)", read("CHANGELOG.md"), re.MULTILINE)
+    latest = re.search(r"^## (\S+)", read("CHANGELOG.md"), re.MULTILINE)
     assert latest is not None
-    assert latest[1] == memrecall.__version__
+    is_development = ".dev" in memrecall.__version__
+    assert latest[1] == ("Unreleased" if is_development else memrecall.__version__)
 
 
 def test_security_policy_covers_the_current_version() -> None:
-    major, minor, _ = memrecall.__version__.split(".")
+    major, minor, *_ = memrecall.__version__.split(".")
     assert f"| {major}.{minor}.x | yes |" in read("SECURITY.md")
+
+
+def test_files_name_the_distribution_by_its_own_name() -> None:
+    """`memrecall` is another package on PyPI; ours is `memrecall-agent`."""
+    git = ["git", "ls-files", "-z", "--", ".", ":!docs/upgrading.md"]
+    names = subprocess.run(git, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    other = re.compile(
+        rb"(pip|pipx|tool) install (-\S+ )*['\"]?memrecall(?![-_]agent)|\bmemrecall\[[a-z{]"
+    )
+    files = [ROOT / name for name in names.split("\0") if name]
+    assert [file for file in files if file.is_file() and other.search(file.read_bytes())] == []
 
 
 def load_release_script() -> Any:

@@ -239,7 +239,7 @@ def test_unknown_exporter_is_rejected(
 
 def test_missing_telemetry_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    hint = r"pip install 'memrecall\[telemetry\]'"
+    hint = r"pip install 'memrecall-agent\[telemetry\]'"
     with pytest.raises(InvalidArgument, match=hint), export_spans("1"):
         pass
 

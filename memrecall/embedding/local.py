@@ -19,6 +19,7 @@ from memrecall.embedding.batching import (
     Encode,
     ThreadedEmbedder,
 )
+from memrecall.errors import install_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -314,7 +315,7 @@ class SentenceTransformersEmbedder(_LibraryEmbedder):
     """Embeds with any model of the sentence-transformers library, by its name or path."""
 
     library = "sentence-transformers"
-    install_hint = 'Run `pip install "memrecall[sentence-transformers]"`'
+    install_hint = install_command(library)
 
     def _load(self) -> Encode:
         from sentence_transformers import SentenceTransformer
@@ -329,7 +330,7 @@ class FastEmbedEmbedder(_LibraryEmbedder):
     """Embeds with any text model of the fastembed library, by its name."""
 
     library = "fastembed"
-    install_hint = 'Run `pip install "memrecall[fastembed]"`'
+    install_hint = install_command(library)
 
     def _load(self) -> Encode:
         from fastembed import TextEmbedding

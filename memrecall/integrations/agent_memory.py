@@ -26,7 +26,13 @@ from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolErrorCode, ToolFailure
 from memrecall.agent.tools.table import tools_for
 from memrecall.agent.trace import Observer
-from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
+from memrecall.errors import (
+    CassetteMismatch,
+    InvalidArgument,
+    MemrecallError,
+    ScriptExhausted,
+    install_command,
+)
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.messages import USER_SOURCES, ConversationMessage, parse_items
@@ -48,8 +54,8 @@ def framework_of(extra: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        hint = f"pip install 'memrecall[{extra}]'"
-        raise ImportError(f"{error}; for this integration: {hint}", name=error.name) from error
+        message = f"{error}; for this integration: {install_command(extra)}"
+        raise ImportError(message, name=error.name) from error
 
 
 def is_block(message: ConversationMessage) -> bool:

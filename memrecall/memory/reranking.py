@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from memrecall.errors import InvalidArgument, ModelFailed
+from memrecall.errors import InvalidArgument, ModelFailed, install_command
 from memrecall.plugins import require_plugin
 from memrecall.settings import Settings, check_key, check_url
 from memrecall.workers import ForkAware
@@ -147,7 +147,7 @@ def _load_encoder(name: str) -> Any:
         raise ModelFailed(
             "a cross-encoder needs a package that is not installed",
             kind="refused",
-            hint="pip install 'memrecall[sentence-transformers]'",
+            hint=install_command("sentence-transformers"),
         ) from None
     try:
         return CrossEncoder(name)

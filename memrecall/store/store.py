@@ -329,8 +329,7 @@ async def _read_facts(database: Database) -> StoreFacts:
     text_version = int(values["text_version"])
     if text_version > TEXT_VERSION:
         raise SchemaTooNew(
-            f"{database.location} was indexed by a newer memrecall (text version {text_version})",
-            hint="Upgrade memrecall: pip install -U memrecall",
+            f"{database.location} was indexed by a newer memrecall (text version {text_version})"
         )
     return StoreFacts(
         database_id=values["database_id"],

@@ -13,7 +13,7 @@ def test_detect_language() -> None:
         ("what did 王小明 say?", "en"),
         ("Where is the file 会议纪要.docx?", "en"),
         ("What does 你好 mean?", "en"),
-        ("我的 Python 脚本 pip install memrecall 报错 ImportError", "zh"),
+        ("我的 Python 脚本 pip install memrecall-agent 报错 ImportError", "zh"),
         ("帮我把 I have a dream 翻译一下", "zh"),
         ("the 会议纪要 已经上传", "zh"),
         ("团建在哪里？The offsite, where will it be?", "zh"),

@@ -569,9 +569,9 @@ def test_missing_extra_is_named(
         monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, "memrecall.dashboard.application", raising=False)
     database = shell("stats", "--db", "postgresql://127.0.0.1:1/x")
-    assert (database.code, "pip install 'memrecall[postgresql]'" in database.err) == (2, True)
+    assert (database.code, "pip install 'memrecall-agent[postgresql]'" in database.err) == (2, True)
     demo = shell("serve", "--demo")
-    assert (demo.code, "pip install 'memrecall[dashboard]'" in demo.err) == (2, True)
+    assert (demo.code, "pip install 'memrecall-agent[dashboard]'" in demo.err) == (2, True)
 
 
 def test_newer_schema_is_rejected_unchanged(shell: Shell, chat: Path) -> None:

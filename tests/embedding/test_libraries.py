@@ -102,5 +102,5 @@ async def test_missing_library_error_names_extra(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(EmbedderFailed) as error_info:
         await embedder.embed(["a"])
-    assert f'pip install "memrecall[{extra}]"' in error_info.value.hint
+    assert f"pip install 'memrecall-agent[{extra}]'" in error_info.value.hint
     await embedder.close()

@@ -156,7 +156,7 @@ def test_missing_framework_names_its_extra() -> None:
         try:
             import_module(f"memrecall.integrations.{module}")
         except ImportError as error:
-            hint = re.search(r"pip install 'memrecall\[(.*)\]'$", str(error))
+            hint = re.search(r"pip install 'memrecall-agent\[(.*)\]'$", str(error))
             assert hint
             assert hint[1] in extras
 

@@ -147,7 +147,7 @@ class TestCrossEncoder:
         monkeypatch.setitem(sys.modules, "sentence_transformers", None)
         with pytest.raises(ModelFailed) as error_info:
             await CrossEncoderReranker("m").score("tea", ["tea"])
-        assert "memrecall[sentence-transformers]" in error_info.value.hint
+        assert "memrecall-agent[sentence-transformers]" in error_info.value.hint
 
 
 @pytest.mark.concurrent

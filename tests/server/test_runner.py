@@ -184,7 +184,7 @@ def test_missing_extra_names_the_package_to_install(tmp_path: Path) -> None:
     hidden.write_text("raise ModuleNotFoundError('gone', name='fastapi')\n")
     completed = run_command(tmp_path, "serve", "--db", tmp_path / "a.db", PYTHONPATH=str(tmp_path))
     assert completed.returncode == 2
-    assert "pip install 'memrecall[server]'" in completed.stderr
+    assert "pip install 'memrecall-agent[server]'" in completed.stderr
 
 
 @pytest.mark.service

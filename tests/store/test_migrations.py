@@ -365,7 +365,7 @@ async def test_newer_database_is_refused_untouched(location: str, name: str) -> 
     with pytest.raises(SchemaTooNew, match="99") as refusal:
         await Store.open(location)
 
-    assert "pip install -U memrecall" in str(refusal.value)
+    assert "pip install -U memrecall-agent" in str(refusal.value)
     assert await rewrite_meta(location, name, "99") == before
 
 

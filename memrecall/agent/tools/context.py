@@ -6,12 +6,12 @@ A context has a library and a scope that trusted code binds, never arguments.
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 from pydantic import StringConstraints
 
+from memrecall import __version__
 from memrecall.agent.result import RecallResult
 from memrecall.agent.tools import IS_MENTIONED, OTHER_MESSAGES
 from memrecall.agent.tools.models import TextAnswer, ToolInput
@@ -116,7 +116,7 @@ class ToolContext:
             self._agent_scope(),
             workspaces,
             folder,
-            software=version("memrecall"),
+            software=__version__,
             lock_timeout=settings.lock_timeout,
         )
 

@@ -33,8 +33,7 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
     version = await _read_version(database)
     if version > LATEST:
         raise SchemaTooNew(
-            f"{database.location} has schema {version}, but this memrecall supports up to {LATEST}",
-            hint="Upgrade memrecall: pip install -U memrecall",
+            f"{database.location} has schema {version}, but this memrecall supports up to {LATEST}"
         )
     if version < target and database.is_read_only:
         raise StorageReadOnly(
