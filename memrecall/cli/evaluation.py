@@ -97,9 +97,11 @@ def run(
     expand_queries: Annotated[bool, Option(help="Let the recall agent expand its queries.")] = True,
     small_stores: Annotated[
         int | None,
-        Option(min=2, help="Ask up to N stores of one session each, also foreign questions."),
+        Option(
+            min=2, help="Evaluate up to N single-session stores, unanswerable questions included."
+        ),
     ] = None,
-    seed: Annotated[int, Option(min=0, help="With --small-stores: another choice of them.")] = 0,
+    seed: Annotated[int, Option(min=0, help="Random seed for --small-stores.")] = 0,
     db: Annotated[str | None, Option(help="An empty database; default: a temporary file.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -255,23 +257,21 @@ def _change_fields(change: Any) -> dict[str, Any]:
 
 
 def _print_changes(changes: list[Any]) -> None:
+    from memrecall.evaluation.metrics import format_value
+
     terminal = output.console()
     heads = ("questions", "before", "after", "difference")
     terminal.print(f"{'metric':<20}" + "".join(f"{head:>11}" for head in heads) + "  95 % interval")
     for change in changes:
         colour = ("green" if change.is_better else "red") if change.is_significant else "dim"
-        values = f"{_format(change.before):>11}{_format(change.after):>11}"
-        interval = f"{_format(change.low, '+')} to {_format(change.high, '+')}"
+        values = f"{format_value(change.before):>11}{format_value(change.after):>11}"
+        interval = f"{format_value(change.low, '+')} to {format_value(change.high, '+')}"
         # The category comes last, because it may be of any length.
         terminal.print(
             f"{change.metric:<20}{change.questions:>11,}{values}"
-            f"[{colour}]{_format(change.difference, '+'):>11}[/{colour}]  {interval:<18} "
+            f"[{colour}]{format_value(change.difference, '+'):>11}[/{colour}]  {interval:<18} "
             f"{output.escape(change.category)}"
         )
-
-
-def _format(value: float, sign: str = "") -> str:
-    return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign}.3f}"
 
 
 @family.command("report")

@@ -7,14 +7,13 @@ from typing import Any
 from nicegui import ui
 
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.widgets import card
-from memrecall.evaluation.figures import calibration, latency_shares, recall_by_depth
+from memrecall.dashboard.widgets import card, dim_label
+from memrecall.evaluation import figures
+from memrecall.evaluation.charts import PALETTE
+from memrecall.evaluation.figures import PlottedRun
 from memrecall.evaluation.metrics import MAIN_METRICS
 from memrecall.evaluation.runs import EvaluationRun, RunState
 
-# Distinguishable with a colour vision deficiency.
-PALETTE = ("#4477dd", "#cc7711", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
-_GREY = "#8a93a3"  # of lines, on both themes
 # The browser chooses: a canvas has no style sheet, and only it knows the theme of the system.
 TEXT_COLORS = {"light": "#5b6675", "dark": "#a3abb8"}
 TEXT_COLOR = {
@@ -22,8 +21,6 @@ TEXT_COLOR = {
     f" ? '{TEXT_COLORS['dark']}' : '{TEXT_COLORS['light']}'"
 }
 _LINE = "rgba(128, 136, 150, .3)"
-_MAX_POINTS = 400
-_SHARE: dict[str, Any] = {"min": 0, "max": 1}
 
 
 def chart(options: Mapping[str, Any], description: str) -> ui.echart:
@@ -104,52 +101,17 @@ def draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:
         {"type": "line", "name": name, "data": points, "symbolSize": 8}
         for name, points in series.items()
     ]
-    xy_chart(page.text("over_time"), TIME_AXIS, axis(**_SHARE), lines)
+    xy_chart(page.text("over_time"), TIME_AXIS, axis(min=0, max=1), lines)
 
 
-def draw_intervals(page: Page, metrics: Mapping[str, Any], metric: str) -> None:
-    """Draw a metric by category: the value as a line in the box of its interval."""
-    categories = {page.text("overall"): metrics["overall"], **metrics["categories"]}
-    measured = {name: values[metric] for name, values in categories.items() if metric in values}
-    # A box plot takes five numbers: the interval is both the box and its whiskers.
-    boxes = [[m["low"], m["low"], m["value"], m["high"], m["high"]] for m in measured.values()]
-    names = axis(type="category", data=list(measured), splitLine={"show": False}, inverse=True)
-    heading = page.text("by_category", metric=metric)
-    with card(heading):
-        bars = {"type": "boxplot", "data": boxes, "name": metric, "boxWidth": [6, 16]}
-        element = xy_chart(heading, axis(scale=True), names, [bars])
-        element.style(f"height: {max(200, 34 * len(measured))}px")
-
-
-def draw_curves(page: Page, run: EvaluationRun) -> None:
-    """Draw recall at k, calibration and latency."""
-    share = axis(**_SHARE)
-    depth = [[k, round(recall, 4)] for k, recall in enumerate(recall_by_depth(run), 1)]
-    heading = page.text("recall_by_k")
-    with card(heading):
-        xy_chart(heading, axis(min=1), share, [_line(depth)])
-    _draw_calibration(page, run)
-    latencies = latency_shares(run)
-    step = max(1, len(latencies) // _MAX_POINTS)
-    points = [[round(ms, 2), round(value, 4)] for ms, value in latencies[::step]]
-    heading = page.text("latency_shares")
-    with card(heading):
-        xy_chart(heading, axis(type="log", splitLine={"show": False}), share, [_line(points)])
-
-
-def _draw_calibration(page: Page, run: EvaluationRun) -> None:
-    heading = page.text("calibration")
-    kind, bins = calibration(run)
-    points = [[round(predicted, 4), round(observed, 4)] for predicted, observed, _ in bins]
-    line = {"type": "line", "data": points, "symbolSize": 7}
-    dashed = {"lineStyle": {"type": "dashed", "color": _GREY, "width": 1}, "silent": True}
-    with card(f"{heading}: {kind}"):
-        diagonal = {**_line([[0, 0], [1, 1]]), **dashed}
-        xy_chart(heading, axis(**_SHARE), axis(**_SHARE), [line, diagonal])
-
-
-def _line(points: Sequence[Sequence[float]]) -> dict[str, Any]:
-    return {"type": "line", "data": points, "showSymbol": False}
+def draw_figures(page: Page, run: EvaluationRun, metrics: dict[str, Any]) -> None:
+    """Draw the figures of a run's report."""
+    for figure in figures.draw_figures(
+        [PlottedRun(run.name, PALETTE[0], run, metrics)], page.language
+    ):
+        with card(figure.heading):
+            dim_label(figure.caption)
+            ui.html(figure.chart, sanitize=False)  # its texts are escaped
 
 
 def main_metric(state: RunState) -> str:

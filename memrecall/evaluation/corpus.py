@@ -98,7 +98,7 @@ class Corpus:
 def read_corpus(path: Path, read_message: ReadMessage) -> Corpus:
     """Read a corpus: lines with a `memory_key` are memories, all others messages.
 
-    The lines of a user's export are read too; what is deleted, or neither of both, is left out.
+    A user's export can be read too. Deleted rows and other tables are skipped.
     """
     data = read_bytes(path)
     corpus = Corpus(path, digest(data))

@@ -1,4 +1,4 @@
-"""The figures of one or more runs: data, heading, caption and plot."""
+"""The figures of one or more runs: heading, caption and chart."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,32 +7,62 @@ from typing import Any
 import numpy as np
 
 from memrecall.errors import InvalidArgument
+from memrecall.evaluation.charts import PALETTE, Axis, Series, category_chart, line_chart, log_axis
 from memrecall.evaluation.metrics import (
     abstention_curve,
     confidence_outcomes,
     has_probabilities,
     result_outcomes,
 )
-from memrecall.evaluation.plots import (
-    Axis,
-    Series,
-    category_chart,
-    category_heading,
-    line_chart,
-    log_axis,
-    render_image,
-    share_axis,
-)
 from memrecall.evaluation.runs import EvaluationRun
 from memrecall.evaluation.statistics import calibration_bins
+from memrecall.text.html import TITLE, Html, Labels, Say, labels, note, tag
+from memrecall.text.language import language_of_most
 
-MAX_DEPTH = 50
-MAX_RUNS = 8  # the palette has eight distinguishable colours
+_MAX_DEPTH = 50
+_TEXTS: Labels = {
+    "recall_by_depth": ("Evidence recall against k", "证据召回率 @k"),
+    "by_category": ("Evidence recall at 10 by category", "各类别的证据召回率 @10"),
+    "handed_off": ("F1 of the keys handed off by category", "各类别中所交接键的 F1"),
+    "abstention": ("Abstaining below a confidence", "按信心度弃答"),
+    "calibration": ("Calibration", "校准曲线"),
+    "latency": ("Latency", "响应时间"),
+    "recall_by_depth_hint": (
+        "Share of the evidence among the first k keys.",
+        "前 k 个键中的证据占比。",
+    ),
+    "by_category_hint": ("With 95 % intervals.", "含 95 % 区间。"),
+    "handed_off_hint": ("With 95 % intervals.", "含 95 % 区间。"),
+    "abstention_hint": (
+        "Each point is a threshold; the diagonal is chance.",
+        "每个点是一个阈值；对角线表示随机。",
+    ),
+    "calibration_hint": (
+        "Ten bins of equal size. A confidence is correct if any evidence was handed off, a "
+        "probability or score if the result is evidence (first 20). A score only ranks: "
+        "it need not lie on the diagonal.",
+        "十个等量分组。交接了任一证据则信心度算正确；结果（前 20 个）是证据则概率或得分算正确。"
+        "得分只用于排序，不必落在对角线上。",
+    ),
+    "latency_hint": ("Cumulative share of the questions.", "问题的累积占比。"),
+    "k": ("k", "k"),
+    "evidence_share": ("share of the evidence", "证据占比"),
+    "recall_at_10": ("evidence recall at 10", "证据召回率 @10"),
+    "f1": ("F1 of the keys handed off", "所交接键的 F1"),
+    "wrongly": ("share of answerable questions unanswered", "有答案的问题中弃答的占比"),
+    "rightly": ("share of unanswerable questions detected", "无答案的问题中弃答的占比"),
+    "confidence": ("confidence", "信心度"),
+    "probability": ("probability", "概率"),
+    "score": ("relevance score", "相关度得分"),
+    "true_share": ("share that is evidence", "实为证据的占比"),
+    "milliseconds": ("milliseconds", "毫秒"),
+    "question_share": ("share of the questions", "问题占比"),
+}
 
 
 def recall_by_depth(run: EvaluationRun) -> list[float]:
     """Return the share of the evidence among the first 1, 2, … keys."""
-    depth = min(run.state.plan.depth, MAX_DEPTH)
+    depth = min(run.state.plan.depth, _MAX_DEPTH)
     is_hit = np.zeros((len(run.answers), depth))
     for row, (question, answer) in enumerate(run.pairs):
         for rank, key in enumerate(answer.keys[:depth]):
@@ -54,16 +84,10 @@ def calibration(run: EvaluationRun) -> tuple[str, list[tuple[float, float, int]]
         kind = "probability"
         predicted, true = result_outcomes(pairs, lambda answer: answer.probabilities or ())
     else:
-        kind = "relevance score"
+        kind = "score"
         predicted, true = result_outcomes(pairs, lambda answer: [s for _, s in answer.retrieved])
     is_present = ~np.isnan(predicted)
     return kind, calibration_bins(predicted[is_present], true[is_present])
-
-
-def latency_shares(run: EvaluationRun) -> list[tuple[float, float]]:
-    """Return the latencies in milliseconds with their cumulative share of the questions."""
-    latencies = sorted(1000 * seconds for seconds in run.seconds)
-    return [(ms, number / len(latencies)) for number, ms in enumerate(latencies, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,128 +95,125 @@ class PlottedRun:
     """A run with its label, colour and metrics in a report."""
 
     name: str
-    colour: int
+    colour: str
     run: EvaluationRun
     metrics: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot with heading and caption, displayed as an image in notebooks."""
+    """A chart with heading and caption, displayed in notebooks."""
 
     name: str
     heading: str
     caption: str
-    plot: str  # SVG with CSS classes for its colours
+    chart: Html
     runs: Sequence[PlottedRun]
 
     def __repr__(self) -> str:
         return f"<Figure {self.name}: {self.heading}>"
 
-    def _repr_svg_(self) -> str:
-        legend = [(run.name, run.colour) for run in self.runs]
-        return render_image(self.heading, self.caption, legend, self.plot)
+    def _repr_html_(self) -> str:
+        legend = [tag("span", swatch(run.colour), run.name, " ") for run in self.runs]
+        head = [tag("div", self.heading, style=TITLE), note(self.caption)]
+        return str(tag("div", *head, *(legend if len(legend) > 1 else ()), self.chart))
+
+
+def swatch(colour: str) -> Html:
+    """Return a dot in the colour of a run."""
+    return tag("span", "● ", style=f"color:{colour}")
 
 
 def figures_of(*runs: EvaluationRun) -> dict[str, Figure]:
     """Return the figures of up to eight runs, by name: `recall_by_depth`, `by_category`, …"""
-    return {figure.name: figure for figure in draw_figures(prepare_runs(runs))}
+    language = language_of_most(question.query for run in runs for question in run.questions)
+    return {figure.name: figure for figure in draw_figures(prepare_runs(runs), language)}
 
 
 def prepare_runs(runs: Sequence[EvaluationRun]) -> list[PlottedRun]:
     """Give runs distinct labels and colours; reject runs without results."""
-    if len(runs) > MAX_RUNS:
+    if len(runs) > len(PALETTE):
         raise InvalidArgument(
-            f"{len(runs)} runs do not fit one report", hint=f"Pass at most {MAX_RUNS}"
+            f"{len(runs)} runs do not fit one report", hint=f"Pass at most {len(PALETTE)}"
         )
     for run in runs:
         if not run.answers:
             raise InvalidArgument(f"{run.name} has no answers yet", hint="Run it first")
-    return [
-        PlottedRun(name, at, run, run.summarize())
-        for at, (name, run) in enumerate(zip(unique_names(runs), runs, strict=True))
-    ]
-
-
-def draw_figures(runs: Sequence[PlottedRun]) -> list[Figure]:
-    """Return all figures that are defined for these runs."""
-    has_recall = any(run.run.state.plan.mode == "recall" for run in runs)
-    handed_off = ("handed_off", "f1", "F1 of the keys handed off")
-    return [
-        _recall_by_depth(runs),
-        _by_category(runs, "by_category", "recall@10", "evidence recall at 10"),
-        *([_by_category(runs, *handed_off)] if has_recall else []),
-        *_abstention(runs),
-        _calibration(runs),
-        _latency(runs),
-    ]
-
-
-def unique_names(runs: Sequence[EvaluationRun]) -> list[str]:
-    """Return the names of the runs; equal names are numbered."""
     names = [run.name for run in runs]
     return [
-        name if names.count(name) == 1 else f"{name} ({names[: at + 1].count(name)})"
-        for at, name in enumerate(names)
+        PlottedRun(
+            name if names.count(name) == 1 else f"{name} ({names[: at + 1].count(name)})",
+            PALETTE[at],
+            run,
+            run.summarize(),
+        )
+        for at, (name, run) in enumerate(zip(names, runs, strict=True))
     ]
 
 
-def _recall_by_depth(runs: Sequence[PlottedRun]) -> Figure:
-    heading = "Evidence recall against k"
+def draw_figures(runs: Sequence[PlottedRun], language: str = "en") -> list[Figure]:
+    """Return all figures that are defined for these runs."""
+    say = labels(_TEXTS, language)
+    summaries = {run.name: run.metrics for run in runs}
+    recalls = [run for run in runs if run.run.state.plan.mode == "recall"]
+    charts: dict[str, Html | None] = {
+        "recall_by_depth": _depth_chart(runs, say),
+        "by_category": category_chart(
+            say("by_category"), say("recall_at_10"), "recall@10", summaries
+        ),
+        "handed_off": category_chart(say("handed_off"), say("f1"), "f1", summaries)
+        if recalls
+        else None,
+        "abstention": _abstention_chart(recalls, say),
+        "calibration": _calibration_chart(runs, say),
+        "latency": _latency_chart(runs, say),
+    }
+    return [
+        Figure(name, say(name), say(f"{name}_hint"), chart, runs)
+        for name, chart in charts.items()
+        if chart
+    ]
+
+
+def _depth_chart(runs: Sequence[PlottedRun], say: Say) -> Html:
     series = [
         Series(run.name, run.colour, list(enumerate(recall_by_depth(run.run), 1))) for run in runs
     ]
     deepest = max(len(line.points) for line in series)
-    ticks = [k for k in (1, 5, 10, 20, 30, 40, 50) if k <= deepest]
-    axis = Axis("k", 1, max(deepest, 2), ticks)
-    plot = line_chart(heading, axis, share_axis("share of the evidence"), series)
-    caption = "Share of the evidence among the first k keys."
-    return Figure("recall_by_depth", heading, caption, plot, runs)
+    ticks = sorted({k for k in (1, 5, 10, 20, 30, 40) if k < deepest} | {deepest})
+    up = Axis(say("evidence_share"))
+    return line_chart(say("recall_by_depth"), Axis(say("k"), ticks), up, series)
 
 
-def _by_category(runs: Sequence[PlottedRun], name: str, metric: str, label: str) -> Figure:
-    plot = category_chart(label, metric, {run.name: run.metrics for run in runs})
-    return Figure(name, category_heading(label), "With 95 % intervals.", plot, runs)
-
-
-def _abstention(runs: Sequence[PlottedRun]) -> list[Figure]:
-    """Return the abstention curve, if some questions are unanswerable."""
-    heading = "Abstaining below a confidence"
+def _abstention_chart(runs: Sequence[PlottedRun], say: Say) -> Html | None:
+    """Draw the abstention curve, if some questions are unanswerable."""
     series = [
         Series(run.name, run.colour, points)
         for run in runs
-        if run.run.state.plan.mode == "recall" and (points := abstention_curve(run.run.pairs))
+        if (points := abstention_curve(run.run.pairs))
     ]
     if not series:
-        return []
-    across = share_axis("share of answerable questions unanswered")
-    up = share_axis("share of unanswerable questions detected")
-    plot = line_chart(heading, across, up, series, diagonal=True)
-    caption = "Each point is a threshold; the diagonal is chance."
-    return [Figure("abstention", heading, caption, plot, runs)]
+        return None
+    axes = (Axis(say("wrongly")), Axis(say("rightly")))
+    return line_chart(say("abstention"), *axes, series, diagonal=True)
 
 
-def _calibration(runs: Sequence[PlottedRun]) -> Figure:
-    heading = "Calibration"
+def _calibration_chart(runs: Sequence[PlottedRun], say: Say) -> Html:
     series, kinds = [], []
     for run in runs:
         kind, bins = calibration(run.run)
-        kinds.append(kind)
+        kinds.append(say(kind))
         points = [(mean, share) for mean, share, _ in bins]
-        series.append(Series(f"{run.name}, {kind}", run.colour, points, dots=True))
-    across = share_axis(" or ".join(dict.fromkeys(kinds)))
-    plot = line_chart(heading, across, share_axis("share that is evidence"), series, diagonal=True)
-    caption = (
-        "Ten bins of equal size. A confidence is correct if any evidence was handed off, a "
-        "probability or score if the result is evidence (first 20). A score only ranks: "
-        "it need not lie on the diagonal."
-    )
-    return Figure("calibration", heading, caption, plot, runs)
+        series.append(Series(f"{run.name}, {say(kind)}", run.colour, points, dots=True))
+    across = Axis(" / ".join(dict.fromkeys(kinds)))
+    return line_chart(say("calibration"), across, Axis(say("true_share")), series, diagonal=True)
 
 
-def _latency(runs: Sequence[PlottedRun]) -> Figure:
-    heading = "Latency"
-    series = [Series(run.name, run.colour, latency_shares(run.run)) for run in runs]
-    axis = log_axis("milliseconds", [ms for line in series for ms, _ in line.points])
-    plot = line_chart(heading, axis, share_axis("share of the questions"), series)
-    return Figure("latency", heading, "Cumulative share of the questions.", plot, runs)
+def _latency_chart(runs: Sequence[PlottedRun], say: Say) -> Html:
+    series = []
+    for run in runs:
+        latencies = sorted(1000 * seconds for seconds in run.run.seconds)
+        points = [(ms, number / len(latencies)) for number, ms in enumerate(latencies, 1)]
+        series.append(Series(run.name, run.colour, points))
+    across = log_axis(say("milliseconds"), [ms for line in series for ms, _ in line.points])
+    return line_chart(say("latency"), across, Axis(say("question_share")), series)

@@ -337,6 +337,19 @@ def _round(value: float) -> float:
     return round(float(value), 6)
 
 
+def format_value(value: float, sign: str = "") -> str:
+    """Return a metric with three digits; a count of 100 or more as a whole number."""
+    return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign}.3f}"
+
+
+def format_interval(metric: Mapping[str, float] | None) -> str:
+    """Return a metric with its interval; a dash if it is undefined."""
+    if metric is None:
+        return "–"
+    value, low, high = (format_value(metric[part]) for part in ("value", "low", "high"))
+    return f"{value} ({low} – {high})"
+
+
 def latency(seconds: Sequence[float]) -> dict[str, float]:
     """Return the median and the 95th percentile of the latency in seconds."""
     p50, p95 = np.percentile(np.array(seconds), (50, 95))

@@ -4,14 +4,22 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from memrecall.evaluation.figures import Figure, PlottedRun, draw_figures, prepare_runs
-from memrecall.evaluation.plots import STYLE
+from memrecall.evaluation.figures import PlottedRun, draw_figures, prepare_runs, swatch
+from memrecall.evaluation.metrics import format_interval
 from memrecall.evaluation.runs import EvaluationRun, RunPlan
+from memrecall.text.html import NARROW, Html, cell, note, table, tag
 from memrecall.types import cut_to_minute
 
 _NOTE = (
     "With 95 % bootstrap intervals over questions. Questions without evidence do not count for "
-    "the metrics about evidence. Hover over a plot to see its values."
+    "the metrics about evidence. Hover over a chart to see its values."
+)
+_STYLE = (
+    ":root{color-scheme:light dark}"
+    "body{margin:0;font:15px/1.5 system-ui,'Noto Sans CJK SC',sans-serif}"
+    "main{max-width:1120px;margin:0 auto;padding:24px 20px 60px;overflow-x:auto}"
+    ".figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr));"
+    "gap:36px 32px;margin:32px 0}"
 )
 _SLICE_COLUMNS = {
     "search": ("recall@10", "hit@10", "mrr", "abstention_accuracy", "auroc"),
@@ -53,48 +61,25 @@ class SliceTable(NamedTuple):
             lines.append("  ".join([f"{questions:>9}", *padded, label]))
         return lines
 
-    def html(self) -> str:
-        """Return an HTML table."""
-        rows = []
-        for label, questions, values in self.rows:
-            cells = "".join(f"<td>{value}</td>" for value in (questions, *values))
-            rows.append(f'<tr><th scope="row">{escape(label)}</th>{cells}</tr>')
-        return _table(("slice", "questions", *self.columns), rows, "numbers")
-
 
 def render_report(runs: Sequence[EvaluationRun]) -> str:
-    """Return a standalone HTML page with the metrics, plots and settings of runs."""
+    """Return a standalone HTML page with the metrics, charts and settings of runs."""
     plotted = prepare_runs(runs)
     title = "Evaluation: " + ", ".join(run.name for run in plotted)
-    figures = "".join(_figure(figure) for figure in draw_figures(plotted))
+    figures = "".join(figure._repr_html_() for figure in draw_figures(plotted))
     return (
         '<!doctype html>\n<html lang="en">\n<head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style></head>\n<body><main>\n"
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style></head>\n<body><main>\n"
         f"<h1>Evaluation</h1>\n{_runs_table(plotted)}\n"
         f'<div class="figures">{figures}</div>\n'
-        f"<h2>Metrics</h2>\n<p>{_NOTE}</p>\n{_metrics_table(plotted)}\n"
+        f"<h2>Metrics</h2>\n{note(_NOTE)}\n{_metrics_table(plotted)}\n"
         f"{''.join(map(_slices, plotted))}"
         "</main></body></html>\n"
     )
 
 
-def _figure(figure: Figure) -> str:
-    legend = ""
-    if len(figure.runs) > 1:
-        items = "".join(f"<li>{_swatch(run)}{escape(run.name)}</li>" for run in figure.runs)
-        legend = f'<ul class="legend">{items}</ul>'
-    return (
-        f"<figure><figcaption><h2>{escape(figure.heading)}</h2><p>{escape(figure.caption)}</p>"
-        f"</figcaption>{legend}{figure.plot}</figure>"
-    )
-
-
-def _swatch(run: PlottedRun) -> str:
-    return f'<span class="swatch b{run.colour}"></span>'
-
-
-def _runs_table(runs: Sequence[PlottedRun]) -> str:
+def _runs_table(runs: Sequence[PlottedRun]) -> Html:
     rows = []
     for plotted in runs:
         run, state, plan = plotted.run, plotted.run.state, plotted.run.state.plan
@@ -108,11 +93,13 @@ def _runs_table(runs: Sequence[PlottedRun]) -> str:
             plan.version,
             cut_to_minute(state.started_at),
         )
-        cells = "".join(f"<td>{escape(value)}</td>" for value in values)
-        label = f"{_swatch(plotted)}{escape(plotted.name)}"
-        rows.append(f'<tr><th scope="row">{label}</th>{cells}</tr>')
+        rows.append([_run_cell(plotted), *map(cell, values)])
     heads = ("run", "mode", "corpus", "questions", "unanswerable", "embedder", "model")
-    return _table((*heads, "version", "started"), rows)
+    return table(rows, (*heads, "version", "started"))
+
+
+def _run_cell(plotted: PlottedRun) -> Html:
+    return tag("td", swatch(plotted.colour), tag("strong", plotted.name), style=NARROW)
 
 
 def _model(plan: RunPlan) -> str:
@@ -121,39 +108,22 @@ def _model(plan: RunPlan) -> str:
     return "replayed" if plan.replayed else plan.model or "offline rules"
 
 
-def _metrics_table(runs: Sequence[PlottedRun]) -> str:
+def _metrics_table(runs: Sequence[PlottedRun]) -> Html:
     metrics = [run.metrics["overall"] for run in runs]
-    rows = []
-    for name in dict.fromkeys(name for values in metrics for name in values):
-        cells = "".join(f"<td>{_format_metric(values.get(name))}</td>" for values in metrics)
-        rows.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
+    rows = [
+        [cell(name), *(cell(format_interval(values.get(name))) for values in metrics)]
+        for name in dict.fromkeys(name for values in metrics for name in values)
+    ]
     for name in ("p50", "p95"):
         times = [1000 * run.metrics["latency"][name] for run in runs]
-        cells = "".join(f"<td>{milliseconds:,.1f}</td>" for milliseconds in times)
-        rows.append(f'<tr><th scope="row">latency {name}, ms</th>{cells}</tr>')
-    return _table(("", *(run.name for run in runs)), rows, "numbers")
+        rows.append([cell(f"latency {name}, ms"), *(cell(f"{ms:,.1f}") for ms in times)])
+    return table(rows, ("metric", *(run.name for run in runs)))
 
 
 def _slices(plotted: PlottedRun) -> str:
-    table = SliceTable.of(plotted.metrics, plotted.run.state.plan.mode)
-    if not table.rows:
+    slices = SliceTable.of(plotted.metrics, plotted.run.state.plan.mode)
+    if not slices.rows:
         return ""
-    return f"<h2>Slices: {_swatch(plotted)}{escape(plotted.name)}</h2>\n{table.html()}\n"
-
-
-def _format_metric(metric: Mapping[str, float] | None) -> str:
-    if metric is None:
-        return "–"
-    value, low, high = (
-        f"{number:,.0f}" if abs(metric["value"]) >= 100 else f"{number:.3f}"
-        for number in (metric["value"], metric["low"], metric["high"])
-    )
-    return f'{value} <span class="interval">{low} to {high}</span>'
-
-
-def _table(heads: Sequence[str], rows: Sequence[str], kind: str = "") -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
-    return (
-        f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
-    )
+    rows = [[cell(value) for value in (label, n, *values)] for label, n, values in slices.rows]
+    heading = tag("h2", "Slices: ", swatch(plotted.colour), plotted.name)
+    return f"{heading}\n{table(rows, ('slice', 'questions', *slices.columns))}\n"

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
+from memrecall.evaluation.charts import category_chart
 from memrecall.evaluation.metrics import SUMMARY_METRICS, summarize
-from memrecall.evaluation.plots import category_chart, render_inline
 from memrecall.evaluation.questions import (
     Question,
     QuestionResult,
@@ -30,7 +30,6 @@ from memrecall.text.html import (
     DIM,
     NARROW,
     TITLE,
-    Html,
     box,
     cell,
     folded,
@@ -126,11 +125,9 @@ class EvaluationRun:
             for name in SUMMARY_METRICS[plan.mode]
             if (metric := metrics["overall"].get(name))
         ]
-        plot = category_chart("evidence recall at 10", "recall@10", {self.name: metrics})
         heads = [say("metric"), say("value"), say("interval")]
-        return str(
-            box(*head, table(rows, heads), folded(say("categories"), Html(render_inline(plot))))
-        )
+        chart = category_chart(say("categories"), "recall@10", "recall@10", {self.name: metrics})
+        return str(box(*head, table(rows, heads), folded(say("categories"), chart)))
 
     @property
     def pairs(self) -> list[tuple[Question, QuestionResult]]:

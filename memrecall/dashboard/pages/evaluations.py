@@ -10,7 +10,7 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.dashboard.charts import draw_curves, draw_intervals, draw_trend, main_metric
+from memrecall.dashboard.charts import draw_figures, draw_trend, main_metric
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.widgets import (
@@ -35,7 +35,7 @@ from memrecall.evaluation.compare import (
     question_metrics,
     require_same_questions,
 )
-from memrecall.evaluation.metrics import MAIN_METRICS
+from memrecall.evaluation.metrics import MAIN_METRICS, format_interval
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
 from memrecall.types import cut_to_minute
@@ -201,22 +201,12 @@ def _draw_run(page: Page, name: str, state: RunState) -> None:
     metric = main_metric(state)
     measured = state.metrics.get("overall", {}).get(metric)
     if measured:
-        ui.label(f"{metric} {_format_interval(measured)}")
+        ui.label(f"{metric} {format_interval(measured)}")
     if not state.complete:
         ui.label(page.text("incomplete")).classes("mr-badge mr-warn")
     questions = state.counts.get("questions", 0)
     dim_label(f"{state.plan.mode} · {page.text('questions_count', count=questions)}")
     dim_label(cut_to_minute(state.started_at))
-
-
-def _format_interval(measured: Mapping[str, float] | None) -> str:
-    if measured is None:
-        return "–"
-    value, low, high = (
-        f"{number:,.0f}" if abs(measured["value"]) >= 100 else f"{number:.3f}"
-        for number in (measured["value"], measured["low"], measured["high"])
-    )
-    return f"{value} ({low} – {high})"
 
 
 @register_page("/evaluations/run", "run")
@@ -239,8 +229,7 @@ async def run(page: Page) -> None:
         show_empty(page.text("no_answers"))
         return
     with ui.element("div").classes("mr-grid mr-halves"):
-        draw_intervals(page, metrics, main_metric(evaluation.state))
-        draw_curves(page, evaluation)
+        draw_figures(page, evaluation, metrics)
     with card(page.text("figures")):
         _draw_table(page, metrics)
 
@@ -255,7 +244,7 @@ def _draw_table(page: Page, metrics: Mapping[str, Any]) -> None:
     rows = [
         {
             "metric": metric,
-            **{name: _format_interval(values.get(metric)) for name, values in categories.items()},
+            **{name: format_interval(values.get(metric)) for name, values in categories.items()},
         }
         for metric in metrics["overall"]
     ]

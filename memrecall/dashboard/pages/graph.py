@@ -4,7 +4,7 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.dashboard.charts import PALETTE, TEXT_COLOR, chart
+from memrecall.dashboard.charts import TEXT_COLOR, chart
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.repair import draw_undo, go_with_notice, take_notice, take_value
@@ -18,6 +18,7 @@ from memrecall.dashboard.widgets import (
     show_empty,
 )
 from memrecall.errors import NotFound
+from memrecall.evaluation.charts import PALETTE
 from memrecall.memory.graph import find_withdrawn
 from memrecall.store import StoredRelation
 from memrecall.text_length import truncate_text

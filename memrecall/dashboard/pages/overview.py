@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from nicegui import ui
 
-from memrecall.dashboard.charts import PALETTE, TIME_AXIS, axis, chart, xy_chart
+from memrecall.dashboard.charts import TIME_AXIS, axis, chart, xy_chart
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.sample import load_sample
@@ -26,6 +26,7 @@ from memrecall.dashboard.widgets import (
     show_title,
 )
 from memrecall.errors import NotFound
+from memrecall.evaluation.charts import PALETTE
 from memrecall.scope import Permission
 from memrecall.server.auth import Principal
 from memrecall.server.metrics import estimate_percentile, latency_label, recall_labels
