@@ -1,21 +1,17 @@
 """The shape of the code: modules, lines, folders, names, imports and function lengths.
 
-    python -m benchmarks.code_shape                 the package memrecall
-    python -m benchmarks.code_shape PATH --json     another package
+    python .ci/code_shape.py                 the package memrecall
+    python .ci/code_shape.py PATH --json     another package
 
-A module is a Python file other than `__init__.py`. Modules of `importers` and `integrations` (one
-per format or framework) are not counted, except in folders and sizes; their lines are a figure of
-their own.
-
-Lines are counted twice: those of Python files, and those of all files that hold code or tables
-(`LINE_SUFFIXES`). Rules that move from Python into a table leave the second number unchanged.
-Importers and integrations are left out: each is independent, so more of them do not make the rest
-harder to read.
+A module is a Python file other than `__init__.py`; lines are counted in all Python files.
 
 An importer of a module is another file of the package, an `__init__.py` too, with a statement that
 imports it or a name from it, also inside a function or under `TYPE_CHECKING`. A name that a file
 takes from a package's `__init__.py` counts for the `__init__.py`. A module that only strings name
 has no importer; such modules are not among those with one importer.
+
+A shared name is a public constant, class or function that two or more files define at their top
+level. Type variables do not count, nor the names that every module of a kind has (`PER_MODULE`).
 
 A circle is one of what runs: without `TYPE_CHECKING`, with modules that are imported by name (a
 string that names one, or an f-string that begins so).
@@ -31,8 +27,8 @@ from pathlib import Path
 from statistics import quantiles
 
 PACKAGE = Path(__file__).resolve().parent.parent / "memrecall"
-ONE_PER_FORMAT = ("importers", "integrations")
-LINE_SUFFIXES = frozenset({".py", ".txt", ".json", ".sql", ".css", ".svg"})
+PER_MODULE = frozenset({"FORMAT", "log", "router"})
+TYPE_VARIABLES = frozenset({"ParamSpec", "TypeVar", "TypeVarTuple"})
 
 
 @dataclass(frozen=True)
@@ -41,74 +37,63 @@ class Shape:
 
     modules: int
     lines: int
-    format_lines: int
-    lines_with_tables: int
     largest_module: tuple[str, int]
     modules_per_folder: dict[str, int]
     ing_modules: list[str]
-    duplicate_classes: dict[str, list[str]]
+    shared_names: dict[str, list[str]]
+    shared_classes: list[str]
     single_importer: list[str]
     circles: list[list[str]]
     function_lines: dict[str, int]
 
 
+def count_lines(folder: Path) -> int:
+    """Return the number of lines in the Python files of a folder."""
+    return sum(len(file.read_text("utf-8").splitlines()) for file in folder.rglob("*.py"))
+
+
 def measure(package: Path) -> Shape:
     """Return the figures of the package in that folder."""
-    trees = {
-        _module_name(package, file): ast.parse(file.read_text("utf-8"))
+    sources = {
+        _module_name(package, file): file.read_text("utf-8")
         for file in sorted(package.rglob("*.py"))
     }
-    lines = {
-        _module_name(package, file): len(file.read_text("utf-8").splitlines())
-        for file in package.rglob("*.py")
-    }
+    trees = {name: ast.parse(source) for name, source in sources.items()}
     modules = [name for name in trees if not name.endswith(".__init__")]
-    counted = [name for name in modules if not _is_one_per_format(name)]
     known = set(trees)
     nodes = {name: list(ast.walk(tree)) for name, tree in trees.items()}
     importers = Counter(
         target for name, all_nodes in nodes.items() for target in _imports(name, all_nodes, known)
-    )
-    lengths = sorted(
-        length for all_nodes in nodes.values() for length in _function_lengths(all_nodes)
     )
     runtime_nodes = {name: list(_runtime_nodes(tree)) for name, tree in trees.items()}
     imports = {
         name: _imports(name, running, known) | _imports_by_name(name, running, known)
         for name, running in runtime_nodes.items()
     }
-    cuts = quantiles(lengths, n=20) if len(lengths) > 1 else (lengths or [0]) * 19
+    classes = Counter(
+        node.name for tree in trees.values() for node in tree.body if isinstance(node, ast.ClassDef)
+    )
+    sizes = {name: len(sources[name].splitlines()) for name in modules}
     return Shape(
-        modules=len(counted),
-        lines=sum(count for name, count in lines.items() if not _is_one_per_format(name)),
-        format_lines=sum(count for name, count in lines.items() if _is_one_per_format(name)),
-        lines_with_tables=sum(
-            len(file.read_text("utf-8").splitlines())
-            for file in package.rglob("*")
-            if file.suffix in LINE_SUFFIXES and not _is_one_per_format(_module_name(package, file))
-        ),
-        largest_module=max(((name, lines[name]) for name in modules), key=lambda item: item[1]),
+        modules=len(modules),
+        lines=count_lines(package),
+        largest_module=max(sizes.items(), key=lambda item: item[1]),
         modules_per_folder=dict(
             sorted(Counter(name.rpartition(".")[0] for name in modules).items())
         ),
-        ing_modules=[name for name in counted if name.endswith("ing")],
-        duplicate_classes=_duplicate_classes(trees),
-        single_importer=[name for name in counted if importers[name] == 1],
+        ing_modules=[name for name in modules if name.endswith("ing")],
+        shared_names=_shared_names(trees),
+        shared_classes=[
+            name for name, count in classes.items() if count > 1 and not name.startswith("_")
+        ],
+        single_importer=[name for name in modules if importers[name] == 1],
         circles=_circles(imports),
-        function_lines={
-            "median": round(cuts[9]),
-            "p95": round(cuts[18]),
-            "longest": max(lengths, default=0),
-        },
+        function_lines=_summarise_functions(nodes.values()),
     )
 
 
 def _module_name(package: Path, file: Path) -> str:
     return ".".join(file.relative_to(package.parent).with_suffix("").parts)
-
-
-def _is_one_per_format(module: str) -> bool:
-    return module.split(".")[1] in ONE_PER_FORMAT
 
 
 def _imports(module: str, nodes: Iterable[ast.AST], known: set[str]) -> set[str]:
@@ -158,19 +143,45 @@ def _resolve(name: str, known: set[str]) -> str | None:
     return None
 
 
-def _duplicate_classes(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
+def _shared_names(trees: dict[str, ast.Module]) -> dict[str, list[str]]:
     homes: dict[str, list[str]] = defaultdict(list)
     for module, tree in trees.items():
-        for node in tree.body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes[node.name].append(module)
+        for name in {name for node in tree.body for name in _defined_names(node)}:
+            if not name.startswith("_") and name not in PER_MODULE:
+                homes[name].append(module)
     return {name: modules for name, modules in sorted(homes.items()) if len(modules) > 1}
 
 
-def _function_lengths(nodes: Iterable[ast.AST]) -> Iterator[int]:
-    for node in nodes:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno:
-            yield node.end_lineno - node.lineno + 1
+def _defined_names(node: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement defines; an import and a type variable define none."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        yield node.name
+    elif isinstance(node, ast.Assign | ast.AnnAssign) and not _is_type_variable(node.value):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            yield from (part.id for part in ast.walk(target) if isinstance(part, ast.Name))
+
+
+def _is_type_variable(value: ast.expr | None) -> bool:
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Name)
+        and value.func.id in TYPE_VARIABLES
+    )
+
+
+def _summarise_functions(files: Iterable[Iterable[ast.AST]]) -> dict[str, int]:
+    lengths = sorted(
+        node.end_lineno - node.lineno + 1
+        for nodes in files
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    )
+    cuts = quantiles(lengths, n=20) if len(lengths) > 1 else (lengths or [0]) * 19
+    return {
+        "median": round(cuts[9]),
+        "p95": round(cuts[18]),
+        "longest": max(lengths, default=0),
+    }
 
 
 def _circles(imports: dict[str, set[str]]) -> list[list[str]]:
@@ -207,13 +218,12 @@ def _reachable(start: str, graph: dict[str, set[str]]) -> set[str]:
 def _print(shape: Shape) -> None:
     print(f"modules                {shape.modules}")
     print(f"lines of Python        {shape.lines:,}")
-    print(f"lines with tables      {shape.lines_with_tables:,}")
     print("largest module         {} ({} lines)".format(*shape.largest_module))
     functions = ", ".join(f"{name} {value}" for name, value in shape.function_lines.items())
     print(f"lines of a function    {functions}")
     _print_list("named with -ing", shape.ing_modules)
     _print_list("with one importer", shape.single_importer)
-    _print_list("classes defined twice", [f"{k}: {v}" for k, v in shape.duplicate_classes.items()])
+    _print_list("names of several files", [f"{k}: {v}" for k, v in shape.shared_names.items()])
     _print_list("import circles", [" <-> ".join(circle) for circle in shape.circles])
     print("modules per folder")
     for folder, number in shape.modules_per_folder.items():
