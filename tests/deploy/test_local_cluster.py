@@ -13,19 +13,21 @@ import httpx
 import psutil
 import pytest
 
-from benchmarks.local_cluster import (
-    PROXIES,
-    STOP_SECONDS,
-    LocalCluster,
-    is_alive,
-    postgresql_folder,
-    run_local_cluster,
-    start_script,
-)
 from tests.server.http_service import make_message
 from tests.waiting import wait_until
 
-from .local_cluster import client_of, require_citus, require_program
+from .local_cluster import (
+    PROXIES,
+    STOP_SECONDS,
+    LocalCluster,
+    client_of,
+    is_alive,
+    postgresql_folder,
+    require_citus,
+    require_program,
+    run_local_cluster,
+    start_script,
+)
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 USERS = ["a/b", "100%", *(f"user {number} 张三" for number in range(10))]

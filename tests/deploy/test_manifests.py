@@ -14,14 +14,13 @@ import jsonschema
 import pytest
 import yaml
 
-from benchmarks.local_cluster import PROXIES
 from memrecall.memory import Library
 from memrecall.scope import Permission
 from memrecall.settings import PREFIX, Settings
 from tests.cases import check_each
 from tests.server.http_service import serve_in_process
 
-from .local_cluster import ROOT, require_program
+from .local_cluster import PROXIES, ROOT, require_program
 
 DEPLOY = ROOT / "deploy"
 SCHEMAS = Path(__file__).parent / "schemas"

@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pytest
 from memrecall.cli.serve import example_request
 from memrecall.errors import EmbeddingModelMismatch, InvalidArgument
 from memrecall.scope import Scope
-from memrecall.server.runner import ServerInfo, serve
+from memrecall.server.runner import ServerInfo, _bind, serve
 from memrecall.settings import Settings
 from memrecall.store import Grant, Store
 from memrecall.store.backup.database import backup_database
@@ -429,3 +429,9 @@ async def test_read_only_server_searches_a_backup_and_refuses_writes(tmp_path: P
             assert (await client.get("/readyz")).status_code == 200
         assert server.stop() == 0
     assert os.listdir(folder) == ["backup.db"]
+
+
+def test_responses_are_not_delayed_by_nagle() -> None:
+    """asyncio turns Nagle's algorithm off only for sockets with an explicit protocol."""
+    with closing(_bind("127.0.0.1", 0)) as listener:
+        assert listener.proto == socket.IPPROTO_TCP

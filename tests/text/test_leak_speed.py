@@ -5,30 +5,16 @@ from functools import cache
 
 import pytest
 
-from benchmarks.leaks import (
-    ADVERSARIAL,
-    CHUNK,
-    COST,
-    GROWTH,
-    MEGABYTE,
-    MODES,
-    TOOLS,
-    fill,
-    measure_cost,
-    measure_growth,
-    read_ordinary,
-    stream,
-)
 from memrecall.text import LeakFilter
 from memrecall.text.leaks import LeakMode
 from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH
 from tests.cases import check_each
 from tests.counting import Characters, count_calls, counting_calls
 
+from .leak_texts import ADVERSARIAL, CHUNK, MODES, TOOLS, fill, read_ordinary, stream
+
 pytestmark = pytest.mark.texts
 
-BUSY = 2.0  # tolerance for ratios of CPU times on a busy machine
-TRIES = 3  # because a busy machine disturbs some attempts
 SAMPLE = 16_000
 PART = MAX_JSON_LENGTH  # characters, the most that is ever held back
 read_texts = cache(read_ordinary)  # not on import: it filters all documents
@@ -70,36 +56,6 @@ def test_adversarial_text_takes_linear_work() -> None:
         _, second, third = count_parts(ADVERSARIAL[name], mode)
         assert third < 1.2 * second  # quadratic work would be 1.67 times as much
 
-    # Both modes of every text take a minute; the long tests measure them in strict mode.
+    # Both modes of every text take a minute; `benchmarks/leaks.py` measures them in strict mode.
     modes = itertools.cycle(MODES)
     check_each([(name, next(modes)) for name in ADVERSARIAL], check)
-
-
-def grows_linearly(pattern: str, size: int) -> bool:
-    return any(measure_growth(pattern, size, runs=1) < GROWTH * BUSY for _ in range(TRIES))
-
-
-@pytest.mark.long
-def test_filtering_a_megabyte_in_chunks_costs_little_more_than_copying() -> None:
-    def check(name: str) -> None:
-        text = fill(read_texts()[name], MEGABYTE)
-        for mode in MODES:
-            assert any(measure_cost(text, mode, runs=1) < COST * BUSY for _ in range(TRIES)), mode
-
-    check_each(read_texts(), check)
-
-
-@pytest.mark.long
-def test_time_grows_linearly_up_to_ten_megabytes() -> None:
-    def check(name: str) -> None:
-        assert grows_linearly(read_texts()[name], MEGABYTE)
-
-    check_each(read_texts(), check)
-
-
-@pytest.mark.long
-def test_adversarial_text_takes_linear_time() -> None:
-    def check(name: str) -> None:
-        assert grows_linearly(ADVERSARIAL[name], MEGABYTE // 100)
-
-    check_each(ADVERSARIAL, check)

@@ -1,15 +1,13 @@
 """mem0's documented calls, made to mem0 and to memrecall, and their answers compared.
 
     pip install -e '.[peers]'
-    python benchmarks/mem0_calls.py                     compare, print every difference
-    python benchmarks/mem0_calls.py --record FILE       write mem0's signatures and answers
+    python -m tests.memory.mem0_calls FILE       write mem0's signatures and answers
 
 Compares the signatures of all methods and the shape of every answer: the fields, their types, the
 errors, and which memories a filter finds. mem0 runs offline: its vectors are hashes, and a script
 answers for its model. Differences that are meant to stay are in `DIFFERENCES`, with the reason.
 """
 
-import argparse
 import asyncio
 import hashlib
 import inspect
@@ -24,18 +22,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-if not __package__:  # run as a file, not as a module
-    sys.path[0] = str(REPOSITORY)
-
-from benchmarks.peers import SWITCHES, forbid_network  # noqa: E402
-from memrecall import AsyncMemory, Memory  # noqa: E402
-from memrecall.settings import Settings  # noqa: E402
+from memrecall import AsyncMemory, Memory
+from memrecall.settings import Settings
 
 Json = dict[str, Any]
 Call = Callable[[Any, Json], Any]
 
-RECORD = REPOSITORY / "fixtures" / "mem0" / "calls.json"
+RECORD = Path(__file__).parents[2] / "fixtures" / "mem0" / "calls.json"
 METHODS = ("add", "get", "get_all", "search", "update", "delete", "delete_all", "history",
            "reset", "close", "from_config", "chat")  # fmt: skip
 _DIMENSIONS = 8
@@ -373,31 +366,14 @@ async def record_memrecall() -> Json:
 def record_mem0() -> Json:
     """Return the record of mem0's classes; no connection leaves the machine."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        os.environ.update(SWITCHES, MEM0_DIR=folder)
-        forbid_network([])
+        os.environ.update(MEM0_TELEMETRY="False", MEM0_DIR=folder)
         import mem0
 
         found = asyncio.run(record((mem0.Memory, mem0.AsyncMemory), open_mem0))
     return {"version": version("mem0ai"), **found}
 
 
-def main() -> int:
-    """Compare, or write the record; return 1 if there is a difference without a reason."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--record", type=Path, metavar="FILE", help="write mem0's record there")
-    options = parser.parse_args()
-    mem0 = record_mem0()
-    if options.record is not None:
-        options.record.write_text(json.dumps(mem0, indent=1, ensure_ascii=False) + "\n", "utf-8")
-        return 0
-    differences = compare(mem0, asyncio.run(record_memrecall()))
-    problems = unexpected(differences)
-    print(f"mem0 {mem0['version']}: {len(differences)} differences, {len(problems)} unexpected")
-    print("\n".join([*differences, *(f"UNEXPECTED {problem}" for problem in problems)]))
-    return int(bool(problems))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    Path(sys.argv[1]).write_text(
+        json.dumps(record_mem0(), indent=1, ensure_ascii=False) + "\n", "utf-8"
+    )
