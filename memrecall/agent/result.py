@@ -136,12 +136,6 @@ def words_about(
     return [str((queries or [request])[-1])[:_MAX_QUERY]]
 
 
-def lacks_contents(contents: Iterable[str]) -> bool:
-    """Return True for the contents of a stored trace's memories if they were withheld."""
-    texts = list(contents)
-    return bool(texts) and not any(texts)
-
-
 class RecallResult(_FrozenModel):
     """One recall: the handoff, its evidence, and the trace."""
 
@@ -171,10 +165,15 @@ class RecallResult(_FrozenModel):
     fallback: str | None = None
     trace: Trace
 
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "RecallResult":
+        """Return the result of a stored object; raise if a field is missing or invalid."""
+        return cls.model_validate({**fields, "trace": Trace.from_dict(fields["trace"])})
+
     @property
     def has_withheld_contents(self) -> bool:
         """True for a stored trace without contents: the recall could see sensitive memories."""
-        return lacks_contents(memory.content for memory in self.memories)
+        return bool(self.memories) and not any(memory.content for memory in self.memories)
 
     def words_about(self, key: str) -> list[str]:
         """Return what a memory was recalled for, to centre on if only a part of it is shown."""

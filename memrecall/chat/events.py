@@ -129,7 +129,7 @@ class Final(_Event):
             f"{tokens:,} {say('tokens')}" if tokens else "",
             self.message_id,
         ]
-        answer = tag("div", clip(self.text, say), style=TEXT)
+        answer = tag("div", clip(self.text), style=TEXT)
         return str(
             box(
                 note(say("silent")) if self.silent else answer,

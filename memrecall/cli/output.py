@@ -81,6 +81,13 @@ def flatten(text: str) -> str:
     return single_line(sanitize(text))
 
 
+def score_style(score: float) -> str:
+    """Return the colour of a score: green, yellow or red."""
+    if score >= 0.6:
+        return "green"
+    return "yellow" if score >= 0.3 else "red"
+
+
 def draw_bar(share: float, style: str, cells: int = BAR) -> Text:
     """Draw a share between 0 and 1 as a bar."""
     filled = round(min(max(share, 0.0), 1.0) * cells)

@@ -268,11 +268,11 @@ def _read_result(body: Any, place: str) -> Any:
     """Parse a stored result; the error names the first invalid field."""
     from pydantic import ValidationError
 
-    from memrecall.agent import RecallResult, Trace
+    from memrecall.agent import RecallResult
     from memrecall.errors import describe_validation_error
 
     try:
-        return RecallResult.model_validate({**body, "trace": Trace.from_dict(body["trace"])})
+        return RecallResult.from_dict(body)
     except ValidationError as error:
         problem = describe_validation_error(error)
     except (KeyError, TypeError, ValueError) as error:
@@ -306,13 +306,11 @@ def _trace_line(item: Any) -> Any:
     from rich.cells import set_cell_size
     from rich.text import Text
 
-    from memrecall.cli.views.tools import score_style
-
     query = output.truncate(Text(output.flatten(item.query)), _QUERY_WIDTH).plain
     confidence = "none" if item.abstained else f"{item.confidence:.2f}"
     return Text.assemble(
         (f"{output.format_minute(item.created_at)}  ", "dim"),
-        (confidence, "dim" if item.abstained else score_style(item.confidence)),
+        (confidence, "dim" if item.abstained else output.score_style(item.confidence)),
         f"  {set_cell_size(query, _QUERY_WIDTH)}  ",
         (item.trace_id, "dim"),
     )

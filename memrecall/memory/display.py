@@ -96,7 +96,7 @@ class MemoryResult(dict[str, Any]):
         return str(
             box(
                 tag("div", tag("strong", who), tag("span", head, style=DIM)),
-                tag("div", clip(self["memory"], say), style=TEXT),
+                tag("div", clip(self["memory"]), style=TEXT),
                 *_flags(self, say),
                 folded(say("fields"), table(rows)),
             )

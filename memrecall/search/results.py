@@ -89,7 +89,7 @@ class Hit:
         say = labels(_LABELS, language_of(self.content))
         style = f"color:{colour_of(self.score)};font-weight:600"
         head = tag("span", f" · {format_minute(self.ts)} · {self.key} · ", style=DIM)
-        summary = tag("div", clip(self.summary, say), style=f"{TEXT};font-weight:600")
+        summary = tag("div", clip(self.summary), style=f"{TEXT};font-weight:600")
         chance = [] if self.probability is None else [f"{say('chance')} {self.probability:.2f}"]
         parts = [f"{say(name)} {value:+.2f}" for name, value in self.why.as_dict().items() if value]
         score = tag("span", f"{self.score:.2f}", style=style)
@@ -97,7 +97,7 @@ class Hit:
             box(
                 tag("div", tag("strong", _author(self)), head, score, style=LINE),
                 *([summary] if self.summary else []),
-                tag("div", clip(self.content, say), style=TEXT),
+                tag("div", clip(self.content), style=TEXT),
                 *([note(" · ".join(self.keywords))] if self.keywords else []),
                 *_warnings(self, say),
                 folded(say("why"), note(" · ".join([*chance, *parts]))),

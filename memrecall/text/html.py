@@ -8,6 +8,7 @@ which some viewers drop.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
+from memrecall.text.language import language_of
 from memrecall.text_length import ELLIPSIS, truncate_text
 
 Say = Callable[[str], str]
@@ -26,7 +27,10 @@ WIDE = f"{CELL};white-space:normal;overflow-wrap:anywhere"
 GREEN, AMBER, RED = "#2f9e5c", "#b8861b", "#cb5248"
 
 _MAX_LENGTH = 2_000  # characters of one text: notebooks store their output
-_SHARED: Labels = {"cut": ("characters in all", "字，已截短")}
+_CUT = {
+    "en": "{ellipsis} ({count:,} characters in all)",
+    "zh": "{ellipsis}（共 {count:,} 字，已截短）",
+}
 
 
 class Html(str):
@@ -49,13 +53,13 @@ def box(*parts: str) -> Html:
 
 def labels(table: Labels, language: str) -> Say:
     """Return a lookup of the table's labels in a language."""
-    texts = {**_SHARED, **table}
-    return lambda name: texts[name][language == "zh"]
+    return lambda name: table[name][language == "zh"]
 
 
-def clip(text: str, say: Say) -> str:
+def clip(text: str) -> str:
     """Return the text, or the start and length of a very long one."""
-    return truncate_text(text, _MAX_LENGTH, f"{ELLIPSIS} ({len(text):,} {say('cut')})")
+    cut = _CUT[language_of(text)].format(ellipsis=ELLIPSIS, count=len(text))
+    return truncate_text(text, _MAX_LENGTH, cut)
 
 
 def colour_of(share: float) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from nicegui import ui
 from pydantic import ValidationError
 
+from memrecall.agent.result import RecallResult
 from memrecall.chat import Final, TextDelta, TextRetracted, ToolCall, ToolResult
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
@@ -20,7 +21,6 @@ from memrecall.dashboard.widgets import (
     show_empty,
     show_fact,
     show_title,
-    user_time_zone,
 )
 from memrecall.errors import describe_validation_error
 from memrecall.scope import Scope
@@ -185,8 +185,7 @@ class _Conversation:
     async def _draw_end(self, end: Final, start: datetime) -> None:
         """Draw the cost of the turn, and the recall that it made."""
         page = self._page
-        scope, zone = await page.scope(), await user_time_zone(page)
-        traces = page.library.store.traces(scope)
+        traces = page.library.store.traces(await page.scope())
         recalls = await traces.since(start, 1)
         with self._details:
             counts = {"calls": end.model_calls, "recalls": end.recalls, "leaks": len(end.leaks)}
@@ -194,7 +193,8 @@ class _Conversation:
             for item in recalls:
                 target = page.user_link("/recalls/trace", id=item.trace_id)
                 ui.link(page.text("show_recall"), target)
-                draw_handoff(page, (await traces.get(item.trace_id)).body, zone)
+                stored = await traces.get(item.trace_id)
+                draw_handoff(page, RecallResult.from_dict(stored.body))
 
 
 class _RunningRecalls:

@@ -1,7 +1,7 @@
 """The pages of one recall: trace, feedback, live view, comparison, and a form to repeat it."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -9,8 +9,9 @@ from typing import Any
 from nicegui import background_tasks, ui
 from pydantic import ValidationError
 
-from memrecall.agent.trace import Trace
-from memrecall.agent.trace_events import HandoffEvent, ResultEvent
+from memrecall.agent.result import RecallResult
+from memrecall.agent.trace_events import HandoffEvent
+from memrecall.agent.view import RecallViewer, trace_time_zone
 from memrecall.budget import Limits
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
@@ -19,23 +20,21 @@ from memrecall.dashboard.trace_view import (
     draw_handoff,
     draw_trace,
     key_link,
-    stop_text,
+    recall_facts,
 )
 from memrecall.dashboard.widgets import (
     button_link,
     card,
     dim_label,
-    format_duration,
     row,
     show_title,
-    user_time_zone,
 )
 from memrecall.errors import MemrecallError, NotFound, describe_validation_error
 from memrecall.server.errors import RequestError, problem_from_error
 from memrecall.server.http.chat_models import RecallLimits, RecallRequest
 from memrecall.server.http.context import LiveRecall
 from memrecall.server.http.recall import RecallHandler
-from memrecall.store import Feedback, StoredTrace
+from memrecall.store import StoredTrace
 from memrecall.text_length import truncate_text
 from memrecall.types import format_minute
 
@@ -43,7 +42,6 @@ _DEFAULTS = Limits()
 _LIMITS = ("iterations", "model_calls", "tool_calls", "seconds")
 POLL_SECONDS = 0.25
 MAX_HITS = 50
-_TEXTS = ("content_preview", "content", "summary")
 
 
 def draw_form(page: Page, earlier: StoredTrace | None) -> None:
@@ -110,25 +108,27 @@ async def _run(handler: RecallHandler, live: LiveRecall) -> None:
 @register_page("/recalls/trace", "recall")
 async def trace(page: Page) -> None:
     """Show one recall."""
-    stored, zone = await _read_trace(page, "id"), await user_time_zone(page)
+    stored, result = await _read_trace(page, "id")
     with row():
         ui.link(page.text("recalls"), page.user_link("/recalls"))
-        dim_label(f"{page.user} · {format_minute(stored.created_at, zone)} · {stored.trace_id}")
+        dim_label(_describe(page, stored, result))
     show_title(stored.query or stored.trace_id)
     _draw_actions(page, stored)
-    draw_facts(page, stored.body)
-    draw_handoff(page, stored.body, zone)
-    await FeedbackPanel(page, stored).draw()
-    _draw_steps(page, stored)
+    draw_facts(page, result)
+    draw_handoff(page, result)
+    await FeedbackPanel(page, result).draw()
+    draw_trace(page, list(result.trace.events))
 
 
-async def _read_trace(page: Page, name: str) -> StoredTrace:
+async def _read_trace(page: Page, name: str) -> tuple[StoredTrace, RecallResult]:
     traces = page.library.store.traces(await page.scope())
-    return await traces.get(page.query.get(name, ""))
+    stored = await traces.get(page.query.get(name, ""))
+    return stored, RecallResult.from_dict(stored.body)
 
 
-def _draw_steps(page: Page, stored: StoredTrace) -> None:
-    draw_trace(page, list(Trace.from_dict(stored.body["trace"]).events))
+def _describe(page: Page, stored: StoredTrace, result: RecallResult) -> str:
+    time = format_minute(stored.created_at, trace_time_zone(result.trace))
+    return f"{page.user} · {time} · {stored.trace_id}"
 
 
 def _draw_actions(page: Page, stored: StoredTrace) -> None:
@@ -144,7 +144,7 @@ def _draw_actions(page: Page, stored: StoredTrace) -> None:
 
 
 @register_page("/recalls/compare", "compare")
-async def compare(page: Page) -> None:
+async def compare_recalls(page: Page) -> None:
     """Show two recalls side by side, of one user or of two, and what differs."""
     users = (page.user, page.query.get("other", "") or page.user)
     pages = [replace(page, query={**page.query, "user": user}) for user in users]
@@ -152,30 +152,26 @@ async def compare(page: Page) -> None:
     with row():
         ui.link(page.text("recalls"), page.link("/recalls"))
     show_title(page.text("compare"))
-    _draw_differences(pages, traces)
+    _draw_differences(pages, [result for _, result in traces])
     with ui.element("div").classes("mr-columns"):
-        for own, stored in zip(pages, traces, strict=True):
+        for own, (stored, result) in zip(pages, traces, strict=True):
             with ui.element("div"):
-                await _draw_column(own, stored)
+                with card():
+                    target = own.user_link("/recalls/trace", id=stored.trace_id)
+                    ui.link(stored.query or stored.trace_id, target)
+                    dim_label(_describe(own, stored, result))
+                    draw_facts(own, result)
+                draw_handoff(own, result)
+                draw_trace(own, list(result.trace.events))
 
 
-async def _draw_column(page: Page, stored: StoredTrace) -> None:
-    zone = await user_time_zone(page)
-    with card():
-        target = page.user_link("/recalls/trace", id=stored.trace_id)
-        ui.link(stored.query or stored.trace_id, target)
-        time = format_minute(stored.created_at, zone)
-        dim_label(f"{page.user} · {time} · {stored.trace_id}")
-        draw_facts(page, stored.body)
-    draw_handoff(page, stored.body, zone)
-    _draw_steps(page, stored)
-
-
-def _draw_differences(pages: Sequence[Page], traces: Sequence[StoredTrace]) -> None:
+def _draw_differences(pages: Sequence[Page], results: Sequence[RecallResult]) -> None:
     """Draw the facts that differ, and the evidence that only one of the recalls handed off."""
     page = pages[0]
-    before, after = (_list_facts(page, stored) for stored in traces)
-    first, second = (_list_evidence(stored.body) for stored in traces)
+    before, after = (
+        {"question": result.trace.start.asked, **recall_facts(page, result)} for result in results
+    )
+    evidence = [{memory.memory_key: memory for memory in result.memories} for result in results]
     with card(page.text("differences")):
         with ui.element("div").classes("mr-list"):
             for name, value in before.items():
@@ -183,34 +179,14 @@ def _draw_differences(pages: Sequence[Page], traces: Sequence[StoredTrace]) -> N
                     with ui.element("div").classes("mr-item"):
                         ui.label(page.text(name)).classes("mr-grow")
                         ui.label(f"{value} → {after[name]}").classes("mr-text")
-        for own, name, evidence, other in (
-            (pages[0], "only_first", first, second),
-            (pages[1], "only_second", second, first),
-        ):
-            keys = [key for key in evidence if key not in other]
-            dim_label(page.text(name, count=len(keys)))
-            for key in keys:
-                text = truncate_text(evidence[key]["content"] or key, 200)
-                target = key_link(own, key, evidence[key]["kind"])
+        for at, name in enumerate(("only_first", "only_second")):
+            own, memories, others = pages[at], evidence[at], evidence[1 - at]
+            only = [memory for key, memory in memories.items() if key not in others]
+            dim_label(page.text(name, count=len(only)))
+            for memory in only:
+                text = truncate_text(memory.content or memory.memory_key, 200)
+                target = key_link(own, memory.memory_key, memory.kind)
                 ui.link(text, target).classes("mr-text mr-small")
-
-
-def _list_facts(page: Page, stored: StoredTrace) -> dict[str, str]:
-    """Return what can differ between two recalls, by the name of its text."""
-    return {
-        "question": stored.query,
-        "confidence": f"{stored.confidence:.0%}",
-        "stop_reason": stop_text(page, stored.stop_reason),
-        "windows": ", ".join(map(str, stored.body["windows"])),
-        "model_calls": str(stored.model_calls),
-        "tool_calls": str(stored.tool_calls),
-        "took": format_duration(stored.seconds),
-        "model": stored.model,
-    }
-
-
-def _list_evidence(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    return {memory["memory_key"]: memory for memory in body["memories"]}
 
 
 @register_page("/recalls/live", "running")
@@ -269,11 +245,12 @@ class LiveView:
 class FeedbackPanel:
     """Shows and changes the feedback on one recall."""
 
-    def __init__(self, page: Page, stored: StoredTrace) -> None:
+    def __init__(self, page: Page, result: RecallResult) -> None:
         self._page = page
-        self._stored = stored
-        self._hits = dict(_list_hits(stored.body))
-        self._boxes: dict[str, ui.checkbox] = {}
+        self._trace_id = result.trace.trace_id
+        evidence, found = _list_hits(result)
+        self._handed_off = tuple(evidence)
+        self._hits = dict(list((evidence | found | evidence).items())[:MAX_HITS])
 
     async def draw(self) -> None:
         """Draw the panel."""
@@ -282,60 +259,57 @@ class FeedbackPanel:
         await self._refresh()
 
     async def _refresh(self) -> None:
-        key = (self._page.user, self._stored.trace_id)
-        feedback = (await self._page.library.store.feedback_list.get_many([key])).get(key)
+        key = (self._page.user, self._trace_id)
+        self._feedback = (await self._page.library.store.feedback_list.get_many([key])).get(key)
         self._container.clear()
         with self._container:
-            self._draw_verdict(feedback)
-            self._draw_hits(feedback)
-            self._draw_buttons(feedback)
+            self._draw_verdict()
+            self._draw_hits()
+            self._draw_buttons()
 
-    def _draw_verdict(self, feedback: Feedback | None) -> None:
+    @property
+    def _is_labelled(self) -> bool:
+        return self._feedback is not None and self._feedback.in_evaluation
+
+    def _draw_verdict(self) -> None:
         with row():
             for is_right, name in ((True, "thumb_up"), (False, "thumb_down")):
-                is_current = feedback is not None and feedback.is_right == is_right
+                is_current = self._feedback is not None and self._feedback.is_right == is_right
                 button = ui.button(
                     self._page.text(name),
                     icon=name,
-                    on_click=lambda is_right=is_right: self._judge(feedback, is_right),
+                    on_click=lambda is_right=is_right: self._judge(is_right),
                 )
                 button.props("unelevated" if is_current else "outline")
                 button.props["aria-pressed"] = "true" if is_current else "false"
-            if feedback is not None and feedback.in_evaluation:
+            if self._is_labelled:
                 ui.label(self._page.text("in_evaluation")).classes("mr-badge mr-good")
 
-    def _draw_hits(self, feedback: Feedback | None) -> None:
-        selected = self._handed_off if feedback is None else feedback.evidence
+    def _draw_hits(self) -> None:
+        chosen = self._handed_off if self._feedback is None else self._feedback.evidence
         dim_label(self._page.text("choose_right"))
-        self._boxes = {}
-        for key in dict.fromkeys((*self._hits, *selected)):
-            text = truncate_text(self._hits.get(key) or key, 200)
-            box = ui.checkbox(text, value=key in selected).props("dense").classes("mr-text")
-            self._boxes[key] = box
+        self._boxes = {
+            key: ui.checkbox(truncate_text(self._hits.get(key) or key, 200), value=key in chosen)
+            for key in dict.fromkeys((*self._hits, *chosen))
+        }
+        for box in self._boxes.values():
+            box.props("dense").classes("mr-text")
         self._other = ui.input(self._page.text("other_key")).props("outlined dense")
 
-    def _draw_buttons(self, feedback: Feedback | None) -> None:
-        text, is_labelled = self._page.text, feedback is not None and feedback.in_evaluation
-
-        async def save(in_evaluation: bool) -> None:
-            await self._save(self._selected, feedback, in_evaluation)
-
+    def _draw_buttons(self) -> None:
+        text = self._page.text
         with row():
-            ui.button(text("save_choice"), on_click=lambda: save(is_labelled)).props("outline")
-            if is_labelled:
-                remove = ui.button(text("leave_evaluation"), on_click=lambda: save(False))
+            save = ui.button(text("save_choice"), on_click=lambda: self._save(self._is_labelled))
+            save.props("outline")
+            if self._is_labelled:
+                remove = ui.button(text("leave_evaluation"), on_click=lambda: self._save(False))
                 remove.props("outline")
             else:
-                add = ui.button(text("add_evaluation"), on_click=lambda: save(True))
+                add = ui.button(text("add_evaluation"), on_click=lambda: self._save(True))
                 add.props("unelevated icon=playlist_add")
-            if feedback is not None:
+            if self._feedback is not None:
                 ui.button(text("remove_feedback"), on_click=self._remove).props("flat")
         dim_label(text("evaluation_hint"))
-
-    @property
-    def _handed_off(self) -> tuple[str, ...]:
-        memories = self._stored.body["memories"]
-        return tuple(memory["memory_key"] for memory in memories if _is_stored(memory))
 
     @property
     def _selected(self) -> tuple[str, ...]:
@@ -343,27 +317,25 @@ class FeedbackPanel:
         other = (self._other.value or "").strip()
         return (*keys, other) if other else tuple(keys)
 
-    async def _judge(self, feedback: Feedback | None, is_right: bool) -> None:
+    async def _judge(self, is_right: bool) -> None:
         """Store a thumb; what a wrong recall handed off is not the right evidence."""
         evidence = self._handed_off if is_right else ()
-        if feedback is not None and feedback.is_right == is_right:
+        if self._feedback is not None and self._feedback.is_right == is_right:
             evidence = self._selected
-        in_evaluation = feedback is not None and feedback.in_evaluation
-        await self._write(is_right, evidence, in_evaluation)
+        await self._write(is_right, evidence, self._is_labelled)
 
-    async def _save(
-        self, evidence: tuple[str, ...], feedback: Feedback | None, in_evaluation: bool
-    ) -> None:
+    async def _save(self, in_evaluation: bool) -> None:
+        evidence = self._selected
         is_right = set(evidence) == set(self._handed_off)
-        if feedback is not None:
-            is_right = feedback.is_right
+        if self._feedback is not None:
+            is_right = self._feedback.is_right
         await self._write(is_right, evidence, in_evaluation)
 
     async def _write(self, is_right: bool, evidence: tuple[str, ...], in_evaluation: bool) -> None:
         page = self._page
         writer = page.library.store.feedback(await page.writable_scope())
         await writer.set(
-            self._stored.trace_id,
+            self._trace_id,
             is_right=is_right,
             evidence=evidence,
             in_evaluation=in_evaluation,
@@ -375,23 +347,19 @@ class FeedbackPanel:
 
     async def _remove(self) -> None:
         writer = self._page.library.store.feedback(await self._page.writable_scope())
-        await writer.remove(self._stored.trace_id)
+        await writer.remove(self._trace_id)
         await self._refresh()
 
 
-def _list_hits(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the keys and texts of what was handed off and then of all that was found."""
-    events = Trace.from_dict(body["trace"]).events
-    outputs = [event.output or {} for event in events if isinstance(event, ResultEvent)]
-    found = [item for output in outputs for item in output.get("results") or ()]
-    hits: dict[str, str] = {}
-    for item in (*body["memories"], *found):
-        if isinstance(item, Mapping) and item.get("memory_key") and _is_stored(item):
-            text = next(filter(None, (item.get(name) for name in _TEXTS)), "")
-            hits.setdefault(str(item["memory_key"]), str(text))
-    yield from list(hits.items())[:MAX_HITS]
+def _list_hits(result: RecallResult) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the texts of what was handed off and of what was found, by key.
 
-
-def _is_stored(item: Mapping[str, Any]) -> bool:
-    """Return True for a message or memory of the user; knowledge is no evidence of a question."""
-    return item.get("kind") != "knowledge"
+    Knowledge is no evidence of a question: it belongs to no user.
+    """
+    viewer = RecallViewer("en")
+    found = [item for event in result.trace.events for item in viewer.view_event(event).items]
+    evidence, hits = (
+        {item.key: item.text for item in items if item.kind != "knowledge"}
+        for items in (viewer.view_result(result).evidence, found)
+    )
+    return evidence, hits

@@ -1,0 +1,386 @@
+"""The view of a recall: its steps and its result as plain data, in English or Chinese.
+
+The terminal, notebooks and the dashboard render the same view, each in its own way.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+from memrecall.agent.tools import DETAIL, EXPANSION, HANDOFF, KEYWORDS, SEARCH
+from memrecall.agent.trace_events import (
+    CallEvent,
+    FallbackEvent,
+    HandoffEvent,
+    IterationEvent,
+    ModelEvent,
+    ResultEvent,
+    StartEvent,
+    SteerEvent,
+    StopEvent,
+    TextEvent,
+    ThoughtEvent,
+    TraceEvent,
+)
+from memrecall.text.language import fill_phrase
+from memrecall.text_length import single_line
+from memrecall.types import Language, cut_to_minute, format_minute, to_zone
+
+if TYPE_CHECKING:  # they show themselves with this module
+    from memrecall.agent.result import RecalledMemory, RecallResult, ResolvedTime
+    from memrecall.agent.trace import Trace
+
+Arguments = Mapping[str, Any]
+
+_QUOTATION_LENGTH = 24  # characters that make a line of a summary a quotation
+_PHRASES = {
+    "confidence": ("confidence", "信心度"),
+    "steps": ("How it was recalled", "回忆过程"),
+    "given": ("{n} messages passed", "传入 {n} 条消息"),
+    "iteration": (
+        "iteration {number}, {n} message{s} shown",
+        "第 {number} 次迭代，显示 {n} 条消息",
+    ),
+    "window_of": (" (window of {size})", "（窗口 {size}）"),
+    "model": ("model call", "模型调用"),
+    "sent": ("{n} characters sent", "发送 {n} 个字符"),
+    "only": ("last turn: only {tool} is allowed", "最后一轮：只允许 {tool}"),
+    "tokens": ("{prompt} + {completion} tokens", "{prompt} + {completion} 个词元"),
+    "model_failed": ("the model failed", "模型出错"),
+    "thought": ("thought", "思考"),
+    "text": ("text", "文本"),
+    "steer": ("corrected ({reason})", "已纠正（{reason}）"),
+    "fallback": (
+        "the model cannot continue, falling back to rules",
+        "模型无法继续，改用规则",
+    ),
+    "stop": ("stopped ({reason})", "已停止（{reason}）"),
+    "found": ("{n} found", "{n} 条结果"),
+    "found_of": ("{n} of {total} found", "{total} 条结果中的 {n} 条"),
+    "no_keywords": ("no keywords", "没有关键词"),
+    "granted": ("granted: {message}", "已扩大：{message}"),
+    "refused": ("refused: {message}", "已拒绝：{message}"),
+    "handed_off": ("{n} memor{ies} handed off", "交接 {n} 条记忆"),
+    "nothing_handed_off": (
+        "nothing handed off: nothing relevant was found",
+        "没有交接：没有找到相关内容",
+    ),
+    "valid_until": ("valid until {day}", "有效期至 {day}"),
+    "claim": (
+        "unconfirmed claim of {origin}, conflicts with {keys}",
+        "未经确认的说法（{origin}），与 {keys} 冲突",
+    ),
+    "unjudged": (
+        "not judged: the recall ended before the agent could judge the evidence",
+        "未经判断：在判断证据之前回忆已结束",
+    ),
+    "no_contents": (
+        "contents are not in this trace: the recall could see sensitive memories, "
+        "and a trace can be read without that permission; or what it found has been deleted",
+        "内容未显示：这次回忆可以看到敏感记忆，而查看轨迹不需要这项权限；或者找到的内容已被删除",
+    ),
+    "withheld": ("{n} sensitive memor{ies} withheld", "{n} 条敏感记忆未显示"),
+    "dropped": (
+        "keys dropped, because this recall never saw them: {keys}",
+        "未交接的键，因为本次回忆没有见过：{keys}",
+    ),
+    "degraded": ("degraded: {reason}", "降级：{reason}"),
+    "window": ("window {sizes}", "窗口 {sizes}"),
+    "model_calls": ("{n} model call{s}", "{n} 次模型调用"),
+    "tool_calls": ("{n} tool call{s}", "{n} 次工具调用"),
+    "all_tokens": ("{n} tokens", "{n} 个词元"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ItemView:
+    """A memory or message, with the messages around it."""
+
+    key: str
+    kind: str | None
+    label: str  # the speaker, else the role or type
+    time: str
+    text: str
+    score: float | None = None
+    before: Sequence["ItemView"] = ()
+    after: Sequence["ItemView"] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """One step: a title, and the parts that a step of its kind has."""
+
+    kind: str  # start, iteration, model, tool, thought, text, warning or handoff
+    title: str
+    subject: str = ""  # the main argument of a call
+    options: Sequence[str] = ()  # the other arguments
+    outcome: str = ""
+    text: str = ""
+    items: Sequence[ItemView] = ()
+    has_failed: bool = False
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ResultView:
+    """The handoff with its evidence, remarks and cost."""
+
+    request: str
+    confidence: float
+    handed_off: str
+    summary: str
+    question: str
+    times: Sequence[str]
+    evidence: Sequence[ItemView]
+    problem: str
+    remarks: Sequence[str]
+    cost: Sequence[str]
+
+
+class RecallViewer:
+    """Turns the events and the result of a recall into views."""
+
+    def __init__(self, language: str) -> None:
+        self._language: Language = "zh" if language == "zh" else "en"
+        self._raw_arguments: dict[str, str] = {}  # by call id, as the model wrote them
+
+    def say(self, name: str, /, **values: Any) -> str:
+        """Return a phrase; `n` decides between singular and plural."""
+        n = values.get("n")
+        if isinstance(n, int):
+            values |= {"n": f"{n:,}", "s": "" if n == 1 else "s", "ies": "y" if n == 1 else "ies"}
+        return fill_phrase(_PHRASES, self._language, name, **values)
+
+    def view_event(self, event: TraceEvent) -> StepView:
+        """Return the view of an event."""
+        match event:
+            case StartEvent():
+                given = [self.say("given", n=event.given)] if event.given > 1 else []
+                facts = [event.model, cut_to_minute(event.now), *given]
+                return StepView("start", event.asked, options=facts)
+            case IterationEvent():
+                title = self.say("iteration", number=event.iteration, n=event.shown)
+                is_full = event.shown == event.window
+                title += "" if is_full else self.say("window_of", size=event.window)
+                return StepView("iteration", title)
+            case ModelEvent():
+                return self._view_model_call(event)
+            case CallEvent():
+                self._raw_arguments[event.id] = event.arguments
+                return StepView("tool", event.tool, event.arguments)
+            case ResultEvent():
+                return self._view_tool_call(event)
+            case ThoughtEvent() | TextEvent():
+                kind = event.kind.value
+                return StepView(kind, self.say(kind), text=event.text)
+            case SteerEvent():
+                return StepView("warning", self.say("steer", reason=event.reason), text=event.text)
+            case FallbackEvent() | StopEvent():
+                title = self.say(event.kind.value, reason=event.reason)
+                return StepView("warning", title, text=event.problem or event.reason)
+            case HandoffEvent():
+                keys, confidence = ", ".join(event.keys), f"{event.confidence:.2f}"
+                outcome = f"{event.stop_reason} · {confidence}"
+                return StepView("handoff", event.kind.value, keys, (), outcome, event.summary)
+        raise AssertionError(event.kind)
+
+    def _view_model_call(self, event: ModelEvent) -> StepView:
+        if event.failed:
+            title = self.say("model_failed")
+            return StepView("warning", title, text=event.failed, has_failed=True)
+        is_free = event.tool_choice in ("", "required", "auto")
+        facts = [] if event.purpose == "recall" else [event.purpose]
+        facts += [] if is_free else [self.say("only", tool=event.tool_choice)]
+        if event.prompt_tokens or event.completion_tokens:
+            prompt, completion = f"{event.prompt_tokens:,}", f"{event.completion_tokens:,}"
+            facts.append(self.say("tokens", prompt=prompt, completion=completion))
+        sent = self.say("sent", n=event.characters)
+        return StepView("model", self.say("model"), sent, facts, seconds=event.seconds)
+
+    def _view_tool_call(self, event: ResultEvent) -> StepView:
+        output, arguments = event.output or {}, event.arguments
+        outcome = _OUTCOMES.get(event.tool)
+        if event.error:
+            text = f"{event.error}: {output.get('message') or event.text}"
+        else:  # large traces lack their outputs
+            text = outcome(self, output) if outcome and output else ""
+        raw = self._raw_arguments.pop(event.id, "")
+        items = map(_view_item, output.get("results", ()))
+        return StepView(
+            "tool",
+            event.tool,
+            _SUBJECTS[event.tool](arguments) if arguments and event.tool in _SUBJECTS else raw,
+            list(_search_options(arguments)) if arguments and event.tool == SEARCH else (),
+            text,
+            "" if event.error or event.tool != SEARCH else output.get("message") or "",
+            [_view_item(output)] if output.get("content") else list(items),
+            bool(event.error),
+            event.seconds or 0.0,
+        )
+
+    def view_result(self, result: "RecallResult") -> ResultView:
+        """Return the view of a result."""
+        zone, handoff = trace_time_zone(result.trace), result.handoff
+        contents = [memory.content for memory in result.memories]
+        count = len(handoff.relevant_memory_keys)
+        return ResultView(
+            request=result.trace.start.asked,
+            confidence=min(max(result.confidence, 0.0), 1.0),
+            handed_off=self.say("handed_off", n=count) if count else self.say("nothing_handed_off"),
+            summary=remove_quotations(handoff.search_summary, contents),
+            question=handoff.follow_up_question or "",
+            times=_describe_times(result.times, zone),
+            evidence=[self._view_evidence(memory, zone) for memory in result.memories],
+            problem=result.problem or "",
+            remarks=list(self._remarks(result)),
+            cost=self._cost(result),
+        )
+
+    def _view_evidence(self, memory: "RecalledMemory", zone: tzinfo) -> ItemView:
+        notes = _describe_times(memory.times, zone)
+        if memory.valid_to is not None:
+            notes.append(self.say("valid_until", day=f"{to_zone(memory.valid_to, zone):%Y-%m-%d}"))
+        if memory.claimed_by is not None:
+            keys = ", ".join(memory.conflicts_with)
+            notes.append(self.say("claim", origin=memory.claimed_by, keys=keys))
+        return replace(_view_item(memory.model_dump(), zone), notes=notes)
+
+    def _remarks(self, result: "RecallResult") -> Iterable[str]:
+        if result.memories and not result.judged:
+            yield self.say("unjudged")
+        if result.has_withheld_contents:
+            yield self.say("no_contents")
+        if result.withheld:
+            yield self.say("withheld", n=result.withheld)
+        if result.keys_dropped:
+            yield self.say("dropped", keys=", ".join(result.keys_dropped))
+        yield from (self.say("degraded", reason=reason) for reason in result.degraded)
+
+    def _cost(self, result: "RecallResult") -> list[str]:
+        usage = result.usage
+        tokens = int(usage["prompt_tokens"] + usage["completion_tokens"])
+        return [
+            result.stop_reason.value,
+            self.say("window", sizes=" → ".join(str(size) for size, _ in groupby(result.windows))),
+            *(self.say(name, n=int(usage[name])) for name in ("model_calls", "tool_calls")),
+            *([self.say("all_tokens", n=tokens)] if tokens else []),
+            f"{usage['seconds']:.1f} s",
+        ]
+
+
+def _view_item(fields: Arguments, zone: tzinfo = UTC) -> ItemView:
+    """Return the view of a search hit, of a tool's memory detail, or of evidence."""
+    time = fields.get("created_at") or fields.get("ts") or ""
+    texts = (fields.get(name) for name in ("content", "summary", "passage", "content_preview"))
+    labels = (fields.get(name) for name in ("speaker", "role", "memory_type"))
+    around = {
+        name: [_view_item(message, zone) for message in fields.get(name, ())]
+        for name in ("sources", "before", "after")
+    }
+    return ItemView(
+        key=str(fields.get("memory_key", "")),
+        kind=fields.get("kind"),
+        label=next(filter(None, labels), "memory"),
+        time=format_minute(time, zone) if isinstance(time, datetime) else cut_to_minute(time),
+        text=next(filter(None, texts), ""),
+        score=fields.get("relevance_score"),
+        before=[*around["sources"], *around["before"]],
+        after=around["after"],
+    )
+
+
+def _search_options(arguments: Arguments) -> Iterable[str]:
+    """Yield the arguments of a search other than its query."""
+    yield arguments["search_mode"]
+    yield f"limit {arguments['limit']}"
+    yield f"score ≥ {arguments['min_relevance_score']}"
+    for name in ("time_range_days", "since", "until", "role", "keywords", "memory_types"):
+        if value := arguments.get(name):
+            yield f"{name} {' '.join(value) if isinstance(value, list) else value}"
+
+
+_SUBJECTS: dict[str, Callable[[Arguments], str]] = {
+    SEARCH: lambda arguments: f"“{arguments['query']}”",
+    KEYWORDS: lambda arguments: f"“{arguments['query']}”, at most {arguments['max_keywords']}",
+    DETAIL: lambda arguments: str(arguments["memory_key"]),
+    EXPANSION: lambda arguments: f"{arguments['current_size']} → {arguments['requested_size']}",
+    HANDOFF: lambda arguments: ", ".join(arguments["relevant_memory_keys"]) or "[]",
+}
+
+
+def _count_found(viewer: RecallViewer, output: Arguments) -> str:
+    total, returned = output["total_found"], len(output.get("results", []))
+    if total == returned:
+        return viewer.say("found", n=total)
+    return viewer.say("found_of", n=returned, total=total)
+
+
+def _list_keywords(viewer: RecallViewer, output: Arguments) -> str:
+    words = [f"{word['keyword']} {word['weight']:g}" for word in output.get("keywords", [])]
+    return ", ".join(words) or output.get("message") or viewer.say("no_keywords")
+
+
+def _describe_expansion(viewer: RecallViewer, output: Arguments) -> str:
+    name = "granted" if output.get("approved") else "refused"
+    return viewer.say(name, message=output.get("message", ""))
+
+
+_OUTCOMES: dict[str, Callable[[RecallViewer, Arguments], str]] = {
+    SEARCH: _count_found,
+    KEYWORDS: _list_keywords,
+    EXPANSION: _describe_expansion,
+}
+
+
+def trace_time_zone(trace: "Trace") -> tzinfo:
+    """Return the user's time zone by its name, else by the offset of "now", else UTC."""
+    start = trace.start
+    if start.time_zone:
+        return ZoneInfo(start.time_zone)
+    return (start.now and datetime.fromisoformat(start.now).tzinfo) or UTC
+
+
+def _describe_times(times: Iterable["ResolvedTime"], zone: tzinfo) -> list[str]:
+    return [f"{time.words} = {format_resolved_time(time, zone)}" for time in times]
+
+
+def format_resolved_time(time: "ResolvedTime", zone: tzinfo) -> str:
+    """Return a resolved time in its shortest form: a day, a range of days, or minutes."""
+    start = time.start and to_zone(time.start, zone)
+    end = time.end and to_zone(time.end, zone)
+    if start is None or end is None:
+        return f"{_format_moment(start)} – {_format_moment(end)}".strip()
+    if _is_midnight(start) and _is_midnight(end):
+        last = (end - timedelta(days=1)).date()
+        return f"{start:%Y-%m-%d}" if last <= start.date() else f"{start:%Y-%m-%d} – {last}"
+    if end - start <= timedelta(minutes=1):
+        return _format_moment(start)
+    is_same_day = start.date() == end.date()
+    return f"{_format_moment(start)} – {f'{end:%H:%M}' if is_same_day else _format_moment(end)}"
+
+
+def _format_moment(moment: datetime | None) -> str:
+    if moment is None:
+        return ""
+    if _is_midnight(moment):
+        return f"{moment:%Y-%m-%d}"
+    return format_minute(moment, moment.tzinfo or UTC)
+
+
+def _is_midnight(moment: datetime) -> bool:
+    return (moment.hour, moment.minute, moment.second) == (0, 0, 0)
+
+
+def remove_quotations(summary: str, quoted: Sequence[str]) -> str:
+    """Return a summary without the list items that only quote the evidence shown below it."""
+    starts = [start for text in quoted if (start := single_line(text)[:_QUOTATION_LENGTH])]
+    lines = [
+        line
+        for line in summary.split("\n")
+        if not (line.startswith("- ") and any(start in single_line(line) for start in starts))
+    ]
+    return "\n".join(lines).strip()
