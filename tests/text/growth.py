@@ -176,7 +176,7 @@ READERS: Mapping[str, Reader] = {
     "find_times": lambda text: find_times(text, NOW),
     "filter_leaks": lambda text: filter_leaks(text, TOOLS),
     "find_calls": lambda text: find_calls(text, TOOLS),
-    "html clip": lambda text: html.tag("p", html.clip(text, lambda name: name)),
+    "html clip": lambda text: html.tag("p", html.clip(text)),
     "query_terms": lexical.query_terms,
     "index_tokens": lexical.index_tokens,
     "rank_texts": lambda text: lexical.rank_texts([text, QUESTION], text),
