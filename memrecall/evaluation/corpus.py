@@ -29,7 +29,7 @@ from memrecall.json_objects import parse_json_line
 from memrecall.library.library import Library
 from memrecall.scope import Permission, Scope
 from memrecall.search.ranking.people import find_speakers
-from memrecall.store import ScopedMessage, table_of
+from memrecall.store import ScopedMessage, parse_record
 from memrecall.text.language import language_of, language_of_most
 from memrecall.types import Language, NewMemory, Origin, Role
 
@@ -124,7 +124,7 @@ def _unwrap(line: bytes) -> bytes | None:
     record = parse_json_line(line) if b'"table"' in line else {}
     if "format" not in record:
         return line
-    row = record["row"] if table_of(record) in ("messages", "memories") else None
+    row = record["row"] if parse_record(record)[0] in ("messages", "memories") else None
     if row is None or row.get("deleted_at") is not None:
         return None
     if "memory_key" in row:  # it was stored long before the evaluation

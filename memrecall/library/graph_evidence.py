@@ -14,9 +14,9 @@ from memrecall.errors import InvalidArgument
 from memrecall.plugins import require_plugin
 from memrecall.scope import Scope
 from memrecall.store import (
+    Graph,
     GraphDB,
     Removal,
-    ScopedGraph,
     Store,
     StoredEntity,
     StoredRelation,
@@ -73,7 +73,7 @@ def possible_names(query: str, shortest: int = _SHORTEST_NAME) -> list[str]:
 class TrackedChanges:
     """Changes of a scope's memories that its knowledge graph follows."""
 
-    def __init__(self, store: Store, graph: ScopedGraph, scope: Scope, most_metadata: int) -> None:
+    def __init__(self, store: Store, graph: Graph, scope: Scope, most_metadata: int) -> None:
         self._changes = store.changes(scope)
         self._memories = store.memories(scope)
         self._graph = graph
@@ -172,13 +172,14 @@ class TrackedChanges:
     async def _follow_erasure(self, before: Sequence[MemoryRecord], removal: Removal) -> None:
         """Erase the relations that only erased memories or messages state."""
         erased = [memory for memory in before if memory.memory_key in removal.memories]
-        if removal.messages and hasattr(self._graph, "erase_sources"):
+        if removal.messages:
             kept = [memory for memory in before if memory.memory_key not in removal.memories]
             edges = await self._relations_of(await self._entities_near(kept))
             names = await self._names_of(edges)
             stated = [e[2].relation_id for e in edges if any(_states(m, e, names) for m in kept)]
             await self._graph.erase_sources(removal.messages, stated)
         await self.follow(erased, erase=True)
+        await self._graph.database.compact(self._graph.scope.user_id)
 
     async def follow(self, changed: Sequence[MemoryRecord], *, erase: bool = False) -> None:
         """Let the relations that changed memories state, or stated, hold as long as these do.
@@ -186,7 +187,7 @@ class TrackedChanges:
         With `erase`, relations that no memory states any more are removed instead of hidden.
         """
         stating = [memory for memory in changed if memory.subject]
-        if not stating or not hasattr(self._graph, "revise"):  # a plugin may not support it
+        if not stating:
             return
         near = await self._entities_near(stating)
         edges = await self._relations_of(near)
@@ -217,12 +218,11 @@ class TrackedChanges:
 
         It is kept as long as its sources are, so that it can be stored anew.
         """
-        if not hasattr(self._graph, "find"):  # a plugin may not support it
-            await self._graph.erase([relation.relation_id])
-            return
         await self._graph.revise({relation.relation_id: WITHDRAWN})
         hidden: dict[str, list[str]] = {}
-        for entity in await self._find_entities([relation.source, relation.destination]):
+        for entity in await self._graph.entities(
+            [relation.source, relation.destination], hidden=True
+        ):
             edges = await self._relations_of([entity])
             if len(entity.aliases) == 1 and all(_is_hidden(edge) for _, _, edge in edges):
                 hidden[entity.entity_id] = list(entity.aliases)
@@ -251,8 +251,6 @@ class TrackedChanges:
         erase: bool,
     ) -> None:
         """Hide the names of entities that rest on deleted memories alone; show the others."""
-        if not hasattr(self._graph, "hide_names"):  # a plugin may not support it
-            return
         hidden: dict[str, list[str]] = {}
         unconnected: list[str] = []
         for entity in entities:
@@ -267,7 +265,7 @@ class TrackedChanges:
             await self._graph.erase_unconnected(unconnected)
         if hidden:
             await self._graph.hide_names(hidden)
-        if erase and hasattr(self._graph, "erase_names"):
+        if erase:
             await self._graph.erase_names({key: names for key, names in hidden.items() if names})
 
     async def _deleted_names(
@@ -290,16 +288,9 @@ class TrackedChanges:
     async def _entities_near(self, memories: Sequence[MemoryRecord]) -> list[StoredEntity]:
         """Return the entities that memories name, hidden ones included; of many memories, all."""
         if len(memories) > _MOST_READ:
-            if not hasattr(self._graph, "hide_names"):
-                return await self._graph.page(limit=_ALL_RELATIONS)
             return await self._graph.page(limit=_ALL_RELATIONS, hidden=True)
         texts = [memory.content for memory in memories]
         names = {name for text in texts for name in possible_names(text, shortest=1)}
-        return await self._find_entities(names)
-
-    async def _find_entities(self, names: Iterable[str]) -> list[StoredEntity]:
-        if not hasattr(self._graph, "hide_names"):  # a plugin may not support it
-            return await self._graph.entities(names)
         return await self._graph.entities(names, hidden=True)
 
     async def _relations_of(self, entities: Sequence[StoredEntity]) -> list[_Edge]:
@@ -311,7 +302,7 @@ class TrackedChanges:
         ends = {name for _, _, edge in edges for name in (edge.source, edge.destination)}
         return {
             entity.entity_id: frozenset(map(entity_key, (entity.name, *entity.aliases)))
-            for entity in await self._find_entities(ends)
+            for entity in await self._graph.entities(ends, hidden=True)
         }
 
 

@@ -1,128 +1,194 @@
-"""Knowledge graphs in Ladybug: implements `GraphDB` with one file per user."""
+"""Knowledge graphs in Ladybug: implements `GraphDB` with one file for each user."""
 
 import asyncio
 import hashlib
-import sys
+import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from memrecall.library import ladybug_queries as cypher
-from memrecall.library.ladybug_file import GraphFile, alias_key, micros, moment_of, remove
-from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import NewRelation, StoredEntity, StoredRelation
-from memrecall.store.graph_types import MAX_RELATIONS, check_name, collect_names
-from memrecall.text.normalize import entity_key
-from memrecall.types import format_time, parse_stored_time
+from memrecall.errors import StorageBusy, StorageError, requires_extra
+from memrecall.scope import Scope
+from memrecall.store.graph_types import GRAPH_TABLES, Conditions, GraphRow, GraphTransaction
 from memrecall.workers import run_to_completion
 
+Result = TypeVar("Result")
+
 _MAX_OPEN_FILES = 32
-_SUFFIX = ".lbug"
-# The names of the columns of an export in the graph.
-_ENTITY = {
-    "entity_id": "id",
-    "agent_id": "agent",
-    "name": "name",
-    "type": "type",
-    "created_at": "created",
+_BUFFER = 32 * 1024 * 1024
+_LARGEST = 16 * 1024 * 1024 * 1024  # reserved address space, not memory
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_DIVIDER = "\x1f"  # in no id and no name: both are printable
+_SCHEMA = (
+    "CREATE NODE TABLE IF NOT EXISTS Entity(id STRING PRIMARY KEY, agent STRING, name STRING,"
+    " type STRING, created INT64)",
+    "CREATE NODE TABLE IF NOT EXISTS Alias(id STRING PRIMARY KEY, agent STRING, alias STRING,"
+    " name STRING, session STRING)",
+    "CREATE REL TABLE IF NOT EXISTS Named(FROM Alias TO Entity)",
+    "CREATE REL TABLE IF NOT EXISTS Relates(FROM Entity TO Entity, id STRING, agent STRING,"
+    " session STRING, kind STRING, since INT64, until INT64, sources STRING[], created INT64)",
+    "ALTER TABLE Alias ADD IF NOT EXISTS sources STRING[]",
+    "ALTER TABLE Alias ADD IF NOT EXISTS hidden BOOLEAN",
+    "ALTER TABLE Relates ADD IF NOT EXISTS source_alias STRING",
+    "ALTER TABLE Relates ADD IF NOT EXISTS destination_alias STRING",
+)
+_MATCH = {
+    "entities": "MATCH (e:Entity)",
+    "aliases": "MATCH (a:Alias)-[:Named]->(e:Entity)",
+    "relations": "MATCH (s:Entity)-[r:Relates]->(d:Entity)",
 }
-_ALIAS = {
-    "agent_id": "agent",
-    "alias": "alias",
-    "name": "name",
-    "session_id": "session",
-    "source_message_ids": "sources",
-    "hidden": "hidden",
+_MATCH_ONE = {
+    "entities": "MATCH (e:Entity {id: $key})",
+    "aliases": "MATCH (a:Alias {id: $key})-[:Named]->(:Entity {id: $source})",
+    "relations": ("MATCH (:Entity {id: $source})-[r:Relates {id: $key}]->(:Entity {id: $target})"),
 }
-_RELATION = {
-    "relation_id": "id",
-    "agent_id": "agent",
-    "session_id": "session",
-    "relationship": "kind",
-    "valid_from": "since",
-    "valid_to": "until",
-    "source_message_ids": "sources",
-    "created_at": "created",
-    "source_alias": "source_alias",
-    "destination_alias": "destination_alias",
+_CREATE = {
+    "entities": "CREATE (e:Entity {id: $key})",
+    "aliases": "MATCH (e:Entity {id: $source}) CREATE (a:Alias {id: $key})-[:Named]->(e)",
+    "relations": (
+        "MATCH (s:Entity {id: $source}), (d:Entity {id: $target})"
+        " CREATE (s)-[r:Relates {id: $key}]->(d)"
+    ),
 }
+_DELETE = {"entities": "DETACH DELETE e", "aliases": "DETACH DELETE a", "relations": "DELETE r"}
+_KEYS = {
+    "entities": {"entity_id": "e.id"},
+    "aliases": {"entity_id": "e.id"},
+    "relations": {"relation_id": "r.id", "source_id": "s.id", "destination_id": "d.id"},
+}
+# The columns of a row and what they are called in a file: ids of nodes and edges, and properties.
+_PROPERTIES = {
+    "entities": {
+        "agent_id": "e.agent",
+        "name": "e.name",
+        "type": "e.type",
+        "created_at": "e.created",
+    },
+    "aliases": {
+        "alias": "a.alias",
+        "agent_id": "a.agent",
+        "name": "a.name",
+        "session_id": "a.session",
+        "source_message_ids": "a.sources",
+        "hidden": "a.hidden",
+    },
+    "relations": {
+        "agent_id": "r.agent",
+        "session_id": "r.session",
+        "relationship": "r.kind",
+        "valid_from": "r.since",
+        "valid_to": "r.until",
+        "source_message_ids": "r.sources",
+        "created_at": "r.created",
+        "source_alias": "r.source_alias",
+        "destination_alias": "r.destination_alias",
+    },
+}
+_ORDER = {"entities": "e.id", "aliases": "a.alias", "relations": "r.id"}
 _TIMES = ("created_at", "valid_from", "valid_to")
+_DEFAULTS = {"source_message_ids": [], "hidden": False}  # in files of older versions
 
 
-def all_rows(file: GraphFile, user_id: str) -> list[tuple[str, dict[str, Any]]]:
-    """Return the whole graph as rows of an export."""
-    columns = ", ".join(f"e.{name}" for name in _ENTITY.values())
-    entities = file.ask(f"MATCH (e:Entity) RETURN {columns} ORDER BY e.id")
-    rows = [("entities", _to_json(_ENTITY, values)) for values in entities]
-    columns = ", ".join(f"a.{name}" for name in _ALIAS.values())
-    match = "MATCH (a:Alias)-[:Named]->(e:Entity)"
-    for key, *values in file.ask(f"{match} RETURN e.id, {columns} ORDER BY a.id"):
-        rows.append(("aliases", {"entity_id": key, **_to_json(_ALIAS, values)}))
-    for source, destination, fields in cypher.relations_of(file, None):
-        row = _to_json(_RELATION, [fields[name] for name in _RELATION.values()])
-        rows.append(("relations", {**row, "source_id": source, "destination_id": destination}))
-    return [(table, {"user_id": user_id, **row}) for table, row in rows]
+class GraphFile:
+    """One user's graph in an open file: rows in Cypher, whose values are always parameters."""
 
+    def __init__(self, path: Path) -> None:
+        with requires_extra("a graph in Ladybug", "ladybug", "ladybug"):
+            import ladybug
+        self._path = path
+        self.has_deleted = False
+        self._lock = threading.Lock()  # A cancelled caller leaves its statement running.
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _typed_faults(path):
+            self._database = ladybug.Database(
+                str(path), buffer_pool_size=_BUFFER, max_db_size=_LARGEST, max_num_threads=1
+            )
+            self._connection = ladybug.Connection(self._database, num_threads=1)
+            path.chmod(0o600)
+        for statement in _SCHEMA:
+            self._execute(statement, {})
 
-def add_rows(file: GraphFile, rows: Iterable[tuple[str, Any]]) -> None:
-    """Add rows of an export, in the order of their tables because of references."""
-    add = {"entities": _add_entity, "aliases": _add_alias, "relations": _add_relation}
-    order = list(add)
-    for table, row in sorted(rows, key=lambda item: order.index(item[0])):
-        add[table](file, row)
+    async def read(
+        self,
+        table: str,
+        where: Conditions,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        newest: bool = False,
+    ) -> list[GraphRow]:
+        """Return the rows that meet all conditions, in the order of their keys."""
+        columns, order = _columns(table), _ORDER[table]
+        values = {name: list(items) for name, items in where.items() if items is not None}
+        conditions = [
+            f"{columns[name]} IN ${name}" if name in values else f"{columns[name]} IS NULL"
+            for name in where
+        ]
+        condition = " AND ".join([f"{order} > $after", *conditions])
+        ending = f"ORDER BY {order} {'DESC' if newest else ''}"
+        ending += "" if limit is None else f" LIMIT {limit:d}"
+        rows = await self._select(table, condition, ending, after=after, **values)
+        return rows[::-1] if newest else rows
 
+    async def citing(self, table: str, message_ids: Sequence[str]) -> list[GraphRow]:
+        """Return the aliases or relations that have any of the messages as a source."""
+        condition = f"list_has_any({_PROPERTIES[table]['source_message_ids']}, $ids)"
+        return await self._select(table, condition, ids=list(message_ids))
 
-def without_session(
-    rows: Sequence[tuple[str, Any]], session_id: str
-) -> list[tuple[str, dict[str, Any]]]:
-    """Return rows without a session's relations and aliases, and without unnamed entities."""
-    relations = [(t, r) for t, r in rows if t == "relations" and r["session_id"] != session_id]
-    related = {r[end] for _, r in relations for end in ("source_id", "destination_id")}
-    aliases = [
-        (t, r)
-        for t, r in rows
-        if t == "aliases" and (r["session_id"] != session_id or r["entity_id"] in related)
-    ]
-    entity_ids = {r["entity_id"] for _, r in aliases}
-    entities = [(t, r) for t, r in rows if t == "entities" and r["entity_id"] in entity_ids]
-    return entities + aliases + relations
+    async def _select(
+        self, table: str, condition: str, ending: str = "", **parameters: Any
+    ) -> list[GraphRow]:
+        columns = _columns(table)
+        names = ", ".join(columns.values())
+        query = f"{_MATCH[table]} WHERE {condition} RETURN {names} {ending}"
+        rows = await self.run(query, **parameters)
+        return [_to_row(dict(zip(columns, row, strict=True))) for row in rows]
 
+    async def insert(self, table: str, rows: Sequence[GraphRow]) -> None:
+        """Store rows whose keys are new."""
+        for row in rows:
+            await self._set(_CREATE[table], table, row, row)
 
-def _add_entity(file: GraphFile, row: Any) -> None:
-    if not file.ask("MATCH (e:Entity {id: $key}) RETURN e.id", key=row["entity_id"]):
-        cypher.write_entity(file, _from_json(_ENTITY, row))
+    async def update(self, table: str, row: GraphRow, changes: GraphRow) -> None:
+        """Change columns of a stored row; an edge to another node is a new edge."""
+        if _KEYS[table].keys().isdisjoint(changes):
+            await self._set(_MATCH_ONE[table], table, row, changes)
+        else:
+            await self.delete(table, [row])
+            await self.insert(table, [{**row, **changes}])
 
+    async def _set(self, match: str, table: str, row: GraphRow, values: GraphRow) -> None:
+        columns = {name: col for name, col in _PROPERTIES[table].items() if name in values}
+        changes = ", ".join(f"{column} = ${name}" for name, column in columns.items())
+        parameters = {name: _to_property(values[name]) for name in columns}
+        await self.run(f"{match} SET {changes}", **_key(table, row), **parameters)
 
-def _add_alias(file: GraphFile, row: Any) -> None:
-    key = alias_key(row["agent_id"], row["alias"])
-    if not file.ask("MATCH (a:Alias {id: $key}) RETURN a.id", key=key):
-        cypher.write_alias(file, row["entity_id"], _from_json(_ALIAS, row))
+    async def delete(self, table: str, rows: Sequence[GraphRow]) -> None:
+        """Remove stored rows."""
+        self.has_deleted = self.has_deleted or bool(rows)
+        for row in rows:
+            await self.run(f"{_MATCH_ONE[table]} {_DELETE[table]}", **_key(table, row))
 
+    async def run(self, query: str, **parameters: Any) -> list[Sequence[Any]]:
+        """Return the rows of one query."""
+        return await asyncio.to_thread(self._execute, query, parameters)
 
-def _add_relation(file: GraphFile, row: Any) -> None:
-    ends = {"source": row["source_id"], "destination": row["destination_id"]}
-    same = "MATCH (:Entity {id: $source})-[r:Relates {id: $id}]->(:Entity {id: $destination})"
-    if not file.ask(f"{same} RETURN r.id", id=row["relation_id"], **ends):
-        fields = _from_json(_RELATION, row)
-        cypher.write_relation(file, row["source_id"], row["destination_id"], fields)
+    def _execute(self, query: str, parameters: GraphRow) -> list[Sequence[Any]]:
+        with self._lock, _typed_faults(self._path):
+            result: Any = self._connection.execute(query, parameters)
+            rows: list[Sequence[Any]] = result.get_all()
+            result.close()
+            return rows
 
-
-def _to_json(names: Mapping[str, str], values: Iterable[Any]) -> dict[str, Any]:
-    """Return values of the graph as columns of an export, times as text."""
-    row = dict(zip(names, values, strict=True))
-    moments = {name: moment_of(row[name]) for name in _TIMES if name in row}
-    row |= {name: at and format_time(at) for name, at in moments.items()}
-    sources = "source_message_ids"
-    return {**row, sources: list(row[sources] or ())} if sources in row else row
-
-
-def _from_json(names: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return columns of an export by their names in the graph."""
-    times = {name: micros(parse_stored_time(row[name])) for name in _TIMES if row.get(name)}
-    fields = {name: times.get(column, row.get(column)) for column, name in names.items()}
-    return {**fields, "sources": fields["sources"] or []} if "sources" in fields else fields
+    def close(self) -> None:
+        """Write everything and close the file."""
+        with self._lock:
+            self._connection.close()
+            self._database.close()
 
 
 class LadybugGraphs:
@@ -138,169 +204,135 @@ class LadybugGraphs:
         self._files: OrderedDict[str, GraphFile] = OrderedDict()
         self._lock = asyncio.Lock()
 
-    def for_scope(self, scope: Scope) -> "LadybugScopedGraph":
-        """Return the graph of one scope."""
-        return LadybugScopedGraph(self, scope)
+    def reader(self, user_id: str) -> "LadybugReader":
+        """Return read access to a user's graph."""
+        return LadybugReader(self, user_id)
 
-    async def rows(self, user_id: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """Yield a user's graph as rows of an export."""
-        if not self._path(user_id).exists():
-            return
-        for row in await self.read(user_id, lambda file: all_rows(file, user_id)):
-            yield row
+    async def run(
+        self, user_id: str, work: Callable[[GraphFile], Awaitable[list[GraphRow]]]
+    ) -> list[GraphRow]:
+        """Return the rows of a query on a user's graph, none if there is no file."""
+        async with self._lock:
+            if user_id not in self._files and not self._path(user_id).exists():
+                return []
+            return await work(await self._open(user_id))
 
-    async def add_rows(self, user_id: str, rows: Iterable[tuple[str, Any]]) -> None:
-        """Add such rows; existing keys stay unchanged."""
-        new_rows = list(rows)
-        if new_rows:
-            await self.write(user_id, lambda file: add_rows(file, new_rows))
+    async def transact(
+        self, scope: Scope, work: Callable[[GraphTransaction], Awaitable[Result]]
+    ) -> Result:
+        """Call `work` in a transaction, which a cancelled caller does not interrupt."""
+        return await run_to_completion(self._transact(scope.user_id, work))
+
+    async def _transact(
+        self, user_id: str, work: Callable[[GraphTransaction], Awaitable[Result]]
+    ) -> Result:
+        async with self._lock:
+            file = await self._open(user_id)
+            await file.run("BEGIN TRANSACTION")
+            try:
+                result = await work(file)
+            except BaseException:
+                with suppress(StorageError):
+                    await file.run("ROLLBACK")
+                raise
+            await file.run("COMMIT")
+            return result
+
+    async def compact(self, user_id: str) -> None:
+        """Copy a user's rows to a new file, because deleted ones stay in the old file."""
+        async with self._lock:
+            old = self._files.get(user_id)
+            if old is None or not old.has_deleted:
+                return
+            path = self._path(user_id)
+            copy = path.with_suffix(".new")
+            copy.unlink(missing_ok=True)  # if a process was killed here
+            new = await asyncio.to_thread(GraphFile, copy)
+            await new.run("BEGIN TRANSACTION")
+            for table in GRAPH_TABLES:
+                await new.insert(table, await old.read(table, {}))
+            await new.run("COMMIT")
+            await asyncio.to_thread(new.close)
+            await self._close(user_id)
+            copy.replace(path)
 
     async def erase_user(self, user_id: str) -> None:
-        """Delete a user's file."""
+        """Delete a user's file and its log."""
         async with self._lock:
-            file = self._files.pop(user_id, None)
-            if file is not None:
-                await asyncio.to_thread(file.close)
-            await asyncio.to_thread(remove, self._path(user_id))
-
-    async def erase_session(self, user_id: str, session_id: str) -> None:
-        """Rewrite a user's file without the relations and aliases of a session."""
-        rows = without_session([row async for row in self.rows(user_id)], session_id)
-        await self.erase_user(user_id)
-        await self.add_rows(user_id, rows)
+            await self._close(user_id)
+            for part in self._folder.glob(f"{self._path(user_id).stem}.*"):
+                part.unlink(missing_ok=True)
 
     async def close(self) -> None:
         """Close all files."""
         async with self._lock:
-            for file in self._files.values():
-                await asyncio.to_thread(file.close)
-            self._files.clear()
+            for user_id in list(self._files):
+                await self._close(user_id)
 
-    async def read(self, user_id: str, work: Any) -> Any:
-        """Run a query on a user's graph."""
-        return await self._run(user_id, GraphFile.read, work)
+    async def _close(self, user_id: str) -> None:
+        if file := self._files.pop(user_id, None):
+            await asyncio.to_thread(file.close)
 
-    async def write(self, user_id: str, work: Any) -> Any:
-        """Change a user's graph in a transaction, which a cancelled caller does not interrupt."""
-        return await run_to_completion(self._run(user_id, GraphFile.write, work))
-
-    async def _run(self, user_id: str, run: Callable[..., Any], work: Any) -> Any:
-        async with self._lock:
-            return await asyncio.to_thread(run, await self._file(user_id), work)
-
-    def has(self, user_id: str) -> bool:
-        """Return True if a user has a graph."""
-        return user_id in self._files or self._path(user_id).exists()
-
-    async def _file(self, user_id: str) -> GraphFile:
+    async def _open(self, user_id: str) -> GraphFile:
         if user_id not in self._files:
             while len(self._files) >= _MAX_OPEN_FILES:
-                await asyncio.to_thread(self._files.popitem(last=False)[1].close)
+                await self._close(next(iter(self._files)))
             self._files[user_id] = await asyncio.to_thread(GraphFile, self._path(user_id))
         self._files.move_to_end(user_id)
         return self._files[user_id]
 
     def _path(self, user_id: str) -> Path:
         """Return the path of a user's file, which does not contain the id."""
-        return self._folder / (hashlib.sha256(user_id.encode()).hexdigest()[:40] + _SUFFIX)
+        return self._folder / (hashlib.sha256(user_id.encode()).hexdigest()[:40] + ".lbug")
 
 
-class LadybugScopedGraph:
-    """The graph of one scope."""
+class LadybugReader:
+    """Read access to one user's graph, whose file may be opened and closed in between."""
 
-    def __init__(self, graphs: LadybugGraphs, scope: Scope) -> None:
+    def __init__(self, graphs: LadybugGraphs, user_id: str) -> None:
         self._graphs = graphs
-        self._user = scope.user_id
-        self._only = scope.agent_id
-        self._owner = cypher.Owner(scope.agent_id or DEFAULT_NAME, scope.session_id)
+        self._user_id = user_id
 
-    async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
-        """Store entities (name and type) and relations; return the ids of new relations."""
-        names = collect_names(types, new)
-        if not names:
-            return []
-        ids: list[str] = await self._graphs.write(
-            self._user, lambda file: cypher.add(file, self._owner, names, new)
-        )
-        return ids
-
-    async def merge(self, name: str, alias: str, source_message_ids: Sequence[str] = ()) -> None:
-        """Merge two entities: relations and aliases of `alias` move to `name`."""
-        check_name(name)
-        check_name(alias)
-        await self._graphs.write(
-            self._user,
-            lambda file: cypher.merge(file, self._owner, name, alias, source_message_ids),
+    async def read(self, table: str, where: Conditions, **options: Any) -> list[GraphRow]:
+        """Return the rows that meet all conditions, in the order of their keys."""
+        return await self._graphs.run(
+            self._user_id, lambda file: file.read(table, where, **options)
         )
 
-    async def split(self, alias: str) -> None:
-        """Give a name an entity of its own, with the relations that were stated with it."""
-        check_name(alias)
-        await self._graphs.write(self._user, lambda file: cypher.split(file, self._owner, alias))
 
-    async def find(self, relation_ids: Sequence[str]) -> list[StoredRelation]:
-        """Return relations by their ids, ended ones included."""
-        ends = await self._read(lambda file: cypher.ends_of(file, relation_ids))
-        edges = await self.all_around(ends, sys.maxsize)
-        return [relation for _, _, relation in edges if relation.relation_id in relation_ids]
+@contextmanager
+def _typed_faults(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # The library raises no other type, and no codes.
+        if "lock" in str(error).lower():
+            raise StorageBusy(
+                f"the graph {path} is used by another process",
+                hint="Only one process can open it at a time",
+            ) from error
+        raise StorageError(f"the graph {path} failed: {error}") from error
 
-    async def revise(self, ends: Mapping[str, datetime | None]) -> None:
-        """Set when relations end, by their ids; None for those that hold."""
-        await self._graphs.write(self._user, lambda file: cypher.revise(file, ends))
 
-    async def erase(self, relation_ids: Sequence[str]) -> None:
-        """Remove relations, and the entities that nothing else connects."""
-        await self._graphs.write(self._user, lambda file: cypher.erase(file, relation_ids))
+def _columns(table: str) -> dict[str, str]:
+    return {**_KEYS[table], **_PROPERTIES[table]}
 
-    async def erase_unconnected(self, entity_ids: Sequence[str]) -> None:
-        """Remove the entities that have one name and no relations."""
-        await self._graphs.write(
-            self._user, lambda file: cypher.erase_unconnected(file, entity_ids)
-        )
 
-    async def hide_names(self, names: Mapping[str, Sequence[str]]) -> None:
-        """Hide names of entities from pages, by the entity's id, and show its other names."""
-        await self._graphs.write(self._user, lambda file: cypher.hide_names(file, names))
+def _key(table: str, row: GraphRow) -> dict[str, str]:
+    """Return the parameters that match or create the node or edge of a row."""
+    if table == "entities":
+        return {"key": row["entity_id"]}
+    if table == "aliases":
+        return {"key": row["agent_id"] + _DIVIDER + row["alias"], "source": row["entity_id"]}
+    return {"key": row["relation_id"], "source": row["source_id"], "target": row["destination_id"]}
 
-    async def erase_names(self, names: Mapping[str, Sequence[str]]) -> None:
-        """Remove names of entities that have others, by the entity's id."""
-        await self._graphs.write(self._user, lambda file: cypher.erase_names(file, names))
 
-    async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
-        """Remove messages from all evidence, and relations and names without any other."""
-        await self._graphs.write(
-            self._user, lambda file: cypher.erase_sources(file, message_ids, stated)
-        )
+def _to_property(value: Any) -> Any:
+    return (value - _EPOCH) // _MICROSECOND if isinstance(value, datetime) else value
 
-    async def entities(self, names: Iterable[str], *, hidden: bool = False) -> list[StoredEntity]:
-        """Return entities by any of their names."""
-        folded = sorted({entity_key(name) for name in names} - {""})
-        return await self._read(lambda file: cypher.entities(file, self._only, folded, hidden))
 
-    async def page(
-        self, *, limit: int, after: str | None = None, hidden: bool = False
-    ) -> list[StoredEntity]:
-        """Return a page of entities, oldest first, after the one with that id."""
-        return await self._read(lambda file: cypher.page(file, self._only, limit, after, hidden))
-
-    async def around(
-        self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MAX_RELATIONS
-    ) -> list[tuple[str, str, StoredRelation]]:
-        """Return the latest valid relations of entities: source id, destination id, relation."""
-        ids = list(entity_ids)
-        return await self._read(
-            lambda file: cypher.valid_around(file, self._only, ids, as_of, limit)
-        )
-
-    async def all_around(
-        self, entity_ids: Sequence[str], limit: int = MAX_RELATIONS
-    ) -> list[tuple[str, str, StoredRelation]]:
-        """Return the latest relations of entities like `around`, ended ones included."""
-        ids = list(entity_ids)
-        return await self._read(lambda file: cypher.around(file, self._only, ids, limit))
-
-    async def _read(self, work: Any) -> list[Any]:
-        if not self._graphs.has(self._user):
-            return []
-        rows: list[Any] = await self._graphs.read(self._user, work)
-        return rows
+def _to_row(properties: GraphRow) -> GraphRow:
+    row: GraphRow = {
+        name: _DEFAULTS.get(name) if v is None else v for name, v in properties.items()
+    }
+    times = [name for name in _TIMES if row.get(name) is not None]
+    return row | {name: _EPOCH + row[name] * _MICROSECOND for name in times}

@@ -3,7 +3,6 @@
 Layers above take a `Library` and need not know how it is assembled.
 """
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -34,9 +33,9 @@ from memrecall.search import (
 )
 from memrecall.settings import Settings, default_database
 from memrecall.store import (
-    FORMAT,
     GRAPH_TABLES,
     ErasureReport,
+    Graph,
     GraphDB,
     PageLimits,
     PendingText,
@@ -44,14 +43,15 @@ from memrecall.store import (
     PlanStep,
     Removal,
     RowKey,
-    ScopedGraph,
     ScopedMessage,
     Store,
     StoreGraphs,
     UserVersion,
     WriteResult,
-    table_of,
+    parse_record,
+    to_record,
 )
+from memrecall.store.graph_rows import erase_session_rows, import_rows
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.types import NewMemory, NewMessage, Origin, check_metadata
 from memrecall.workers import ForkAware, abandon
@@ -286,9 +286,9 @@ class Library(ForkAware):
         most_bytes = self.settings.metadata_kb * 1024
         return TrackedChanges(self.store, self.graph(scope), scope, most_bytes)
 
-    def graph(self, scope: Scope) -> ScopedGraph:
+    def graph(self, scope: Scope) -> Graph:
         """Return the knowledge graph of one scope, in whichever database it is."""
-        return self.graphs.for_scope(scope)
+        return Graph(self.graphs, scope)
 
     async def claim_for_graph(self, scope: Scope) -> None:
         """Create the user of a graph in another database; raises Disabled if they are disabled."""
@@ -300,21 +300,28 @@ class Library(ForkAware):
         async with aclosing(self.store.export_user(user_id)) as records:
             async for record in records:
                 yield record
-        async for table, row in self.graphs.rows(user_id):
-            yield {"format": FORMAT, "table": table, "row": dict(row)}
+        for table in () if self.graphs.is_in_store else GRAPH_TABLES:
+            for row in await self.graphs.reader(user_id).read(table, {}):
+                yield to_record(table, {"user_id": user_id, **row})
 
     async def import_user(
         self, user_id: str, records: Iterable[Mapping[str, Any]]
     ) -> dict[str, int]:
         """Store what `export_user` yielded, embed it, and return the counts by table."""
-        rows = list(records)
         elsewhere = () if self.graphs.is_in_store else GRAPH_TABLES
-        graph_rows = [(table, row["row"]) for row in rows if (table := table_of(row)) in elsewhere]
+        graph_rows: dict[str, list[dict[str, Any]]] = {table: [] for table in elsewhere}
+        rest = []
+        for record in records:
+            if record.get("table") in graph_rows:
+                table, row = parse_record(record)
+                graph_rows[table].append(row)
+            else:
+                rest.append(record)
         await self.vectors.prepare()
-        rest = [row for row in rows if row["table"] not in elsewhere]
         counts = await self.store.import_user(user_id, rest)
-        await self.graphs.add_rows(user_id, graph_rows)
-        counts |= Counter(table for table, _ in graph_rows)
+        if any(graph_rows.values()):
+            await self.graphs.transact(Scope(user_id), lambda rows: import_rows(rows, graph_rows))
+        counts |= {table: len(rows) for table, rows in graph_rows.items()}
         await self.vectors.embed_pending([user_id])
         return counts
 
@@ -346,7 +353,11 @@ class Library(ForkAware):
         """Delete a session, and what was derived from it."""
         await self.vectors.settle()
         report = await self.store.owners.erase_session(user_id, session_id)
-        await self.graphs.erase_session(user_id, session_id)
+        if not self.graphs.is_in_store:
+            await self.graphs.transact(
+                Scope(user_id), lambda rows: erase_session_rows(rows, session_id)
+            )
+            await self.graphs.compact(user_id)
         await self.forget_derived(user_id)
         return report
 

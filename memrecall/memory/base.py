@@ -35,7 +35,7 @@ _METHODS = {
     "model_client": "create",
     "reranker": "score",
     "embedder": "embed",
-    "graph_db": "for_scope",
+    "graph_db": "transact",
     "vector_db": "products",
 }
 

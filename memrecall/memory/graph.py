@@ -19,7 +19,7 @@ from memrecall.library.library import Library
 from memrecall.memory.display import GraphResult
 from memrecall.model.processes import run_on_text
 from memrecall.scope import Scope
-from memrecall.store import NewRelation, ScopedGraph, StoredEntity, StoredRelation
+from memrecall.store import Graph, NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.cursors import require_limit
 from memrecall.store.graph_types import WITHDRAWN
 from memrecall.text.normalize import entity_key
@@ -54,7 +54,7 @@ def entity_item(entity: StoredEntity) -> dict[str, Any]:
 class GraphView:
     """Read access to the graph of one scope."""
 
-    def __init__(self, graph: ScopedGraph) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
     async def entities(self, *, limit: int = 100, cursor: str | None = None) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _trace_paths(steps: _Steps, starts: set[str], goals: set[str]) -> list[list[
     return paths
 
 
-async def related_names(graph: ScopedGraph, query: str, as_of: datetime | None) -> tuple[str, ...]:
+async def related_names(graph: Graph, query: str, as_of: datetime | None) -> tuple[str, ...]:
     """Return the names of entities related to those that a query names, nearest first."""
     entities = await graph.entities(possible_names(query))
     if not entities:

@@ -14,9 +14,9 @@ from memrecall.memory.records import hit_item, quote_conflicts, score_details
 from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
-from memrecall.store import MemoryQuery, Reads, Store, read_filter
+from memrecall.store import Graph, MemoryQuery, Reads, Store, read_filter
 from memrecall.store.database.cursors import require_limit
-from memrecall.store.graph import Graph
+from memrecall.store.graph_tables import TableReader
 
 _log = logging.getLogger(__name__)
 
@@ -131,7 +131,7 @@ async def _search_with_names(library: Library, scope: Scope, request: SearchRequ
     """Search also for the names that the graph relates to the entities of the query."""
 
     async def expand(reads: Reads) -> tuple[str, ...]:
-        graph = Graph(library.store.database, scope, reads)
+        graph = Graph(library.graphs, scope, TableReader(reads, scope.user_id))
         return await related_names(graph, request.query, request.valid_at)
 
     if library.graphs.is_in_store:

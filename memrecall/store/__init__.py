@@ -11,12 +11,12 @@ from memrecall.store.feed import (
     RowChanges,
     UserVersion,
 )
-from memrecall.store.graph import StoreGraphs
+from memrecall.store.graph import Graph
+from memrecall.store.graph_tables import StoreGraphs
 from memrecall.store.graph_types import (
     GRAPH_TABLES,
     GraphDB,
     NewRelation,
-    ScopedGraph,
     StoredEntity,
     StoredRelation,
 )
@@ -44,14 +44,13 @@ from memrecall.store.traces.records import (
     withhold_contents,
 )
 from memrecall.store.traces.trace_list import TRACE_ORDERS, ListedTrace, TraceQuery
-from memrecall.store.transfer import FORMAT, table_of
+from memrecall.store.transfer import parse_record, to_record
 from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
 
 __all__ = [
     "BODY_BYTES",
     "CHANGES_PER_READ",
     "EDITABLE_FIELDS",
-    "FORMAT",
     "GRAPH_TABLES",
     "TRACE_ORDERS",
     "VECTOR_DTYPE",
@@ -64,6 +63,7 @@ __all__ = [
     "ErasureReport",
     "Feedback",
     "Grant",
+    "Graph",
     "GraphDB",
     "Key",
     "Keys",
@@ -84,7 +84,6 @@ __all__ = [
     "Revision",
     "RowChanges",
     "RowKey",
-    "ScopedGraph",
     "ScopedMessage",
     "Store",
     "StoreGraphs",
@@ -103,9 +102,10 @@ __all__ = [
     "measure_body",
     "memory_text",
     "open_cursor",
+    "parse_record",
     "read_filter",
     "require_enabled",
     "seal_cursor",
-    "table_of",
+    "to_record",
     "withhold_contents",
 ]

@@ -1,281 +1,319 @@
-"""Knowledge graphs in the tables of the store."""
+"""The knowledge graph of one scope, in whichever graph database its rows are."""
 
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
-
-from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, func, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
+from functools import wraps
+from operator import itemgetter
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from memrecall.scope import Scope
-from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import lock_scopes
-from memrecall.store.database.memory_tables import aliases, entities, relations
-from memrecall.store.database.statements import Reads, filter_scope, split
+from memrecall.store.database.locks import agent_of
+from memrecall.store.database.statements import new_id
+from memrecall.store.graph_rows import (
+    ENDS,
+    add_sources,
+    drop_sources,
+    end_relations,
+    erase_name,
+    erase_relations,
+    erase_unconnected,
+    move,
+    read_names,
+)
 from memrecall.store.graph_types import (
     MAX_RELATIONS,
+    Conditions,
+    GraphDB,
+    GraphReader,
+    GraphRow,
+    GraphTransaction,
     NewRelation,
-    Row,
-    ScopedGraph,
     StoredEntity,
     StoredRelation,
     check_name,
     collect_names,
-    named_entity,
+    require_other_name,
 )
-from memrecall.store.graph_writer import GraphWriter, has_end
 from memrecall.text.normalize import entity_key
+from memrecall.types import NAME_LENGTH, check_text
 
+Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-# Every search runs it: built once, because building costs as much as running.
-_SELECT_BY_NAME = select(aliases.c.entity_id, aliases.c.agent_id, aliases.c.hidden).where(
-    aliases.c.user_id == bindparam("of_user"),
-    aliases.c.alias.in_(bindparam("names", expanding=True)),
-)
+
+def in_transaction(
+    method: Callable[Concatenate["Graph", GraphTransaction, Arguments], Awaitable[Result]],
+) -> Callable[Concatenate["Graph", Arguments], Awaitable[Result]]:
+    """Pass a transaction on the user's rows to a method of the graph."""
+
+    @wraps(method)
+    async def run(graph: "Graph", /, *args: Arguments.args, **named: Arguments.kwargs) -> Result:
+        return await graph.database.transact(
+            graph.scope, lambda rows: method(graph, rows, *args, **named)
+        )
+
+    return run
 
 
 class Graph:
-    """Writes and reads the graph of one scope; reads on one connection if it is given."""
+    """The graph of one scope; without an agent, of all agents of the user."""
 
-    def __init__(self, database: Database, scope: Scope, reads: Reads | None = None) -> None:
-        self._database = database
-        self._scope = scope
-        self._reads = reads or database
-
-    async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
-        """Store entities (name to type) and relations; return the ids of new relations."""
-        names = collect_names(types, new)
-        if not names:
-            return []
-        return await self._write(lambda writer: writer.add(names, new))
-
-    async def merge(self, name: str, alias: str, source_message_ids: Sequence[str] = ()) -> None:
-        """Merge two entities: all relations of `alias` become relations of `name`."""
-        check_name(name)
-        check_name(alias)
-        await self._write(lambda writer: writer.merge(name, alias, source_message_ids))
-
-    async def split(self, alias: str) -> None:
-        """Give a name an entity of its own, with the relations that were stated with it."""
-        check_name(alias)
-        await self._write(lambda writer: writer.split(alias))
-
-    async def revise(self, ends: Mapping[str, datetime | None]) -> None:
-        """Set when relations end, by their ids; None for those that hold."""
-        await self._write(lambda writer: writer.revise(ends))
-
-    async def erase(self, relation_ids: Sequence[str]) -> None:
-        """Remove relations, and the entities that nothing else connects."""
-        await self._write(lambda writer: writer.erase(relation_ids))
-        await self._database.truncate_log()
-
-    async def erase_unconnected(self, entity_ids: Sequence[str]) -> None:
-        """Remove the entities that have one name and no relations."""
-        await self._write(lambda writer: writer.erase_unconnected(entity_ids))
-
-    async def hide_names(self, names: Mapping[str, Sequence[str]]) -> None:
-        """Hide names of entities from pages, by the entity's id, and show its other names."""
-        await self._write(lambda writer: writer.hide_names(names))
-
-    async def erase_names(self, names: Mapping[str, Sequence[str]]) -> None:
-        """Remove names of entities that have others, by the entity's id."""
-        await self._write(lambda writer: writer.erase_names(names))
-        await self._database.truncate_log()
-
-    async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
-        """Remove messages from all evidence, and relations and names without any other."""
-        await self._write(lambda writer: writer.erase_sources(message_ids, stated))
-        await self._database.truncate_log()
+    def __init__(self, database: GraphDB, scope: Scope, reader: GraphReader | None = None) -> None:
+        self.database = database
+        self.scope = scope
+        self._agent_id = agent_of(scope)
+        self._reader = reader or database.reader(scope.user_id)
 
     async def entities(self, names: Iterable[str], *, hidden: bool = False) -> list[StoredEntity]:
-        """Return the entities that have any of the names; the cost grows with the names alone."""
-        ids: set[str] = set()
-        for batch in split(sorted({entity_key(name) for name in names} - {""})):
-            parameters = {"of_user": self._scope.user_id, "names": list(batch)}
-            rows = await self._reads.fetch(_SELECT_BY_NAME, parameters)
-            rows = [row for row in rows if hidden or not row.hidden]
-            ids |= {row.entity_id for row in rows if self._scope.agent_id in (None, row.agent_id)}
+        """Return the entities that have any of the names; by `hidden` names too."""
+        keys = sorted({entity_key(name) for name in names} - {""})
+        aliases = await self._read("aliases", {"alias": keys})
+        ids = {row["entity_id"] for row in aliases if hidden or not row["hidden"]}
         if not ids:
             return []  # the usual case when the words of a query are tried as names
-        return await self._fetch_entities(
-            self._select_entities().where(entities.c.entity_id.in_(sorted(ids))),
-            visible=not hidden,
-        )
+        rows = await self._read("entities", {"entity_id": sorted(ids)})
+        return await self._to_entities(rows, hidden)
 
     async def page(
         self, *, limit: int, after: str | None = None, hidden: bool = False
     ) -> list[StoredEntity]:
         """Return the entities that follow the id `after`, oldest first; `hidden` ones too."""
-        statement = self._select_entities()
-        if after is not None:
-            statement = statement.where(entities.c.entity_id > after)
-        if hidden:
-            return await self._fetch_entities(statement.limit(limit))
-        has_name = exists().where(
-            aliases.c.user_id == self._scope.user_id,
-            aliases.c.entity_id == entities.c.entity_id,
-            aliases.c.hidden.is_(False),
-        )
-        return await self._fetch_entities(statement.where(has_name).limit(limit), visible=True)
-
-    def _select_entities(self) -> Select[Any]:
-        statement = filter_scope(select(entities), entities, self._scope)
-        return statement.order_by(entities.c.entity_id)
-
-    async def _fetch_entities(
-        self, statement: Select[Any], *, visible: bool = False
-    ) -> list[StoredEntity]:
-        rows = await self._reads.fetch(statement)
-        of_rows = aliases.c.entity_id.in_([row.entity_id for row in rows])
-        select_names = select(aliases.c.entity_id, aliases.c.name, aliases.c.source_message_ids)
-        conditions = [of_rows, *([aliases.c.hidden.is_(False)] if visible else [])]
-        select_names = filter_scope(select_names.where(*conditions), aliases, self._scope)
-        names: dict[str, dict[str, tuple[str, ...]]] = {}
-        for row in await self._reads.fetch(select_names.order_by(aliases.c.alias)):
-            names.setdefault(row.entity_id, {})[row.name] = tuple(row.source_message_ids)
-        return [
-            named_entity(row.entity_id, row.name, row.type, names.get(row.entity_id, {}))
-            for row in rows
-        ]
+        page: list[StoredEntity] = []
+        last, is_complete = after or "", False
+        while len(page) < limit and not is_complete:
+            rows = await self._read("entities", {}, after=last, limit=limit)
+            page += [e for e in await self._to_entities(rows, hidden) if e.aliases]
+            last, is_complete = rows[-1]["entity_id"] if rows else "", len(rows) < limit
+        return page[:limit]
 
     async def around(
         self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MAX_RELATIONS
     ) -> list[tuple[str, str, StoredRelation]]:
-        """Return the latest valid relations of entities, with source id and destination id."""
-        return await self._fetch_around(entity_ids, limit, _is_valid(as_of))
+        """Return those relations of `all_around` that are valid, or were at a time."""
+        rows = await self._rows_around(entity_ids, limit)
+        return await self._to_edges([row for row in rows if _is_valid(row, as_of)])
 
     async def all_around(
         self, entity_ids: Sequence[str], limit: int = MAX_RELATIONS
     ) -> list[tuple[str, str, StoredRelation]]:
-        """Return the latest relations of entities like `around`, ended ones included."""
-        return await self._fetch_around(entity_ids, limit)
-
-    async def _fetch_around(
-        self, entity_ids: Sequence[str], limit: int, *conditions: ColumnElement[bool]
-    ) -> list[tuple[str, str, StoredRelation]]:
-        if not entity_ids:
-            return []
-        rows = await self._fetch_latest(limit, has_end(entity_ids), *conditions)
-        return [(row.source_id, row.destination_id, _to_relation(row)) for row in rows[::-1]]
+        """Return the latest relations of entities: source id, destination id, relation."""
+        return await self._to_edges(await self._rows_around(entity_ids, limit))
 
     async def find(self, relation_ids: Sequence[str]) -> list[StoredRelation]:
         """Return relations by their ids, ended ones included."""
-        has_id = relations.c.relation_id.in_(list(relation_ids))
-        return [_to_relation(row) for row in await self._fetch_latest(len(relation_ids), has_id)]
+        edges = await self._to_edges(await self._read("relations", {"relation_id": relation_ids}))
+        return [relation for _, _, relation in edges]
 
     async def latest(self, limit: int) -> list[StoredRelation]:
-        """Return the valid relations that were stored last, latest first."""
-        rows = await self._fetch_latest(limit, _is_valid(None))
-        return [_to_relation(row) for row in rows]
+        """Return those of the latest relations that are valid, latest first."""
+        rows = await self._read("relations", {}, limit=limit, newest=True)
+        edges = await self._to_edges([row for row in rows if _is_valid(row, None)])
+        return [relation for _, _, relation in reversed(edges)]
 
-    async def _fetch_latest(self, limit: int, *conditions: ColumnElement[bool]) -> Sequence[Any]:
-        statement = filter_scope(
-            _select_relations(self._scope.user_id), relations, self._scope
-        ).where(*conditions)
-        # Ids begin with the time of their creation, and the table's key with the owner.
-        latest_first = statement.order_by(relations.c.relation_id.desc())
-        return await self._reads.fetch(latest_first.limit(limit))
+    async def _read(self, table: str, where: Conditions, **options: Any) -> list[GraphRow]:
+        agent_id = self.scope.agent_id
+        of_agent = {} if agent_id is None else {"agent_id": [agent_id]}
+        return await self._reader.read(table, {**where, **of_agent}, **options)
 
-    async def _write(self, write: Callable[[GraphWriter], Awaitable[Result]]) -> Result:
-        """Call `write` in a transaction that locks the user."""
+    async def _rows_around(self, entity_ids: Sequence[str], limit: int) -> list[GraphRow]:
+        rows: dict[str, GraphRow] = {}
+        for end, _ in ENDS if entity_ids else ():
+            of_end = await self._read("relations", {end: entity_ids}, limit=limit, newest=True)
+            rows |= {row["relation_id"]: row for row in of_end}
+        return sorted(rows.values(), key=itemgetter("relation_id"))[-limit:]
 
-        async def work(connection: AsyncConnection) -> Result:
-            locks = await lock_scopes(connection, [self._scope], with_sessions=False)
-            result = await write(GraphWriter(connection, self._scope, locks.now))
-            await locks.save(connection)
-            return result
+    async def _to_entities(self, rows: Sequence[GraphRow], hidden: bool) -> list[StoredEntity]:
+        """Return entities with their names; one whose own name is hidden has the first other."""
+        ids = [row["entity_id"] for row in rows]
+        names: dict[str, dict[str, tuple[str, ...]]] = {key: {} for key in ids}
+        aliases = await self._reader.read("aliases", {"entity_id": ids}) if ids else []
+        for alias in sorted(aliases, key=itemgetter("alias")):
+            if hidden or not alias["hidden"]:
+                names[alias["entity_id"]][alias["name"]] = tuple(alias["source_message_ids"])
+        entities = []
+        for row in rows:
+            key, name, own = row["entity_id"], row["name"], names[row["entity_id"]]
+            shown = name if name in own else next(iter(own), name)
+            sources = {alias: messages for alias, messages in own.items() if messages}
+            entities.append(StoredEntity(key, shown, row["type"], tuple(own), sources))
+        return entities
 
-        return await self._database.transact(work)
+    async def _to_edges(self, rows: Sequence[GraphRow]) -> list[tuple[str, str, StoredRelation]]:
+        ids = sorted({row[end] for row in rows for end, _ in ENDS})
+        entities = await self._reader.read("entities", {"entity_id": ids}) if ids else []
+        names = {e.entity_id: e.name for e in await self._to_entities(entities, False)}
+        return [
+            (
+                row["source_id"],
+                row["destination_id"],
+                StoredRelation(
+                    row["relation_id"],
+                    names[row["source_id"]],
+                    row["relationship"],
+                    names[row["destination_id"]],
+                    row["valid_from"],
+                    row["valid_to"],
+                    tuple(row["source_message_ids"]),
+                    row["agent_id"],
+                ),
+            )
+            for row in rows
+            if row["source_id"] in names and row["destination_id"] in names
+        ]
+
+    async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
+        """Store entities (name to type) and relations; return the ids of new relations."""
+        names = collect_names(types, new)
+        return await self._add(names, new) if names else []
+
+    @in_transaction
+    async def _add(
+        self, rows: GraphTransaction, names: dict[str, str], new: Sequence[NewRelation]
+    ) -> list[str]:
+        now = datetime.now(UTC)
+        ids = await self._ensure_entities(rows, names, now)
+        created = [await self._relate(rows, relation, ids, now) for relation in new]
+        return [relation_id for relation_id in created if relation_id is not None]
+
+    async def _ensure_entities(
+        self, rows: GraphTransaction, names: dict[str, str], now: datetime
+    ) -> dict[str, str]:
+        """Return the entity ids of names (name to type) by folded name; create missing ones."""
+        folded = {entity_key(name): name for name in reversed(list(names))}
+        ids: dict[str, str] = {}
+        stored = {"agent_id": [self._agent_id], "alias": sorted(folded)}
+        for row in await rows.read("aliases", stored):
+            ids[row["alias"]] = row["entity_id"]
+            if row["hidden"]:  # now it is named again
+                await rows.update("aliases", row, {"hidden": False})
+        new = {alias: new_id("en") for alias in folded if alias not in ids}
+        for alias, entity_id in new.items():
+            key = {"agent_id": self._agent_id, "entity_id": entity_id, "name": folded[alias]}
+            entity: GraphRow = {**key, "type": names[folded[alias]], "created_at": now}
+            name: GraphRow = {**key, "alias": alias, "session_id": self.scope.session_id}
+            await rows.insert("entities", [entity])
+            await rows.insert("aliases", [{**name, "source_message_ids": [], "hidden": False}])
+        return ids | new
+
+    async def _relate(
+        self, rows: GraphTransaction, new: NewRelation, ids: Mapping[str, str], now: datetime
+    ) -> str | None:
+        """Store a relation unless it is valid already, or end it; return the id of a new one."""
+        relationship = check_text("relationship", new.relationship)[:NAME_LENGTH]
+        aliases = (entity_key(new.source), entity_key(new.destination))
+        source, destination = (ids[alias] for alias in aliases)
+        valid = {"agent_id": [self._agent_id], "source_id": [source], "valid_to": None}
+        to_same = {"destination_id": [destination], "relationship": [relationship]}
+        same = await rows.read("relations", {**valid, **to_same})
+        replaced = [
+            row
+            for row in await rows.read("relations", {**valid, "relationship": new.replaces})
+            if (row["destination_id"], row["relationship"]) != (destination, relationship)
+        ]
+        later = await end_relations(rows, same if new.ended else replaced, new, now)
+        if new.ended:
+            return None
+        if same:
+            await add_sources(rows, "relations", same[0], new.source_message_ids)
+            return None
+        relation: GraphRow = {
+            "relation_id": new_id("re"),
+            "agent_id": self._agent_id,
+            "session_id": self.scope.session_id,
+            "source_id": source,
+            "relationship": relationship,
+            "destination_id": destination,
+            "valid_from": new.valid_from,
+            "valid_to": min(later, default=None),
+            "source_message_ids": list(new.source_message_ids),
+            "created_at": now,
+            "source_alias": aliases[0],
+            "destination_alias": aliases[1],
+        }
+        await rows.insert("relations", [relation])
+        return str(relation["relation_id"])
+
+    @in_transaction
+    async def merge(
+        self, rows: GraphTransaction, name: str, alias: str, source_message_ids: Sequence[str] = ()
+    ) -> None:
+        """Merge two entities: all relations of `alias` become relations of `name`."""
+        check_name(name)
+        check_name(alias)
+        types = {name: "thing", alias: "thing"}
+        ids = await self._ensure_entities(rows, types, datetime.now(UTC))
+        target, merged = ids[entity_key(name)], ids[entity_key(alias)]
+        if target != merged:
+            await move(rows, merged, target)
+            await rows.delete("entities", await rows.read("entities", {"entity_id": [merged]}))
+        (row,) = await self._read_alias(rows, alias)
+        await add_sources(rows, "aliases", row, source_message_ids)
+
+    @in_transaction
+    async def split(self, rows: GraphTransaction, name: str) -> None:
+        """Undo a merge: move an alias and its relations to a new entity."""
+        check_name(name)
+        found = await self._read_alias(rows, name)
+        alias, ids = entity_key(name), [row["entity_id"] for row in found]
+        others = [r for r in await read_names(rows, ids) if r["alias"] != alias]
+        require_other_name(name, [row["name"] for row in others])
+        (entity,) = await rows.read("entities", {"entity_id": ids})
+        new = {**entity, "entity_id": new_id("en"), "name": found[0]["name"]}
+        await rows.insert("entities", [{**new, "created_at": datetime.now(UTC)}])
+        await move(rows, entity["entity_id"], new["entity_id"], alias)
+        if entity_key(entity["name"]) == alias:
+            await rows.update("entities", entity, {"name": others[0]["name"]})
+
+    async def _read_alias(self, rows: GraphTransaction, name: str) -> list[GraphRow]:
+        key = {"agent_id": [self._agent_id], "alias": [entity_key(name)]}
+        return await rows.read("aliases", key)
+
+    @in_transaction
+    async def revise(self, rows: GraphTransaction, ends: Mapping[str, datetime | None]) -> None:
+        """Set when relations end, by their ids; None for those that hold."""
+        for row in await rows.read("relations", {"relation_id": list(ends)}):
+            await rows.update("relations", row, {"valid_to": ends[row["relation_id"]]})
+
+    @in_transaction
+    async def erase(self, rows: GraphTransaction, relation_ids: Sequence[str]) -> None:
+        """Remove relations, and the entities that nothing else connects."""
+        await erase_relations(rows, await rows.read("relations", {"relation_id": relation_ids}))
+
+    @in_transaction
+    async def erase_unconnected(self, rows: GraphTransaction, entity_ids: Sequence[str]) -> None:
+        """Remove the entities that have one name and no relations."""
+        await erase_unconnected(rows, entity_ids)
+
+    @in_transaction
+    async def hide_names(self, rows: GraphTransaction, names: Mapping[str, Sequence[str]]) -> None:
+        """Hide names of entities from pages, by the entity's id, and show its other names."""
+        for row in await rows.read("aliases", {"entity_id": list(names)}):
+            is_hidden = row["alias"] in map(entity_key, names[row["entity_id"]])
+            if is_hidden != row["hidden"]:
+                await rows.update("aliases", row, {"hidden": is_hidden})
+
+    @in_transaction
+    async def erase_names(self, rows: GraphTransaction, names: Mapping[str, Sequence[str]]) -> None:
+        """Remove names of entities that have others, by the entity's id."""
+        for row in await rows.read("aliases", {"entity_id": list(names)}):
+            if row["alias"] in map(entity_key, names[row["entity_id"]]):
+                await erase_name(rows, row)
+
+    @in_transaction
+    async def erase_sources(
+        self, rows: GraphTransaction, message_ids: Sequence[str], stated: Collection[str]
+    ) -> None:
+        """Remove messages from all evidence, and relations and names without any other.
+
+        The relations that are `stated` elsewhere stay.
+        """
+        relations = await drop_sources(rows, "relations", message_ids)
+        for row in await drop_sources(rows, "aliases", message_ids):
+            await erase_name(rows, row)
+        await erase_relations(rows, [row for row in relations if row["relation_id"] not in stated])
 
 
-class StoreGraphs:
-    """Graphs in the tables of the store."""
-
-    is_in_store = True
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    def for_scope(self, scope: Scope) -> ScopedGraph:
-        """Return the graph of a scope."""
-        return Graph(self._database, scope)
-
-    async def rows(self, user_id: str) -> AsyncIterator[tuple[str, Row]]:
-        """Yield nothing: the store exports its tables itself."""
-        no_rows: tuple[tuple[str, Row], ...] = ()
-        for row in no_rows:
-            yield row
-
-    async def add_rows(self, user_id: str, rows: Iterable[tuple[str, Row]]) -> None:
-        """Do nothing: the store imports its tables itself."""
-
-    async def erase_user(self, user_id: str) -> None:
-        """Do nothing: the store erases its tables itself."""
-
-    async def erase_session(self, user_id: str, session_id: str) -> None:
-        """Do nothing: the store erases its tables itself."""
-
-    async def close(self) -> None:
-        """Do nothing: the store closes the database."""
-
-
-def _select_relations(user_id: str) -> Select[Any]:
-    """Return the query for relations with the names of their ends, as `named_entity` has them."""
-    source, destination = entities.alias("source"), entities.alias("destination")
-    statement = select(
-        relations, *(_shown_name(end, user_id).label(end.name) for end in (source, destination))
-    )
-    for end, end_id in (
-        (source, relations.c.source_id),
-        (destination, relations.c.destination_id),
-    ):
-        same_entity = and_(end.c.user_id == user_id, end.c.entity_id == end_id)
-        statement = statement.join(end, same_entity)
-    return statement
-
-
-def _shown_name(entity: Any, user_id: str) -> ColumnElement[str]:
-    """Return the name of an entity, or the first of its others if that one is hidden."""
-    # The id, not the column of the entity: from that, a cluster cannot see that one shard answers.
-    visible = select(aliases.c.name).where(
-        aliases.c.user_id == user_id,
-        aliases.c.entity_id == entity.c.entity_id,
-        aliases.c.hidden.is_(False),
-    )
-    own = visible.where(aliases.c.name == entity.c.name).limit(1).scalar_subquery()
-    first = visible.order_by(aliases.c.alias).limit(1).scalar_subquery()
-    return func.coalesce(own, first, entity.c.name)
-
-
-def _is_valid(as_of: datetime | None) -> ColumnElement[bool]:
+def _is_valid(row: GraphRow, as_of: datetime | None) -> bool:
     moment = as_of or datetime.now(UTC)
-    has_not_ended = or_(relations.c.valid_to.is_(None), relations.c.valid_to > moment)
-    if as_of is None:
-        return has_not_ended
-    has_begun = or_(
-        relations.c.valid_from <= moment,
-        and_(relations.c.valid_from.is_(None), relations.c.created_at <= moment),
-    )
-    return and_(has_not_ended, has_begun)
-
-
-def _to_relation(row: Any) -> StoredRelation:
-    return StoredRelation(
-        row.relation_id,
-        row.source,
-        row.relationship,
-        row.destination,
-        row.valid_from,
-        row.valid_to,
-        tuple(row.source_message_ids),
-        row.agent_id,
-    )
+    has_ended = row["valid_to"] is not None and row["valid_to"] <= moment
+    return not has_ended and (as_of is None or (row["valid_from"] or row["created_at"]) <= moment)

@@ -3,24 +3,30 @@
 Names are compared by their `entity_key`, and each belongs to one entity.
 """
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, check_text
 
-Row = Mapping[str, Any]
+Result = TypeVar("Result")
+GraphRow = dict[str, Any]  # with the columns of its table, times as datetime
+Conditions = Mapping[str, Sequence[str] | None]  # the values of a column; None for empty ones
 
 MAX_RELATIONS = 5_000  # that one query returns
 MAX_SOURCES = 100  # messages that state one relation
 # The end of a relation that a correction withdrew: it never held, whatever memories state.
 WITHDRAWN = datetime(1000, 1, 1, tzinfo=UTC)
-# The tables of an export that hold a graph, wherever it is stored.
-GRAPH_TABLES = ("entities", "aliases", "relations")
+# The tables of a graph and their keys, wherever it is stored; referenced tables come first.
+GRAPH_TABLES = {
+    "entities": ("entity_id",),
+    "aliases": ("agent_id", "alias"),
+    "relations": ("relation_id",),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,82 +75,63 @@ class StoredRelation:
     agent_id: str = DEFAULT_NAME
 
 
-class ScopedGraph(Protocol):
-    """The graph of one scope; without an agent, that of all agents of the user."""
+class GraphReader(Protocol):
+    """Read access to one user's rows of `GRAPH_TABLES`."""
 
-    async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
-        """Store entities (name to type) and relations; return the ids of new relations."""
+    async def read(
+        self,
+        table: str,
+        where: Conditions,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        newest: bool = False,
+    ) -> list[GraphRow]:
+        """Return the rows that meet all conditions, in the order of their keys.
 
-    async def merge(self, name: str, alias: str, source_message_ids: Sequence[str] = ()) -> None:
-        """Merge two entities: all relations of `alias` become relations of `name`."""
-
-    async def split(self, alias: str) -> None:
-        """Give a name an entity of its own, with the relations that were stated with it."""
-
-    async def entities(self, names: Iterable[str], *, hidden: bool = False) -> list[StoredEntity]:
-        """Return the entities that have any of the names; by `hidden` names too."""
-
-    async def page(
-        self, *, limit: int, after: str | None = None, hidden: bool = False
-    ) -> list[StoredEntity]:
-        """Return the entities that follow the id `after`, oldest first; `hidden` ones too."""
-
-    async def around(
-        self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MAX_RELATIONS
-    ) -> list[tuple[str, str, StoredRelation]]:
-        """Return the latest valid relations of entities, with source id and destination id."""
-
-    async def all_around(
-        self, entity_ids: Sequence[str], limit: int = MAX_RELATIONS
-    ) -> list[tuple[str, str, StoredRelation]]:
-        """Return the latest relations of entities like `around`, ended ones included."""
-
-    async def find(self, relation_ids: Sequence[str]) -> list[StoredRelation]:
-        """Return relations by their ids, ended ones included."""
-
-    async def revise(self, ends: Mapping[str, datetime | None]) -> None:
-        """Set when relations end, by their ids; None for those that hold."""
-
-    async def erase(self, relation_ids: Sequence[str]) -> None:
-        """Remove relations, and the entities that nothing else connects."""
-
-    async def erase_unconnected(self, entity_ids: Sequence[str]) -> None:
-        """Remove the entities that have one name and no relations."""
-
-    async def hide_names(self, names: Mapping[str, Sequence[str]]) -> None:
-        """Hide names of entities from pages, by the entity's id, and show its other names."""
-
-    async def erase_names(self, names: Mapping[str, Sequence[str]]) -> None:
-        """Remove names of entities that have others, by the entity's id."""
-
-    async def erase_sources(self, message_ids: Sequence[str], stated: Collection[str]) -> None:
-        """Remove messages from all evidence, and relations and names without any other.
-
-        The relations that are `stated` elsewhere stay.
+        Only rows whose id follows `after`, and at most `limit`: the first ones, or the `newest`.
         """
 
 
+class GraphTransaction(GraphReader, Protocol):
+    """Changes of one user's rows, all of which are stored or none."""
+
+    async def citing(self, table: str, message_ids: Sequence[str]) -> list[GraphRow]:
+        """Return the aliases or relations that have any of the messages as a source."""
+
+    async def insert(self, table: str, rows: Sequence[GraphRow]) -> None:
+        """Store rows whose keys are new."""
+
+    async def update(self, table: str, row: GraphRow, changes: GraphRow) -> None:
+        """Change columns of a stored row."""
+
+    async def delete(self, table: str, rows: Sequence[GraphRow]) -> None:
+        """Remove stored rows; those that refer to an entity are removed before it."""
+
+
 class GraphDB(Protocol):
-    """A database of all users' graphs, each of which can be erased completely."""
+    """A database of all users' graphs, each of which can be erased completely.
+
+    It stores rows and knows nothing of their meaning: `Graph` does.
+    """
 
     @property
     def is_in_store(self) -> bool:
         """Whether the store exports, imports and erases the graphs with its other tables."""
 
-    def for_scope(self, scope: Scope) -> ScopedGraph:
-        """Return the graph of a scope."""
+    def reader(self, user_id: str) -> GraphReader:
+        """Return read access to a user's graph."""
 
-    def rows(self, user_id: str) -> AsyncIterator[tuple[str, Row]]:
-        """Yield everything of a user as rows of `GRAPH_TABLES`, times as RFC 3339."""
+    async def transact(
+        self, scope: Scope, work: Callable[[GraphTransaction], Awaitable[Result]]
+    ) -> Result:
+        """Call `work` in a transaction on the graph of the scope's user."""
 
-    async def add_rows(self, user_id: str, rows: Iterable[tuple[str, Row]]) -> None:
-        """Store such rows; those whose key exists stay as they are."""
+    async def compact(self, user_id: str) -> None:
+        """Remove the bytes of deleted rows from files too."""
 
     async def erase_user(self, user_id: str) -> None:
         """Remove everything of a user."""
-
-    async def erase_session(self, user_id: str, session_id: str) -> None:
-        """Remove everything that comes from a session."""
 
     async def close(self) -> None:
         """Close all connections and files."""
@@ -172,18 +159,6 @@ def check_name(name: str) -> None:
 def merge_sources(stored: Sequence[str], new: Sequence[str]) -> list[str]:
     """Return the messages that state something, those that are stored first."""
     return list(dict.fromkeys((*stored, *new)))[:MAX_SOURCES]
-
-
-def named_entity(
-    entity_id: str, name: str, kind: str, names: Mapping[str, Sequence[str]]
-) -> StoredEntity:
-    """Return an entity with its names, and the messages that merged them.
-
-    If its own name is hidden, it appears under the first of the others.
-    """
-    sources = {alias: tuple(ids) for alias, ids in names.items() if ids}
-    shown = name if name in names else next(iter(names), name)
-    return StoredEntity(entity_id, shown, kind, tuple(names), sources)
 
 
 def require_other_name(alias: str, others: Sequence[str]) -> None:

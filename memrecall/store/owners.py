@@ -31,7 +31,6 @@ from memrecall.store.database.memory_tables import (
     feedback,
     knowledge,
     knowledge_bases,
-    relations,
     revisions,
     summaries,
 )
@@ -46,7 +45,8 @@ from memrecall.store.database.tables import (
     users,
     vectors,
 )
-from memrecall.store.graph_writer import erase_session_names
+from memrecall.store.graph_rows import erase_session_rows
+from memrecall.store.graph_tables import TableTransaction
 from memrecall.store.keys import withdraw_user
 from memrecall.types import check_time_zone
 
@@ -262,11 +262,11 @@ async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: 
         return sum([await _erase_rows(connection, table, user_id, None) for table in tables])
     count = await _erase_audit(connection, user_id, session_id)
     count += await _erase_revisions(connection, user_id, session_id)
-    for table in (summaries, checkpoints, relations):
+    for table in (summaries, checkpoints):
         count += await _erase_rows(connection, table, user_id, session_id)
     # Any feedback of the user may quote the session, as traces do.
     count += await _erase_rows(connection, feedback, user_id, None)
-    return count + await erase_session_names(connection, user_id, session_id)
+    return count + await erase_session_rows(TableTransaction(connection, user_id), session_id)
 
 
 async def _erase_revisions(connection: AsyncConnection, user_id: str, session_id: str) -> int:

@@ -46,6 +46,7 @@ from memrecall.store.database.tables import (
 )
 from memrecall.store.feed import ChangeFeed, KnowledgeFeed, UserVersion
 from memrecall.store.graph import Graph
+from memrecall.store.graph_tables import StoreGraphs
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
 from memrecall.store.memories.audit import AuditLog
@@ -168,8 +169,8 @@ class Store:
         return AuditLog(self.database, scope)
 
     def graph(self, scope: Scope) -> Graph:
-        """Return the knowledge graph of a scope."""
-        return Graph(self.database, scope)
+        """Return the knowledge graph of a scope, in the tables of this database."""
+        return Graph(StoreGraphs(self.database), scope)
 
     def session_state(self, scope: Scope) -> SessionState:
         """Return the summaries and checkpoints of a scope's session."""

@@ -73,17 +73,19 @@ async def export_user(database: Database, user_id: str) -> AsyncGenerator[dict[s
             count = 0
             async for row in rows.mappings():
                 count += 1
-                yield {"format": FORMAT, "table": table.name, "row": _to_json(row)}
+                yield to_record(table.name, row)
             if table is users and not count:
                 raise NotFound(f"there is no user {user_id!r}")
 
 
-def _to_json(row: Mapping[Any, Any]) -> Row:
-    return {
+def to_record(table: str, row: Mapping[Any, Any]) -> Row:
+    """Return a row as a line of an export, which `parse_record` reads."""
+    values = {
         name: format_time(value) if isinstance(value, datetime) else value
         for name, value in row.items()
         if name not in _DATABASE_COLUMNS
     }
+    return {"format": FORMAT, "table": table, "row": values}
 
 
 async def import_user(
@@ -99,23 +101,19 @@ async def import_user(
     return {name: len(table_rows) for name, table_rows in rows.items()}
 
 
-def table_of(record: Mapping[str, Any]) -> str:
-    """Return the table of a record of `export_user`; InvalidArgument for anything else."""
-    return _parse(record)[0]
-
-
 def _parse_all(user_id: str, records: Iterable[Mapping[str, Any]]) -> dict[str, list[Row]]:
     """Return the rows of each table, with what is derived from them."""
     rows: dict[str, list[Row]] = {table.name: [] for table in _TABLES}
     for record in records:
-        name, row = _parse(record)
+        name, row = parse_record(record)
         if (search_text := SEARCH_TEXT.get(_BY_NAME[name])) is not None:
             row["search_text"] = search_text(row)
         rows[name].append({**row, "user_id": user_id})
     return rows
 
 
-def _parse(record: Mapping[str, Any]) -> tuple[str, Row]:
+def parse_record(record: Mapping[str, Any]) -> tuple[str, Row]:
+    """Return the table and the row of a line of an export; InvalidArgument for anything else."""
     table = _BY_NAME.get(str(record.get("table")))
     row = record.get("row")
     if record.get("format") != FORMAT or table is None or not isinstance(row, Mapping):

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memrecall import Scope, Settings
+from memrecall import Settings
 from memrecall.embedding import Vectors
-from memrecall.store import ScopedGraph, Store, StoreGraphs
+from memrecall.store import Store, StoreGraphs
+from memrecall.store.graph_tables import TableReader
 from memrecall.testing import ScriptedClient
 
 calls: dict[str, Any] = {"graph": 0, "products": 0, "forgotten": []}
@@ -48,9 +49,9 @@ def make_model(argument: str, settings: Settings) -> SampleModel:
 class SampleGraphs(StoreGraphs):
     """The graph of the store, with counted calls."""
 
-    def for_scope(self, scope: Scope) -> ScopedGraph:
+    def reader(self, user_id: str) -> TableReader:
         calls["graph"] += 1
-        return super().for_scope(scope)
+        return super().reader(user_id)
 
     async def erase_user(self, user_id: str) -> None:
         calls["forgotten"].append(user_id)

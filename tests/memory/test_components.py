@@ -55,7 +55,7 @@ def test_wrong_objects_are_rejected(location: str) -> None:
         ({"reranker": object()}, "'score'"),
         ({"extractor": 5}, "'facts'"),
         ({"llm": "gpt"}, "'create'"),
-        ({"graph_db": "store"}, "'for_scope'"),
+        ({"graph_db": "store"}, "'transact'"),
         ({"vector_db": "pgvector"}, "'products'"),
         ({"llm": ScriptedClient([]), "model_client": ScriptedClient([])}, "llm"),
     ]

@@ -52,7 +52,7 @@ async def graph(page: Page) -> None:
 
 
 async def _read_relations(page: Page, center: str) -> list[StoredRelation]:
-    stored = page.library.store.graph(await page.scope())
+    stored = page.library.graph(await page.scope())
     if not center:
         return await stored.latest(MAX_RELATIONS)
     ids = [entity.entity_id for entity in await stored.entities([center])]

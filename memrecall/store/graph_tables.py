@@ -1,0 +1,163 @@
+"""Knowledge graphs in the tables of the store."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from operator import itemgetter
+from typing import Any, TypeVar
+
+from sqlalchemy import ColumnElement, Select, bindparam, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.scope import Scope
+from memrecall.store.database.engine import Database
+from memrecall.store.database.locks import lock_scopes
+from memrecall.store.database.memory_tables import aliases, entities, relations
+from memrecall.store.database.statements import KEYS_PER_STATEMENT, Reads, mentions, split
+from memrecall.store.graph_types import GRAPH_TABLES, Conditions, GraphRow, GraphTransaction
+
+Result = TypeVar("Result")
+
+_TABLES = {table.name: table for table in (entities, aliases, relations)}
+_SOURCES_PER_CONDITION = 50  # of conditions that no index helps
+
+
+class TableReader:
+    """Read access to one user's rows, in a database or on one connection to it."""
+
+    def __init__(self, reads: Reads, user_id: str) -> None:
+        self._reads = reads
+        self._user_id = user_id
+
+    async def read(
+        self,
+        table: str,
+        where: Conditions,
+        *,
+        after: str = "",
+        limit: int | None = None,
+        newest: bool = False,
+    ) -> list[GraphRow]:
+        """Return the rows that meet all conditions, in the order of their keys."""
+        values = {name: list(items) for name, items in where.items() if items is not None}
+        if not all(values.values()):
+            return []
+        options: dict[str, Any] = {"after": after, "limit": limit, "newest": newest}
+        for name, items in values.items():
+            if len(items) > KEYS_PER_STATEMENT:
+                batches = [{**where, name: batch} for batch in split(items)]
+                parts = [await self.read(table, batch, **options) for batch in batches]
+                return _cut(table, [row for part in parts for row in part], limit, newest)
+        empty = tuple(sorted(where.keys() - values.keys()))
+        bounds: dict[str, Any] = {"following": after} if after else {}
+        bounds |= {} if limit is None else {"most": limit}
+        statement = _select(table, tuple(sorted(values)), empty, tuple(bounds), newest)
+        rows = await self._fetch(statement, {"of_user": self._user_id, **values, **bounds})
+        return [row._asdict() for row in (reversed(rows) if newest else rows)]
+
+    async def _fetch(self, statement: Select[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
+        return await self._reads.fetch(statement, parameters)
+
+
+class TableTransaction(TableReader):
+    """Changes of one user's rows in a transaction, which must have locked the user."""
+
+    def __init__(self, connection: AsyncConnection, user_id: str) -> None:
+        self._connection = connection
+        self._user_id = user_id
+
+    async def citing(self, table: str, message_ids: Sequence[str]) -> list[GraphRow]:
+        """Return the aliases or relations that have any of the messages as a source."""
+        target = _TABLES[table]
+        rows: list[Any] = []
+        for batch in split(message_ids, _SOURCES_PER_CONDITION):
+            is_source = mentions(target.c.source_message_ids, batch)
+            statement = select(target).where(target.c.user_id == self._user_id, is_source)
+            rows += await self._fetch(statement, {})
+        return [row._asdict() for row in rows]
+
+    async def insert(self, table: str, rows: Sequence[GraphRow]) -> None:
+        """Store rows whose keys are new."""
+        if rows:
+            owned = [{**row, "user_id": self._user_id} for row in rows]
+            await self._connection.execute(insert(_TABLES[table]), owned)
+
+    async def update(self, table: str, row: GraphRow, changes: GraphRow) -> None:
+        """Change columns of a stored row."""
+        statement = update(_TABLES[table]).where(*self._is_row(table, row))
+        await self._connection.execute(statement.values(changes))
+
+    async def delete(self, table: str, rows: Sequence[GraphRow]) -> None:
+        """Remove stored rows."""
+        for row in rows:
+            await self._connection.execute(delete(_TABLES[table]).where(*self._is_row(table, row)))
+
+    def _is_row(self, table: str, row: GraphRow) -> list[ColumnElement[bool]]:
+        key = {"user_id": self._user_id, **{name: row[name] for name in GRAPH_TABLES[table]}}
+        return [_TABLES[table].c[name] == value for name, value in key.items()]
+
+    async def _fetch(self, statement: Select[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
+        rows: Sequence[Any] = (await self._connection.execute(statement, parameters)).all()
+        return rows
+
+
+class StoreGraphs:
+    """Graphs in the tables of the store."""
+
+    is_in_store = True
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def reader(self, user_id: str) -> TableReader:
+        """Return read access to a user's graph."""
+        return TableReader(self._database, user_id)
+
+    async def transact(
+        self, scope: Scope, work: Callable[[GraphTransaction], Awaitable[Result]]
+    ) -> Result:
+        """Call `work` in a transaction that locks the user."""
+
+        async def run(connection: AsyncConnection) -> Result:
+            locks = await lock_scopes(connection, [scope], with_sessions=False)
+            result = await work(TableTransaction(connection, scope.user_id))
+            await locks.save(connection)
+            return result
+
+        return await self._database.transact(run)
+
+    async def compact(self, user_id: str) -> None:
+        """Remove the bytes of deleted rows from the log too."""
+        await self._database.truncate_log()
+
+    async def erase_user(self, user_id: str) -> None:
+        """Do nothing: the store erases its tables itself."""
+
+    async def close(self) -> None:
+        """Do nothing: the store closes the database."""
+
+
+@cache  # Every search runs some of these, and building one costs as much as running it.
+def _select(
+    name: str,
+    columns: tuple[str, ...],
+    empty: tuple[str, ...],
+    bounds: tuple[str, ...],
+    newest: bool,
+) -> Select[Any]:
+    table = _TABLES[name]
+    key = table.c[GRAPH_TABLES[name][-1]]
+    statement = select(table).where(
+        table.c.user_id == bindparam("of_user"),
+        *(table.c[column].in_(bindparam(column, expanding=True)) for column in columns),
+        *(table.c[column].is_(None) for column in empty),
+    )
+    if "following" in bounds:
+        statement = statement.where(key > bindparam("following"))
+    statement = statement.order_by(key.desc() if newest else key)
+    return statement.limit(bindparam("most")) if "most" in bounds else statement
+
+
+def _cut(name: str, rows: list[GraphRow], limit: int | None, newest: bool) -> list[GraphRow]:
+    rows.sort(key=itemgetter(GRAPH_TABLES[name][-1]))
+    first = 0 if limit is None or not newest else max(0, len(rows) - limit)
+    return rows[first:][:limit]
