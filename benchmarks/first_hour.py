@@ -26,7 +26,6 @@ if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
 from memrecall.agent import Recaller  # noqa: E402
-from memrecall.agent.offline import offline_client  # noqa: E402
 from memrecall.memory import Library  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.settings import Settings  # noqa: E402
@@ -69,7 +68,7 @@ async def _fill(library: Library, half: str) -> None:
 
 async def _recall(library: Library, case: Json) -> list[str]:
     now = datetime.fromisoformat(case["now"])
-    recaller = Recaller(library, Scope(case["user_id"]), offline_client(), clock=lambda: now)
+    recaller = Recaller(library, Scope(case["user_id"]), clock=lambda: now)
     result = await recaller.recall(case["conversation"])
     return list(result.handoff.relevant_memory_keys)
 

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from memrecall.errors import InvalidArgument
 
-_RULES_CALLS = 8  # that the offline rules need to search and hand off
+_RULES_STEPS = 8  # that the offline rules need to search and hand off
 
 
 class Limit(StrEnum):
@@ -44,6 +44,7 @@ class Usage:
     """The resources that a recall has used."""
 
     model_calls: int = 0
+    steps: int = 0  # that the offline rules decided
     tool_calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -106,6 +107,11 @@ class Budget:
         self._largest_call = max(self._largest_call, prompt_tokens + completion_tokens)
         self._slowest_call = max(self._slowest_call, seconds)
 
+    def spend_step(self, seconds: float) -> None:
+        """Count one step of the offline rules, which the limit on model calls bounds too."""
+        self._used.steps += 1
+        self._slowest_call = max(self._slowest_call, seconds)
+
     def spend_tool_call(self) -> None:
         """Count one tool call."""
         self._used.tool_calls += 1
@@ -115,16 +121,16 @@ class Budget:
         self._used.tool_seconds += seconds
 
     def allow_rules(self) -> None:
-        """Let the offline rules continue with what is left, and at least the few calls they need.
+        """Let the offline rules continue with what is left, and at least the few steps they need.
 
-        Their turns cost no tokens. A limit on tool calls below that number stays as it is.
+        Their steps cost no tokens. A limit on tool calls below that number stays as it is.
         """
         used, limits = self._used, self.limits
         self.limits = replace(
             limits,
-            model_calls=max(limits.model_calls, used.model_calls + _RULES_CALLS),
+            model_calls=max(limits.model_calls, used.model_calls + _RULES_STEPS),
             tool_calls=max(
-                limits.tool_calls, used.tool_calls + min(limits.tool_calls, _RULES_CALLS)
+                limits.tool_calls, used.tool_calls + min(limits.tool_calls, _RULES_STEPS)
             ),
             tokens=max(limits.tokens, used.tokens + 1),
         )
@@ -149,7 +155,7 @@ class Budget:
         # A later call is assumed to cost as much as the most expensive one so far.
         spare = calls - 1
         used = self._used
-        if used.model_calls + calls > self.limits.model_calls:
+        if used.model_calls + used.steps + calls > self.limits.model_calls:
             return Limit.MODEL_CALLS
         if used.tool_calls + calls > self.limits.tool_calls:
             return Limit.TOOL_CALLS

@@ -199,8 +199,8 @@ class ScriptedClient(BaseClient):
 class CassetteRun:
     """A run whose models are recorded or replayed, each in a cassette of one folder.
 
-    `client(name, model)` wraps a model of the run: the parent's, and that of its recalls. Without a
-    model, it records the offline rules; a replay needs none. `clock` is the clock of the run.
+    `client(name, model)` wraps a model of the run: the parent's, and the one of its recalls. A
+    replay needs no model. `clock` is the clock of the run.
     """
 
     now: datetime
@@ -219,18 +219,17 @@ def record_run(
     clock: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Iterator[CassetteRun]:
     """Record the models of a run to a folder: `NAME.jsonl` for each."""
-    from memrecall.agent import offline_client
     from memrecall.types import format_time
 
     path, now = Path(folder), clock().replace(microsecond=0)
     path.mkdir(parents=True, exist_ok=True)
 
-    def record(name: str, model: ChatCompletionClient | None = None) -> BaseClient:
+    def record(name: str, model: ChatCompletionClient) -> BaseClient:
         if not name.isidentifier():
             raise InvalidArgument(f"{name!r} cannot name a cassette", hint="Use letters and digits")
         about = {"now": format_time(now)}
         file = path / f"{name}.jsonl"
-        return RecordingClient(model or offline_client(), file, overwrite=overwrite, about=about)
+        return RecordingClient(model, file, overwrite=overwrite, about=about)
 
     yield CassetteRun(now, record)
 

@@ -23,7 +23,7 @@ from memrecall.telemetry import (
     trace_tool,
     tracing,
 )
-from memrecall.testing import open_library
+from memrecall.testing import ScriptedClient, call, open_library
 
 SECRET = "zqsecretzq"
 
@@ -186,7 +186,10 @@ async def test_global_provider_gets_the_spans_of_a_recall(
     # A process can set its provider only once, so that the test replaces what the setter sets.
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", recorder.provider)
     async with open_library(messages=["My tea is oolong"]) as library:
-        await recall("Which tea did I mention before?", user_id="user", library=library)
+        done = {"reason": "done", "search_summary": "tea", "confidence": 0.0}
+        model = ScriptedClient([call("search_memories", query="tea"), call("handoff", **done)])
+        request = "Which tea did I mention before?"
+        await recall(request, user_id="user", library=library, model_client=model)
     roots = [span.name for span in recorder.spans if span.parent is None]
     assert roots == ["invoke_agent memrecall"]  # one trace for all of a recall
     names = {span.name for span in recorder.spans}

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from memrecall.agent.autogen.context import MemoryContext
     from memrecall.agent.autogen.memory import RecallMemory, RecallTool, memory_tools
     from memrecall.agent.driver import Recaller, RecallOptions
-    from memrecall.agent.offline import offline_client
     from memrecall.agent.prompt_view import write_block
     from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult, StopReason
     from memrecall.agent.tools.table import MEMRECALL_TOOLS
@@ -36,7 +35,6 @@ __all__ = [
     "TraceEvent",
     "bind_components",
     "memory_tools",
-    "offline_client",
     "write_block",
 ]
 
@@ -48,7 +46,6 @@ __getattr__ = lazy_exports(
         ".autogen.context": ("MemoryContext",),
         ".autogen.memory": ("RecallMemory", "RecallTool", "memory_tools"),
         ".driver": ("RecallOptions", "Recaller"),
-        ".offline": ("offline_client",),
         ".prompt_view": ("write_block",),
         ".result": ("RecallHandoff", "RecallResult", "RecalledMemory", "StopReason"),
         ".tools.table": ("MEMRECALL_TOOLS",),

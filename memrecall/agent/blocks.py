@@ -23,6 +23,7 @@ from memrecall.agent.trace import Observer
 from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
 from memrecall.messages import is_from_user, name_sources, parse_messages
 from memrecall.model import protocol
+from memrecall.model.prompts import answers_by_rules
 from memrecall.model.structured import ask_prompt
 from memrecall.text.language import language_of
 from memrecall.types import Language
@@ -48,7 +49,7 @@ class NeedJudge:
         model_client: protocol.ChatCompletionClient | None = None,
         seconds: float = DECISION_SECONDS,
     ) -> None:
-        self._client = model_client
+        self._client = None if answers_by_rules(model_client) else model_client
         self._seconds = seconds
 
     async def needs_recall(self, texts: Sequence[str], language: Language) -> bool:

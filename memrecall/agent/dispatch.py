@@ -10,14 +10,13 @@ import asyncio
 import logging
 import re
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import render
-from memrecall.agent.state import RecallState
+from memrecall.agent.state import RecallState, ToolRun
 from memrecall.agent.tools import SEARCH
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.definition import Interface, Tool
@@ -79,23 +78,6 @@ _ERROR_CODES: tuple[tuple[type[Exception], ToolErrorCode], ...] = (
 _EXPLAINED_CODES = frozenset(
     {ToolErrorCode.NO_PERMISSION, ToolErrorCode.EMBEDDER, ToolErrorCode.STORAGE}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ToolRun:
-    """A finished tool call: validated arguments, output, and the text for the model."""
-
-    tool: str
-    arguments: dict[str, Any]
-    output: BaseModel
-    text: str
-    seconds: float
-
-    @property
-    def error(self) -> ToolErrorCode | None:
-        """The error code of a failed call."""
-        code: ToolErrorCode | None = getattr(self.output, "error", None)
-        return code
 
 
 async def run_tool(

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
-from memrecall.agent.budgeted_model import BudgetedModel
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.dispatch import TOOL_SECONDS
-from memrecall.agent.loop import LARGEST_PROMPT, Finish, LoopContext, RecallLoop, Stop, Widen
-from memrecall.agent.offline import offline_client
-from memrecall.agent.prompt import Prompt
-from memrecall.agent.prompt_view import SOURCE, to_json, write_briefing
+from memrecall.agent.loop import Finish, LoopContext, RecallLoop, Stop, Widen
+from memrecall.agent.offline.policy import RulesPolicy
+from memrecall.agent.policy import LARGEST_PROMPT, ModelPolicy, RecallPolicy
 from memrecall.agent.result import RecallResult, StopReason
 from memrecall.agent.result_builder import CAN_FALL_BACK, RunOutcome, build_result
 from memrecall.agent.state import (
     UNKNOWN_USER,
-    KeywordModel,
-    KeywordReply,
     RecallState,
     Window,
     has_knowledge,
     read_version,
 )
-from memrecall.agent.tools.models import ExtractKeywordsInput
 from memrecall.agent.trace import Observer, Recorder, stream_events
 from memrecall.agent.trace_events import FallbackEvent, IterationEvent, StartEvent, TraceEvent
 from memrecall.budget import Budget, Limit, Limits
-from memrecall.errors import InvalidArgument, ModelFailed, StorageError
+from memrecall.errors import InvalidArgument, StorageError
 from memrecall.json_objects import make_storable
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_messages
 from memrecall.model import protocol
-from memrecall.model.prompts import load_prompt
-from memrecall.model.structured import Structured, ask_json
+from memrecall.model.prompts import answers_by_rules
 from memrecall.scope import Scope
 from memrecall.store import UserVersion
 from memrecall.telemetry import trace_recall
@@ -48,8 +42,6 @@ from memrecall.workers import ignore_outcome
 
 FIRST_WINDOW = 5
 TRACE_DAYS = 30
-# Seconds, and share of the time, that are reserved for the rules in case the model never answers.
-_RESERVE_SECONDS, _RESERVE_SHARE = 5.0, 0.2
 _REQUEST_CHARACTERS = 2_000
 _GRACE_SECONDS = 1.0  # the loop keeps the limits; this bounds what hangs around it
 
@@ -107,7 +99,8 @@ class Recaller:
         self.library = library
         self.scope = scope
         self.options = options if as_of is None else replace(options, as_of=as_of)
-        self.model_client = model_client or offline_client()
+        # Without a model the rules recall.
+        self.model_client = None if answers_by_rules(model_client) else model_client
         self._caches = caches or library.caches
         self._clock = clock
         self._observer = observer
@@ -251,7 +244,7 @@ class RecallRun:
             StartEvent(
                 asked=state.conversation.request.text[:_REQUEST_CHARACTERS],
                 given=len(state.conversation.messages),
-                model=self.context.model.name,
+                model=self.context.policy.name,
                 language=state.language,
                 now=state.format_local(state.now),
                 time_zone=state.zone.key,
@@ -272,12 +265,10 @@ class RecallRun:
 
     async def _iterate(self) -> RunOutcome:
         while True:
-            messages = await self._open_window()
-            briefing = write_briefing(self._state, messages)
-            loop = RecallLoop(self.context, briefing)
-            if problem := self._describe_overflow(loop.smallest_prompt):
+            await self._open_window()
+            if problem := self.context.policy.begin_iteration():
                 return RunOutcome(Stop(StopReason.ITERATIONS, problem))
-            match await loop.run():
+            match await RecallLoop(self.context).run():
                 case Widen(size):
                     window = self._state.window
                     self._state.window = replace(
@@ -286,31 +277,17 @@ class RecallRun:
                 case Finish() | Stop() as end:
                     return RunOutcome(end)
 
-    def _describe_overflow(self, smallest: int) -> str:
-        """Return why a larger window cannot be shown; raise if even the first one cannot."""
-        largest = self._options.largest_prompt
-        if smallest <= largest or self.context.model.is_offline:
-            return ""
-        if self._state.window.iteration == 1:
-            raise InvalidArgument(
-                f"largest_prompt is {largest}, and this window needs {smallest} characters",
-                hint=f"Use {smallest} or more, or a smaller first_window",
-            )
-        return self._state.say("prompt_too_small", largest=largest, smallest=smallest)
-
-    async def _open_window(self) -> list[ConversationMessage]:
-        """Return the messages of the window; reading one more shows whether older ones exist."""
+    async def _open_window(self) -> None:
+        """Show the messages of the window; reading one more shows whether older ones exist."""
         window = self._state.window
         messages = await self._state.conversation.window(window.size + 1)
         window.has_older = len(messages) > window.size
         if len(self.windows) < window.iteration:  # the rules continue in the model's iteration
             self.windows.append(window.size)
+        self._state.begin_iteration(messages[-window.size :])
         recorder = self.context.recorder
         recorder.iteration = window.iteration
-        messages = messages[-window.size :]
-        window.shown = len(messages)
-        recorder.add(IterationEvent(window=window.size, shown=len(messages)))
-        return messages
+        recorder.add(IterationEvent(window=window.size, shown=window.shown))
 
     def _find_failure(self, outcome: RunOutcome) -> Stop | None:
         """Return why the rules have to take over, if they have to.
@@ -319,7 +296,7 @@ class RecallRun:
         the limit forced says nothing then, unless it names a key.
         """
         context, end = self.context, outcome.end
-        if context.model.is_offline:
+        if self._state.uses_rules:
             return None
         if isinstance(end, Finish):
             if end.forced_by is None or end.handoff.relevant_memory_keys:
@@ -335,44 +312,16 @@ class RecallRun:
         context = self.context
         context.recorder.add(FallbackEvent(reason=failure.reason.value, problem=failure.problem))
         context.budget.allow_rules()
-        self.context = self._make_context(offline_client(), context.budget, context.recorder)
+        self.context = self._make_context(None, context.budget, context.recorder)
         self._state.restart_for_rules()
         return replace(await self._iterate(), fallback=failure)
 
     def _make_context(
-        self, client: protocol.ChatCompletionClient, budget: Budget, recorder: Recorder
+        self, client: protocol.ChatCompletionClient | None, budget: Budget, recorder: Recorder
     ) -> LoopContext:
-        model = BudgetedModel(client, budget, recorder)
-        self._state.keyword_model = None
-        if not model.is_offline:
-            reserve = min(_RESERVE_SECONDS, _RESERVE_SHARE * budget.limits.seconds)
-            model = replace(model, reserve=reserve)
-            self._state.keyword_model = _make_keyword_model(self._state.language, model)
-        return LoopContext(
-            state=self._state,
-            model=model,
-            tool_seconds=self._options.tool_seconds,
-            largest_prompt=self._options.largest_prompt,
-        )
-
-
-def _make_keyword_model(language: Language, model: BudgetedModel) -> KeywordModel:
-    json_output = model.client.model_info["json_output"] or None
-
-    async def ask(messages: Sequence[protocol.LLMMessage]) -> protocol.CreateResult:
-        if (limit := model.budget.last_call()) is not None:  # the last one is for the handoff
-            raise ModelFailed(f"the limit on {limit}", kind="quota")
-        return await model.call(Prompt(messages), purpose="keywords", json_output=json_output)
-
-    async def extract(arguments: ExtractKeywordsInput) -> Structured[KeywordReply]:
-        content = to_json(arguments.model_dump(exclude_none=True))
-        messages: list[protocol.LLMMessage] = [
-            protocol.SystemMessage(content=load_prompt("keywords", language)),
-            protocol.UserMessage(content=content, source=SOURCE),
-        ]
-        try:
-            return await ask_json(ask, messages, KeywordReply)
-        except ModelFailed as error:
-            return Structured(None, problem=error.message)
-
-    return extract
+        state, options = self._state, self._options
+        policy: RecallPolicy = RulesPolicy(state, budget)
+        if client is not None:
+            policy = ModelPolicy(client, state, budget, recorder, options.largest_prompt)
+        state.keyword_model = policy.keyword_model
+        return LoopContext(state, policy, budget, recorder, options.tool_seconds)

@@ -8,42 +8,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from memrecall.agent.budgeted_model import BudgetedModel
 from memrecall.agent.dispatch import (
     TOOL_SECONDS,
-    ToolRun,
     has_leaked_call,
     normalize_tool_name,
     run_tool,
 )
-from memrecall.agent.prompt import (
-    Prompt,
-    bound_answer,
-    bound_text,
-    call_to_resend,
-    identify_calls,
-)
-from memrecall.agent.prompt_view import SOURCE, write_hint
+from memrecall.agent.policy import RecallPolicy, RecallStep
+from memrecall.agent.prompt import bound_text, call_to_resend, identify_calls
+from memrecall.agent.prompt_view import SOURCE
 from memrecall.agent.result import StopReason
-from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState
-from memrecall.agent.tools import EXPANSION, HANDOFF, SEARCH
-from memrecall.agent.tools.definition import Interface
+from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState, ToolRun
+from memrecall.agent.tools import HANDOFF
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesOutput, ToolErrorCode
-from memrecall.agent.tools.table import forced_handoff, function_schemas, schema_text, tools_for
 from memrecall.agent.trace import Recorder
 from memrecall.agent.trace_events import CallEvent, ResultEvent, SteerEvent, TextEvent, ThoughtEvent
 from memrecall.budget import Budget, Limit
 from memrecall.errors import ModelFailed
 from memrecall.model import protocol
-from memrecall.model.prompts import load_prompt
 
-LARGEST_PROMPT = 100_000  # characters; longer prompts are shortened before the model refuses
-_SMALLEST_TURN = 1_300  # characters of a hint, and of a shortened call with its result
 _MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key
 _MAX_BAD_CALLS = 3  # in a row
 # Answers of a model that may not be able to call tools at all.
 _NO_TOOLS = frozenset({StopReason.TEXT_ANSWER, StopReason.SILENCE})
-_PERMANENT_FAILURES = frozenset({"authentication", "quota", "refused"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +78,11 @@ class LoopContext:
     """What the iterations of one recall share."""
 
     state: RecallState
-    model: BudgetedModel
+    policy: RecallPolicy
+    budget: Budget
+    recorder: Recorder
     tool_seconds: float = TOOL_SECONDS
-    largest_prompt: int = LARGEST_PROMPT
     steered: set[StopReason] = field(default_factory=set)
-    model_failures: int = 0  # in a row
     has_called_tool: bool = False
 
     def describe_lack(self) -> str:
@@ -103,42 +90,19 @@ class LoopContext:
         if self.state.searches:
             return ""
         lack = "model_no_search" if self.has_called_tool else "model_no_call"
-        return self.state.say(lack, model=self.model.name)
-
-    @property
-    def budget(self) -> Budget:
-        """The budget of the recall."""
-        return self.model.budget
-
-    @property
-    def recorder(self) -> Recorder:
-        """The recorder of the trace."""
-        return self.model.recorder
+        return self.state.say(lack, model=self.policy.name)
 
 
 class RecallLoop:
     """The turns of one iteration."""
 
-    def __init__(self, context: LoopContext, briefing: str) -> None:
+    def __init__(self, context: LoopContext) -> None:
         self._context = context
         self._state = context.state
-        language = context.state.language
-        self._prompt = Prompt(
-            [
-                protocol.SystemMessage(content=load_prompt("recall", language)),
-                protocol.UserMessage(content=briefing, source=SOURCE),
-            ],
-            schema_text(language),
-        )
         self._call_ids: set[str] = set()
         self._fruitless_searches = 0
         self._storage_failures = 0
         self._bad_calls = 0
-
-    @property
-    def smallest_prompt(self) -> int:
-        """The characters of the system prompt, the tools, the briefing and one short turn."""
-        return self._prompt.characters + _SMALLEST_TURN
 
     async def run(self) -> IterationOutcome:
         """Take turns until the agent hands off, gets a larger window, or cannot continue."""
@@ -164,55 +128,28 @@ class RecallLoop:
         context.recorder.turn += 1
         last = context.budget.last_call()
         try:
-            reply = await self._call_model(last)
+            step = await context.policy.decide(last)
         except ModelFailed as error:
             return self._judge_failure(error)
         except TimeoutError:
             return self._judge_timeout()
-        context.model_failures = 0
-        content, thought = bound_answer(reply)
-        if thought:
-            context.recorder.add(ThoughtEvent(text=thought))
-        is_truncated = reply.finish_reason == "length"
-        if not isinstance(content, str):
-            outcome = await self._run_calls(content, thought, last, is_truncated=is_truncated)
-            self._refuse_rest(len(reply.content), len(content))
+        if step.thought:
+            context.recorder.add(ThoughtEvent(text=step.thought))
+        if step.calls:
+            outcome = await self._run_calls(step, last)
+            self._refuse_rest(step)
             return outcome
-        if reply.finish_reason == "content_filter":
-            return self._judge_refusal(content)
-        return self._stop_at(last) if last else self._judge_text(content, is_truncated)
-
-    async def _call_model(self, last: Limit | None) -> protocol.CreateResult:
-        """Call the model; its last call can only be a handoff."""
-        language = self._state.language
-        hint = write_hint(language, self._context.budget, self._usable_tools(), last=last)
-        self._prompt.shrink(self._context.largest_prompt - len(hint))
-        return await self._context.model.call(
-            self._prompt,
-            protocol.UserMessage(content=hint, source=SOURCE),
-            purpose="recall",
-            tools=function_schemas(Interface.RECALL, language),
-            tool_choice=forced_handoff(language) if last else "required",
-        )
-
-    def _usable_tools(self) -> list[str]:
-        """Return the names of the tools that would not be refused now."""
-        state = self._state
-        refused = set() if state.window.can_grow else {EXPANSION}
-        if state.consecutive_searches >= MAX_CONSECUTIVE_SEARCHES:
-            refused.add(SEARCH)
-        return [name for name in tools_for(Interface.RECALL) if name not in refused]
+        if step.is_refusal:
+            return self._judge_refusal(step.text)
+        return self._stop_at(last) if last else self._judge_text(step.text, step.is_truncated)
 
     def _judge_failure(self, error: ModelFailed) -> TurnOutcome:
-        context = self._context
-        context.model_failures += 1
+        policy = self._context.policy
         if error.kind == "no_tools":
-            return Stop(StopReason.NO_TOOL_SUPPORT, f"{context.model.name}: {error}")
-        is_final = context.model_failures > 1 or error.kind in _PERMANENT_FAILURES
-        half = self._prompt.characters // 2
-        if is_final or (error.kind == "overflow" and not self._prompt.shrink(half)):
-            return Stop(StopReason.MODEL_FAILED, str(error))
-        return Proceed()
+            return Stop(StopReason.NO_TOOL_SUPPORT, f"{policy.name}: {error}")
+        if policy.can_retry(error):
+            return Proceed()
+        return Stop(StopReason.MODEL_FAILED, str(error))
 
     def _judge_timeout(self) -> Stop:
         """Return the limit, or a model failure if the model has not answered even once."""
@@ -228,19 +165,19 @@ class RecallLoop:
     def _judge_text(self, text: str, is_truncated: bool) -> Steer:
         if text.strip():
             self._context.recorder.add(TextEvent(text=text))
-            self._prompt.append(protocol.AssistantMessage(content=text, source=SOURCE))
+            self._state.turns.append(protocol.AssistantMessage(content=text, source=SOURCE))
         if is_truncated:
             return Steer(StopReason.TRUNCATED_ANSWER, "steer_truncated")
         if not text.strip():
             return Steer(StopReason.SILENCE, "steer_silence")
-        if has_leaked_call(text, self._context.model.name):
+        if has_leaked_call(text, self._context.policy.name):
             return Steer(StopReason.LEAKED_CALL, "steer_leak")
         return Steer(StopReason.TEXT_ANSWER, "steer_text")
 
     def _steer(self, reason: StopReason, phrase: str) -> None:
         self._context.steered.add(reason)
         text = self._state.say(phrase)
-        self._prompt.append(protocol.UserMessage(content=text, source=SOURCE))
+        self._state.turns.append(protocol.UserMessage(content=text, source=SOURCE))
         self._context.recorder.add(SteerEvent(reason=reason.value, text=text))
 
     def _stop_after_steering(self, reason: StopReason) -> Stop:
@@ -255,22 +192,15 @@ class RecallLoop:
 
     def _describe(self, problem: str, **values: object) -> str:
         """Return a problem with the model in the language of the recall."""
-        return self._state.say(problem, model=self._context.model.name, **values)
+        return self._state.say(problem, model=self._context.policy.name, **values)
 
-    async def _run_calls(
-        self,
-        calls: list[protocol.FunctionCall],
-        thought: str | None,
-        last: Limit | None,
-        *,
-        is_truncated: bool,
-    ) -> TurnOutcome:
+    async def _run_calls(self, step: RecallStep, last: Limit | None) -> TurnOutcome:
         """Run calls in order; a handoff, a larger window or a limit ends the turn."""
         self._context.has_called_tool = True
         kept_calls: list[protocol.FunctionCall] = []
         results: list[protocol.FunctionExecutionResult] = []
         outcome: TurnOutcome = Proceed()
-        for call in identify_calls(calls, self._call_ids):
+        for call in identify_calls(step.calls, self._call_ids):
             tool = normalize_tool_name(call.name)
             kept_calls.append(call_to_resend(call, tool))
             has_ended = isinstance(outcome, Finish | Widen | Stop)
@@ -279,13 +209,14 @@ class RecallLoop:
                 results.append(self._skip_call(kept_calls[-1], limit))
                 continue
             run = await self._run_call(call)
+            self._state.runs.append(run)
             results.append(_make_result(kept_calls[-1], run.text, is_error=run.error is not None))
-            verdict = self._judge_call(run, last, is_truncated)
+            verdict = self._judge_call(run, last, step.is_truncated)
             outcome = outcome if isinstance(verdict, Proceed) else verdict
-        self._prompt.append(
-            protocol.AssistantMessage(content=kept_calls, thought=thought, source=SOURCE)
-        )
-        self._prompt.append(protocol.FunctionExecutionResultMessage(content=results))
+        self._state.turns += [
+            protocol.AssistantMessage(content=kept_calls, thought=step.thought, source=SOURCE),
+            protocol.FunctionExecutionResultMessage(content=results),
+        ]
         if last is not None and not isinstance(outcome, Finish):
             return self._stop_at(last)
         return outcome
@@ -329,13 +260,13 @@ class RecallLoop:
         )
         return _make_result(call, text, is_error=True)
 
-    def _refuse_rest(self, total: int, kept: int) -> None:
+    def _refuse_rest(self, step: RecallStep) -> None:
         """Tell the model, the trace and the result of calls that are too many even to answer."""
-        if total <= kept:
+        if not step.dropped:
             return
-        dropped = total - kept
+        total, dropped = len(step.calls) + step.dropped, step.dropped
         text = self._state.say("calls_dropped", total=total, count=dropped)
-        self._prompt.append(protocol.UserMessage(content=text, source=SOURCE))
+        self._state.turns.append(protocol.UserMessage(content=text, source=SOURCE))
         self._context.recorder.add(SteerEvent(reason=ToolErrorCode.NOT_RUN.value, text=text))
         self._state.problem = self._describe("model_many_calls", total=total, dropped=dropped)
 
@@ -348,7 +279,7 @@ class RecallLoop:
         if window.refusals > 1:
             is_used_up = window.iteration >= window.max_iterations
             reason = StopReason.ITERATIONS if is_used_up else StopReason.NO_OLDER_MESSAGES
-            return Stop(reason, f"{self._context.model.name} insisted on a larger window")
+            return Stop(reason, f"{self._context.policy.name} insisted on a larger window")
         self._storage_failures = (
             self._storage_failures + 1 if run.error is ToolErrorCode.STORAGE else 0
         )

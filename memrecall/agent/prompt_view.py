@@ -1,22 +1,19 @@
 """Texts that models read: tool results, briefings and hints of the loop, blocks for parents.
 
-The varying parts of a prompt are written here; they follow the static prompt. The briefing is one
-message of JSON lines; the offline rules parse it with `read_briefing`.
+The varying parts of a prompt are written here; they follow the static prompt.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel
 
 from memrecall.agent.phrases import say, say_codes
 from memrecall.agent.result import RecalledMemory, RecallResult
-from memrecall.agent.state import RecallState
+from memrecall.agent.state import SHORTEST_MESSAGE, RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
 from memrecall.budget import Budget, Limit
 from memrecall.messages import ConversationMessage
@@ -46,9 +43,6 @@ _MAX_TIMES = 4
 # A line can contain neither a block marker nor a line break: both are escaped as in JSON.
 _ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>\x7f\x85\u2028\u2029"}
 
-WINDOW_CHARACTERS = 12_000
-_MIN_MESSAGE = 120
-_MAX_MESSAGE = 2_000
 _HITS_IN_BRIEFING = 8
 _WEEKDAYS: dict[Language, tuple[str, ...]] = {
     "en": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
@@ -261,7 +255,7 @@ def _memory_fields(memory: RecalledMemory, language: Language) -> dict[str, obje
     return {name: value for name, value in fields.items() if value or name == "content"}
 
 
-def write_briefing(state: RecallState, window: list[ConversationMessage]) -> str:
+def write_briefing(state: RecallState) -> str:
     """Return the first message of an iteration: time, window, conversation, earlier results.
 
     The message that the recall is about is marked; if it is older than the window, it comes first.
@@ -276,10 +270,10 @@ def write_briefing(state: RecallState, window: list[ConversationMessage]) -> str
         "window": state.window.shown,
         "older_messages": state.window.has_older,
     }
-    size = min(max(WINDOW_CHARACTERS // max(len(window), 1), _MIN_MESSAGE), _MAX_MESSAGE)
+    size = state.characters_per_message
     lines = [to_json(head), state.say("conversation")]
-    request, numbered = state.conversation.request, list(enumerate(window, 1))
-    if all(message is not request for message in window):
+    request, numbered = state.conversation.request, list(enumerate(state.shown, 1))
+    if all(message is not request for message in state.shown):
         numbered.insert(0, (0, request))
     for number, message in numbered:
         fields = {"n": number} | ({"asked": True} if message is request else {})
@@ -304,7 +298,7 @@ def _earlier_lines(state: RecallState) -> list[str]:
     results = [
         {
             "memory_key": hit.key,
-            "content_preview": (hit.summary or hit.content)[:_MIN_MESSAGE],
+            "content_preview": (hit.summary or hit.content)[:SHORTEST_MESSAGE],
             "relevance_score": round(hit.score, 3),
             "created_at": state.format_local(hit.ts),
         }
@@ -330,45 +324,4 @@ def write_hint(language: Language, budget: Budget, tools: list[str], *, last: Li
         model_calls=budget.limits.model_calls - budget.usage.model_calls,
         tool_calls=budget.limits.tool_calls - budget.usage.tool_calls,
         tools=", ".join(tools),
-    )
-
-
-def read_last_call(hint: str) -> Limit | None:
-    """Return the limit that a hint names as the reason to hand off now."""
-    languages: tuple[Language, ...] = ("en", "zh")
-    for limit in Limit:
-        texts = (say(each, "last_call", limit=say_codes(each, limit)) for each in languages)
-        if hint in texts:
-            return limit
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Briefing:
-    """A parsed briefing, for the offline rules."""
-
-    now: datetime
-    time_zone: str
-    iteration: int
-    max_iterations: int
-    window: int
-    older_messages: bool
-    messages: tuple[dict[str, Any], ...]  # n, role, text; perhaps speaker and time
-    found: tuple[dict[str, Any], ...]  # memory_key, content_preview, relevance_score, created_at
-    tried: tuple[dict[str, Any], ...]  # the arguments of earlier searches, and total_found
-
-
-def read_briefing(text: str) -> Briefing:
-    """Return the parsed text of `write_briefing`."""
-    head, *rest = [json.loads(line) for line in text.split("\n") if line.startswith("{")]
-    return Briefing(
-        now=datetime.fromisoformat(head["now"]),
-        time_zone=head["time_zone"],
-        iteration=head["iteration"],
-        max_iterations=head["max_iterations"],
-        window=head["window"],
-        older_messages=head["older_messages"],
-        messages=tuple(line for line in rest if "n" in line),
-        found=tuple(line for line in rest if "memory_key" in line),
-        tried=tuple(line for line in rest if "query" in line),
     )

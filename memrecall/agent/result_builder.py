@@ -88,7 +88,7 @@ async def build_result(
     memories = await gather_evidence(
         state, arguments, has_store=outcome.reason not in _WITHOUT_STORE
     )
-    handoff = _make_handoff(context, arguments, outcome)
+    handoff = _make_handoff(state, arguments, outcome)
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
     request = state.conversation.request.text
@@ -104,7 +104,7 @@ async def build_result(
         iterations=state.window.iteration,
         windows=windows or [state.window.size],
         usage=usage,
-        model=context.model.name,
+        model=context.policy.name,
         language=state.language,
         now=state.now,
         times=await resolve_times(state, request, state.now, past=True),
@@ -207,26 +207,24 @@ def _query_tried(search: SearchRecord) -> QueryTried:
 
 
 def _make_handoff(
-    context: LoopContext, arguments: HandoffInput, outcome: RunOutcome
+    state: RecallState, arguments: HandoffInput, outcome: RunOutcome
 ) -> RecallHandoff:
-    state = context.state
     return RecallHandoff(
         **arguments.model_dump(),
         success=bool(arguments.relevant_memory_keys)
-        or _is_true_absence(context, arguments, outcome.end),
+        or _is_true_absence(state, arguments, outcome.end),
         message=write_handoff_message(state, arguments),
     )
 
 
-def _is_true_absence(context: LoopContext, handoff: HandoffInput, end: Finish | Stop) -> bool:
+def _is_true_absence(state: RecallState, handoff: HandoffInput, end: Finish | Stop) -> bool:
     """Return True if a handoff without keys means that nothing fits."""
-    state = context.state
     if state.is_unsupported or (state.failures and not state.has_results):
         return False
     if isinstance(end, Stop):
         return handoff.needs_more_info
     # The rules also recognise messages that refer to nothing, and need no search to say so.
-    return bool(state.searches) or (context.model.is_offline and end.forced_by is None)
+    return bool(state.searches) or (state.uses_rules and end.forced_by is None)
 
 
 async def _store_trace(state: RecallState, result: RecallResult, keep_days: int) -> None:

@@ -1,6 +1,8 @@
 """The state of one recall, shared by its tools and bound to one scope."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
@@ -17,9 +19,12 @@ from memrecall.agent.tools.models import (
     ExtractKeywordsInput,
     HandoffInput,
     KeywordExtractionItem,
+    ToolErrorCode,
 )
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
+from memrecall.messages import ConversationMessage
+from memrecall.model import protocol
 from memrecall.model.structured import Structured
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import Hit
@@ -28,6 +33,8 @@ from memrecall.types import to_zone
 
 GOOD_SCORE = 0.5  # the score from which a hit counts although no model has judged it
 MAX_CONSECUTIVE_SEARCHES = 3
+# Characters that are read of a window, and of one message in it.
+_WINDOW_CHARACTERS, SHORTEST_MESSAGE, _LONGEST_MESSAGE = 12_000, 120, 2_000
 _LARGEST_EXPANSION = 500  # characters of an expanded query
 UNKNOWN_USER = UserVersion("", 0, 1, "UTC")
 
@@ -41,6 +48,23 @@ class SearchRecord:
     total_found: int
     keys: tuple[str, ...]  # best first
     new_keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """A finished tool call: validated arguments, output, and the text for the model."""
+
+    tool: str
+    arguments: dict[str, Any]
+    output: BaseModel
+    text: str
+    seconds: float
+
+    @property
+    def error(self) -> ToolErrorCode | None:
+        """The error code of a failed call."""
+        code: ToolErrorCode | None = getattr(self.output, "error", None)
+        return code
 
 
 def _bound_keywords(items: list[KeywordExtractionItem]) -> list[KeywordExtractionItem]:
@@ -111,6 +135,9 @@ class RecallState(ToolContext):
     expand_with_model: bool = False  # calls the model for each new query
     checks_keys: bool = True  # False outside of a recall, where no key has been seen
 
+    shown: Sequence[ConversationMessage] = ()  # the messages of the window
+    turns: list[protocol.LLMMessage] = field(default_factory=list)  # of this iteration
+    runs: list[ToolRun] = field(default_factory=list)  # of all iterations
     hits: dict[str, Hit] = field(default_factory=dict)  # by key, each with its best score
     seen_keys: dict[str, None] = field(default_factory=dict)  # in order
     searches: list[SearchRecord] = field(default_factory=list)
@@ -138,6 +165,12 @@ class RecallState(ToolContext):
     def end_time(self) -> datetime | None:
         """The first moment that is not visible; None: everything is visible."""
         return None if self.as_of is None else self.as_of + timedelta(microseconds=1)
+
+    @property
+    def characters_per_message(self) -> int:
+        """How much of each message of the window is read: of many messages, less of each."""
+        share = _WINDOW_CHARACTERS // max(len(self.shown), 1)
+        return min(max(share, SHORTEST_MESSAGE), _LONGEST_MESSAGE)
 
     @property
     def uses_rules(self) -> bool:
@@ -171,8 +204,13 @@ class RecallState(ToolContext):
         """Return a time in the user's zone as RFC 3339, to the second."""
         return to_zone(moment, self.zone).replace(microsecond=0).isoformat()
 
+    def begin_iteration(self, messages: Sequence[ConversationMessage]) -> None:
+        """Show the messages of a window, with no calls made yet."""
+        self.shown, self.turns = messages, []
+        self.window.shown = len(messages)
+
     def restart_for_rules(self) -> None:
-        """Let the rules search anew after a model failed.
+        """Let the rules search again after a model failed.
 
         A score tells how well a hit fits its query. Those of a model may be about anything: only
         a search for the request itself can say whether a hit fits the request.
@@ -180,6 +218,7 @@ class RecallState(ToolContext):
         self.earlier_keys, self.seen_keys = self.seen_keys, {}
         self.earlier_searches, self.searches = self.searches, []
         self.hits.clear()
+        self.runs.clear()
         self.handoff, self.is_unsupported = None, False
         self.window.refusals = self.consecutive_searches = 0
 

@@ -90,9 +90,13 @@ _PHRASES = {
     "degraded": ("degraded: {reason}", "降级：{reason}"),
     "window": ("window {sizes}", "窗口 {sizes}"),
     "model_calls": ("{n} model call{s}", "{n} 次模型调用"),
+    "rule_steps": ("{n} step{s}", "{n} 步"),
     "tool_calls": ("{n} tool call{s}", "{n} 次工具调用"),
     "all_tokens": ("{n} tokens", "{n} 个词元"),
 }
+
+# The label of each count of a recall's usage; a count of 0 is not shown.
+_COUNTS = {"model_calls": "model_calls", "steps": "rule_steps", "tool_calls": "tool_calls"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +270,7 @@ class RecallViewer:
         return [
             result.stop_reason.value,
             self.say("window", sizes=" → ".join(str(size) for size, _ in groupby(result.windows))),
-            *(self.say(name, n=int(usage[name])) for name in ("model_calls", "tool_calls")),
+            *(self.say(label, n=int(usage[n])) for n, label in _COUNTS.items() if usage.get(n)),
             *([self.say("all_tokens", n=tokens)] if tokens else []),
             f"{usage['seconds']:.1f} s",
         ]

@@ -34,7 +34,7 @@ from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_message
 from memrecall.model import protocol
-from memrecall.model.prompts import OFFLINE_FAMILY, load_prompt
+from memrecall.model.prompts import answers_by_rules, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.types import Language, Message, NewMessage, Role
 
@@ -130,7 +130,7 @@ class Chat:
 
     @property
     def _uses_rules(self) -> bool:
-        return bool(self._client.model_info["family"] == OFFLINE_FAMILY)
+        return answers_by_rules(self._client)
 
     async def _prompt(
         self, name: str, language: Language, facts: Sequence[str], instructions: str

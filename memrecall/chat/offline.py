@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from memrecall import model
-from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.agent.offline.needs import is_greeting, needs_recall
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
 from memrecall.agent.tools import IS_MENTIONED, RECALL_MEMORY
@@ -16,7 +15,7 @@ from memrecall.chat.phrases import say
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
 from memrecall.model import protocol
-from memrecall.model.prompts import Rule, RuleAnswer, RuleRequest
+from memrecall.model.prompts import RuleAnswer, RuleRequest
 from memrecall.text.language import fill_phrase, language_of
 from memrecall.text_length import truncate_text
 from memrecall.types import Language
@@ -64,8 +63,8 @@ _EMPTY_ANSWERS = frozenset(
 
 
 def offline_chat_client() -> model.RuleClient:
-    """Return a model client that answers the chat and recall prompts by rules."""
-    return model.RuleClient({**RECALL_RULES, **RULES})
+    """Return a model client that answers the chat prompts by rules."""
+    return model.RuleClient({"chat_single": single_answer, "chat_group": group_answer})
 
 
 def single_answer(request: RuleRequest) -> RuleAnswer:
@@ -79,9 +78,6 @@ def group_answer(request: RuleRequest) -> RuleAnswer:
     if result is None or result.content != say(request.language, "mentioned"):
         return RuleAnswer(text=SILENCE)
     return RuleAnswer(text=_answer(request))
-
-
-RULES: dict[str, Rule] = {"chat_single": single_answer, "chat_group": group_answer}
 
 
 def _answer(request: RuleRequest) -> str:

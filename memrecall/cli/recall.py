@@ -149,14 +149,14 @@ async def _recall(
             client.assert_exhausted()
         return result
     finally:
-        await client.close()
+        if client is not None:
+            await client.close()
 
 
 def _open_client(
     settings: Any, moment: RecallTime, cassette: CassetteOptions
 ) -> tuple[Any, RecallTime]:
     """Return the model client, recorded or replayed, and the recall's reference time."""
-    from memrecall.agent import offline_client
     from memrecall.memory import client_of
     from memrecall.model import RecordingClient, ReplayClient
     from memrecall.types import format_time
@@ -164,8 +164,13 @@ def _open_client(
     if cassette.replay:
         replayed = ReplayClient(cassette.replay)
         return replayed, _recorded_time(replayed.about, moment, cassette.replay)
-    client = client_of(settings) or offline_client()
+    client = client_of(settings)
     if cassette.record:
+        if client is None:
+            raise InvalidArgument(
+                "--record needs a model: the offline rules make no model calls",
+                hint="Set MEMRECALL_MODEL, or drop --record",
+            )
         about = {"now": format_time(moment.now), "as_of": moment.bounds}
         client = RecordingClient(client, cassette.record, overwrite=cassette.overwrite, about=about)
     return client, moment

@@ -242,7 +242,9 @@ def build_evaluator(
     plan, corpus = runner.state.plan, runner.corpus
     if plan.mode == "search":
         return SearchEvaluator(library, corpus, plan.depth, plan.retrieval)
-    from memrecall.agent import offline_client
-
-    client = model_client or offline_client()
-    return RecallEvaluator(library, corpus, plan.depth, client, cassettes, plan.without)
+    if model_client is None and cassettes is not None and not cassettes.replay:
+        raise InvalidArgument(
+            "--record needs a model: the offline rules make no model calls",
+            hint="Set MEMRECALL_MODEL, or drop --record",
+        )
+    return RecallEvaluator(library, corpus, plan.depth, model_client, cassettes, plan.without)

@@ -32,7 +32,7 @@ from memrecall.extraction.signature import end_name
 from memrecall.extraction.summaries import shorten
 from memrecall.model import protocol
 from memrecall.model.processes import run_on_text
-from memrecall.model.prompts import OFFLINE_FAMILY
+from memrecall.model.prompts import answers_by_rules
 from memrecall.model.structured import Structured, ask_prompt
 from memrecall.text.language import language_of
 from memrecall.text.normalize import entity_key
@@ -65,7 +65,7 @@ class ModelExtractor:
         self._seconds = seconds
         self._embedder = embedder
         # The offline client answers by the rules: the result must not claim a model.
-        self._by: By = "rules" if client.model_info["family"] == OFFLINE_FAMILY else "model"
+        self._by: By = "rules" if answers_by_rules(client) else "model"
         self._rules = RuleExtractor()
 
     async def facts(

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memrecall import model
-from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.extraction.decisions import decide
 from memrecall.extraction.protocol import Fact, KnownMemory
 from memrecall.extraction.rules.conversation import build_facts, read_statements
@@ -91,8 +90,8 @@ EXTRACTION_RULES: dict[str, Rule] = {
 
 
 def offline_client() -> model.RuleClient:
-    """Return a client that answers the prompts of recall and extraction without a model."""
-    return model.RuleClient({**RECALL_RULES, **EXTRACTION_RULES})
+    """Return a client that answers the extraction prompts by rules; a recall uses rules too."""
+    return model.RuleClient(EXTRACTION_RULES)
 
 
 def _setting(lines: list[dict[str, Any]]) -> tuple[datetime, Any]:

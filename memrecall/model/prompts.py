@@ -23,6 +23,11 @@ FILE_NAME = re.compile(r"([a-z][a-z0-9_]*)\.(en|zh)\.md")
 OFFLINE_FAMILY = "memrecall-offline"  # the model family of the client that answers by rules
 
 
+def answers_by_rules(client: protocol.ChatCompletionClient | None) -> bool:
+    """Return True if there is no model behind a client: it is None or answers by rules."""
+    return client is None or bool(client.model_info["family"] == OFFLINE_FAMILY)
+
+
 def load_prompt(name: str, language: Language) -> str:
     """Return the text of a prompt, without surrounding space."""
     prompts = _read(_folder())

@@ -14,7 +14,7 @@ from typing import Any
 
 from autogen_core.models import ChatCompletionClient
 
-from memrecall.agent import Recaller, RecallOptions, RecallResult, offline_client
+from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.budget import Limits
 from memrecall.memory import Library
 from memrecall.model.cassette import RecordingClient
@@ -53,16 +53,16 @@ SEARCH = search("database config port pool")
 
 @dataclass(frozen=True)
 class Scenario:
-    """One recorded scenario. Without steps, the offline client answers."""
+    """One recorded scenario."""
 
-    steps: Sequence[Any] | None
+    steps: Sequence[Any]
     messages: object = REQUEST
     scope: Scope = ANN
     limits: Limits = field(default_factory=Limits)
 
     def client(self) -> ChatCompletionClient:
         """Return the model to record."""
-        return offline_client() if self.steps is None else ScriptedClient(self.steps)
+        return ScriptedClient(self.steps)
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -171,9 +171,6 @@ SCENARIOS: dict[str, Scenario] = {
     "misbehaves_fails": Scenario(
         [SEARCH, fail("timeout", "no answer"), fail("unreachable", "gone")]
     ),
-    # The offline client in the same loop
-    "offline.en": Scenario(None),
-    "offline.zh": Scenario(None, REQUEST_ZH, LIN),
 }
 
 

@@ -63,16 +63,9 @@ def with_swarm(library: Library, run: CassetteRun) -> Swarm:
     return Swarm([parent, make_agent(library, run)], max_turns=3)
 
 
-def with_rules(library: Library, run: CassetteRun) -> RoundRobinGroupChat:
-    rules = run.client("recall")
-    agent = MemRecallAgent("recall", library, ANN, model_client=rules, clock=run.clock)
-    parent = AssistantAgent("parent", run_model(run, "parent", say("Port 5433.")))
-    return RoundRobinGroupChat([agent, parent], max_turns=2)
-
-
 RUNS: dict[str, Callable[[Library, CassetteRun], Any]] = {
     make.__name__: make
-    for make in (with_context, with_tool, with_agent_tool, with_team, with_swarm, with_rules)
+    for make in (with_context, with_tool, with_agent_tool, with_team, with_swarm)
 }
 
 
@@ -140,9 +133,9 @@ async def test_cassettes_of_a_run_are_named(library: Library, tmp_path: Path) ->
         pass
     with record_run(tmp_path) as run:
         with pytest.raises(InvalidArgument, match="cannot name a cassette"):
-            run.client("../parent")
-        run.client("parent")
+            run_model(run, "../parent")
+        run_model(run, "parent")
     with pytest.raises(CassetteMismatch, match="no cassette planner"), replay_run(tmp_path) as run:
         run.client("planner")
     with pytest.raises(InvalidArgument, match="exists already"), record_run(tmp_path) as run:
-        run.client("parent")
+        run_model(run, "parent")

@@ -1,14 +1,12 @@
 """The window over a conversation: the caller's messages and the session's older ones."""
 
-from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
+import json
+from typing import Any
 
 import pytest
 
 from memrecall.agent import Recaller
 from memrecall.agent.conversation import Conversation
-from memrecall.agent.offline.request import parse_request
-from memrecall.agent.prompt_view import Briefing, read_briefing
 from memrecall.memory import Library
 from memrecall.messages import ConversationMessage, parse_messages
 from memrecall.scope import Scope
@@ -23,7 +21,6 @@ from .recall_helpers import (
     hand_off,
     on_both_engines,
     run_recall,
-    search,
     tool_results,
     user_messages,
 )
@@ -72,10 +69,12 @@ async def test_transfer_notice_is_not_the_request(library: Library) -> None:
     assert Conversation(messages[1:], library.store, ANN).request.text == TRANSFER
 
 
-async def read_first_briefing(library: Library, messages: object) -> Briefing:
+async def read_briefing(library: Library, messages: object) -> list[dict[str, Any]]:
+    """Return the JSON lines of the first message that a model gets: a head, then messages."""
     client = ScriptedClient([hand_off()])
     await run_recall(library, client=client, messages=messages)
-    return read_briefing(str(client.requests[0].messages[1].content))
+    text = str(client.requests[0].messages[1].content)
+    return [json.loads(line) for line in text.split("\n") if line.startswith("{")]
 
 
 async def test_briefing_marks_the_message_that_is_asked_about(library: Library) -> None:
@@ -83,19 +82,16 @@ async def test_briefing_marks_the_message_that_is_asked_about(library: Library) 
     answers = [{"role": "assistant", "content": f"Working, step {n}"} for n in range(9)]
     question = [{"role": "user", "content": "like before"}]
     for messages in (question, question + notices, question + answers):
-        briefing = await read_first_briefing(library, [*answers[:2], *messages])
-        (asked,) = [message for message in briefing.messages if message.get("asked")]
-        assert asked["text"] == "like before"
-        request = parse_request(briefing.messages, briefing.now, ZoneInfo("UTC"))
-        assert request.text == "like before"
+        _, *lines = await read_briefing(library, [*answers[:2], *messages])
+        assert [line["text"] for line in lines if line.get("asked")] == ["like before"]
 
 
 async def test_briefing_and_expansion_agree_on_the_window(library: Library) -> None:
     for count in (1, 3, 5, 8):
+        head, *lines = await read_briefing(library, user_messages(count))
+        assert head["window"] == len(lines) == min(count, 5)
         client = ScriptedClient([expand_window(count), hand_off()])
         recall = await run_recall(library, client=client, messages=user_messages(count))
-        briefing = read_briefing(str(client.requests[0].messages[1].content))
-        assert briefing.window == len(briefing.messages) == min(count, 5)
         (result,) = tool_results(recall, "expand_context_window")
         if count <= 5:
             words = f"requested_size {count} must exceed the window of {count}"
@@ -153,16 +149,12 @@ class TestOlderMessages:
         assert len(await Conversation(messages, library.store, ANN).window(9)) == 1
 
 
-async def test_briefing_round_trips(library: Library) -> None:
-    client = ScriptedClient([search(limit=2), hand_off()])
-    messages = [{"role": "user", "content": 'a "quoted"\n{"n": 1}\nline', "name": "Ann"}]
-    await run_recall(library, client=client, messages=messages)
-    briefing = read_briefing(str(client.requests[0].messages[1].content))
-    assert briefing.now == datetime(2026, 3, 10, 12, tzinfo=UTC)
-    assert (briefing.iteration, briefing.max_iterations, briefing.window) == (1, 3, 1)
-    assert not briefing.older_messages
-    assert briefing.messages[0]["text"] == messages[0]["content"]
-    assert (briefing.found, briefing.tried) == ((), ())
+async def test_briefing_has_one_line_for_each_message(library: Library) -> None:
+    text = 'a "quoted"\n{"n": 1}\nline'
+    head, line = await read_briefing(library, [{"role": "user", "content": text, "name": "Ann"}])
+    assert (head["now"], head["older_messages"]) == ("2026-03-10T12:00:00+00:00", False)
+    assert (head["iteration"], head["max_iterations"], head["window"]) == (1, 3, 1)
+    assert line["text"] == text
 
 
 async def test_long_messages_are_truncated_to_fit_the_window(library: Library) -> None:

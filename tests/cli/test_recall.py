@@ -256,7 +256,7 @@ INVALID_ARGUMENTS = [
     (["x", "--record", "a", "--replay", "b"], "are mutually exclusive"),
     (["x", "--overwrite"], "--overwrite requires --record"),
     (["x", "--replay", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
-    (["x", "--record", "nowhere/at/all.jsonl"], "cannot be written"),
+    (["x", "--record", "a.jsonl"], "the offline rules make no model calls"),
     (["x", "--session", "tab\tbed"], "session_id"),
 ]
 
@@ -281,15 +281,25 @@ def test_recall_does_not_create_database(shell: Shell, db: Path, tmp_path: Path)
     assert not cassette.exists()
 
 
-@pytest.mark.parametrize(
-    ("user", "query"), [("lin", "我对花生过敏吗？"), ("maya", "Who has the spare key?")]
-)
+@pytest.fixture
+def peanuts_script(script: Any) -> None:
+    """A model that finds the peanuts, in two calls, in each of two recalls."""
+    script(*[search("花生"), hand_off("lin-1")] * 2)
+
+
+@pytest.mark.usefixtures("peanuts_script")
+def test_cassette_that_cannot_be_written_is_an_error(shell: Shell, chat: Path) -> None:
+    outcome = shell("recall", "x", "--user", "lin", "--db", chat, "--record", "no/such/folder")
+    assert (outcome.code, "cannot be written" in outcome.err) == (2, True)
+
+
+@pytest.mark.usefixtures("peanuts_script")
 @pytest.mark.parametrize("arguments", [["--now", NOW], []])
 def test_replay_reproduces_recorded_trace(
-    shell: Shell, chat: Path, tmp_path: Path, user: str, query: str, arguments: list[str]
+    shell: Shell, chat: Path, tmp_path: Path, arguments: list[str]
 ) -> None:
     cassette = tmp_path / "cassette.jsonl"
-    base = ["recall", query, "--user", user, "--db", chat, "--json"]
+    base = ["recall", "我对花生过敏吗？", "--user", "lin", "--db", chat, "--json"]
     recording = shell(*base, *arguments, "--record", cassette).json
     calls_made = [json.loads(line) for line in cassette.read_text("utf-8").splitlines()]
     assert len(calls_made) == recording["usage"]["model_calls"]
@@ -315,6 +325,7 @@ def test_replay_needs_no_model(
     assert "│ " + PEANUTS in shell(*base, "--replay", cassette).out
 
 
+@pytest.mark.usefixtures("peanuts_script")
 def test_replay_difference_names_call_and_part(shell: Shell, chat: Path, tmp_path: Path) -> None:
     cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat]
@@ -337,6 +348,7 @@ def test_replay_difference_names_call_and_part(shell: Shell, chat: Path, tmp_pat
     assert (error["details"]["call"], error["details"]["part"]) == (2, "tools")
 
 
+@pytest.mark.usefixtures("peanuts_script")
 def test_incomplete_replay_is_an_error(shell: Shell, chat: Path, tmp_path: Path) -> None:
     cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat]
@@ -347,6 +359,7 @@ def test_incomplete_replay_is_an_error(shell: Shell, chat: Path, tmp_path: Path)
     assert "never made" in outcome.err
 
 
+@pytest.mark.usefixtures("peanuts_script")
 def test_replay_uses_recorded_time(shell: Shell, chat: Path, tmp_path: Path) -> None:
     cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat]
@@ -357,6 +370,7 @@ def test_replay_uses_recorded_time(shell: Shell, chat: Path, tmp_path: Path) -> 
     assert "was recorded with now = 2026-04-21T09:00:00Z" in other.err
 
 
+@pytest.mark.usefixtures("peanuts_script")
 def test_record_does_not_overwrite_cassette(shell: Shell, chat: Path, tmp_path: Path) -> None:
     cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat, "--record", cassette]

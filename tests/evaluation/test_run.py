@@ -12,6 +12,7 @@ import pytest
 from memrecall.evaluation.evaluators import SearchEvaluator
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import RunFolder
+from memrecall.testing import ScriptedClient, call
 from tests.evaluation.conftest import EvaluationCli, use_few_resamples
 from tests.evaluation.samples import CORPUS, QUERIES, message, read_lines, write_lines
 from tests.waiting import LIMIT
@@ -111,7 +112,7 @@ def test_handed_off_keys_come_first(evaluation: EvaluationCli) -> None:
         assert keys(row)[: len(handed_off)] == handed_off
         others = [score for _, score in row["retrieved"][len(handed_off) :] if score is not None]
         assert others == sorted(others, reverse=True)
-        assert row["model_calls"] >= 1
+        assert row["tool_calls"] >= 1
         assert row["prompt_characters"] > 0
         assert row["windows"][0] == 5
         assert not (row["abstained"] and handed_off)
@@ -297,8 +298,13 @@ def test_run_uses_given_database(evaluation: EvaluationCli, empty_location: str,
     assert "is not empty" in third.err
 
 
-def test_recorded_recalls_replay(evaluation: EvaluationCli) -> None:
+def test_recorded_recalls_replay(
+    evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cassettes = evaluation.folder / "tapes"
+    nothing = call("handoff", reason="done", search_summary="nothing", confidence=0.0)
+    client = ScriptedClient([nothing] * len(QUERIES))
+    monkeypatch.setattr("memrecall.memory.client_of", lambda settings: client)
     rejected = evaluation.run("recorded", "recall", "--record", cassettes)
     assert (rejected.code, "line 9: a memory without valid_from" in rejected.err) == (2, True)
     write_lines(evaluation.corpus, [row for row in CORPUS if "memory_key" not in row])

@@ -31,6 +31,7 @@ from memrecall.importers.html_text import html_to_text
 from memrecall.importers.records import FileFormat
 from memrecall.json_objects import load_json_object
 from memrecall.library.graph_evidence import possible_names
+from memrecall.messages import ConversationMessage
 from memrecall.model.repair import repair_json
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import QueryCost
@@ -112,9 +113,8 @@ def _read_evidence(text: str) -> object:
 
 
 def _read_request(text: str) -> object:
-    message = {"role": "user", "text": text}
-    messages: list[dict[str, object]] = [{**message}, {**message, "asked": True}]
-    return request.parse_request(messages, NOW, ZoneInfo("UTC"))
+    earlier = [ConversationMessage(Role.USER, text)]
+    return request.parse_request(text, earlier, NOW, ZoneInfo("UTC"), "en")
 
 
 def _read_relations(text: str) -> object:

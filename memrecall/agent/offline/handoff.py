@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memrecall.agent import phrases
+from memrecall.agent.offline.findings import Candidate, Findings, Situation
 from memrecall.agent.offline.phrases import say
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage
 from memrecall.agent.offline.selection import Selection
-from memrecall.agent.offline.transcript import Candidate, Findings, Transcript
 from memrecall.budget import Limit
 from memrecall.text.tokens import word_coverage
 from memrecall.text_length import single_line
@@ -21,13 +21,13 @@ _ROLES = ("user", "assistant")
 
 
 def build_handoff(
-    request: ParsedRequest, transcript: Transcript, findings: Findings, selection: Selection
+    request: ParsedRequest, situation: Situation, findings: Findings, selection: Selection
 ) -> dict[str, Any]:
     """Return the handoff for the results of the searches."""
     if not findings.successful_searches and not findings.candidates:
-        return _failure_handoff(request, findings, transcript.exhausted_limit)
+        return _failure_handoff(request, findings, situation.last)
     if selection.abstains:
-        return _not_found_handoff(request, transcript, findings, selection)
+        return _not_found_handoff(request, situation, findings, selection)
     return _evidence_handoff(request, findings, selection)
 
 
@@ -97,12 +97,11 @@ def _replaced_candidates(
 
 
 def _not_found_handoff(
-    request: ParsedRequest, transcript: Transcript, findings: Findings, selection: Selection
+    request: ParsedRequest, situation: Situation, findings: Findings, selection: Selection
 ) -> dict[str, Any]:
     language = request.language
     queries = dict.fromkeys(
-        f"“{single_line(str(step.arguments.get('query', '')), _MAX_QUERY_LENGTH)}”"
-        for step in transcript.searches
+        f"“{single_line(run.arguments['query'], _MAX_QUERY_LENGTH)}”" for run in situation.searches
     )
     query_list = say(language, "and").join(queries) or "-"
     text = single_line(request.text, _MAX_QUERY_LENGTH)

@@ -1,6 +1,5 @@
 """Whether a user's message needs a recall at all."""
 
-import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,7 +20,6 @@ from memrecall.agent.offline.vocabulary import (
     matches_any,
     pattern_ignoring_case,
 )
-from memrecall.model.prompts import RuleAnswer, RuleRequest
 from memrecall.text.language import FIRST_PERSON
 from memrecall.text.times import find_times
 
@@ -111,16 +109,6 @@ _SENTENCE_WORDS = (
     english_pattern("is,was,were,are,went,had,has,i,we,he,she,they,did"),
 )
 _MAX_FRAGMENT_LENGTH = 24
-
-
-def answer_needs_recall_prompt(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `needs_recall`: whether the last user message needs a recall."""
-    lines = [line for line in request.json_lines() if "text" in line]
-    texts = [str(line["text"]) for line in lines]
-    user_positions = [i for i, line in enumerate(lines) if line.get("role", "user") == "user"]
-    position = user_positions[-1] if user_positions else len(texts) - 1
-    needed = position >= 0 and needs_recall(texts[position], texts[:position])
-    return RuleAnswer(text=json.dumps({"needed": needed}))
 
 
 def needs_recall(text: str, earlier_texts: Sequence[str]) -> bool:

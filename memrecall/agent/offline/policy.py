@@ -1,4 +1,4 @@
-"""The rule of the recall prompt, which decides one step per turn from the transcript.
+"""The policy that decides a recall's steps by rules, without a model.
 
 It searches, widens the search if nothing fits, reads the best hits with their context, hands off.
 A second, narrower search is not worth its turn. With words of the best hits, on their day, within
@@ -6,34 +6,36 @@ the named time or in the named person's own words it brings 0 to 8 of 100 pieces
 up to five new keys, and moves the F1 of what is handed off by 0.02 at most, as often down as up.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
-from zoneinfo import ZoneInfo
+from __future__ import annotations
 
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memrecall.agent.offline.findings import Candidate, Findings, Situation, collect_findings
 from memrecall.agent.offline.handoff import build_empty_handoff, build_handoff, build_window_handoff
 from memrecall.agent.offline.needs import is_greeting
 from memrecall.agent.offline.phrases import say
 from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage, parse_request
 from memrecall.agent.offline.selection import repeats_question, select_evidence
-from memrecall.agent.offline.transcript import (
-    Candidate,
-    Findings,
-    Transcript,
-    collect_findings,
-    read_transcript,
-)
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS, matches_any
-from memrecall.agent.tools import DETAIL, EXPANSION, HANDOFF, KEYWORDS, SEARCH
-from memrecall.agent.tools.models import ToolErrorCode
-from memrecall.model.prompts import RuleAnswer, RuleCall, RuleRequest
+from memrecall.agent.policy import RecallStep
+from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, KeywordModel, RecallState
+from memrecall.agent.tools import DETAIL, EXPANSION, HANDOFF, SEARCH
+from memrecall.agent.tools.models import SearchMemoriesInput, ToolErrorCode
+from memrecall.budget import Budget, Limit
+from memrecall.errors import ModelFailed, WorkerFailed
+from memrecall.model import protocol
+from memrecall.model.processes import run_on_text
+from memrecall.model.prompts import OFFLINE_FAMILY
 from memrecall.text.language import STOP_CHARS
 from memrecall.text.times import TimeSpan
 from memrecall.text.tokens import is_cjk, word_coverage
 
 _MAX_SEARCHES = 5  # in an iteration
-_MAX_CONSECUTIVE_SEARCHES = 3  # the tool refuses a fourth
 _MAX_DETAILS = 3
 _SURE = 0.55  # with this confidence no larger window is needed
 _MAX_FAILURES = 2  # of the store
@@ -55,85 +57,122 @@ _MAX_QUERY_LENGTH = 980
 _FIRST_WINDOW = 4  # messages before the request that the first window shows
 _MAX_OLDER_WORDS = 10
 _MAX_KEYWORDS = 8
-# The defaults of the search tool, with which it compares searches.
-_TOOL_DEFAULTS = {"search_mode": "hybrid", "limit": 5, "min_relevance_score": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
 class _SearchPlan:
     phrase: str  # which explains the search
-    arguments: dict[str, Any]
+    arguments: dict[str, Any]  # of the search tool
 
 
-def decide_recall_turn(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `recall` with the next tool call."""
-    transcript = read_transcript(request.messages)
-    tools = (request.forced,) if request.forced else request.tools
-    return _RecallTurn(tools, transcript).decide()
+class RulesPolicy:
+    """Decides a recall's steps by rules. Long texts are read in another process."""
+
+    name = OFFLINE_FAMILY
+    keyword_model: KeywordModel | None = None
+
+    def __init__(self, state: RecallState, budget: Budget) -> None:
+        self._state = state
+        self._budget = budget
+        self._earlier_runs = 0
+
+    def begin_iteration(self) -> str:
+        """Tell the tool calls so far from those of the new iteration."""
+        self._earlier_runs = len(self._state.runs)
+        return ""
+
+    async def decide(self, last: Limit | None) -> RecallStep:
+        """Return the next step; raise ModelFailed if the texts take too long to read."""
+        started = time.monotonic()
+        situation = self._describe_situation(last)
+        texts = [situation.request, *(message.text for message in situation.earlier)]
+        length = sum(map(len, (*texts, *(run.text for run in situation.runs))))
+        try:
+            return await run_on_text(length, decide_step, situation)
+        except WorkerFailed as error:
+            raise ModelFailed(
+                f"the rules failed with {length:,} characters: {error}",
+                kind="timeout",
+                hint="Pass fewer or shorter messages",
+            ) from error
+        finally:
+            self._budget.spend_step(time.monotonic() - started)
+
+    def can_retry(self, error: ModelFailed) -> bool:
+        """Return False: the same texts would take as long again."""
+        return False
+
+    def _describe_situation(self, last: Limit | None) -> Situation:
+        state = self._state
+        size, request = state.characters_per_message, state.conversation.request
+        positions = (n for n, message in enumerate(state.shown) if message is request)
+        # A request that is older than the window has no messages before it.
+        earlier = state.shown[: next(positions, 0)]
+        return Situation(
+            language=state.language,
+            request=request.text[:size],
+            earlier=tuple(replace(message, text=message.text[:size]) for message in earlier),
+            now=state.now.astimezone(state.zone),
+            zone=state.zone,
+            window=state.window,
+            runs=tuple(state.runs),
+            earlier_runs=self._earlier_runs,
+            last=last,
+        )
 
 
-class _RecallTurn:
-    def __init__(self, tools: tuple[str, ...], transcript: Transcript) -> None:
-        briefing = transcript.briefing
-        zone = ZoneInfo(briefing.time_zone)
-        self._tools = tools
-        self._transcript = transcript
-        self._request = parse_request(briefing.messages, briefing.now, zone)
-        self._findings = collect_findings(transcript)
+def decide_step(situation: Situation) -> RecallStep:
+    """Return the next step of a recall."""
+    return _StepDecision(situation).decide()
+
+
+class _StepDecision:
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._request = parse_request(
+            situation.request,
+            situation.earlier,
+            situation.now,
+            situation.zone,
+            situation.language,
+        )
+        self._findings = collect_findings(situation.runs)
         self._selection = select_evidence(self._request, self._findings)
         self._window_message = _find_in_window(self._request)
         self._refers_to_nothing = _refers_to_nothing(self._request)
 
-    def decide(self) -> RuleAnswer:
-        return (
-            self._expand()
-            or self._extract_keywords()
-            or self._search()
-            or self._read_details()
-            or self._hand_off()
-        )
+    def decide(self) -> RecallStep:
+        if self._situation.last is not None:
+            return self._hand_off()
+        return self._expand() or self._search() or self._read_details() or self._hand_off()
 
-    def _expand(self) -> RuleAnswer | None:
+    def _expand(self) -> RecallStep | None:
         request = self._request
         is_unsure = self._selection.confidence < _SURE
-        if EXPANSION not in self._tools or not _needs_larger_window(
-            request, self._transcript, is_unsure
-        ):
+        if not _needs_larger_window(request, self._situation, is_unsure):
             return None
-        size = self._transcript.briefing.window
+        size = self._situation.window.shown
         reference = request.references[0].text if request.references else request.text[:20]
         thought = say(request.language, "expand", reference=reference)
         arguments = {"reason": thought, "current_size": size, "requested_size": 2 * size}
         return _call(EXPANSION, arguments, thought)
 
-    def _extract_keywords(self) -> RuleAnswer | None:
-        """Make another call after a refused search: a model may have searched before the rules."""
-        steps, refused = self._transcript.steps, self._transcript.refused_searches
-        is_refused = (
-            bool(steps) and steps[-1].error == ToolErrorCode.TOO_MANY_SEARCHES and refused <= 1
-        )
-        if not is_refused or KEYWORDS not in self._tools:
-            return None
-        query = _build_query(self._request)
-        return _call(KEYWORDS, {"query": query}, say(self._request.language, "pause"))
-
-    def _search(self) -> RuleAnswer | None:
-        transcript, findings = self._transcript, self._findings
-        is_start = not findings.candidates and transcript.briefing.iteration == 1
+    def _search(self) -> RecallStep | None:
+        situation, findings = self._situation, self._findings
+        is_start = not findings.candidates and situation.window.iteration == 1
         fruitless_limit = _MAX_FRUITLESS_AT_START if is_start else _MAX_FRUITLESS_SEARCHES
         if (
-            SEARCH not in self._tools
-            or self._cannot_profit_from_search()
-            or len(transcript.searches) >= _MAX_SEARCHES
-            or transcript.consecutive_searches >= _MAX_CONSECUTIVE_SEARCHES
-            or transcript.fruitless_searches >= fruitless_limit
+            self._cannot_profit_from_search()
+            or len(situation.current_searches) >= _MAX_SEARCHES
+            or situation.consecutive_searches >= MAX_CONSECUTIVE_SEARCHES
+            or situation.fruitless_searches >= fruitless_limit
         ):
             return None
-        plan = _plan_next_search(self._request, transcript, findings, self._selection.abstains)
+        plan = _plan_next_search(self._request, situation, findings, self._selection.abstains)
         return None if plan is None else _call(SEARCH, plan.arguments, self._explain(plan))
 
     def _cannot_profit_from_search(self) -> bool:
-        if self._refers_to_nothing or self._transcript.refused_searches > 1:
+        if self._refers_to_nothing:
             return True
         failures = self._findings.failures
         return ToolErrorCode.NO_PERMISSION in failures or len(failures) >= _MAX_FAILURES
@@ -146,8 +185,9 @@ class _RecallTurn:
         listed = say(request.language, "and").join(dict.fromkeys(words[:5]))
         return say(request.language, phrase, words=listed or _build_query(request)[:40])
 
-    def _read_details(self) -> RuleAnswer | None:
-        if DETAIL not in self._tools or self._transcript.details or self._window_message:
+    def _read_details(self) -> RecallStep | None:
+        has_read = any(run.tool == DETAIL for run in self._situation.current_runs)
+        if has_read or self._window_message:
             return None
         # The message after a question may be its answer, above all if the request repeats it.
         asked = [hit for hit in self._findings.hits if repeats_question(self._request, hit)]
@@ -156,13 +196,11 @@ class _RecallTurn:
             return None
         questions = [*asked, *(c for c in candidates[1:] if c.is_question)]
         anchors = list({c.key: c for c in (*candidates[:1], *questions)}.values())
-        calls = tuple(RuleCall(DETAIL, {"memory_key": c.key}) for c in anchors[:_MAX_DETAILS])
-        return RuleAnswer(calls=calls, thought=say(self._request.language, "read"))
+        calls = [_function_call(DETAIL, {"memory_key": c.key}) for c in anchors[:_MAX_DETAILS]]
+        return RecallStep(calls, thought=say(self._request.language, "read"))
 
-    def _hand_off(self) -> RuleAnswer:
+    def _hand_off(self) -> RecallStep:
         request, findings = self._request, self._findings
-        if HANDOFF not in self._tools:
-            return RuleAnswer(text=say(request.language, "finish"))
         if self._window_message is not None:
             stored = _find_stored_copies(self._window_message, findings.hits)
             arguments = build_window_handoff(request, self._window_message, stored)
@@ -171,7 +209,7 @@ class _RecallTurn:
             arguments = build_empty_handoff(request)
             phrase = "nothing_asked"
         else:
-            arguments = build_handoff(request, self._transcript, findings, self._selection)
+            arguments = build_handoff(request, self._situation, findings, self._selection)
             phrase = "finish" if arguments["relevant_memory_keys"] else "give_up"
         return _call(HANDOFF, arguments, say(request.language, phrase))
 
@@ -190,9 +228,15 @@ def _refers_to_nothing(request: ParsedRequest) -> bool:
     return not request.context_words and not is_question
 
 
-def _call(tool: str, arguments: Mapping[str, object], thought: str) -> RuleAnswer:
+def _call(tool: str, arguments: Mapping[str, object], thought: str) -> RecallStep:
+    return RecallStep([_function_call(tool, arguments)], thought=thought)
+
+
+def _function_call(tool: str, arguments: Mapping[str, object]) -> protocol.FunctionCall:
+    """Return a call; the loop gives it an id."""
     values = {name: value for name, value in arguments.items() if value is not None}
-    return RuleAnswer(calls=(RuleCall(tool, values),), thought=thought)
+    text = json.dumps(values, ensure_ascii=False, sort_keys=True)
+    return protocol.FunctionCall(id="", name=tool, arguments=text)
 
 
 def _find_in_window(request: ParsedRequest) -> WindowMessage | None:
@@ -220,43 +264,39 @@ def _start(text: str) -> str:
     return " ".join(text.split())[:_COMPARED_LENGTH]
 
 
-def _needs_larger_window(request: ParsedRequest, transcript: Transcript, is_unsure: bool) -> bool:
+def _needs_larger_window(request: ParsedRequest, situation: Situation, is_unsure: bool) -> bool:
     """Return True if earlier messages are needed; a reference with terms is searched first."""
-    briefing = transcript.briefing
-    is_last = briefing.iteration >= briefing.max_iterations
-    if is_last or transcript.has_refused_expansion or not briefing.older_messages:
+    runs, window = situation.current_runs, situation.window
+    # A granted request for a larger window starts a new iteration: this one was refused.
+    was_refused = any(run.tool == EXPANSION for run in runs)
+    if not window.can_grow or was_refused:
         return False
     if request.is_topical:
         # A search by the conversation finds more with a little more of it.
-        is_start = briefing.iteration == 1 and not transcript.steps
-        return is_start and not is_greeting(request.text)
+        return window.iteration == 1 and not runs and not is_greeting(request.text)
     if not request.references:
         return False
     if request.is_bare and len(request.context_words) < _MIN_CONTEXT_WORDS:
-        return not transcript.steps
+        return not runs
     is_weak = len(request.search_terms) <= _MAX_WEAK_TERMS
-    return is_weak and is_unsure and bool(transcript.searches)
+    return is_weak and is_unsure and bool(situation.current_searches)
 
 
 def _plan_next_search(
-    request: ParsedRequest, transcript: Transcript, findings: Findings, abstains: bool
+    request: ParsedRequest, situation: Situation, findings: Findings, abstains: bool
 ) -> _SearchPlan | None:
     """Return the next untried search, if any; `abstains`: no candidate is good enough yet."""
-    tried = [s.arguments for s in transcript.searches if s.error != ToolErrorCode.TOO_MANY_SEARCHES]
-    earlier = [_with_defaults(arguments) for arguments in (*tried, *transcript.briefing.tried)]
-    plans = _plans(request, transcript, findings, abstains)
-    untried = (plan for plan in plans if _with_defaults(plan.arguments) not in earlier)
-    return next((plan for plan in untried if plan.arguments["query"]), None)
-
-
-def _with_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
-    values = {name: value for name, value in arguments.items() if value is not None}
-    values.pop("total_found", None)
-    return _TOOL_DEFAULTS | values
+    tried = [run.arguments for run in situation.searches]
+    for plan in _plans(request, situation, findings, abstains):
+        if plan.arguments["query"]:
+            search = SearchMemoriesInput(**plan.arguments)
+            if search.model_dump(mode="json", exclude_none=True) not in tried:
+                return plan
+    return None
 
 
 def _plans(
-    request: ParsedRequest, transcript: Transcript, findings: Findings, abstains: bool
+    request: ParsedRequest, situation: Situation, findings: Findings, abstains: bool
 ) -> Iterator[_SearchPlan]:
     base: dict[str, Any] = {
         "query": _build_query(request),
@@ -269,13 +309,14 @@ def _plans(
         # Messages that the caller passed are never hits; those from the store can be handed off.
         yield _SearchPlan("is_stored", base | {"query": _clip(" ".join(message.text.split()))})
         return
-    is_later = transcript.briefing.iteration > 1 and not request.is_topical
+    is_later = situation.window.iteration > 1 and not request.is_topical
     if is_later and (older_words := _older_words(request)):
         query = _clip(" ".join([base["query"], *older_words]))
         yield _SearchPlan("first_context", base | {"query": query})
+    searches = situation.current_searches
     span, role = _span_filter(request.times.message_span), _role_filter(request)
     yield _SearchPlan("first", base | span | role)
-    if transcript.searches and transcript.searches[-1].error == ToolErrorCode.EMBEDDER:
+    if searches and searches[-1].error == ToolErrorCode.EMBEDDER:
         yield _SearchPlan("words_only", base | {"search_mode": "keyword"})
     is_filtered = bool(span or role or request.mode != "hybrid")
     # If only a time describes what is meant, messages of another time are not it.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER, Reference, find_references
@@ -29,12 +29,13 @@ from memrecall.agent.offline.vocabulary import (
     matches_any,
     pattern_ignoring_case,
 )
+from memrecall.messages import ConversationMessage
 from memrecall.search.request import Mode
 from memrecall.text.keywords import extract_keywords
-from memrecall.text.language import is_question, language_of
+from memrecall.text.language import is_question
 from memrecall.text.times import TimeSpan, find_times
 from memrecall.text.tokens import stem, word_coverage
-from memrecall.types import Language
+from memrecall.types import Language, Role
 
 T = TypeVar("T")
 MAX_PARSED_LENGTH = 2_000
@@ -330,21 +331,21 @@ def _is_elliptic(question: str) -> bool:
 
 
 def parse_request(
-    messages: Sequence[Mapping[str, Any]], now: datetime, zone: ZoneInfo
+    text: str,
+    earlier: Sequence[ConversationMessage],
+    now: datetime,
+    zone: ZoneInfo,
+    language: Language,
 ) -> ParsedRequest:
-    """Parse the message that is asked about, else the user's last, with those before it."""
-    by_user = (i for i, m in enumerate(messages) if m.get("role") == "user")
-    asked = (i for i, m in enumerate(messages) if m.get("asked"))
-    position = next(asked, max(by_user, default=-1))
-    full_text = str(messages[position].get("text", "")) if messages else ""
-    text = full_text[:MAX_PARSED_LENGTH]
+    """Parse a message that is asked about, with the messages before it, oldest first."""
+    text = text[:MAX_PARSED_LENGTH]
     spans = find_times(text, now, zone)
     words, exact_terms = extract_content_words(text, spans), extract_exact_terms(text, spans)
     references = find_references(text)
     is_asking = bool(references) or matches_any(text, QUESTION_MARKERS)
     has_only_exact_terms = bool(exact_terms) and word_coverage(words, " ".join(exact_terms)) >= 1
     return ParsedRequest(
-        language=language_of(full_text),
+        language=language,
         text=text,
         question=strip_polite_phrases(text),
         references=references,
@@ -358,14 +359,10 @@ def parse_request(
         # Questions that only contain an exact term find more in hybrid mode.
         mode="keyword" if has_only_exact_terms else "hybrid",
         memory_type=_first_match(text, MEMORY_TYPE_HINTS),
-        earlier=_earlier_messages(messages[:position] if position >= 0 else messages[:-1]),
-    )
-
-
-def _earlier_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[WindowMessage, ...]:
-    return tuple(
-        WindowMessage(str(message["role"]), text, extract_content_words(text))
-        for message in reversed(messages)
-        if message.get("role") in ("user", "assistant", "other")
-        and (text := str(message.get("text", ""))[:MAX_PARSED_LENGTH])
+        earlier=tuple(
+            WindowMessage(message.role, content, extract_content_words(content))
+            for message in reversed(earlier)
+            if message.role in (Role.USER, Role.ASSISTANT, Role.OTHER)
+            and (content := message.text[:MAX_PARSED_LENGTH])
+        ),
     )

@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from itertools import accumulate
 
+from memrecall.agent.offline.findings import Candidate, Findings
 from memrecall.agent.offline.references import find_people
 from memrecall.agent.offline.request import (
     ParsedRequest,
     extract_content_words,
     repeats_request,
 )
-from memrecall.agent.offline.transcript import Candidate, Findings
 from memrecall.agent.offline.vocabulary import (
     ASKED_VALUES,
     UNCERTAIN,

@@ -3,10 +3,8 @@
 The rules need no model: content words, times and other spellings.
 """
 
-import json
 import re
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from memrecall.agent.state import RecallState
@@ -15,7 +13,6 @@ from memrecall.agent.tools.models import (
     ExtractKeywordsOutput,
     KeywordExtractionItem,
 )
-from memrecall.model.prompts import RuleAnswer, RuleRequest
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import language_of
 from memrecall.text.times import find_times
@@ -77,31 +74,11 @@ async def expand_query(state: RecallState, query: str) -> tuple[str, ...]:
     return await state.caches.keywords.get((source, state.language, query), expand)
 
 
-_DEFAULT_LIMIT = 5
-# Keywords are the words of a time, not the dates that they mean: any moment will do.
-_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 _TIME_WEIGHT = 0.6
 _CONTEXT_WEIGHT = 0.5
 
 _ENTITY_MARKS = re.compile(r"[A-Z0-9]|[./_@\\-]")
 _ENTITY_TAGS = ("nr", "ns", "nt", "nz")  # people, places, organisations, other proper nouns
-
-
-def answer_keywords_prompt(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `keywords`: the keywords of a query with weights and types."""
-    fields: dict[str, Any] = next(request.json_lines(), {})
-    query = str(fields.get("query") or "")
-    limit = fields.get("max_keywords")
-    if not isinstance(limit, int):
-        limit = _DEFAULT_LIMIT
-    context = str(fields.get("context") or "") or None
-    keywords = extract_typed_keywords(query, context, limit, _ANY_TIME, ZoneInfo("UTC"))
-    expanded = dict.fromkeys([*(item.keyword for item in keywords), *expand_terms(query)])
-    answer = {
-        "keywords": [item.as_json() for item in keywords],
-        "expanded_query": " ".join(expanded),
-    }
-    return RuleAnswer(text=json.dumps(answer, ensure_ascii=False))
 
 
 def extract_typed_keywords(

@@ -174,11 +174,12 @@ def _draw_differences(pages: Sequence[Page], results: Sequence[RecallResult]) ->
     evidence = [{memory.memory_key: memory for memory in result.memories} for result in results]
     with card(page.text("differences")):
         with ui.element("div").classes("mr-list"):
-            for name, value in before.items():
-                if value != after[name]:
+            for name in before | after:
+                values = [facts.get(name, "0") for facts in (before, after)]
+                if values[0] != values[1]:
                     with ui.element("div").classes("mr-item"):
                         ui.label(page.text(name)).classes("mr-grow")
-                        ui.label(f"{value} → {after[name]}").classes("mr-text")
+                        ui.label(" → ".join(values)).classes("mr-text")
         for at, name in enumerate(("only_first", "only_second")):
             own, memories, others = pages[at], evidence[at], evidence[1 - at]
             only = [memory for key, memory in memories.items() if key not in others]

@@ -1,142 +1,159 @@
-"""A simulated recall: runs the rule against prepared tool answers and checks the loop's rules."""
+"""A simulated recall: runs the rules against prepared tool results and checks the loop's limits."""
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
-from autogen_core import FunctionCall
-from autogen_core.models import (
-    AssistantMessage,
-    FunctionExecutionResult,
-    FunctionExecutionResultMessage,
-    LLMMessage,
-    UserMessage,
+from pydantic import BaseModel
+
+from memrecall.agent.offline.findings import Situation
+from memrecall.agent.offline.policy import decide_step
+from memrecall.agent.state import ToolRun, Window
+from memrecall.agent.tools.models import (
+    ExpandContextWindowOutput,
+    SearchMemoriesInput,
+    SearchMemoriesOutput,
+    ToolErrorCode,
+    ToolFailure,
 )
+from memrecall.budget import Limit
+from memrecall.messages import ConversationMessage
+from memrecall.text.language import language_of
+from memrecall.types import Role
 
-from memrecall.agent.offline.policy import decide_recall_turn
-from memrecall.model.prompts import RuleCall, RuleRequest
-
-TOOLS = (
-    "search_memories",
-    "get_memory_detail",
-    "extract_search_keywords",
-    "expand_context_window",
-    "handoff",
-)
-MOST_TURNS = 12  # the loop's limit on model calls
-Tool = Callable[[RuleCall], str]
+MOST_STEPS = 12  # the loop's limit
+Tool = Callable[[str, dict[str, Any]], BaseModel]
 
 
-def briefing(
-    messages: Sequence[dict[str, Any]],
-    *,
-    older: bool = False,
-    iteration: int = 1,
-    extra_lines: Sequence[dict[str, Any]] = (),
-) -> str:
-    """Return a briefing as the loop writes it."""
-    head = {
-        "now": "2026-04-21T09:00:00+00:00",
-        "weekday": "Tuesday",
-        "time_zone": "UTC",
-        "iteration": iteration,
-        "max_iterations": 3,
-        "window": len(messages),
-        "older_messages": older,
-    }
-    lines = [{"n": n, **message} for n, message in enumerate(messages, 1)]
-    return "\n".join(json.dumps(line, ensure_ascii=False) for line in (head, *lines, *extra_lines))
+def situation(*messages: ConversationMessage, older: bool = False, iteration: int = 1) -> Situation:
+    """Return the situation at the start of an iteration; the last message is the request."""
+    *earlier, request = messages
+    size = len(messages)
+    return Situation(
+        language=language_of(request.text),
+        request=request.text,
+        earlier=tuple(earlier),
+        now=datetime(2026, 4, 21, 9, tzinfo=UTC),
+        zone=ZoneInfo("UTC"),
+        window=Window(size, iteration, shown=size, has_older=older),
+    )
 
 
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "text": text}
+def user(text: str) -> ConversationMessage:
+    return ConversationMessage(Role.USER, text)
 
 
-def assistant(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "text": text}
+def assistant(text: str) -> ConversationMessage:
+    return ConversationMessage(Role.ASSISTANT, text)
 
 
 def hit(key: str, text: str, score: float = 0.9, **fields: Any) -> dict[str, Any]:
     return {
         "memory_key": key,
+        "summary": "",
         "content_preview": text,
         "relevance_score": score,
         "created_at": "2026-04-01T10:00:00+00:00",
         "memory_type": "message",
+        "kind": "message",
         "role": "user",
         **fields,
     }
 
 
-def search_answer(*hits: dict[str, Any], **fields: Any) -> str:
-    answer = {"total_found": len(hits), "returned": len(hits), "results": list(hits), **fields}
-    return json.dumps(answer, ensure_ascii=False)
+def search_result(*hits: dict[str, Any], **fields: Any) -> SearchMemoriesOutput:
+    values = {"success": True, "total_found": len(hits), "results": hits, **fields}
+    return SearchMemoriesOutput.model_validate(values)
 
 
-def failed_search(code: str) -> str:
-    return json.dumps(
-        {"success": False, "total_found": 0, "results": [], "error": code, "message": code}
+def failure(code: str) -> ToolFailure:
+    return ToolFailure(error=ToolErrorCode(code), message=code)
+
+
+def expansion(*, approved: bool) -> ExpandContextWindowOutput:
+    return ExpandContextWindowOutput(
+        approved=approved, new_size=10, iteration=1, max_iterations=3, message=""
     )
+
+
+def search_run(arguments: dict[str, Any], output: BaseModel) -> ToolRun:
+    """Return a finished search, as the loop records it."""
+    values = SearchMemoriesInput(**arguments).model_dump(mode="json", exclude_none=True)
+    return ToolRun("search_memories", values, output, "", 0.0)
 
 
 @dataclass
 class SimulatedRecall:
-    """The result of a simulation: the rule's calls in order and its handoff arguments."""
+    """The result of a simulation: the calls of the rules in order and their handoff arguments."""
 
-    calls: list[RuleCall] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
-    accepted_searches: list[dict[str, Any]] = field(
-        default_factory=list
-    )  # searches that were not refused
-    handoff: dict[str, Any] | None = None
+    searches: list[dict[str, Any]] = field(default_factory=list)
+    handoff: dict[str, Any] = field(default_factory=dict)
     expansion: dict[str, Any] | None = None
 
     @property
-    def searches(self) -> list[dict[str, Any]]:
-        return [call.arguments for call in self.calls if call.name == "search_memories"]
+    def keys(self) -> list[str]:
+        keys: list[str] = self.handoff["relevant_memory_keys"]
+        return keys
 
 
-def simulate(text: str, tool: Tool, *, tools: tuple[str, ...] = TOOLS) -> SimulatedRecall:
-    """Simulate one iteration; raise AssertionError if the rule breaks a limit of the loop."""
-    messages: list[LLMMessage] = [UserMessage(content=text, source="memrecall")]
+def simulate(start: Situation, tool: Tool, last: Limit | None = None) -> SimulatedRecall:
+    """Simulate one iteration; raise AssertionError if the rules break a limit of the loop."""
     recall = SimulatedRecall()
+    runs: list[ToolRun] = list(start.runs)
     consecutive = 0
-    for turn in range(MOST_TURNS):
-        forced = "handoff" if turn == MOST_TURNS - 1 else None
-        request = RuleRequest("recall", "en", tuple(messages), tools, forced, True)
-        answer = decide_recall_turn(request)
-        assert answer.calls, "a turn without a call"
-        recall.thoughts.append(answer.thought)
-        results: list[FunctionExecutionResult] = []
-        calls: list[FunctionCall] = []
-        for call in answer.calls:
-            assert call.name in ((forced,) if forced else tools)
-            json.dumps(call.arguments)
-            name = f"call_{len(recall.calls)}"
-            if call.name == "search_memories":
-                assert call.arguments not in recall.accepted_searches, "a search was repeated"
-                consecutive += 1
-                assert consecutive <= 3, "four searches in a row"
-            else:
-                consecutive = 0
-            recall.calls.append(call)
+    for number in range(MOST_STEPS):
+        last = last or (Limit.MODEL_CALLS if number == MOST_STEPS - 1 else None)
+        step = decide_step(replace(start, runs=tuple(runs), last=last))
+        assert step.calls, "a step without a call"
+        recall.thoughts.append(step.thought or "")
+        for call in step.calls:
+            arguments = json.loads(call.arguments)
+            recall.calls.append(call.name)
+            assert last is None or call.name == "handoff"
+            consecutive = consecutive + 1 if call.name == "search_memories" else 0
+            assert consecutive <= 3, "four searches in a row"
             if call.name == "handoff":
-                recall.handoff = call.arguments
+                recall.handoff = arguments
                 return recall
-            output = tool(call)
-            if call.name == "search_memories" and "too_many_searches" not in output:
-                recall.accepted_searches.append(call.arguments)
-            if call.name == "expand_context_window" and json.loads(output).get("approved"):
-                recall.expansion = call.arguments
+            output = tool(call.name, arguments)
+            run = ToolRun(call.name, arguments, output, "", 0.0)
+            if call.name == "search_memories":
+                assert arguments not in recall.searches, "a search was repeated"
+                recall.searches.append(arguments)
+                run = search_run(arguments, output)
+            elif isinstance(output, ExpandContextWindowOutput) and output.approved:
+                recall.expansion = arguments
                 return recall
-            arguments = json.dumps(call.arguments, ensure_ascii=False)
-            calls.append(FunctionCall(id=name, name=call.name, arguments=arguments))
-            results.append(
-                FunctionExecutionResult(
-                    content=output, name=call.name, call_id=name, is_error=False
-                )
-            )
-        messages.append(AssistantMessage(content=calls, source="memrecall"))
-        messages.append(FunctionExecutionResultMessage(content=results))
+            runs.append(run)
     raise AssertionError("no handoff within the limit")
+
+
+def scripted_tools(*searches: BaseModel, detail: BaseModel | None = None) -> Tool:
+    """Return tools that answer searches in order and repeat the last answer."""
+    remaining = list(searches)
+
+    def answer(name: str, arguments: dict[str, Any]) -> BaseModel:
+        if name == "search_memories":
+            return remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        if name == "expand_context_window":
+            return expansion(approved=True)
+        return detail or failure("not_found")
+
+    return answer
+
+
+def ask(text: str, *searches: BaseModel, detail: BaseModel | None = None) -> SimulatedRecall:
+    """Simulate the recall of one message with prepared search results."""
+    return simulate(situation(user(text)), scripted_tools(*searches, detail=detail))
+
+
+def recall_window(
+    messages: Sequence[ConversationMessage], *searches: BaseModel, **options: Any
+) -> SimulatedRecall:
+    """Simulate the recall of the last of some messages."""
+    return simulate(situation(*messages, **options), scripted_tools(*searches))

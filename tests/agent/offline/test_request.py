@@ -8,6 +8,9 @@ from hypothesis import strategies as st
 
 from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.offline.request import ParsedRequest, parse_request
+from memrecall.messages import ConversationMessage
+from memrecall.text.language import language_of
+from memrecall.types import Role
 from tests.cases import check_each
 
 NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)  # a Tuesday
@@ -16,12 +19,12 @@ ZONE = ZoneInfo("Asia/Shanghai")
 
 def parse(*texts: str) -> ParsedRequest:
     """Parse a window of alternating speakers that ends with the user."""
-    roles = ("user", "assistant")
+    roles = (Role.USER, Role.ASSISTANT)
+    *earlier, request = texts
     messages = [
-        {"n": n, "role": roles[(len(texts) - n) % 2], "text": text}
-        for n, text in enumerate(texts, 1)
+        ConversationMessage(roles[(len(texts) - n) % 2], text) for n, text in enumerate(earlier, 1)
     ]
-    return parse_request(messages, NOW, ZONE)
+    return parse_request(request, messages, NOW, ZONE, language_of(request))
 
 
 REFERENCES: tuple[tuple[str, list[str]], ...] = (
@@ -190,14 +193,6 @@ def test_earlier_messages_are_latest_first() -> None:
     assert "鹦鹉" in request.context_words
 
 
-def test_last_user_message_is_the_request() -> None:
-    messages = [
-        {"n": 1, "role": "user", "text": "上次的鹦鹉"},
-        {"n": 2, "role": "assistant", "text": "请稍等"},
-    ]
-    assert parse_request(messages, NOW, ZONE).text == "上次的鹦鹉"
-
-
 _ANY = st.text(max_size=200) | st.text(
     alphabet="上次之前那个说的我你按照来年月日 that the last time you said"
     "“”'\"/._-0123456789?？\n{}<>`#",
@@ -210,7 +205,3 @@ def test_any_text_can_be_parsed(text: str, earlier: str) -> None:
     request = parse(earlier, text)
     assert not request.is_bare or request.references
     assert needs_recall(text, [earlier]) in (True, False)
-
-
-def test_empty_conversation_can_be_parsed() -> None:
-    assert parse_request([], NOW, ZONE).is_empty
