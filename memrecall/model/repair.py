@@ -1,4 +1,8 @@
-"""A tolerant reader of JSON from models: fenced, in prose, half Python, truncated."""
+"""A tolerant reader of JSON from models: fenced, in prose, half Python, truncated.
+
+The package json-repair invents values (`{"a": tru` gives "tru", prose gives lists) and takes
+quadratic time for `['` many times, so it cannot read the answers of a model that nobody trusts.
+"""
 
 import json
 import re
