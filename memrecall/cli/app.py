@@ -11,6 +11,7 @@ from memrecall import __version__
 from memrecall.cli import (
     chat,
     evaluation,
+    hooks,
     maintenance,
     memories,
     messages,
@@ -20,7 +21,6 @@ from memrecall.cli import (
     serve,
 )
 from memrecall.errors import MemrecallError
-from memrecall.integrations.hooks import commands as hooks
 from memrecall.text_length import single_line
 
 # Functions and groups of commands, by the panel of `--help` that lists them.

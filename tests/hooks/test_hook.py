@@ -19,9 +19,9 @@ from memrecall.integrations.hooks import client, database
 from memrecall.integrations.hooks import hook as hook_module
 from memrecall.integrations.hooks.binding import read_binding
 from memrecall.integrations.hooks.client import MAX_INPUT
+from memrecall.integrations.hooks.client import main as run_hook
 from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.events import read_event
-from memrecall.integrations.hooks.hook import run_hook
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.payload import CapturedMessage, parse_payload
 from memrecall.memory import Importer, Library
@@ -209,14 +209,14 @@ async def test_input_that_never_ends_is_left_at_deadline(tmp_path: Path) -> None
 
 
 @pytest.mark.concurrent
-async def test_hook_imports_next_to_nothing(service: HttpService, tmp_path: Path) -> None:
-    """Imports are counted, because they are what a hook costs; time depends on the machine."""
+async def test_hook_imports_only_the_standard_library(service: HttpService, tmp_path: Path) -> None:
+    """Imports are what a hook costs while a service runs; time depends on the machine."""
     hook = await bind_service(service, tmp_path, "claude-code")
     prompt = samples(PROMPT, "", str(tmp_path))[0]
     code = (
-        "import sys; bare = set(sys.modules); sys.path.append(sys.argv.pop(1));"
+        "import sys; sys.path.append(sys.argv.pop(1));"
         "from client import main; main(sys.argv[1:]);"
-        "sys.stderr.write(' '.join(sorted(set(sys.modules) - bare)))"
+        "sys.stderr.write(' '.join(sys.modules))"
     )
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-S", "-c", code, str(Path(client.__file__).parent)),
@@ -228,10 +228,7 @@ async def test_hook_imports_next_to_nothing(service: HttpService, tmp_path: Path
     )
     output, modules = await process.communicate(json.dumps(prompt.payload).encode())
     assert FACT in output.decode()
-    names = set(modules.decode().split()) - {"client"}
-    # Those of `os`, which Python itself loads if it is not started with -S.
-    parts_of_os = {"abc", "_abc", "_collections_abc", "genericpath", "ntpath", "posixpath", "stat"}
-    assert names - parts_of_os == {"os", "os.path", "_socket", "_stat"}
+    assert not {"memrecall", "site", "typing", "http", "ssl"} & set(modules.decode().split())
 
 
 DEMO = Path(__file__).parents[2] / "fixtures" / "demo" / "chat.jsonl"
@@ -426,7 +423,8 @@ class TestWithoutService:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a hook run in this process, whose timer the tests need themselves."""
-    monkeypatch.setattr(hook_module, "_set_deadline", lambda *_: time.monotonic() + 60)
+    for module in (client, hook_module):
+        monkeypatch.setattr(module, "set_deadline", lambda *_: time.monotonic() + 60)
 
 
 class _Input:
@@ -540,9 +538,3 @@ class TestHostileInput:
         monkeypatch.setenv("MEMRECALL_HOOKS", "off")
         run_hook(["Stop", "--config", str(hook.path)])
         assert hook.log == []
-
-    def test_wrong_arguments_explain_usage(self, capfd: pytest.CaptureFixture[str]) -> None:
-        run_hook(["Stop"])
-        output = capfd.readouterr()
-        assert output.out == ""
-        assert output.err.startswith("usage: memrecall hook EVENT --config FILE")

@@ -8,7 +8,7 @@ import pytest
 
 from memrecall.integrations.hooks.binding import read_binding
 from memrecall.integrations.hooks.events import read_event
-from memrecall.integrations.hooks.ignore import NAME, is_ignored
+from memrecall.integrations.hooks.ignore import IGNORE_FILE, is_ignored
 from memrecall.integrations.hooks.redaction import MASK, redact_patterns, redact_secrets
 from tests.cases import check_each
 from tests.hooks.hook_process import bind
@@ -47,7 +47,7 @@ def test_ignore_file_excludes_folders_like_git(tmp_path: Path) -> None:
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
 
     def check(case: tuple[str, set[str]]) -> None:
-        (tmp_path / NAME).write_text(case[0], "utf-8")
+        (tmp_path / IGNORE_FILE).write_text(case[0], "utf-8")
         assert {folder for folder in FOLDERS if is_ignored(str(tmp_path / folder))} == case[1]
 
     check_each(IGNORED, check, lambda case: repr(case[0]))
@@ -57,22 +57,22 @@ def test_ignore_file_applies_to_its_own_folder_and_links(tmp_path: Path) -> None
     inside = tmp_path / "top" / "secret" / "src"
     inside.mkdir(parents=True)
     (tmp_path / "link").symlink_to(inside)
-    (tmp_path / "top" / NAME).write_text("secret\n")
+    (tmp_path / "top" / IGNORE_FILE).write_text("secret\n")
     assert not is_ignored(str(tmp_path / "top"))
     assert is_ignored(str(tmp_path / "link"))
     assert is_ignored(str(inside / "missing"))
-    (tmp_path / "top" / NAME).write_text("*\n")
+    (tmp_path / "top" / IGNORE_FILE).write_text("*\n")
     assert is_ignored(str(tmp_path / "top"))
-    (tmp_path / "top" / "secret" / NAME).write_text("!src\n")  # the nearest file decides …
-    (tmp_path / "top" / NAME).write_text("src\n")
+    (tmp_path / "top" / "secret" / IGNORE_FILE).write_text("!src\n")  # the nearest file decides …
+    (tmp_path / "top" / IGNORE_FILE).write_text("src\n")
     assert not is_ignored(str(inside))
-    (tmp_path / "top" / NAME).write_text("secret\n")  # … unless a folder above is excluded
+    (tmp_path / "top" / IGNORE_FILE).write_text("secret\n")  # … unless a folder above is excluded
     assert is_ignored(str(inside))
 
 
 @pytest.mark.concurrent
 async def test_session_in_ignored_folder_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text("/\n")
+    (tmp_path / IGNORE_FILE).write_text("/\n")
     hook = bind(tmp_path)
     for sample in samples("Where does my sister live?", "In Lisbon.", str(tmp_path))[:2]:
         assert await hook.run(sample.event, sample.payload) == ""
@@ -87,7 +87,7 @@ def test_session_with_several_folders_is_left_alone_if_one_is_ignored(
     roots = [tmp_path / "first", tmp_path / "second"]
     for place, root in enumerate(roots):
         root.mkdir()
-        (root / NAME).write_text("/\n" if place == ignored else "")
+        (root / IGNORE_FILE).write_text("/\n" if place == ignored else "")
     binding = read_binding(str(bind(tmp_path, "cursor").path))
     sample = next(each for each in samples("Hello", "Hi") if each.client == "cursor")
     payload = {**sample.payload, "workspace_roots": list(map(str, roots))}

@@ -1,164 +1,216 @@
-"""The program that clients run: it forwards an event to the service on this machine.
+"""The program that clients run for each event; `memrecall hook` does the same.
 
-A prompt waits for it, so it runs as a file (`python -I -S client.py`) and imports next to nothing:
-that takes as long as Python itself. The service does the rest. What the service does not handle is
-handed to `memrecall hook`, with the problem in a variable.
+A prompt waits for it, so it runs as a file (`python -I -S client.py`) and imports only what sends
+the event to a service on this machine. `hook.py` handles what such a service does not.
 """
 
-import _thread
+import json
 import os
+import re
+import signal
+import socket
 import sys
 import time
-
-try:
-    import _socket as socket  # importing the module `socket` would double the time
-except ImportError:  # another implementation of Python
-    import socket  # type: ignore[no-redef]
+from urllib.parse import quote, urlsplit
 
 MAX_INPUT = 1_000_000  # bytes
 OFF_VARIABLE = "MEMRECALL_HOOKS"  # off: hooks do nothing
-PROBLEM_VARIABLE = "MEMRECALL_HOOK_PROBLEM"  # why the service has not handled the event
+DELIVER = "deliver"  # the event of the background process that stores pending messages
+OPTIONS_HEADER = "Memrecall-Hook"
+# What the service needs to know; the user is in the path, and the key decides the agent.
+REQUEST_OPTIONS = (
+    *("workspace", "deadline", "characters", "min_confidence"),
+    *("capture", "recall", "redact", "redact_patterns"),
+)
+LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
 _SHARE = 0.75  # of the deadline, for the service; the rest is for keeping what it did not handle
-_UNKNOWN_DEADLINE = 60.0
+_IMPORT_SECONDS = 30.0  # packages take longer to import than a short deadline
 _MAX_RESPONSE = 4_000_000  # bytes
+_MAX_LOG = 1_000_000  # bytes; then a new log is started, and one old log is kept
 
 TYPE_CHECKING = False  # importing typing would take longer
 if TYPE_CHECKING:
     from typing import Any
 
-Request = tuple[str, int, float, str]  # host, port, deadline in seconds, head of the request
-
 
 def main(arguments: list[str]) -> None:
-    """Print what the service answers to an event; the arguments are those of `memrecall hook`."""
+    """Handle one event, given as EVENT --config FILE [JSON]; never raise, print only a block."""
     if os.environ.get(OFF_VARIABLE, "").lower() in ("off", "0", "false", "no"):
         return
     event, _, path, *rest = arguments
-    request = read_request(path)
-    _end_after(request[2] if request else _UNKNOWN_DEADLINE, path, event)
-    if rest:
-        data = rest[0].encode(errors="surrogateescape")
-    else:
-        data = sys.stdin.buffer.read(MAX_INPUT + 1)
-    problem = ""
-    if request is not None and len(data) <= MAX_INPUT:
-        try:
-            status, body = forward(request, event, data)
-        except ConnectionRefusedError:
-            pass  # no service is running
-        except (OSError, ValueError, IndexError) as error:
-            problem = f"the service failed: {error}"
-        else:
-            if status == 200:
-                os.write(1, body)
-                return
-            problem = f"the service answered {status}"
-    _run_hook(arguments[:3], data, problem, as_argument=bool(rest))
-
-
-def request_path(path: str) -> str:
-    """Return the file with the requests of a binding."""
-    return path.removesuffix(".json") + ".request"
-
-
-def read_request(path: str) -> Request | None:
-    """Return the request of a binding; None if the event is not for the service alone."""
-    file, outbox = request_path(path), path.removesuffix(".json") + ".outbox"
     try:
-        status = os.stat(file)
-        with open(file, encoding="utf-8") as lines:
-            host, port, seconds, head = lines.read().split("\n", 3)
-        request = host, int(port), float(seconds), head
-        is_private = os.name == "nt" or (status.st_uid == os.getuid() and not status.st_mode & 0o77)
-    except (OSError, ValueError):
-        return None
-    # `memrecall hook` stores what is pending, and says what is wrong.
-    return request if is_private and not (os.path.isdir(outbox) and os.listdir(outbox)) else None
+        _handle(event, path, rest)
+    except (OSError, ValueError) as error:
+        write_log(path, event, str(error))
+    except Exception as error:  # a bug must not fail the prompt either
+        write_log(path, event, f"{type(error).__name__}: {error}")
 
 
-def forward(request: Request, event: str, data: bytes) -> tuple[int, bytes]:
-    """Send an event to the service; return the status and the body of its answer."""
-    host, port, seconds, head = request
-    deadline = time.monotonic() + seconds * _SHARE
-    stream = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    stream.settimeout(seconds * _SHARE)
-    stream.connect((host, port))
-    return exchange(stream, head.replace("{event}", event), data, deadline)
+def _handle(event: str, path: str, rest: list[str]) -> None:
+    binding = read_settings(path)
+    set_deadline(path, event, binding["deadline"])
+    data, problem = b"", ""
+    if event != DELIVER:
+        data = rest[0].encode(errors="surrogateescape") if rest else _read_input()
+        if _is_for_local_service(path, binding) and len(data) <= MAX_INPUT:
+            try:
+                status, body = _forward(binding, event, data)
+            except ConnectionRefusedError:
+                pass  # no service is running
+            except (OSError, ValueError) as error:
+                problem = f"the service failed: {error}"
+            else:
+                if status == 200:
+                    os.write(1, body)
+                    return
+                problem = f"the service answered {status}"
+    set_deadline(path, event, _IMPORT_SECONDS)
+    if sys.flags.no_site:
+        _load_packages()
+    from memrecall.integrations.hooks.hook import handle_event
+
+    handle_event(path, event, data, problem)
 
 
-def exchange(stream: "Any", head: str, data: bytes, deadline: float) -> tuple[int, bytes]:
-    """Send a request, whose head ends the connection; return the status and the body."""
-    lines = head.replace("{length}", str(len(data))).replace("\n", "\r\n")
-    stream.sendall(lines.encode() + data)
-    answer = b""
-    while len(answer) <= _MAX_RESPONSE and (chunk := stream.recv(65_536)):
-        answer += chunk
-        stream.settimeout(max(deadline - time.monotonic(), 0.001))
-    stream.close()
+def read_settings(path: str) -> "dict[str, Any]":
+    """Return the fields of a binding; ValueError if it is damaged or open to other users."""
+    status = os.stat(path)
+    # On Windows, the user's folder is closed to others by its own access list.
+    if os.name != "nt" and (status.st_uid != os.getuid() or status.st_mode & 0o077):
+        raise ValueError(f"{path} must belong to this user, and be readable by no other")
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        binding = json.loads(data)
+        binding["deadline"] = float(binding["deadline"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is damaged: {error!r}; install the hooks again") from None
+    return dict(binding)
+
+
+def _read_input() -> bytes:
+    return sys.stdin.buffer.read(MAX_INPUT + 1)
+
+
+def _is_for_local_service(path: str, binding: "dict[str, Any]") -> bool:
+    """Return whether a service on this machine gets the event as it is.
+
+    For another machine, secrets are masked first; pending messages are delivered with the event.
+    """
+    url = urlsplit(binding["url"])
+    outbox = outbox_folder(path)
+    is_local = url.scheme == "http" and LOOPBACK.fullmatch(url.hostname or "") is not None
+    return is_local and not (os.path.isdir(outbox) and os.listdir(outbox))
+
+
+def _forward(binding: "dict[str, Any]", event: str, data: bytes) -> tuple[int, bytes]:
+    user, client = quote(binding["user"], safe=""), quote(binding["client"], safe="")
+    path = f"/v1/users/{user}/hooks/{client}/{quote(event, safe='')}"
+    options = json.dumps({name: binding[name] for name in REQUEST_OPTIONS if name in binding})
+    deadline = time.monotonic() + binding["deadline"] * _SHARE
+    return post(binding, path, data, f"{OPTIONS_HEADER}: {options}", deadline)
+
+
+def post(
+    binding: "dict[str, Any]", path: str, data: bytes, header: str, deadline: float
+) -> tuple[int, bytes]:
+    """Send a request with one more header; return the status and the body of the answer.
+
+    Importing http.client instead would add a third to the time of a prompt.
+    """
+    url = urlsplit(binding["url"])
+    uses_tls = url.scheme == "https"
+    address = url.hostname or "", url.port or (443 if uses_tls else 80)
+    stream = socket.create_connection(address, max(deadline - time.monotonic(), 0.001))
+    if uses_tls:
+        import ssl
+
+        stream = ssl.create_default_context().wrap_socket(stream, server_hostname=url.hostname)
+    lines = [
+        f"POST {path} HTTP/1.1",
+        f"Host: {url.netloc}",
+        header,
+        *([f"Authorization: Bearer {binding['key']}"] if binding.get("key") else []),
+        "Content-Type: application/json",
+        f"Content-Length: {len(data)}",
+        "Connection: close",
+    ]
+    with stream:
+        stream.sendall("\r\n".join([*lines, "", ""]).encode() + data)
+        answer = b""
+        while len(answer) <= _MAX_RESPONSE and (chunk := stream.recv(65_536)):
+            answer += chunk
+            stream.settimeout(max(deadline - time.monotonic(), 0.001))
     top, _, body = answer.partition(b"\r\n\r\n")
     if not top.startswith(b"HTTP/1.") or len(answer) > _MAX_RESPONSE:
         raise ValueError("what answers at the address of the service is no memrecall service")
     return int(top.split(b" ", 2)[1]), body
 
 
-def _end_after(seconds: float, path: str, event: str) -> None:
-    """End the process silently after that time, whatever it waits for."""
+def set_deadline(path: str, event: str, seconds: float) -> float:
+    """End the process silently after that time, not after an earlier one; return when that is."""
 
-    def end() -> None:
-        time.sleep(seconds)
-        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        name = "".join(letter for letter in event if letter.isalnum())
-        problem = f"stopped after {seconds:g} s, the deadline of this installation"
-        line = f'{{"time": "{now}", "event": "{name}", "problem": "{problem}"}}\n'
-        try:
-            log = os.path.join(os.path.dirname(path), "hooks.log")
-            os.write(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), line.encode())
-        finally:
-            os._exit(0)
+    def end(*_: object) -> None:
+        write_log(path, event, f"stopped after {seconds:g} s, the deadline of this installation")
+        os._exit(0)
 
-    _thread.start_new_thread(end, ())
-
-
-def hook_command(*arguments: str) -> list[str]:
-    """Return the command of `memrecall hook`, which runs no code of the current folder.
-
-    That folder may be anybody's repository: `-P` keeps it from the import path, and empty and
-    relative entries of PYTHONPATH, which would name it too, are removed.
-    """
-    if path := os.environ.get("PYTHONPATH"):
-        entries = [entry for entry in path.split(os.pathsep) if os.path.isabs(entry)]
-        os.environ["PYTHONPATH"] = os.pathsep.join(entries)
-    return [sys.executable, "-P", "-m", "memrecall", "hook", *arguments]
-
-
-def _run_hook(arguments: list[str], data: bytes, problem: str, *, as_argument: bool) -> None:
-    """Replace this process by `memrecall hook`, with the input that was read here."""
-    command = hook_command(*arguments)
-    if as_argument:
-        command.append(data.decode(errors="surrogateescape"))
+    if sys.platform != "win32":  # a signal also interrupts a regular expression, unlike a thread
+        signal.signal(signal.SIGALRM, end)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
     else:
-        _put_back(data)
-    if problem:
-        os.environ[PROBLEM_VARIABLE] = problem
-    if os.name == "nt":  # there, execv would not wait for the new process
-        os.spawnv(os.P_WAIT, sys.executable, command)  # noqa: S606 -- this interpreter
-        return
-    os.execv(sys.executable, command)  # noqa: S606 -- this interpreter
+        import threading
+
+        for timer in threading.enumerate():
+            if isinstance(timer, threading.Timer):
+                timer.cancel()
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+    return time.monotonic() + seconds
 
 
-def _put_back(data: bytes) -> None:
-    """Let standard input be a file with this content, which has no name."""
-    import tempfile
+def write_log(path: str, event: str, problem: str) -> None:
+    """Append a line to the log; errors are ignored: there is nowhere to report them."""
+    log = log_path(path)
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    fields = {"time": now, "event": event, "binding": os.path.basename(path), "problem": problem}
+    try:
+        if os.path.exists(log) and os.path.getsize(log) > _MAX_LOG:
+            os.replace(log, f"{log}.1")
+        descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(f"{json.dumps(fields, ensure_ascii=False)}\n".encode())
+    except OSError:
+        pass
 
-    with tempfile.TemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        os.lseek(file.fileno(), 0, os.SEEK_SET)
-        os.dup2(file.fileno(), 0)
+
+def log_path(path: str) -> str:
+    """Return the log of the installations in the folder of a binding."""
+    return os.path.join(os.path.dirname(path), "hooks.log")
+
+
+def outbox_folder(path: str) -> str:
+    """Return the folder with the messages of a binding that are not stored yet."""
+    return f"{path.removesuffix('.json')}.outbox"
+
+
+def hook_command(event: str, path: str) -> list[str]:
+    """Return the command that handles an event; it runs no code of the current folder."""
+    return [sys.executable, "-I", "-S", __file__, event, "--config", path]
+
+
+def _load_packages() -> None:
+    """Make the installed packages importable, which `-I -S` leaves out.
+
+    The current folder may be anybody's repository: relative entries of PYTHONPATH would name it.
+    """
+    import site
+
+    root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path += [root, *filter(os.path.isabs, entries)]
+    site.main()
 
 
 if __name__ == "__main__":
-    try:  # noqa: SIM105 -- importing contextlib would take longer
-        main(sys.argv[1:])
-    except Exception:  # noqa: S110 -- nothing may fail the prompt
-        pass
+    main(sys.argv[1:])

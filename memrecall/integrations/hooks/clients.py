@@ -1,6 +1,6 @@
 """Supported clients: their events and payloads, settings files and output format.
 
-Every entry follows the public page that its `docs` name. Standard library only: see the package.
+Every entry follows the public page that its `docs` name.
 """
 
 import json
@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 _MIN_TIMEOUT, _MARGIN = 10, 5  # seconds
 
-Role = Literal["user", "assistant"]
+TurnRole = Literal["user", "assistant"]
 Output = Literal["hookSpecificOutput", "additional_context", ""]
 
 
@@ -18,7 +18,7 @@ class HookEvent(NamedTuple):
     """An event of a client, and the payload fields that hold messages."""
 
     name: str
-    texts: tuple[tuple[Role, str], ...]
+    texts: tuple[tuple[TurnRole, str], ...]
     recalls: bool = False  # the first text is recalled for before the model sees it
 
 
@@ -73,7 +73,7 @@ class Client(NamedTuple):
         return json.dumps({self.output: {"hookEventName": event, "additionalContext": block}})
 
 
-_PROMPT: tuple[tuple[Role, str], ...] = (("user", "prompt"),)
+_PROMPT: tuple[tuple[TurnRole, str], ...] = (("user", "prompt"),)
 _STOP = HookEvent("Stop", (("assistant", "last_assistant_message"),))
 
 CLIENTS: Mapping[str, Client] = {

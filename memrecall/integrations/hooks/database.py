@@ -16,7 +16,7 @@ from memrecall.errors import Conflict
 from memrecall.integrations.hooks.binding import Binding
 from memrecall.integrations.hooks.events import CapturedEvent
 from memrecall.integrations.hooks.outbox import Outbox
-from memrecall.integrations.hooks.payload import MAX_QUERY, CapturedMessage
+from memrecall.integrations.hooks.payload import MAX_RECALLED, CapturedMessage
 from memrecall.memory import Library, recall
 from memrecall.messages import ConversationMessage, parse_new_messages
 from memrecall.scope import Scope
@@ -50,7 +50,7 @@ def recall_block(
         async with await _open(binding) as library:
             await _store(library, binding, outbox, messages)
             scope = Scope(binding.user, binding.agent, prompt.session_id)
-            request = ConversationMessage(Role.USER, prompt.content[:MAX_QUERY])
+            request = ConversationMessage(Role.USER, prompt.content[:MAX_RECALLED])
             conversation = await read_conversation(library, scope, [request])
             if not conversation:
                 return

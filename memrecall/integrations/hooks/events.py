@@ -1,7 +1,4 @@
-"""An event of a client, from its JSON to what may be stored and recalled for.
-
-Standard library only: see the package.
-"""
+"""An event of a client, from its JSON to what may be stored and recalled for."""
 
 import os
 from typing import NamedTuple
@@ -32,18 +29,12 @@ class CapturedEvent(NamedTuple):
         return self.client.format_output(self.event.name, block) if block else ""
 
 
-def find_event(client_name: str, event_name: str) -> tuple[Client, HookEvent]:
-    """Return a client and its event; raise HookError if there is none."""
-    client = CLIENTS.get(client_name)
+def read_event(binding: Binding, event_name: str, data: bytes) -> CapturedEvent | None:
+    """Return the event of a client's JSON; None if it has no text or a folder is ignored."""
+    client = CLIENTS.get(binding.client)
     event = client.event(event_name) if client else None
     if client is None or event is None:
         raise HookError("the client has no such event; install the hooks again")
-    return client, event
-
-
-def read_event(binding: Binding, event_name: str, data: bytes) -> CapturedEvent | None:
-    """Return the event of a client's JSON; None if it has no text or a folder is ignored."""
-    client, event = find_event(binding.client, event_name)
     payload = parse_payload(client, event, data)
     redacted = (each._replace(content=_redact(binding, each.content)) for each in payload.messages)
     messages = tuple(each for each in redacted if each.content)

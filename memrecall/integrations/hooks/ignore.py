@@ -1,14 +1,14 @@
 """`.memrecallignore`: folders whose sessions are neither stored nor recalled for.
 
 The syntax is that of gitignore. A file applies to the folders below it, the nearest one first, and
-with a line such as `*` or `/` also to its own folder. Standard library only: see the package.
+with a line such as `*` or `/` also to its own folder.
 """
 
 import os
 import re
 from collections.abc import Iterator
 
-NAME = ".memrecallignore"
+IGNORE_FILE = ".memrecallignore"
 _MAX_BYTES = 100_000
 _WHOLE_FOLDER = ("*", "**", "/", "/*", "/**", ".")
 _WILDCARDS = {
@@ -25,7 +25,9 @@ _TOKENS = re.compile(r"^\*\*/|/\*\*/|/\*\*$|\*\*|\*|\?|\[!?\]?[^\]/]*\]|\\.|.", 
 def is_ignored(folder: str) -> bool:
     """Return whether a `.memrecallignore` of the folder or of one above it excludes the folder."""
     folders = list(_parents(os.path.realpath(folder)))[::-1]
-    files = {root: lines for root in folders if (lines := _read_lines(os.path.join(root, NAME)))}
+    files = {
+        root: lines for root in folders if (lines := _read_lines(os.path.join(root, IGNORE_FILE)))
+    }
     # As in git, nothing below an excluded folder can be included again.
     session = folders[-1]
     return bool(files) and any(

@@ -11,12 +11,11 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.integrations.hooks.binding import (
     Binding,
     HookError,
-    log_path,
-    parse_url,
+    check_address,
     read_binding,
-    remove_request,
     write_binding,
 )
+from memrecall.integrations.hooks.client import log_path
 from memrecall.integrations.hooks.clients import CLIENTS, Client
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.settings_files import SettingsChange, SettingsFile
@@ -43,7 +42,7 @@ class Installation(NamedTuple):
             return read_binding(str(self.binding_path))
         except FileNotFoundError:
             return None
-        except (HookError, OSError) as error:
+        except (ValueError, OSError) as error:
             raise InvalidArgument(str(error)) from None
 
     def known_key(self, binding: Binding) -> str:
@@ -84,7 +83,6 @@ class Installation(NamedTuple):
         change = self.plan_removal()
         self.settings.apply(change)
         self.binding_path.unlink(missing_ok=True)
-        remove_request(str(self.binding_path))
         return change
 
     def diff(self, change: SettingsChange) -> str:
@@ -152,7 +150,7 @@ def check_binding(binding: Binding) -> None:
             )
     try:
         if binding.url:
-            parse_url(binding.url, allow_remote=binding.allow_remote)
+            check_address(binding.url, allow_remote=binding.allow_remote)
         for pattern in binding.redact_patterns:
             re.compile(pattern)
     except (HookError, re.error) as error:

@@ -1,7 +1,7 @@
 """Messages that are captured but not yet stored: one file each, named by the message id.
 
 A message is put here before anything that may fail or take too long, and removed once it is
-stored. Standard library only: see the package.
+stored.
 """
 
 import json
@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from memrecall.integrations.hooks.binding import Binding, HookError, write_private
+from memrecall.integrations.hooks.client import outbox_folder
 from memrecall.integrations.hooks.payload import CapturedMessage
 
 MAX_PENDING = 2_000
@@ -21,7 +22,7 @@ class Outbox:
     """The pending messages of one installation."""
 
     def __init__(self, binding_path: str, binding: Binding) -> None:
-        self._folder = f"{binding_path.removesuffix('.json')}.outbox"
+        self._folder = outbox_folder(binding_path)
         self._binding = binding
 
     def add(self, message: CapturedMessage, workspace: str) -> None:

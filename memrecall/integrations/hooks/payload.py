@@ -1,7 +1,6 @@
 """A client's JSON for one event, checked: whose session, which folder, what was said.
 
 Nothing in a payload is trusted: it names no user, and no file that is read.
-Standard library only: see the package.
 """
 
 import hashlib
@@ -10,11 +9,11 @@ import re
 from typing import Any, NamedTuple
 
 from memrecall.integrations.hooks.client import MAX_INPUT
-from memrecall.integrations.hooks.clients import Client, HookEvent, Role
+from memrecall.integrations.hooks.clients import Client, HookEvent, TurnRole
 from memrecall.json_objects import make_storable
 
-MAX_TEXT = 100_000  # characters of one message; the rest is cut
-MAX_QUERY = 10_000  # characters that are recalled for
+MAX_CHARACTERS = 100_000  # of one message; the rest is cut
+MAX_RECALLED = 10_000  # characters that are recalled for
 # What the clients use: UUIDs and names. No separators of paths, which some program might follow.
 _ID = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._:-]{0,63}")
 
@@ -28,7 +27,7 @@ class CapturedMessage(NamedTuple):
 
     message_id: str
     session_id: str
-    role: Role
+    role: TurnRole
     content: str
 
 
@@ -89,10 +88,10 @@ def _read_text(fields: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise BadPayload(f"{name} is not a text")
     text: str = make_storable(value)
-    return text.strip()[:MAX_TEXT]
+    return text.strip()[:MAX_CHARACTERS]
 
 
-def _message_id(client: Client, session: str, turn: str, role: Role, text: str) -> str:
+def _message_id(client: Client, session: str, turn: str, role: TurnRole, text: str) -> str:
     """Return the id under which the same event is always stored."""
     source = json.dumps([client.name, session, turn, role, text]).encode()
     return f"hook-{hashlib.sha256(source).hexdigest()[:40]}"

@@ -1,6 +1,6 @@
 """Removal of secrets from what is stored: keys, tokens and passwords of well-known forms.
 
-`redact_secrets` can also be passed as `redact` to `Memory`. Standard library only: see the package.
+`redact_secrets` can also be passed as `redact` to `Memory`.
 """
 
 import re

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memrecall.errors import InvalidArgument
-from memrecall.integrations.hooks import client as hook_client
 from memrecall.integrations.hooks import json_text
+from memrecall.integrations.hooks.client import hook_command
 from memrecall.integrations.hooks.clients import Client
 
 _MARK = 3  # arguments that tell an installation: EVENT --config FILE
@@ -43,8 +43,7 @@ class SettingsFile:
 
     def command(self, event: str) -> list[str]:
         """Return the arguments of the command that handles an event."""
-        program = [sys.executable, "-I", "-S", hook_client.__file__]
-        return [*program, event, "--config", str(self._binding_path)]
+        return hook_command(event, str(self._binding_path))
 
     def read(self) -> str | None:
         """Return the text of the file, if there is one."""

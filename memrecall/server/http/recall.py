@@ -19,15 +19,11 @@ from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
-from memrecall.integrations.hooks.binding import (
-    OPTIONS_HEADER,
-    REQUEST_OPTIONS,
-    Binding,
-    HookError,
-)
+from memrecall.integrations.hooks.binding import Binding, HookError
+from memrecall.integrations.hooks.client import OPTIONS_HEADER, REQUEST_OPTIONS
 from memrecall.integrations.hooks.database import read_conversation, store_event
 from memrecall.integrations.hooks.events import read_event
-from memrecall.integrations.hooks.payload import MAX_QUERY
+from memrecall.integrations.hooks.payload import MAX_RECALLED
 from memrecall.json_objects import load_json_object
 from memrecall.scope import Scope
 from memrecall.server.auth import is_loopback
@@ -105,7 +101,7 @@ async def handle_hook(
     block = ""
     if binding.recall and captured.recalls:
         body = RecallRequest(
-            query=captured.messages[0].content[:MAX_QUERY],
+            query=captured.messages[0].content[:MAX_RECALLED],
             session_id=captured.session_id,
             limits=RecallLimits(seconds=binding.deadline),
         )

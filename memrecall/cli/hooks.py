@@ -1,13 +1,14 @@
-"""`memrecall hooks` and the help of `memrecall hook`."""
+"""`memrecall hooks` and `memrecall hook`."""
 
 import asyncio
-import json as json_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
+from memrecall.cli.options import Agent, Db, Json, User
+from memrecall.cli.output import print_json
 from memrecall.errors import InvalidArgument
 from memrecall.integrations.hooks.binding import (
     BLOCK_CHARACTERS,
@@ -15,8 +16,8 @@ from memrecall.integrations.hooks.binding import (
     MIN_CONFIDENCE,
     Binding,
 )
+from memrecall.integrations.hooks.client import main as run_hook
 from memrecall.integrations.hooks.clients import CLIENTS
-from memrecall.integrations.hooks.hook import run_hook
 from memrecall.settings import Settings, load_settings
 
 if TYPE_CHECKING:
@@ -26,18 +27,6 @@ ClientName = Annotated[str, Argument(help=f"{', '.join(CLIENTS)}.", show_default
 Project = Annotated[
     Path | None,
     Option("--project", help="Only for this folder; default: for the user.", show_default=False),
-]
-User = Annotated[
-    str,
-    Option(
-        "--user", envvar="MEMRECALL_USER", help="User whose memory is used.", show_default=False
-    ),
-]
-Agent = Annotated[
-    str | None, Option("--agent", help="Keep to this agent's data, for example one per project.")
-]
-Db = Annotated[
-    str | None, Option("--db", help="Database, for when no service runs.", show_default=False)
 ]
 Url = Annotated[
     str | None, Option("--url", help="Address of the service; '': none.", show_default=False)
@@ -60,7 +49,6 @@ RedactPattern = Annotated[
     Option("--redact-pattern", help="Mask what matches this regular expression; repeatable."),
 ]
 DryRun = Annotated[bool, Option("--dry-run", help="Show the change as a diff and write nothing.")]
-Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 
 _ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 -- compared, not bound
 
@@ -77,7 +65,7 @@ def hook(
     """Handle an event of a client, whose JSON is read from standard input.
 
     Clients run this command. It prints the recalled memories in the client's format, or nothing; an
-    error is a line in hooks.log beside the file.
+    error is a line in hooks.log in the folder of the file.
     """
     run_hook([event, "--config", str(config), *([payload] if payload else [])])
 
@@ -155,7 +143,7 @@ def status(project: Project = None, json: Json = False) -> None:
         if each is None or client.project_file
     ]
     if json:
-        typer.echo(json_module.dumps({"items": rows}, ensure_ascii=False))
+        print_json({"items": rows})
         return
     for row in rows:
         typer.echo(_describe(row))
@@ -184,7 +172,7 @@ def _print_change(
             "diff": text,
             "note": target.client.note if is_new else "",
         }
-        typer.echo(json_module.dumps(fields, ensure_ascii=False))
+        print_json(fields)
         return
     if dry_run:
         typer.echo(text or f"{target.settings_path} stays as it is", nl=not text)
