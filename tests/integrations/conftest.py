@@ -11,7 +11,7 @@ from memrecall.memory import Library
 from ..agent.recall_helpers import fill
 from ..conftest import Populate
 from ..memory.conftest import make_settings
-from .frameworks import HISTORY
+from .contract import HISTORY
 
 
 @pytest.fixture

@@ -1,30 +1,24 @@
 """Microsoft Agent Framework: the provider and the tools in real agents."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from memrecall import AsyncMemory, Memory
-from memrecall.agent import Recaller
+from memrecall import AsyncMemory
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
-from memrecall.testing import ScriptedClient, fail, say, wait
+from memrecall.testing import ScriptedClient, fail
 
-from ..waiting import wait_until
-from .frameworks import (
-    AT_NOON,
+from .contract import (
     PEANUTS,
     REQUEST,
-    REQUEST_ZH,
     SEAT,
+    ToolContract,
+    Turn,
+    TurnContract,
     answer_keys,
-    block_keys,
-    check_recall_arguments,
-    recorded_and_replayed,
     require,
     run_example,
 )
@@ -86,30 +80,18 @@ def make_agent(chat: ScriptedChat, provider: RecallProvider) -> Agent[Any]:
     return Agent(chat, context_providers=[provider])
 
 
-class TestProvider:
-    @pytest.mark.parametrize("stream", [False, True])
-    async def test_recalls_before_the_turn(self, memory: AsyncMemory, stream: bool) -> None:
+class TestProvider(TurnContract):
+    async def run_turn(
+        self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
+    ) -> Turn:
         chat = ScriptedChat(Content.from_text("Port 5433."))
-        agent = make_agent(chat, RecallProvider(memory))
+        agent = make_agent(chat, RecallProvider(memory, remember=False, **arguments))
         if stream:
-            text = "".join([update.text async for update in agent.run(REQUEST, stream=True)])
+            answer = "".join([update.text async for update in agent.run(request, stream=True)])
         else:
-            text = (await agent.run(REQUEST)).text
-        assert text == "Port 5433."
-        block, request = chat.request_texts()
-        assert request == REQUEST
-        assert "a1" in block_keys(block)
-        assert [message.role for message in chat.requests[0]] == ["user", "user"]
-
-    async def test_other_users_stay_unseen(self, memory: AsyncMemory) -> None:
-        chat = ScriptedChat(Content.from_text("?"))
-        await make_agent(chat, RecallProvider(memory)).run(f"lin: {REQUEST_ZH}")
-        assert not {"l1", "l2"} & set(block_keys(chat.request_texts()[0]))
-
-    async def test_small_talk_needs_no_recall(self, memory: AsyncMemory) -> None:
-        chat = ScriptedChat(Content.from_text("Hello"))
-        await make_agent(chat, RecallProvider(memory)).run("Hello!")
-        assert chat.request_texts() == ["Hello!"]
+            answer = (await agent.run(request)).text
+        assert {message.role for message in chat.requests[0]} == {"user"}
+        return Turn(chat.request_texts(), answer)
 
     async def test_stores_the_turn_once(self, memory: AsyncMemory) -> None:
         chat = ScriptedChat(Content.from_text("Noted."), Content.from_text("Yes."))
@@ -139,91 +121,15 @@ class TestProvider:
         await agent.run("Hello!", session=session)
         assert chat.request_texts() == [REQUEST, "Port 5433.", "Hello!"]
 
-    async def test_failed_recall_does_not_fail_the_turn(
-        self, memory: AsyncMemory, library: Library, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        await library.store.owners.set_user_enabled("ann", False)
-        chat = ScriptedChat(Content.from_text("I cannot look that up."))
-        assert (await make_agent(chat, RecallProvider(memory)).run(REQUEST)).text
-        block, request = chat.request_texts()
-        assert (block_keys(block), request) == ([], REQUEST)
-        assert "do not conclude" in block
-        assert "no recall" in caplog.text
-        assert "storing a turn failed" in caplog.text
 
-    async def test_bug_does_not_fail_the_turn(
-        self,
-        memory: AsyncMemory,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
-    ) -> None:
-        monkeypatch.setattr(Recaller, "recall", None)
-        chat = ScriptedChat(Content.from_text("I cannot look that up."))
-        await make_agent(chat, RecallProvider(memory, remember=False)).run(REQUEST)
-        assert "TypeError" in chat.request_texts()[0]
-        assert "recall failed" in caplog.text
-
-    @pytest.mark.concurrent
-    async def test_cancelled_run_ends_the_recall(self, library: Library) -> None:
-        slow = ScriptedClient([wait(600, then=say("too late"))])
-        memory = AsyncMemory(library=library, user_id="ann", model_client=slow)
-        chat = ScriptedChat(Content.from_text("unused"))
-        running = asyncio.ensure_future(make_agent(chat, RecallProvider(memory)).run(REQUEST))
-        await wait_until(lambda: bool(slow.requests))
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert chat.requests == []
-
-    @pytest.mark.concurrent
-    async def test_sync_memory_serves_an_async_agent(self, sync_memory: Memory) -> None:
-        chat = ScriptedChat(Content.from_text("Port 5433."))
-        await make_agent(chat, RecallProvider(sync_memory)).run(REQUEST)
-        assert block_keys(chat.request_texts()[0])
-
-    async def test_recall_can_be_replayed(self, library: Library, tmp_path: Path) -> None:
-        blocks = []
-        for memory in recorded_and_replayed(library, tmp_path / "cassette.jsonl"):
-            chat = ScriptedChat(Content.from_text("Port 5433."))
-            provider = RecallProvider(memory, options=AT_NOON, remember=False)
-            await make_agent(chat, provider).run(REQUEST)
-            blocks.append(chat.request_texts()[0])
-        assert blocks[0] == blocks[1]
-        assert block_keys(blocks[0]) == ["a1"]
-
-
-async def test_times_and_observer(library: Library) -> None:
-    async def provider(memory: AsyncMemory, **arguments: Any) -> None:
-        chat = ScriptedChat(Content.from_text("Port 5433."))
-        await make_agent(chat, RecallProvider(memory, remember=False, **arguments)).run(REQUEST)
-
-    async def tool(memory: AsyncMemory, **arguments: Any) -> None:
-        await memory_tools(memory, **arguments)[1].invoke(arguments={"query": REQUEST})
-
-    await check_recall_arguments(library, provider, tool)
-
-
-class TestTools:
-    async def test_recall(self, memory: AsyncMemory) -> None:
-        chat = ScriptedChat(call("recall", query=REQUEST), Content.from_text("Port 5433."))
-        agent = Agent(chat, tools=memory_tools(memory))
-        assert (await agent.run("Set it up.")).text == "Port 5433."
-        assert "a1" in answer_keys(tool_result(chat))
-
-    async def test_remember_writes_for_the_bound_user(self, memory: AsyncMemory) -> None:
-        chat = ScriptedChat(call("remember", text="林晓喝茉莉花茶"), Content.from_text("好"))
-        agent = Agent(chat, tools=memory_tools(memory, language="zh"))
-        await agent.run("记一下")
-        item = await memory.get(json.loads(tool_result(chat))["memory_key"])
-        assert item is not None
-        assert (item["memory"], item["origin"]) == ("林晓喝茉莉花茶", "assistant")
-
-    async def test_no_argument_names_another_user(self, memory: AsyncMemory) -> None:
-        chat = ScriptedChat(
-            call("recall", query=REQUEST_ZH, user_id="lin"), Content.from_text("No.")
-        )
-        assert (await Agent(chat, tools=memory_tools(memory)).run("?")).text == "No."
-        assert "5433" not in tool_result(chat)
+class TestTools(ToolContract):
+    async def call_tool(
+        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
+    ) -> str:
+        chat = ScriptedChat(call(name, **arguments), Content.from_text("Done."))
+        agent = Agent(chat, tools=memory_tools(memory, **settings))
+        assert (await agent.run("Go.")).text == "Done."
+        return tool_result(chat)
 
     async def test_schemas_are_those_of_the_table(self, memory: AsyncMemory) -> None:
         tools = memory_tools(memory, language="zh")
@@ -234,9 +140,7 @@ class TestTools:
     async def test_failed_model_falls_back_to_rules(self, library: Library) -> None:
         broken = ScriptedClient([fail("refused")] * 9)
         memory = AsyncMemory(library=library, user_id="ann", model_client=broken)
-        chat = ScriptedChat(call("recall", query=REQUEST), Content.from_text("Port 5433."))
-        await Agent(chat, tools=memory_tools(memory)).run("Set it up.")
-        assert "a1" in answer_keys(tool_result(chat))
+        assert "a1" in answer_keys(await self.recall(memory))
 
 
 def test_unbound_memory_is_refused(library: Library) -> None:

@@ -16,7 +16,7 @@ from memrecall.settings import Settings
 from memrecall.testing import ScriptedClient
 
 from ..model.openai_server import serve, text
-from .frameworks import HISTORY, REQUEST, REQUEST_ZH, answer_keys, block_keys
+from .contract import HISTORY, REQUEST, REQUEST_ZH, answer_keys, block_keys
 
 
 def ask(request: str) -> list[object]:

@@ -11,7 +11,7 @@ from memrecall.errors import InvalidArgument
 
 from ..agent.recall_helpers import check_clock_and_observer, check_date
 from ..memory.conftest import make_settings
-from .frameworks import (
+from .contract import (
     AT_NOON,
     HISTORY,
     PEANUTS,

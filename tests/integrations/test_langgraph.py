@@ -1,8 +1,6 @@
 """LangGraph and LangChain: store, nodes, retriever and tools with the real packages."""
 
-import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,19 +9,17 @@ from memrecall import AsyncMemory, Memory
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
 from memrecall.messages import parse_messages
-from memrecall.testing import ScriptedClient, say, wait
 
-from ..waiting import wait_until
-from .frameworks import (
-    AT_NOON,
+from .contract import (
     PEANUTS,
     REQUEST,
-    REQUEST_ZH,
     SEAT,
+    RecallContract,
+    ToolContract,
+    Turn,
+    TurnContract,
     answer_keys,
     block_keys,
-    check_recall_arguments,
-    recorded_and_replayed,
     require,
     run_example,
 )
@@ -55,7 +51,9 @@ from memrecall.integrations.langgraph_store import MemoryStore  # noqa: E402
 THREAD = {"configurable": {"thread_id": "thread-1"}}
 
 
-def make_graph(memory: Any, *answers: str) -> Any:
+def make_graph(
+    memory: Any, *answers: str, is_sync: bool = False, remember: bool = True, **arguments: Any
+) -> Any:
     """Return a graph that recalls, answers from a script and remembers."""
     model = GenericFakeChatModel(messages=iter(AIMessage(answer) for answer in answers))
 
@@ -66,12 +64,13 @@ def make_graph(memory: Any, *answers: str) -> Any:
         return {"messages": [model.invoke(state["messages"])]}
 
     builder = StateGraph(MessagesState)
-    builder.add_node("recall", recall_node(memory))
-    builder.add_node("answer", answer_sync if isinstance(memory, Memory) else answer)
-    builder.add_node("remember", remember_node(memory))
+    builder.add_node("recall", recall_node(memory, **arguments))
+    builder.add_node("answer", answer_sync if is_sync else answer)
     builder.add_edge(START, "recall")
     builder.add_edge("recall", "answer")
-    builder.add_edge("answer", "remember")
+    if remember:
+        builder.add_node("remember", remember_node(memory))
+        builder.add_edge("answer", "remember")
     return builder.compile(checkpointer=InMemorySaver())
 
 
@@ -79,14 +78,18 @@ def ask(text: str) -> dict[str, Any]:
     return {"messages": [HumanMessage(text)]}
 
 
-class TestNodes:
-    async def test_recalls_before_the_answer(self, memory: AsyncMemory) -> None:
-        state = await make_graph(memory, "Port 5433.").ainvoke(ask(REQUEST), THREAD)
-        request, block, answer = state["messages"]
-        assert (request.content, answer.content) == (REQUEST, "Port 5433.")
-        assert (block.type, block.name) == ("human", "memrecall")
-        assert "a1" in block_keys(block.content)
-        assert "for the message above" in block.content
+class TestNodes(TurnContract):
+    async def run_turn(
+        self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
+    ) -> Turn:
+        graph = make_graph(memory, "Port 5433.", remember=False, **arguments)
+        if stream:
+            states = graph.astream(ask(request), THREAD, stream_mode="values")
+            state = [state async for state in states][-1]
+        else:
+            state = await graph.ainvoke(ask(request), THREAD)
+        *shown, answer = [message.content for message in state["messages"]]
+        return Turn(shown, answer)
 
     async def test_block_is_replaced_and_the_turn_stored(self, memory: AsyncMemory) -> None:
         graph = make_graph(memory, "Port 5433.", "Hello.")
@@ -106,7 +109,7 @@ class TestNodes:
 
     @pytest.mark.concurrent
     def test_sync_graph(self, sync_memory: Memory) -> None:
-        graph = make_graph(sync_memory, "Port 5433.")
+        graph = make_graph(sync_memory, "Port 5433.", is_sync=True)
         events = list(graph.stream(ask(REQUEST), THREAD, stream_mode=["custom", "values"]))
         assert {mode for mode, _ in events} == {"custom", "values"}
         _, block, _ = events[-1][1]["messages"]
@@ -114,48 +117,9 @@ class TestNodes:
         stored = sync_memory.get_all(session_id="thread-1", messages=True)
         assert len(stored["results"]) == 2
 
-    async def test_failed_recall_does_not_fail_the_graph(
-        self, memory: AsyncMemory, library: Library
-    ) -> None:
-        await library.store.owners.set_user_enabled("ann", False)
-        state = await make_graph(memory, "I cannot.").ainvoke(ask(REQUEST), THREAD)
-        assert "do not conclude" in state["messages"][1].content
-        assert state["messages"][-1].content == "I cannot."
-
-    @pytest.mark.concurrent
-    async def test_cancelled_graph_ends_the_recall(self, library: Library) -> None:
-        slow = ScriptedClient([wait(600, then=say("too late"))])
-        memory = AsyncMemory(library=library, user_id="ann", model_client=slow)
-        running = asyncio.ensure_future(make_graph(memory, "x").ainvoke(ask(REQUEST), THREAD))
-        await wait_until(lambda: bool(slow.requests))
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-
-    async def test_recall_can_be_replayed(self, library: Library, tmp_path: Path) -> None:
-        blocks = []
-        for memory in recorded_and_replayed(library, tmp_path / "cassette.jsonl"):
-            update = await recall_node(memory, options=AT_NOON).ainvoke(ask(REQUEST))
-            blocks += [message.content for message in update["messages"]]
-        assert blocks[0] == blocks[1]
-        assert block_keys(blocks[0]) == ["a1"]
-
     def test_sync_code_needs_a_sync_memory(self, memory: AsyncMemory) -> None:
         with pytest.raises(InvalidArgument, match="sync code cannot wait"):
             recall_node(memory).invoke(ask(REQUEST))
-
-
-async def test_times_and_observer(library: Library) -> None:
-    async def node(memory: AsyncMemory, **arguments: Any) -> None:
-        await recall_node(memory, **arguments).ainvoke(ask(REQUEST))
-
-    async def retriever(memory: AsyncMemory, **arguments: Any) -> None:
-        await RecallRetriever(memory, **arguments).ainvoke(REQUEST)
-
-    async def tool(memory: AsyncMemory, **arguments: Any) -> None:
-        await memory_tools(memory, **arguments)[1].ainvoke({"query": REQUEST})
-
-    await check_recall_arguments(library, node, retriever, tool)
 
 
 class TestStore:
@@ -296,11 +260,13 @@ class TestStore:
         assert item.value == {"text": "I drink tea"}
 
 
-class TestRetriever:
-    async def test_documents_are_the_evidence(self, memory: AsyncMemory) -> None:
-        documents = await RecallRetriever(memory).ainvoke(REQUEST)
-        assert documents[0].metadata["memory_key"] == "a1"
-        assert "5433" in documents[0].page_content
+class TestRetriever(RecallContract):
+    def keys(self, text: str) -> list[str]:
+        return list(json.loads(text))
+
+    async def recall(self, memory: Any, **arguments: Any) -> str:
+        documents = await RecallRetriever(memory, **arguments).ainvoke(REQUEST)
+        return json.dumps([document.id for document in documents])
 
     async def test_nothing_and_failure_differ(self, memory: AsyncMemory, library: Library) -> None:
         retriever = RecallRetriever(memory)
@@ -314,34 +280,20 @@ class TestRetriever:
         assert "5433" in RecallRetriever(sync_memory).invoke(REQUEST)[0].page_content
 
 
-class TestTools:
-    async def test_tool_node(self, memory: AsyncMemory) -> None:
-        answer = await run_tool(memory, "recall", query=REQUEST)
-        assert "a1" in answer_keys(answer)
-
-    async def test_remember_in_chinese(self, memory: AsyncMemory) -> None:
-        answer = json.loads(await run_tool(memory, "remember", text="林晓喝茉莉花茶"))
-        item = await memory.get(answer["memory_key"])
-        assert item is not None
-        assert (item["memory"], item["user_id"]) == ("林晓喝茉莉花茶", "ann")
-
-    async def test_no_argument_names_another_user(self, memory: AsyncMemory) -> None:
-        answer = await run_tool(memory, "recall", query=REQUEST_ZH, user_id="lin")
-        assert json.loads(answer)["error"] == "invalid_arguments"
+class TestTools(ToolContract):
+    async def call_tool(
+        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
+    ) -> str:
+        tools = ToolNode(memory_tools(memory, **settings))
+        call = AIMessage("", tool_calls=[ToolCall(name=name, args=arguments, id="1")])
+        graph = StateGraph(MessagesState).add_node("tools", tools).add_edge(START, "tools")
+        state = await graph.compile().ainvoke({"messages": [call]})
+        return str(state["messages"][-1].content)
 
     @pytest.mark.concurrent
     def test_sync(self, sync_memory: Memory) -> None:
         tool = {tool.name: tool for tool in memory_tools(sync_memory)}["recall"]
         assert answer_keys(tool.invoke({"query": REQUEST}))
-
-
-async def run_tool(memory: AsyncMemory, name: str, **arguments: Any) -> str:
-    """Return what a graph's tool node answers to a call."""
-    builder = StateGraph(MessagesState).add_node("tools", ToolNode(memory_tools(memory)))
-    call = AIMessage("", tool_calls=[ToolCall(name=name, args=arguments, id="1")])
-    graph = builder.add_edge(START, "tools").compile()
-    state = await graph.ainvoke({"messages": [call]})
-    return str(state["messages"][-1].content)
 
 
 def test_messages_are_read() -> None:

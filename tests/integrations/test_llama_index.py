@@ -1,10 +1,9 @@
 """LlamaIndex: memory block, retriever and tools with the real package."""
 
-import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,19 +13,17 @@ from memrecall import AsyncMemory, Memory
 from memrecall.memory import Library
 from memrecall.messages import parse_messages
 from memrecall.scope import Scope
-from memrecall.testing import ScriptedClient, say, wait
 
-from ..waiting import wait_until
-from .frameworks import (
-    AT_NOON,
+from .contract import (
     PEANUTS,
     REQUEST,
-    REQUEST_ZH,
     SEAT,
+    RecallContract,
+    ToolContract,
+    Turn,
+    TurnContract,
     answer_keys,
     block_keys,
-    check_recall_arguments,
-    recorded_and_replayed,
     require,
     run_example,
 )
@@ -90,21 +87,15 @@ def call(name: str, **arguments: Any) -> ToolSelection:
     return ToolSelection(tool_id="1", tool_name=name, tool_kwargs=arguments)
 
 
-@pytest.fixture
-async def chat_memory(memory: AsyncMemory) -> AsyncIterator[Callable[..., ChatMemory]]:
-    """A function that makes chat memories, whose databases are closed at the end."""
-    memories: list[ChatMemory] = []
-
-    def make(**options: Any) -> ChatMemory:
-        blocks = [RecallBlock(memory)]
-        chat = ChatMemory.from_defaults(
-            session_id="chat-1", memory_blocks=blocks, tokenizer_fn=str.split, **options
-        )
-        memories.append(chat)
-        return chat
-
-    yield make
-    for chat in memories:
+@asynccontextmanager
+async def open_chat(block: RecallBlock, **options: Any) -> AsyncIterator[ChatMemory]:
+    """Yield a chat memory with the block; its database is closed at the end."""
+    chat = ChatMemory.from_defaults(
+        session_id="chat-1", memory_blocks=[block], tokenizer_fn=str.split, **options
+    )
+    try:
+        yield chat
+    finally:
         engine = chat.sql_store._async_engine
         if engine is not None:
             await engine.dispose()
@@ -116,22 +107,25 @@ def make_agent(*answers: Any, tools: Any = ()) -> tuple[FunctionAgent, ScriptedL
     return FunctionAgent(llm=model, tools=list(tools)), model
 
 
-class TestBlock:
-    async def test_recalls_before_the_turn(self, chat_memory: Callable[..., ChatMemory]) -> None:
+class TestBlock(TurnContract):
+    async def run_turn(
+        self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
+    ) -> Turn:
         agent, model = make_agent("Port 5433.")
-        handler = agent.run(REQUEST, memory=chat_memory())
-        deltas = [event.delta async for event in handler.stream_events() if hasattr(event, "delta")]
-        assert str(await handler) == "".join(deltas) == "Port 5433."
-        block, request = model.requests[0]
-        assert (block.role, request.content) == (MessageRole.USER, REQUEST)
-        assert "a1" in block_keys(str(block.content))
+        async with open_chat(RecallBlock(memory, **arguments)) as chat:
+            handler = agent.run(request, memory=chat)
+            events = [event async for event in handler.stream_events() if hasattr(event, "delta")]
+            answer = str(await handler)
+        assert not stream or "".join(event.delta for event in events) == answer
+        return Turn([str(message.content) for message in model.requests[0]], answer)
 
     async def test_one_recall_for_the_steps_of_a_run(
-        self, memory: AsyncMemory, library: Library, chat_memory: Callable[..., ChatMemory]
+        self, memory: AsyncMemory, library: Library
     ) -> None:
         agent, model = make_agent(call("recall", query="tea"), "Done.", tools=memory_tools(memory))
         before = await library.store.traces(Scope("ann")).page()
-        await agent.run(REQUEST, memory=chat_memory())
+        async with open_chat(RecallBlock(memory)) as chat:
+            await agent.run(REQUEST, memory=chat)
         assert [block_keys(str(request[0].content)) != [] for request in model.requests] == [
             *(True, True)
         ]
@@ -147,48 +141,33 @@ class TestBlock:
         assert not first or "Petunia" not in str(first[0].content)
         assert "Petunia" in str(second.content)
 
-    async def test_messages_that_leave_the_history_are_stored(
-        self, memory: AsyncMemory, chat_memory: Callable[..., ChatMemory]
-    ) -> None:
-        chat = chat_memory(token_limit=8, token_flush_size=4)
-        for number in range(4):
-            await chat.aput(ChatMessage(f"I drink tea number {number}"))
-            await chat.aput(ChatMessage("Noted", role="assistant"))
+    async def test_messages_that_leave_the_history_are_stored(self, memory: AsyncMemory) -> None:
+        async with open_chat(RecallBlock(memory), token_limit=8, token_flush_size=4) as chat:
+            for number in range(4):
+                await chat.aput(ChatMessage(f"I drink tea number {number}"))
+                await chat.aput(ChatMessage("Noted", role="assistant"))
         page = await memory.get_all(session_id="chat-1", messages=True)
         assert "I drink tea number 0" in [item["memory"] for item in page["results"]]
 
-    async def test_failed_recall_does_not_fail_the_turn(
-        self, library: Library, chat_memory: Callable[..., ChatMemory]
-    ) -> None:
-        await library.store.owners.set_user_enabled("ann", False)
-        agent, model = make_agent("I cannot.")
-        assert str(await agent.run(REQUEST, memory=chat_memory())) == "I cannot."
-        assert "do not conclude" in str(model.requests[0][0].content)
-
     @pytest.mark.concurrent
     async def test_cancelled_run_ends_the_recall(self, library: Library) -> None:
-        slow = ScriptedClient([wait(600, then=say("too late"))])
-        memory = AsyncMemory(library=library, user_id="ann", model_client=slow)
-        getting = asyncio.ensure_future(RecallBlock(memory).aget([ChatMessage(REQUEST)]))
-        await wait_until(lambda: bool(slow.requests))
-        getting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await getting
+        """A workflow ends its steps by itself: the block alone is cancelled here."""
 
-    async def test_recall_can_be_replayed(self, library: Library, tmp_path: Path) -> None:
-        blocks = []
-        for memory in recorded_and_replayed(library, tmp_path / "cassette.jsonl"):
-            (block,) = await RecallBlock(memory, options=AT_NOON).aget([ChatMessage(REQUEST)])
-            blocks.append(str(block.content))
-        assert blocks[0] == blocks[1]
-        assert block_keys(blocks[0]) == ["a1"]
+        async def get_block(memory: Any, **_: Any) -> str:
+            return str(await RecallBlock(memory).aget([ChatMessage(REQUEST)]))
+
+        self.recall = get_block  # type: ignore[method-assign]
+        await super().test_cancelled_run_ends_the_recall(library)
 
 
-class TestRetriever:
-    async def test_nodes_are_the_evidence(self, memory: AsyncMemory) -> None:
-        nodes = await RecallNodeRetriever(memory).aretrieve(REQUEST)
-        assert (nodes[0].node_id, "5433" in nodes[0].text) == ("a1", True)
-        assert nodes[0].score is not None
+class TestRetriever(RecallContract):
+    def keys(self, text: str) -> list[str]:
+        return list(json.loads(text))
+
+    async def recall(self, memory: Any, **arguments: Any) -> str:
+        nodes = await RecallNodeRetriever(memory, **arguments).aretrieve(REQUEST)
+        assert all("5433" in node.text and node.score is not None for node in nodes[:1])
+        return json.dumps([node.node_id for node in nodes])
 
     async def test_nothing_and_failure_differ(self, memory: AsyncMemory, library: Library) -> None:
         retriever = RecallNodeRetriever(memory)
@@ -202,20 +181,15 @@ class TestRetriever:
         assert "5433" in RecallNodeRetriever(sync_memory).retrieve(REQUEST)[0].text
 
 
-class TestTools:
-    async def test_recall(self, memory: AsyncMemory) -> None:
-        answer = await run_tool(memory, "recall", query=REQUEST)
-        assert "a1" in answer_keys(answer)
-
-    async def test_remember_in_chinese(self, memory: AsyncMemory) -> None:
-        answer = json.loads(await run_tool(memory, "remember", text="林晓喝茉莉花茶"))
-        item = await memory.get(answer["memory_key"])
-        assert item is not None
-        assert (item["memory"], item["user_id"]) == ("林晓喝茉莉花茶", "ann")
-
-    async def test_no_argument_names_another_user(self, memory: AsyncMemory) -> None:
-        answer = await run_tool(memory, "recall", query=REQUEST_ZH, user_id="lin")
-        assert json.loads(answer)["error"] == "invalid_arguments"
+class TestTools(ToolContract):
+    async def call_tool(
+        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
+    ) -> str:
+        agent, _ = make_agent(
+            call(name, **arguments), "Done.", tools=memory_tools(memory, **settings)
+        )
+        (tool_call,) = (await agent.run("Go.")).tool_calls
+        return str(tool_call.tool_output.content)
 
     async def test_schema_is_that_of_the_table(self, memory: AsyncMemory) -> None:
         schema = memory_tools(memory, language="zh")[1].metadata.to_openai_tool()["function"]
@@ -225,27 +199,6 @@ class TestTools:
     @pytest.mark.concurrent
     def test_sync(self, sync_memory: Memory) -> None:
         assert answer_keys(memory_tools(sync_memory)[1].call(query=REQUEST).content)
-
-
-async def test_times_and_observer(library: Library) -> None:
-    async def block(memory: AsyncMemory, **arguments: Any) -> None:
-        await RecallBlock(memory, **arguments).aget([ChatMessage(REQUEST)])
-
-    async def retriever(memory: AsyncMemory, **arguments: Any) -> None:
-        await RecallNodeRetriever(memory, **arguments).aretrieve(REQUEST)
-
-    async def tool(memory: AsyncMemory, **arguments: Any) -> None:
-        await memory_tools(memory, **arguments)[1].acall(query=REQUEST)
-
-    await check_recall_arguments(library, block, retriever, tool)
-
-
-async def run_tool(memory: AsyncMemory, name: str, **arguments: Any) -> str:
-    """Return what a tool answers in a run."""
-    agent, _ = make_agent(call(name, **arguments), "Done.", tools=memory_tools(memory))
-    result = await agent.run("Go.")
-    (tool_call,) = result.tool_calls
-    return str(tool_call.tool_output.content)
 
 
 def test_messages_are_read() -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +12,16 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
 from memrecall.messages import parse_messages
 from memrecall.scope import Scope
-from memrecall.testing import ScriptedClient, say, wait
+from memrecall.testing import ScriptedClient, say
 
-from ..waiting import wait_until
-from .frameworks import (
-    AT_NOON,
+from .contract import (
     PEANUTS,
     REQUEST,
-    REQUEST_ZH,
     SEAT,
-    answer_keys,
+    ToolContract,
+    Turn,
+    TurnContract,
     block_keys,
-    check_recall_arguments,
-    recorded_and_replayed,
     require,
     run_example,
 )
@@ -109,25 +105,23 @@ class ScriptedModel(Model):
         return [message.text for message in parse_messages(self.requests[-1])]
 
 
-def config(memory: Any) -> RunConfig:
-    return RunConfig(call_model_input_filter=RecallFilter(memory))
+def config(memory: Any, **arguments: Any) -> RunConfig:
+    return RunConfig(call_model_input_filter=RecallFilter(memory, **arguments))
 
 
-class TestFilter:
-    @pytest.mark.parametrize("stream", [False, True])
-    async def test_recalls_before_the_turn(self, memory: AsyncMemory, stream: bool) -> None:
+class TestFilter(TurnContract):
+    async def run_turn(
+        self, memory: Any, request: str, *, stream: bool = False, **arguments: Any
+    ) -> Turn:
         model = ScriptedModel(speak("Port 5433."))
-        agent = Agent("assistant", model=model)
+        agent, settings = Agent("assistant", model=model), config(memory, **arguments)
         if stream:
-            result = Runner.run_streamed(agent, REQUEST, run_config=config(memory))
+            result: Any = Runner.run_streamed(agent, request, run_config=settings)
             async for _ in result.stream_events():
                 pass
         else:
-            result = await Runner.run(agent, REQUEST, run_config=config(memory))
-        assert result.final_output == "Port 5433."
-        block, request = model.request_texts()
-        assert request == REQUEST
-        assert "a1" in block_keys(block)
+            result = await Runner.run(agent, request, run_config=settings)
+        return Turn(model.request_texts(), str(result.final_output))
 
     async def test_one_recall_for_the_calls_of_a_run(self, library: Library) -> None:
         recalls = ScriptedClient([say("no tools here")] * 9)
@@ -140,45 +134,6 @@ class TestFilter:
         assert "a1" in block_keys(first[0]["content"])
         traces = await library.store.traces(Scope("ann")).page()
         assert len(traces.items) == 1
-
-    async def test_small_talk_needs_no_recall(self, memory: AsyncMemory) -> None:
-        model = ScriptedModel(speak("Hello"))
-        await Runner.run(Agent("assistant", model=model), "Hello!", run_config=config(memory))
-        assert model.request_texts() == ["Hello!"]
-
-    async def test_failed_recall_does_not_fail_the_run(
-        self, memory: AsyncMemory, library: Library, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        await library.store.owners.set_user_enabled("ann", False)
-        model = ScriptedModel(speak("I cannot."))
-        agent = Agent("assistant", model=model)
-        result = await Runner.run(agent, REQUEST, run_config=config(memory))
-        assert result.final_output == "I cannot."
-        assert "do not conclude" in model.request_texts()[0]
-        assert "no recall" in caplog.text
-
-    @pytest.mark.concurrent
-    async def test_cancelled_run_ends_the_recall(self, library: Library) -> None:
-        slow = ScriptedClient([wait(600, then=say("too late"))])
-        memory = AsyncMemory(library=library, user_id="ann", model_client=slow)
-        model = ScriptedModel(speak("unused"))
-        agent = Agent("assistant", model=model)
-        running = asyncio.ensure_future(Runner.run(agent, REQUEST, run_config=config(memory)))
-        await wait_until(lambda: bool(slow.requests))
-        running.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await running
-        assert model.requests == []
-
-    async def test_recall_can_be_replayed(self, library: Library, tmp_path: Path) -> None:
-        blocks = []
-        for memory in recorded_and_replayed(library, tmp_path / "cassette.jsonl"):
-            model = ScriptedModel(speak("Port 5433."))
-            recall = RunConfig(call_model_input_filter=RecallFilter(memory, options=AT_NOON))
-            await Runner.run(Agent("assistant", model=model), REQUEST, run_config=recall)
-            blocks.append(model.request_texts()[0])
-        assert blocks[0] == blocks[1]
-        assert block_keys(blocks[0]) == ["a1"]
 
     @pytest.mark.concurrent
     def test_sync_run(self, sync_memory: Memory) -> None:
@@ -294,45 +249,16 @@ class TestSession:
             MemorySession(memory)
 
 
-async def test_times_and_observer(library: Library) -> None:
-    async def run_filter(memory: AsyncMemory, **arguments: Any) -> None:
-        recall = RunConfig(call_model_input_filter=RecallFilter(memory, **arguments))
-        agent = Agent("assistant", model=ScriptedModel(speak("Port 5433.")))
-        await Runner.run(agent, REQUEST, run_config=recall)
-
-    async def tool(memory: AsyncMemory, **arguments: Any) -> None:
-        model = ScriptedModel(call("recall", query=REQUEST), speak("Port 5433."))
-        await Runner.run(
-            Agent("assistant", model=model, tools=list(memory_tools(memory, **arguments))), "Go."
-        )
-
-    await check_recall_arguments(library, run_filter, tool)
-
-
-class TestTools:
-    async def test_recall(self, memory: AsyncMemory) -> None:
-        assert "a1" in answer_keys(await run_tool(memory, "recall", query=REQUEST))
-
-    async def test_remember_in_chinese(self, memory: AsyncMemory) -> None:
-        answer = json.loads(await run_tool(memory, "remember", text="林晓喝茉莉花茶"))
-        item = await memory.get(answer["memory_key"])
-        assert item is not None
-        assert (item["memory"], item["user_id"]) == ("林晓喝茉莉花茶", "ann")
-
-    async def test_no_argument_names_another_user(self, memory: AsyncMemory) -> None:
-        answer = await run_tool(memory, "recall", query=REQUEST_ZH, user_id="lin")
-        assert json.loads(answer)["error"] == "invalid_arguments"
-
-
-async def run_tool(memory: AsyncMemory, name: str, **arguments: Any) -> str:
-    """Return the output of a tool call in a run."""
-    model = ScriptedModel(call(name, **arguments), speak("Done."))
-    agent = Agent("assistant", model=model, tools=memory_tools(memory))
-    result = await Runner.run(agent, "Go.")
-    parsed = parse_messages(result.new_items)
-    assert [message.role.value for message in parsed] == ["tool", "assistant"]
-    assert parsed[1].text == "Done."
-    return parsed[0].text
+class TestTools(ToolContract):
+    async def call_tool(
+        self, memory: Any, name: str, arguments: dict[str, Any], **settings: Any
+    ) -> str:
+        model = ScriptedModel(call(name, **arguments), speak("Done."))
+        agent = Agent("assistant", model=model, tools=memory_tools(memory, **settings))
+        parsed = parse_messages((await Runner.run(agent, "Go.")).new_items)
+        assert [message.role.value for message in parsed] == ["tool", "assistant"]
+        assert parsed[1].text == "Done."
+        return parsed[0].text
 
 
 @pytest.mark.concurrent

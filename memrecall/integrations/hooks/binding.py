@@ -6,9 +6,8 @@ Only its owner may read or change it, because it decides the user and may hold a
 import json
 import os
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
-from memrecall.integrations.hooks.client import LOOPBACK, read_settings
+from memrecall.integrations.hooks.client import ADDRESS, LOOPBACK, read_settings
 
 DEADLINE = 2.0  # seconds
 BLOCK_CHARACTERS = 4_000
@@ -21,15 +20,11 @@ class HookError(ValueError):
 
 def check_address(url: str, *, allow_remote: bool = False) -> None:
     """Raise HookError if a URL is not the address of a service that is allowed."""
-    try:
-        parts = urlsplit(url)
-        is_address = parts.scheme in ("http", "https") and parts.port != 0
-    except ValueError:
-        is_address = False
-    if not is_address or url.rstrip("/") != f"{parts.scheme}://{parts.netloc}" or "@" in url:
+    parts = ADDRESS.fullmatch(url)
+    if parts is None:
         raise HookError(f"{url!r} is not the address of a service, like http://127.0.0.1:8765")
-    if not allow_remote and not LOOPBACK.fullmatch(parts.hostname or ""):
-        raise HookError(f"{parts.hostname} is another machine; --allow-remote sends prompts there")
+    if not allow_remote and not LOOPBACK.fullmatch(parts["host"]):
+        raise HookError(f"{parts['host']} is another machine; --allow-remote sends prompts there")
 
 
 class Binding(NamedTuple):

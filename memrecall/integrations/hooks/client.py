@@ -11,7 +11,6 @@ import signal
 import socket
 import sys
 import time
-from urllib.parse import quote, urlsplit
 
 MAX_INPUT = 1_000_000  # bytes
 OFF_VARIABLE = "MEMRECALL_HOOKS"  # off: hooks do nothing
@@ -21,6 +20,9 @@ OPTIONS_HEADER = "Memrecall-Hook"
 REQUEST_OPTIONS = (
     *("workspace", "deadline", "characters", "min_confidence"),
     *("capture", "recall", "redact", "redact_patterns"),
+)
+ADDRESS = re.compile(
+    r"(?P<scheme>https?)://(?P<netloc>\[?(?P<host>[^/@?#\s\]]+?)\]?(?::(?P<port>\d{1,5}))?)/?"
 )
 LOOPBACK = re.compile(r"localhost|127(?:\.\d{1,3}){3}|::1")
 _SHARE = 0.75  # of the deadline, for the service; the rest is for keeping what it did not handle
@@ -97,18 +99,27 @@ def _is_for_local_service(path: str, binding: "dict[str, Any]") -> bool:
 
     For another machine, secrets are masked first; pending messages are delivered with the event.
     """
-    url = urlsplit(binding["url"])
+    url = ADDRESS.fullmatch(binding["url"])
+    if url is None or url["scheme"] != "http" or not LOOPBACK.fullmatch(url["host"]):
+        return False
     outbox = outbox_folder(path)
-    is_local = url.scheme == "http" and LOOPBACK.fullmatch(url.hostname or "") is not None
-    return is_local and not (os.path.isdir(outbox) and os.listdir(outbox))
+    return not (os.path.isdir(outbox) and os.listdir(outbox))
 
 
 def _forward(binding: "dict[str, Any]", event: str, data: bytes) -> tuple[int, bytes]:
-    user, client = quote(binding["user"], safe=""), quote(binding["client"], safe="")
-    path = f"/v1/users/{user}/hooks/{client}/{quote(event, safe='')}"
+    path = f"/v1/users/{quote_id(binding['user'])}/hooks/{binding['client']}/{event}"
     options = json.dumps({name: binding[name] for name in REQUEST_OPTIONS if name in binding})
     deadline = time.monotonic() + binding["deadline"] * _SHARE
     return post(binding, path, data, f"{OPTIONS_HEADER}: {options}", deadline)
+
+
+def quote_id(text: str) -> str:
+    """Return an id as one segment of a path."""
+    if re.fullmatch(r"[\w.~-]+", text, re.ASCII):
+        return text
+    from urllib.parse import quote  # importing it takes longer than the rest of this module
+
+    return quote(text, safe="")
 
 
 def post(
@@ -118,17 +129,19 @@ def post(
 
     Importing http.client instead would add a third to the time of a prompt.
     """
-    url = urlsplit(binding["url"])
-    uses_tls = url.scheme == "https"
-    address = url.hostname or "", url.port or (443 if uses_tls else 80)
+    url = ADDRESS.fullmatch(binding["url"])
+    if url is None:
+        raise ValueError(f"{binding['url']!r} is not the address of a service")
+    uses_tls = url["scheme"] == "https"
+    address = url["host"], int(url["port"] or (443 if uses_tls else 80))
     stream = socket.create_connection(address, max(deadline - time.monotonic(), 0.001))
     if uses_tls:
         import ssl
 
-        stream = ssl.create_default_context().wrap_socket(stream, server_hostname=url.hostname)
+        stream = ssl.create_default_context().wrap_socket(stream, server_hostname=url["host"])
     lines = [
         f"POST {path} HTTP/1.1",
-        f"Host: {url.netloc}",
+        f"Host: {url['netloc']}",
         header,
         *([f"Authorization: Bearer {binding['key']}"] if binding.get("key") else []),
         "Content-Type: application/json",

@@ -9,10 +9,9 @@ import sys
 import time
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
 
 from memrecall.integrations.hooks.binding import Binding, HookError, check_address, read_binding
-from memrecall.integrations.hooks.client import DELIVER, hook_command, post, set_deadline
+from memrecall.integrations.hooks.client import DELIVER, hook_command, post, quote_id, set_deadline
 from memrecall.integrations.hooks.events import CapturedEvent, read_event
 from memrecall.integrations.hooks.outbox import Outbox
 from memrecall.integrations.hooks.payload import MAX_RECALLED
@@ -107,7 +106,7 @@ def _post(
     binding: Binding, resource: str, body: dict[str, Any], accept: str, deadline: float
 ) -> tuple[int, bytes]:
     check_address(binding.url, allow_remote=binding.allow_remote)
-    path = f"/v1/users/{quote(binding.user, safe='')}/{resource}"
+    path = f"/v1/users/{quote_id(binding.user)}/{resource}"
     data = json.dumps(body).encode()
     return post(binding._asdict(), path, data, f"Accept: {accept}", deadline)
 
