@@ -1,17 +1,18 @@
 """Memories before and after messages that change what is known."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC
+from operator import itemgetter
+from typing import Any
 
 from memrecall.extraction import KnownMemory, RuleExtractor, Utterance
 from tests.cases import check_each_async
 
-from .changes_en import CHANGES_EN, Change
-from .changes_zh import CHANGES_ZH
+from .conversations import read_cases
 from .helpers import apply_decisions
 from .transcripts import NOW, parse_turns
 
-CHANGES = [*CHANGES_EN, *CHANGES_ZH]
 EXTRACTOR = RuleExtractor()
 
 
@@ -34,7 +35,10 @@ async def add_message(
 
 
 def find_mismatches(known: Sequence[KnownMemory], expected: Sequence[str]) -> list[str]:
-    """Return the memories without a match in `expected`, and the unmatched words."""
+    """Return the memories without a match in `expected`, and the unmatched words.
+
+    A memory is given by words that it has, with "&" between them; an optional one begins with "?".
+    """
     unmatched = [item.text for item in known]
     missing: list[str] = []
     for words in sorted(expected, key=lambda item: item.startswith("?")):
@@ -48,21 +52,19 @@ def find_mismatches(known: Sequence[KnownMemory], expected: Sequence[str]) -> li
 
 
 async def test_memories_before_and_after_a_change() -> None:
-    async def check(change: Change) -> None:
-        before, now, expected_before, expected_after = change
-        messages = parse_turns(*before, now)
+    async def check(change: dict[str, Any]) -> None:
+        before = change["before"]
+        messages = parse_turns(*before, change["message"])
         known: list[KnownMemory] = []
         for position in range(len(before)):
             known = await add_message(messages, position, known)
-        assert find_mismatches(known, expected_before) == []
+        assert find_mismatches(known, change["memories"]) == []
         known = await add_message(messages, len(before), known)
-        assert find_mismatches(known, expected_after) == []
+        assert find_mismatches(known, change["afterwards"]) == []
         repeated = await EXTRACTOR.facts([messages[-1]], now=NOW, zone=UTC, context=messages[:-1])
         decisions = await EXTRACTOR.decide(repeated.facts, known)
         assert {item.event for item in decisions.decisions} <= {"NONE"}
 
-    await check_each_async(CHANGES, check, lambda change: change[1])
-
-
-def test_changes_cover_both_languages() -> None:
-    assert min(len(CHANGES_EN), len(CHANGES_ZH)) >= 60
+    changes = read_cases("changes")
+    assert min(Counter(change["language"] for change in changes).values()) >= 60
+    await check_each_async(changes, check, itemgetter("message"))

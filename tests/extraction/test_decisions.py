@@ -1,6 +1,8 @@
 """Decisions by rules: add, supersede, delete or nothing, and their invariants."""
 
 from datetime import UTC
+from operator import itemgetter
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +14,7 @@ from memrecall.extraction.protocol import RETRACTION, Decision, MemoryType
 from memrecall.extraction.rules.tables import load_table
 from tests.cases import check_each
 
+from .conversations import read_cases
 from .helpers import apply_decisions
 from .transcripts import NOW, parse_turns
 
@@ -37,177 +40,17 @@ def events(decisions: list[Decision]) -> list[tuple[str, str | None]]:
     return [(decision.event, decision.memory_key) for decision in decisions]
 
 
-TABLE = {
-    "new": (
-        make_fact("User lives in Rome.", "home"),
-        make_memory("User likes tea.", "likes"),
-        "ADD",
-    ),
-    "the same again": (
-        make_fact("User lives in Rome.", "home"),
-        make_memory("User lives in Rome.", "home"),
-        "NONE",
-    ),
-    "the same in other words": (
-        make_fact("User moved to Rome.", "home"),
-        make_memory("User lives in Rome.", "home"),
-        "NONE",
-    ),
-    "the same with less detail": (
-        make_fact("User has a dog.", "pet", "relationship"),
-        make_memory("User has a dog named Rex.", "pet", "relationship"),
-        "NONE",
-    ),
-    "the same in another case and width": (
-        make_fact("user LIVES in Ｒｏｍｅ", "home"),
-        make_memory("User lives in Rome.", "home"),
-        "NONE",
-    ),
-    "moved": (
-        make_fact("User moved to Berlin.", "home"),
-        make_memory("User lives in Rome.", "home"),
-        "UPDATE",
-    ),
-    "new name": (
-        make_fact("User's name is Eve.", "name"),
-        make_memory("User is Eva.", "name"),
-        "UPDATE",
-    ),
-    "older": (
-        make_fact("User is 35 years old.", "age"),
-        make_memory("User is 34 years old.", "age"),
-        "UPDATE",
-    ),
-    "no longer vegan": (
-        make_fact("User is no longer vegan.", "diet", negated=True),
-        make_memory("User is vegan.", "diet"),
-        "UPDATE",
-    ),
-    "a taste lost": (
-        make_fact("User does not like sushi anymore.", "likes", "user_preference", negated=True),
-        make_memory("User loves sushi.", "likes", "user_preference"),
-        "UPDATE",
-    ),
-    "a taste gained": (
-        make_fact("User likes sushi.", "likes", "user_preference"),
-        make_memory("User hates sushi.", "likes", "user_preference"),
-        "UPDATE",
-    ),
-    "another taste": (
-        make_fact("User likes tea.", "likes", "user_preference"),
-        make_memory("User loves sushi.", "likes", "user_preference"),
-        "ADD",
-    ),
-    "another favourite": (
-        make_fact("User's favourite colour is red.", "favourite_colour", "user_preference"),
-        make_memory("User's favourite colour is green.", "favourite_colour", "user_preference"),
-        "UPDATE",
-    ),
-    "a second allergy": (
-        make_fact("User is allergic to cats.", "allergy"),
-        make_memory("User is allergic to nuts.", "allergy"),
-        "ADD",
-    ),
-    "a plan moved": (
-        make_fact("User's dentist appointment is on 2026-03-12.", None, "plan"),
-        make_memory("User's dentist appointment is on 2026-03-13.", None, "plan"),
-        "UPDATE",
-    ),
-    "a plan dropped": (
-        make_fact("User is not going to Japan anymore.", None, "plan", negated=True),
-        make_memory("User is going to Japan in April 2026.", None, "plan"),
-        "UPDATE",
-    ),
-    "the same event on another day": (
-        make_fact("User went to the dentist on 2026-03-12.", None, "event"),
-        make_memory("User went to the dentist on 2026-01-13.", None, "event"),
-        "ADD",
-    ),
-    "a setting changed": (
-        make_fact("The staging port is 5434.", "staging_port", "configuration"),
-        make_memory("The staging port is 5433.", "staging_port", "configuration"),
-        "UPDATE",
-    ),
-    "another language of answers": (
-        make_fact(
-            "User wants the assistant to always answer in French.", "reply_language", "instruction"
-        ),
-        make_memory(
-            "User wants the assistant to always answer in Chinese.", "reply_language", "instruction"
-        ),
-        "UPDATE",
-    ),
-    "somebody else's": (
-        make_fact("Bob lives in Berlin.", "home", subject="Bob"),
-        make_memory("Ann lives in Rome.", "home", subject="Ann"),
-        "ADD",
-    ),
-    "retracted": (
-        make_fact("User lives in Rome.", "home", RETRACTION),
-        make_memory("User lives in Rome.", "home"),
-        "DELETE",
-    ),
-    "a slot retracted": (
-        make_fact("User's address.", "address", RETRACTION, negated=True),
-        make_memory("User's address is 5 Elm Street.", "address"),
-        "DELETE",
-    ),
-    "retracted, but unknown": (
-        make_fact("User lives in Oslo.", "home", RETRACTION),
-        make_memory("User lives in Rome.", "home"),
-        "NONE",
-    ),
-    "搬家": (
-        make_fact("用户搬到武汉了。", "home"),
-        make_memory("用户住在长沙。", "home"),
-        "UPDATE",
-    ),
-    "再说一遍": (
-        make_fact("用户住在长沙。", "home"),
-        make_memory("用户住在长沙。", "home"),
-        "NONE",
-    ),
-    "换句话说": (
-        make_fact("用户搬到长沙了。", "home"),
-        make_memory("用户住在长沙。", "home"),
-        "NONE",
-    ),
-    "不再吃素": (
-        make_fact("用户不再吃素了。", "diet", negated=True),
-        make_memory("用户吃素。", "diet"),
-        "UPDATE",
-    ),
-    "不养狗了": (
-        make_fact("用户不养狗了。", "pet", "relationship", negated=True),
-        make_memory("用户养了一只叫豆豆的狗。", "pet", "relationship"),
-        "UPDATE",
-    ),
-    "不爱吃了": (
-        make_fact("用户不喜欢吃辣了。", "likes", "user_preference", negated=True),
-        make_memory("用户喜欢吃辣。", "likes", "user_preference"),
-        "UPDATE",
-    ),
-    "另一个爱好": (
-        make_fact("用户喜欢钓鱼。", "likes", "user_preference"),
-        make_memory("用户喜欢摄影。", "likes", "user_preference"),
-        "ADD",
-    ),
-    "会议改期": (
-        make_fact("面试在2026年3月12日。", None, "plan"),
-        make_memory("面试在2026年3月13日。", None, "plan"),
-        "UPDATE",
-    ),
-    "忘掉": (
-        make_fact("用户养狗。", "pet", RETRACTION),
-        make_memory("用户养了一只叫豆豆的狗。", "pet", "relationship"),
-        "DELETE",
-    ),
-}
-
-
 def test_decide_gives_expected_event() -> None:
-    def check(name: str) -> None:
-        new_fact, memory, event = TABLE[name]
+    def check(case: dict[str, Any]) -> None:
+        fact, known, event = case["fact"], case["memory"], case["event"]
+        new_fact = make_fact(
+            fact["text"],
+            fact["field"],
+            fact["type"],
+            subject=fact["subject"],
+            negated=fact["negated"],
+        )
+        memory = make_memory(known["text"], known["field"], known["type"], subject=known["subject"])
         (decision,) = decide([new_fact], [memory])
         assert decision.event == event
         assert decision.memory_key == (None if event == "ADD" else decision.memory_key)
@@ -216,11 +59,10 @@ def test_decide_gives_expected_event() -> None:
             assert decision.text == new_fact.text
         if event in ("UPDATE", "DELETE"):
             assert decision.memory_key == "k1"
-        assert [
-            item.event for item in decide([new_fact], apply_decisions([decision], [memory]))
-        ] == ["NONE"]
+        again = decide([new_fact], apply_decisions([decision], [memory]))
+        assert [item.event for item in again] == ["NONE"]
 
-    check_each(TABLE, check)
+    check_each(read_cases("decisions"), check, itemgetter("name"))
 
 
 def test_decide_without_facts_returns_nothing() -> None:

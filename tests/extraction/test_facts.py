@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -13,8 +14,7 @@ from memrecall.extraction.protocol import Extracted
 from memrecall.types import Role
 from tests.cases import check_each_async
 
-from .conversations import CONVERSATIONS, SINGLE
-from .no_facts import MISSED, NO_FACTS
+from .conversations import CONVERSATIONS, NO_FACTS, SINGLE, read_cases
 from .transcripts import NOW, Conversation, parse_turns
 
 EXTRACTOR = RuleExtractor()
@@ -39,18 +39,14 @@ def case_name(case: Conversation) -> str:
     return case[1][0].text[:60]
 
 
-async def test_facts_of_conversations() -> None:
-    await check_each_async(CONVERSATIONS, check_facts, case_name)
+async def test_facts_of_conversations_and_single_messages() -> None:
+    await check_each_async([*CONVERSATIONS, *SINGLE], check_facts, case_name)
 
 
 def test_conversations_cover_both_languages() -> None:
     languages = [language for language, _, _ in CONVERSATIONS]
     assert len(languages) >= 60
     assert languages.count("zh") >= len(languages) // 2
-
-
-async def test_facts_of_single_messages() -> None:
-    await check_each_async(SINGLE, check_facts, case_name)
 
 
 async def test_messages_without_facts() -> None:
@@ -65,97 +61,21 @@ async def test_messages_without_facts() -> None:
 async def test_missed_facts_are_still_missed() -> None:
     """Move a case to the conversations once the rules find it."""
 
-    async def check(case: tuple[str, str]) -> None:
-        text, word = case
-        facts = (await extract(parse_turns(text))).facts
-        assert not any(word in fact.text for fact in facts), "found now"
+    async def check(case: dict[str, str]) -> None:
+        facts = (await extract(parse_turns(case["text"]))).facts
+        assert not any(case["word"] in fact.text for fact in facts), "found now"
 
-    await check_each_async(MISSED, check)
-
-
-SLOTS: list[tuple[str, str, str | None]] = [
-    ("My name is Li Ming.", "user_profile", "name"),
-    ("I'm 34.", "user_profile", "age"),
-    ("I moved to Berlin.", "user_profile", "home"),
-    ("I work as a nurse.", "user_profile", "job"),
-    ("I work at Siemens.", "user_profile", "employer"),
-    ("I study physics at ETH Zurich.", "user_profile", "school"),
-    ("My birthday is June 5.", "user_profile", "birthday"),
-    ("I'm vegan.", "user_profile", "diet"),
-    ("I'm allergic to nuts.", "user_profile", "allergy"),
-    ("I like sushi.", "user_preference", "likes"),
-    ("My favourite colour is green.", "user_preference", "favourite_colour"),
-    ("I have two kids.", "relationship", "family"),
-    ("I have a dog named Rex.", "relationship", "pet"),
-    ("My dog is called Rex.", "relationship", "pet"),
-    ("I'm married.", "relationship", "marital_status"),
-    ("I go swimming every Tuesday.", "habit", None),
-    ("I'm flying to Tokyo next Friday.", "plan", None),
-    ("I bought a Tesla yesterday.", "event", None),
-    ("We decided to use Redis.", "decision", None),
-    ("Always answer in Chinese.", "instruction", "reply_language"),
-    ("Our staging server runs on port 5433.", "configuration", "staging_server"),
-    ("Forget that I live in Paris.", "retraction", "home"),
-    ("我叫李明。", "user_profile", "name"),
-    ("我今年28岁。", "user_profile", "age"),
-    ("我住在上海。", "user_profile", "home"),
-    ("我是一名护士。", "user_profile", "job"),
-    ("我在腾讯上班。", "user_profile", "employer"),
-    ("我在北京大学读书。", "user_profile", "school"),
-    ("我的生日是6月5日。", "user_profile", "birthday"),
-    ("我吃素。", "user_profile", "diet"),
-    ("我对花生过敏。", "user_profile", "allergy"),
-    ("我喜欢喝茶。", "user_preference", "likes"),
-    ("我有两个孩子。", "relationship", "family"),
-    ("我家的猫叫糯米。", "relationship", "pet"),
-    ("我单身。", "relationship", "marital_status"),
-    ("我每天跑步。", "habit", None),
-    ("我下周三去北京出差。", "plan", None),
-    ("我昨天买了一辆车。", "event", None),
-    ("我们决定用Redis。", "decision", None),
-    ("以后都用英文回答。", "instruction", "reply_language"),
-    ("数据库端口是5433。", "configuration", "数据库端口"),
-    ("忘掉我住在上海这件事。", "retraction", "home"),
-]
+    await check_each_async(read_cases("missed"), check)
 
 
-async def test_fact_has_type_and_slot() -> None:
-    async def check(case: tuple[str, str, str | None]) -> None:
-        text, kind, field = case
-        fact = await extract_one(text)
-        assert (fact.memory_type, fact.field) == (kind, field)
+async def test_fact_has_type_slot_and_negation() -> None:
+    async def check(case: dict[str, Any]) -> None:
+        fact = await extract_one(case["text"])
+        found = {"type": fact.memory_type, "field": fact.field, "negated": fact.negated}
+        assert {"text": case["text"], **found} == case
         assert fact.subject == "user"
 
-    await check_each_async(SLOTS, check)
-
-
-DENIALS: list[str] = [
-    "I don't eat meat anymore.",
-    "I hate mushrooms.",
-    "I'm no longer vegan.",
-    "I quit smoking two years ago.",
-    "I used to live in Paris.",
-    "I'm not married.",
-    "We cancelled the Greece trip.",
-    "我不吃香菜。",
-    "我讨厌甜食。",
-    "我不再吃素了。",
-    "我戒烟了。",
-    "我以前住在成都。",
-    "我不养狗了。",
-]
-
-
-async def test_denial_is_negated() -> None:
-    async def check(text: str) -> None:
-        assert (await extract_one(text)).negated
-
-    await check_each_async(DENIALS, check)
-
-
-@pytest.mark.parametrize("text", ["I like tea.", "I live in Rome.", "我喜欢喝茶。", "我住在上海。"])
-async def test_assertion_is_not_negated(text: str) -> None:
-    assert not (await extract_one(text)).negated
+    await check_each_async(read_cases("slots"), check)
 
 
 async def test_fact_has_sources_and_keywords() -> None:
@@ -273,58 +193,6 @@ async def test_day_of_month_in_plan_is_next_one(day: str, date: str) -> None:
     assert (await extract_one(f"My exam is on the {day}.")).text == f"User's exam is on {date}."
 
 
-PLAN_DATES: list[tuple[list[str], list[str]]] = [
-    (
-        ["I fly to Lisbon on 12 December and return on the 19th."],
-        ["User flies to Lisbon on 2026-12-12.", "User returns on 2026-12-19."],
-    ),
-    (
-        ["I'm flying to Rome on 30 April.", "I return on the 4th."],
-        ["User is flying to Rome on 2026-04-30.", "User returns on 2026-05-04."],
-    ),
-    (["周四上午九点拔智齿"], ["用户2026年3月12日09:00拔智齿。"]),
-    (
-        ["11月6号飞曼谷 13号回"],
-        ["用户2026年11月6日要去曼谷。", "用户要在2026年11月13日回来。"],
-    ),
-    (
-        ["计划变了 改成7月3号去威海 9号回来"],
-        ["用户改成2026年7月3日去威海。", "用户要在2026年7月9日回来。"],
-    ),
-]
-
-
-async def test_dates_of_plans_follow_each_other() -> None:
-    async def check(case: tuple[list[str], list[str]]) -> None:
-        turns, texts = case
-        assert [fact.text for fact in (await extract(parse_turns(*turns))).facts] == texts
-
-    await check_each_async(PLAN_DATES, check)
-
-
-NOT_MEANT = [
-    ["I'm basically a vampire."],
-    ["I'm Batman."],
-    ["I've told you a hundred times that I live in Rome."],
-    ["I almost moved to Madrid."],
-    ["I'm dating myself here."],
-    ["Imagine I'm a pirate. I live on a ship."],
-    ["Let's role-play.", "assistant| Sure!", "I'm a pirate and I live on a ship."],
-    ["Pretend I'm an astronaut.", "assistant| Do you miss it?", "I'm 81 and I live on a boat."],
-    ["我简直是个吸血鬼。"],
-    ["我是蝙蝠侠。"],
-    ["咱们玩角色扮演吧", "assistant| 好", "我住在月球上，养了六只机器狗。"],
-    ["今天累成狗，天天加班到原地去世"],
-]
-
-
-async def test_hyperbole_and_role_play_give_no_facts() -> None:
-    async def check(turns: list[str]) -> None:
-        assert (await extract(parse_turns(*turns))).facts == ()
-
-    await check_each_async(NOT_MEANT, check)
-
-
 async def test_facts_are_stored_again_after_role_play() -> None:
     pirate = ("Pretend I'm a pirate.", "I live on a ship.", "ok stop, that was fun")
     assert (await extract_one(*pirate, "I live in Rome.")).text == "User lives in Rome."
@@ -363,49 +231,6 @@ async def test_what_has_begun_is_no_plan() -> None:
         assert (fact.text, fact.memory_type) == (text, memory_type)
 
     await check_each_async(STARTS, check)
-
-
-# A clause without a subject goes on about the person before it, and is not about the speaker.
-INHERITED_SUBJECTS: list[tuple[str, list[str]]] = [
-    ("我奶奶 83了 血糖一直高", ["用户的奶奶血糖一直高。"]),
-    ("我爸糖尿病 打胰岛素", ["用户的爸糖尿病。", "用户的爸打胰岛素。"]),
-    ("班里有个小孩 对虾过敏", []),
-    ("隔壁老王家闺女考上清华了 学计算机", []),
-    ("我们楼下新开了家店 叫拾光 做手冲的", []),
-    ("我姐在深圳 姐夫是开出租的 上个月查出脂肪肝", []),
-    ("我记得，是在1997年12月20日。", []),
-    ("祖籍是安徽寿县，那他毕业于哪里啊？", []),
-    ("每天9:00-21:00开放的，你有详细地址吗？", []),
-    ("公司其实挺好 准备明年考研", ["用户准备2027年考研。"]),
-    ("my son has a new teacher, he's from Malta", []),
-]
-# Times, lengths of time, pronouns and particles are no objects, and a dose is no predicate.
-FRAGMENTS = [
-    "戒俩月了",
-    "周日不行",
-    "我叫它土总",
-    "每次0.5g",
-    "教资算了",
-    "烦透了",
-    "喜欢的那个下架了",
-    "退了",
-    "晚上住江边",
-]
-
-
-async def test_clauses_without_a_subject_go_on_about_the_last_one() -> None:
-    async def check(case: tuple[str, list[str]]) -> None:
-        text, expected = case
-        assert [fact.text for fact in (await extract(parse_turns(text))).facts] == expected
-
-    await check_each_async(INHERITED_SUBJECTS, check)
-
-
-async def test_fragments_are_no_facts() -> None:
-    async def check(text: str) -> None:
-        assert (await extract(parse_turns(text))).facts == ()
-
-    await check_each_async(FRAGMENTS, check)
 
 
 async def test_pronouns_mean_a_person_of_their_gender() -> None:

@@ -1,6 +1,7 @@
 """Entities, relations and aliases by rules."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from memrecall.extraction.signature import fold_person_name
 from memrecall.extraction.stated_graph import aliases_in
 from tests.cases import check_each, check_each_async
 
+from .conversations import read_cases
 from .transcripts import NOW, parse_turns
 
 
@@ -42,212 +44,21 @@ async def test_relations_of_specification_example(ending: str) -> None:
     assert not any(item.ended for item in related.relations)
 
 
-STATEMENTS: list[tuple[str, list[tuple[str, str, str]]]] = [
-    ("I live in Berlin.", [("user", "lives_in", "Berlin")]),
-    ("I'm from Norway.", [("user", "from", "Norway")]),
-    ("I work at Siemens.", [("user", "works_at", "Siemens")]),
-    (
-        "My sister Clara works at Siemens in Munich.",
-        [
-            ("user", "sibling_of", "Clara"),
-            ("Clara", "works_at", "Siemens"),
-            ("Siemens", "located_in", "Munich"),
-        ],
-    ),
-    (
-        "I study physics at ETH in Zurich.",
-        [("user", "studies_at", "ETH"), ("ETH", "located_in", "Zurich")],
-    ),
-    (
-        "我在杭州的阿里巴巴上班。",
-        [("user", "works_at", "阿里巴巴"), ("阿里巴巴", "located_in", "杭州")],
-    ),
-    ("我在中国的大学工作。", [("user", "works_at", "中国的大学")]),
-    ("I work for a startup called Lumen.", [("user", "works_at", "Lumen")]),
-    ("I work for a small company.", []),
-    ("I work as a nurse.", [("user", "works_as", "nurse")]),
-    ("I'm married to Paul.", [("user", "married_to", "Paul")]),
-    ("I'm engaged to Priyanka.", [("user", "engaged_to", "Priyanka")]),
-    ("My boss is named Carol.", [("user", "managed_by", "Carol")]),
-    ("My husband's name is Carlos.", [("user", "married_to", "Carlos")]),
-    ("My dog is called Rex.", [("user", "owns", "Rex")]),
-    (
-        "I have two brothers, Mark and Luke.",
-        [("user", "sibling_of", "Mark"), ("user", "sibling_of", "Luke")],
-    ),
-    (
-        "My sister Clara lives in Oslo.",
-        [("user", "sibling_of", "Clara"), ("Clara", "lives_in", "Oslo")],
-    ),
-    ("Bob lives in Rome.", [("Bob", "lives_in", "Rome")]),
-    ("I like tea and coffee.", [("user", "likes", "tea"), ("user", "likes", "coffee")]),
-    ("I hate mushrooms.", [("user", "dislikes", "mushrooms")]),
-    ("I'm allergic to nuts.", [("user", "allergic_to", "nuts")]),
-    ("I speak German and Dutch.", [("user", "speaks", "German"), ("user", "speaks", "Dutch")]),
-    ("I'm a member of the local chess club.", [("user", "member_of", "local chess club")]),
-    ("I graduated from MIT in 2012.", [("user", "graduated_from", "MIT")]),
-    ("My name is Eve. I live in Rome.", [("Eve", "lives_in", "Rome")]),
-    ("我住在上海。", [("user", "lives_in", "上海")]),
-    ("我是湖南人。", [("user", "from", "湖南")]),
-    (
-        "我在腾讯做产品经理。",
-        [("user", "works_at", "腾讯"), ("user", "works_as", "产品经理")],
-    ),
-    ("我在一家叫云杉的公司上班。", [("user", "works_at", "云杉")]),
-    ("我在一家小公司当会计。", [("user", "works_as", "会计")]),
-    ("我和小雅结婚了。", [("user", "married_to", "小雅")]),
-    ("我家的猫叫糯米。", [("user", "owns", "糯米")]),
-    ("我养了一只叫豆豆的柯基。", [("user", "owns", "豆豆")]),
-    (
-        "我同事老赵是山东人。",
-        [("user", "colleague_of", "老赵"), ("老赵", "from", "山东")],
-    ),
-    ("我喜欢喝茶。", [("user", "likes", "茶")]),
-    ("我讨厌甜食。", [("user", "dislikes", "甜食")]),
-    (
-        "我对青霉素和尘螨过敏。",
-        [("user", "allergic_to", "青霉素"), ("user", "allergic_to", "尘螨")],
-    ),
-    ("我是围棋社的成员。", [("user", "member_of", "围棋社")]),
-    ("我在学吉他。", [("user", "learns", "吉他")]),
-]
-
-
 async def test_relations_of_statements() -> None:
-    async def check(case: tuple[str, list[tuple[str, str, str]]]) -> None:
-        text, expected = case
-        assert edges(await relate(text)) == expected
+    async def check(case: dict[str, Any]) -> None:
+        found = [
+            [item.source, item.relationship, item.destination, item.ended]
+            for item in (await relate(*case["turns"])).relations
+        ]
+        assert found == case["relations"]
 
-    await check_each_async(STATEMENTS, check)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["If I lived in Rome.", "Do I live in Rome?", "Hello!", "assistant| I live in Rome.", "你好"],
-)
-async def test_messages_without_relations(text: str) -> None:
-    assert await relate(text) == Related((), ())
+    await check_each_async(read_cases("relations"), check)
 
 
 async def test_relations_start_at_their_speaker() -> None:
     related = await relate("Ann| I live in Rome.", "Bob| I'm allergic to nuts.")
     assert edges(related) == [("Ann", "lives_in", "Rome"), ("Bob", "allergic_to", "nuts")]
     assert Entity("Rome", "place") in related.entities
-
-
-async def test_former_home_taste_and_partner_end() -> None:
-    cases: list[tuple[str, list[tuple[str, bool]]]] = [
-        ("I moved from Leeds to York.", [("York", False), ("Leeds", True)]),
-        ("我从昌平搬到通州了。", [("通州", False), ("昌平", True)]),
-        ("I don't like coffee any more.", [("coffee", True)]),
-        ("我不喜欢咖啡了。", [("咖啡", True)]),
-        ("我戒辣了。", [("辣", True)]),
-        ("I hate coffee.", [("coffee", False)]),
-    ]
-
-    async def check(case: tuple[str, list[tuple[str, bool]]]) -> None:
-        text, expected = case
-        related = await relate(text)
-        assert [(item.destination, item.ended) for item in related.relations] == expected
-
-    await check_each_async(cases, check)
-
-
-async def test_relation_is_not_read_into_other_words() -> None:
-    cases: list[tuple[str, list[tuple[str, str, str]]]] = [
-        ("I moved to Hebden Bridge at the end of march.", [("user", "lives_in", "Hebden Bridge")]),
-        (
-            "下个月去一家小公司 叫拓野。我住在上海。",
-            [("user", "works_at", "拓野"), ("user", "lives_in", "上海")],
-        ),
-        ("老韩花粉过敏 别走有花的那条线", [("老韩", "allergic_to", "花粉")]),
-        ("I almost moved to Madrid.", []),
-        ("I work at the weekend.", []),
-        ("I married young.", []),
-        ("I'm dating myself here.", []),
-        ("I married Tom in May.", [("user", "married_to", "Tom")]),
-        ("我喜欢蒸的。", []),
-        ("我最近开始健身。", []),
-    ]
-
-    async def check(case: tuple[str, list[tuple[str, str, str]]]) -> None:
-        assert edges(await relate(case[0])) == case[1]
-
-    await check_each_async(cases, check)
-
-
-async def test_relatives_without_a_name_are_one_node_each() -> None:
-    cases: list[tuple[tuple[str, ...], list[tuple[str, str, str]]]] = [
-        (
-            ("我妈住在绍兴。", "我母亲是护士。"),
-            [
-                ("user", "child_of", "用户的妈妈"),
-                ("用户的妈妈", "lives_in", "绍兴"),
-                ("用户的妈妈", "works_as", "护士"),
-            ],
-        ),
-        (
-            ("My gran is 91 and she lives in Perth.",),
-            [("user", "grandchild_of", "user's gran"), ("user's gran", "lives_in", "Perth")],
-        ),
-        (
-            ("记一下 我女儿的家长会是22号下午三点。", "她叫糖糖 在实验二小"),
-            [("user", "parent_of", "糖糖"), ("糖糖", "studies_at", "实验二小")],
-        ),
-        (
-            ("跟我老公去。他妹叫佳佳 海鲜过敏",),
-            [
-                ("佳佳", "allergic_to", "海鲜"),
-                ("user", "married_to", "用户的老公"),
-                ("用户的老公", "sibling_of", "佳佳"),
-            ],
-        ),
-        (("my dog is called Rex, 4 years old",), [("user", "owns", "Rex")]),
-        (("the dog stays with me",), [("user", "owns", "dog")]),
-        (
-            ("my cousin Ade's wedding is on 4 July in Bath",),
-            [("user", "cousin_of", "Ade")],
-        ),
-    ]
-
-    async def check(case: tuple[tuple[str, ...], list[tuple[str, str, str]]]) -> None:
-        assert edges(await relate(*case[0])) == case[1]
-
-    await check_each_async(cases, check)
-
-
-async def test_change_of_medicine_tool_partner_and_diet_ends_the_old_relation() -> None:
-    cases: list[tuple[str, list[tuple[str, str, bool]]]] = [
-        ("The doctor doubled my metformin to 1000 mg.", [("takes", "metformin", False)]),
-        ("they upped my levothyroxine from 75 to 100", [("takes", "levothyroxine", False)]),
-        (
-            "I switched from zoloft to wellbutrin 150 mg",
-            [("takes", "wellbutrin", False), ("takes", "zoloft", True)],
-        ),
-        ("I stopped taking ibuprofen.", [("takes", "ibuprofen", True)]),
-        ("now its candesartan 8 once a day", [("takes", "candesartan", False)]),
-        ("缬沙坦停了", [("takes", "缬沙坦", True)]),
-        ("我开始吃叶酸了", [("takes", "叶酸", False)]),
-        ("降脂药改成半片了", [("takes", "降脂药", False)]),
-        (
-            "we switched from slack to zulip last month",
-            [("uses", "zulip", False), ("uses", "slack", True)],
-        ),
-        ("我们组把jira扔了", [("uses", "jira", True)]),
-        ("I was vegetarian.", [("follows_diet", "vegetarian", True)]),
-        ("Lena and I are over", [("partner_of", "Lena", True)]),
-        ("分了 跟小雨 谈了三年", [("partner_of", "小雨", True)]),
-        ("I'm flying to Oslo on the 24th.", [("travels_to", "Oslo", False)]),
-        ("我20号去长沙", [("travels_to", "长沙", False)]),
-        ("If I fly to Oslo I get seasick.", []),
-    ]
-
-    async def check(case: tuple[str, list[tuple[str, str, bool]]]) -> None:
-        related = await relate(case[0])
-        found = [(item.relationship, item.destination, item.ended) for item in related.relations]
-        assert found == case[1]
-
-    await check_each_async(cases, check)
 
 
 async def test_dose_of_a_relative_is_theirs() -> None:
