@@ -154,7 +154,7 @@ def serving(folder: Path, database: Path) -> Iterator[tuple[str, Any]]:
     """Start a server on a free port; yield its address and its process."""
     import psutil  # of the extra `bench`; the tests use the rest of this file without it
 
-    settings = {"MEMRECALL_EMBEDDER": "hash", "MEMRECALL_RUNS_DIR": str(folder / "runs")}
+    settings = {"MEMRECALL_EMBEDDER": "hash", "MEMRECALL_DATA_DIR": str(folder)}
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVE, "serve", "--port", "0", "--json", "--db", str(database)],
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "HOME": str(folder), **settings},

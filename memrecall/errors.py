@@ -94,7 +94,7 @@ class QuerySyntaxError(InvalidArgument):
 
 
 class QueryTooExpensive(InvalidArgument):
-    """A query would read more of the index than `query_cost` allows."""
+    """A query would read more of the index than is allowed."""
 
 
 class NotFound(CallerError):

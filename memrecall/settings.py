@@ -7,44 +7,45 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from memrecall.errors import InvalidArgument
+from memrecall.json_objects import load_json_object
 
 PREFIX = "MEMRECALL_"
-CHOICES = {
-    "durability": ("full", "normal"),
-    "tool_calls": ("native", "json"),
-    "reasoning": ("auto", "strip", "open", "keep"),
-    "chat_leak_mode": ("strict", "lenient"),
-    "chat_extract": ("auto", "on", "off"),
-}
+_SIMILARITY = 0.8  # of a variable to a setting, from which on it is a typing error
+_OTHER_VARIABLES = frozenset({"config", "user", "hooks", "hook_problem"})  # read elsewhere
 _BOOLEANS = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
-_CONNECTION = ("durability", "lock_timeout", "statement_timeout", "retry_seconds", "read_only")
-ZERO_MEANS_OFF = frozenset(
-    {
-        "trace_days",
-        "counter_days",
-        "retry_seconds",
-        "recall_queue",
-        "text_workers",
-        "drain_seconds",
-        "key_rate",
-        "address_rate",
-        "chat_recalls",
-        "chat_history",
-        "sweep_hours",
-        "sweep_older_days",
-        "sweep_not_recalled_days",
-        "sweep_superseded_days",
-        "sweep_most_memories",
-    }
+_CONNECTION = ("durability", "lock_timeout", "statement_timeout", "read_only")
+_ZERO_MEANS_OFF = frozenset(
+    {"trace_days", "text_workers", "drain_seconds", "key_rate", "address_rate"}
 )
+# What to do instead of settings of version 0.2 that are gone, and their names.
+_ALTERNATIVES = {
+    "It has a fixed value now; remove it": (
+        "backup_mb connections counter_days knowledge_characters metadata_kb page_mb query_cost"
+        " query_map recall_patience recall_queue retry_seconds text_seconds vector_db_rows"
+    ),
+    "Set data_dir to the folder that contains runs, workspaces and backups": (
+        "backups_dir runs_dir workspaces_dir"
+    ),
+    'Use a JSON object instead: sweep = {"hours": 24, "older_than_days": 90}': (
+        "sweep_hours sweep_most_memories sweep_not_recalled_days sweep_older_days sweep_purge"
+        " sweep_superseded_days"
+    ),
+    'Use a JSON object instead: chat = {"recalls": 3, "extract": true}': (
+        "chat_count_forced chat_extract chat_history chat_leak_mode chat_recall_seconds"
+        " chat_recall_with_model chat_recalls chat_seconds log_contents reasoning"
+    ),
+    "Write the address after the model: reranker = endpoint:MODEL@URL": "reranker_base_url",
+}
+_REMOVED = {name: hint for hint, names in _ALTERNATIVES.items() for name in names.split()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +56,8 @@ class Settings:
     embedder: str = "local"
     embedder_base_url: str = ""
     embedder_timeout: float = 10.0  # seconds for a question; a hybrid search then does without
-    query_map: bool = True  # move the vectors of questions towards those of answers
     reranker: str = ""  # reorders the first hits of `Memory.search`; "": none
-    reranker_base_url: str = ""
-    vector_db: str = ""  # for users with more than `vector_db_rows` vectors; "": in memory
-    vector_db_rows: int = 200_000  # per user
+    vector_db: str = ""  # for users with many vectors; "": in memory
     graph_db: str = ""  # where knowledge graphs are stored; "": in the store
     model: str = ""
     base_url: str = ""
@@ -67,57 +65,30 @@ class Settings:
     model_timeout: float = 60.0
     model_options: str = ""  # a JSON object: fields of every request, such as temperature
     tool_calls: Literal["native", "json"] = "native"
-    reasoning: Literal["auto", "strip", "open", "keep"] = "auto"  # if the model writes it as text
     durability: Literal["full", "normal"] = "full"
     read_only: bool = False  # refuse writes and create no file
     lock_timeout: float = 10.0
-    statement_timeout: float = 20.0  # of PostgreSQL, beside the waiting for locks
-    retry_seconds: float = 10.0  # that work waits for a PostgreSQL server that restarts; 0: none
+    statement_timeout: float = 20.0  # of PostgreSQL, in addition to waiting for locks
     index_memory_mb: int = 1024
-    page_mb: int = 8  # a page of messages, memories or results ends after so much text
-    metadata_kb: int = 1024  # of one message or memory
-    query_cost: int = 100_000_000  # index entries that a query in the query language may read
     snapshots: bool = True
     trace_days: int = 30  # 0: traces are not stored
     cache_dir: str = ""
-    runs_dir: str = ""
-    workspaces_dir: str = ""  # for the memory tools; empty: beside a SQLite file
-    backups_dir: str = ""  # the same
-    backup_mb: int = 256  # maximum size
-    knowledge_characters: int = 100_000  # of one entry of the knowledge base
+    data_dir: str = ""  # of runs, workspaces and backups; "": next to a SQLite file, see docs
     host: str = "127.0.0.1"
     port: int = 8765
     workers: int = 1  # processes of `memrecall serve` that answer requests
     cors_origins: str = ""  # web pages that may call the service, separated by commas
     text_workers: int = 2  # processes of `memrecall serve` for work on long texts; 0: threads
-    text_seconds: float = 10.0  # that such work may take
     drain_seconds: float = 0.0  # from SIGTERM, for /readyz to fail before requests do; 0: none
-    connections: int = 2_000  # open at once; the oldest idle ones are closed for new ones
     key_rate: float = 200.0  # requests of a key per second, on average over 10 seconds; 0: no limit
     address_rate: float = 20.0  # the same of an address without a valid key; 0: no limit
     trusted_proxies: str = ""  # addresses or networks whose X-Forwarded-For is believed
     recalls_per_key: int = 4  # concurrently
-    recall_queue: int = 16  # waiting recalls; 0: none
-    recall_patience: float = 30.0  # seconds that a recall may wait
-    sweep_hours: float = 0.0  # between two retention sweeps of `memrecall serve`; 0: none
-    sweep_older_days: float = 0.0  # removed as well as expired and duplicate ones; 0: off
-    sweep_not_recalled_days: float = 0.0
-    sweep_superseded_days: float = 0.0
-    sweep_most_memories: int = 0  # per user
-    sweep_purge: bool = False  # erase instead of hide
+    sweep: str = ""  # a JSON object: hours between retention sweeps, and what they remove
     forget_messages: bool = False  # the tool `forget` may erase messages, permanently
     dashboard: bool = True  # the web dashboard at /, if the extra `dashboard` is installed
-    counter_days: int = 30  # retention of the dashboard's counters; 0: off
-    log_contents: bool = False  # log messages and queries
     telemetry: bool = False  # export spans as configured by the OTEL_ variables
-    chat_recalls: int = 3  # maximum per chat turn
-    chat_count_forced: bool = True  # include the recall that every turn starts with
-    chat_recall_seconds: float = 10.0  # timeout of one recall; the turn then continues without it
-    chat_recall_with_model: bool = False  # otherwise the rules recall, and the model only answers
-    chat_seconds: float = 120.0  # for all model answers of one turn
-    chat_history: int = 20  # messages of the session shown to the model; 0: none
-    chat_leak_mode: Literal["strict", "lenient"] = "strict"  # calls that a model writes as text
-    chat_extract: Literal["auto", "on", "off"] = "auto"  # facts of messages; auto: in the CLI only
+    chat: str = ""  # a JSON object: fields of `ChatOptions`
 
     def allowed_origins(self) -> frozenset[str]:
         """Return the web pages that may call the service."""
@@ -141,9 +112,12 @@ class Settings:
         return {name: getattr(self, name) for name in _CONNECTION}
 
     def without_writes(self) -> "Settings":
-        """Return the settings of a process that writes nothing: no traces, snapshots, counters."""
-        off: dict[str, Any] = dict.fromkeys(("trace_days", "counter_days", "sweep_hours"), 0)
-        return replace(self, snapshots=False, vector_db="", **off)
+        """Return the settings of a process that writes nothing: no traces, snapshots, sweeps."""
+        return replace(self, snapshots=False, vector_db="", trace_days=0, sweep="")
+
+    def data_folder(self) -> Path:
+        """Return the folder of runs, workspaces and backups."""
+        return Path(self.data_dir) if self.data_dir else Path(_folders().user_data_path)
 
     def redacted(self) -> dict[str, Any]:
         """Return the settings for display, without passwords and keys."""
@@ -187,7 +161,6 @@ def load_settings(
     defaults = {
         "db": default_database(),
         "cache_dir": _folders().user_cache_path,
-        "runs_dir": _folders().user_data_path / "runs",
     }
     values |= {name: str(path) for name, path in defaults.items() if not values.get(name)}
     return LoadedSettings(Settings(**values), origins, file)
@@ -212,9 +185,31 @@ def _folders() -> Any:
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    names = {PREFIX + item.name.upper(): item.name for item in fields(Settings)}
-    # An empty variable counts as unset: that is the usual way to switch one off.
-    return {names[key]: value for key, value in environment.items() if key in names and value}
+    values: dict[str, str] = {}
+    for key, value in environment.items():
+        # An empty variable counts as unset: that is the usual way to switch one off.
+        if not key.startswith(PREFIX) or not value:
+            continue
+        name = key.removeprefix(PREFIX).lower()
+        _refuse_removed(name, key)
+        if name in _names():
+            values[name] = value
+            continue
+        # Other programs set variables with this prefix too, such as MEMRECALL_SERVICE_HOST.
+        similar = get_close_matches(name, _names(), 1, _SIMILARITY)
+        if similar and name not in _OTHER_VARIABLES:
+            hint = f"Did you mean {PREFIX}{similar[0].upper()}?"
+            raise InvalidArgument(f"{key} is not a setting", hint=hint)
+    return values
+
+
+def _names() -> list[str]:
+    return [item.name for item in fields(Settings)]
+
+
+def _refuse_removed(name: str, label: str) -> None:
+    if name in _REMOVED:
+        raise InvalidArgument(f"the setting {label} was removed", hint=_REMOVED[name])
 
 
 def _read_file(
@@ -234,12 +229,13 @@ def _read_file(
         ) from None
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"the settings file {path} cannot be read: {error}") from None
-    unknown = sorted(set(values) - {item.name for item in fields(Settings)})
-    if unknown:
-        raise InvalidArgument(
-            f"{path} sets {unknown[0]!r}, which is not a setting",
-            hint="`memrecall doctor` lists them",
-        )
+    for name in values:
+        _refuse_removed(name, f"{name!r} in {path}")
+        if name not in _names():
+            similar = get_close_matches(name, _names(), 1)
+            hint = "`memrecall doctor --json` lists all settings"
+            hint = f"Did you mean {similar[0]}?" if similar else hint
+            raise InvalidArgument(f"{path} sets {name!r}, which is not a setting", hint=hint)
     return path, values
 
 
@@ -255,14 +251,22 @@ def _convert(name: str, value: Any, source: str) -> Any:
         raise InvalidArgument(
             f"{name} = {value!r} (from {source}) is not a {expected.__name__}"
         ) from None
-    if name in CHOICES and converted not in CHOICES[name]:
-        hint = f"Use {' or '.join(CHOICES[name])}"
-        raise InvalidArgument(f"{name} {value!r} is not known", hint=hint)
-    may_be_zero = name in ZERO_MEANS_OFF
+    choices = get_args(Settings.__annotations__[name])
+    if choices and converted not in choices:
+        raise InvalidArgument(f"{name} {value!r} is not known", hint=f"Use {' or '.join(choices)}")
+    may_be_zero = name in _ZERO_MEANS_OFF
     if expected in (int, float) and not (converted >= 0 if may_be_zero else converted > 0):
         minimum = "0 or more" if may_be_zero else "above 0"
         raise InvalidArgument(f"{name} = {value!r} (from {source}) must be {minimum}")
     return converted
+
+
+def parse_object(name: str, text: str, example: str) -> dict[str, Any]:
+    """Return the JSON object that a setting contains; {} if it is empty."""
+    values = load_json_object(text or "{}")
+    if values is None:
+        raise InvalidArgument(f"{name} is not a JSON object", hint=f"Write it like {example}")
+    return values
 
 
 OPENAI = "https://api.openai.com/v1"

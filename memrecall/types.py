@@ -30,6 +30,7 @@ LABEL_LENGTH = 50
 MESSAGE_LENGTH = 1_000_000
 MEMORY_BYTES = 100 * 1024
 JSON_DEPTH = 32
+METADATA_BYTES = 1024 * 1024  # of one message or memory, as JSON
 JSON_INTEGER_BITS = 1024  # the range of a float
 EARLIEST = datetime(2, 1, 1, tzinfo=UTC)
 """The first time that is accepted; see `check_moment`."""
@@ -122,12 +123,12 @@ def json_bytes(value: Any) -> int:
     return len(to_json(value)) if value else 0
 
 
-def check_metadata(metadata: Mapping[str, Any], most_bytes: int) -> None:
+def check_metadata(metadata: Mapping[str, Any]) -> None:
     """Reject metadata that is too large."""
-    if (size := json_bytes(metadata)) > most_bytes:
+    if (size := json_bytes(metadata)) > METADATA_BYTES:
         raise InvalidArgument(
             f"metadata has {size:,} bytes",
-            hint=f"Use at most {most_bytes:,} (MEMRECALL_METADATA_KB), store the rest elsewhere",
+            hint=f"Use at most {METADATA_BYTES:,}, and store the rest elsewhere",
         )
 
 

@@ -132,8 +132,7 @@ def _make_settings(location: str, folder: Path) -> Settings:
         snapshots=False,
         durability="normal",
         cache_dir=str(folder / "cache"),
-        workspaces_dir=str(folder / "workspaces"),
-        backups_dir=str(folder / "backups"),
+        data_dir=str(folder),
     )
 
 

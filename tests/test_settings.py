@@ -1,11 +1,12 @@
 """Settings: an argument beats the environment, which beats the file."""
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from memrecall.errors import InvalidArgument
-from memrecall.settings import load_settings
+from memrecall.settings import Settings, load_settings
 
 from .cases import check_each
 
@@ -37,11 +38,14 @@ INVALID_SETTINGS = (
     ({"MEMRECALL_LOCK_TIMEOUT": "soon"}, "lock_timeout = 'soon' (from environment)"),
     ({"MEMRECALL_LOCK_TIMEOUT": "-1"}, "must be above 0"),
     ({"MEMRECALL_SNAPSHOTS": "perhaps"}, "snapshots"),
-    ({"MEMRECALL_QUERY_MAP": "perhaps"}, "query_map"),
     ({"MEMRECALL_DURABILITY": "none"}, "durability 'none'"),
     ({"MEMRECALL_TOOL_CALLS": "xml"}, "tool_calls 'xml' is not known. Use native or json"),
     ({"MEMRECALL_MODEL_TIMEOUT": "0"}, "model_timeout = '0' (from environment) must be above"),
     ({"MEMRECALL_CONFIG": "/nowhere/config.toml"}, "/nowhere/config.toml"),
+    ({"MEMRECALL_EMBEDER": "hash"}, "Did you mean MEMRECALL_EMBEDDER?"),
+    ({"MEMRECALL_RUNS_DIR": "/r"}, "the setting MEMRECALL_RUNS_DIR was removed. Set data_dir"),
+    ({"MEMRECALL_SWEEP_HOURS": "24"}, 'sweep = {"hours": 24'),
+    ({"MEMRECALL_PAGE_MB": "8"}, "remove it"),
 )
 
 
@@ -55,24 +59,30 @@ def test_invalid_value_is_named_in_error() -> None:
     check_each(INVALID_SETTINGS, check)
 
 
-def test_runs_folder_defaults_to_data_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_data_folder_defaults_to_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.delenv("MEMRECALL_CONFIG", raising=False)
-    assert Path(load_settings({}, {}).settings.runs_dir).name == "runs"
-    assert load_settings({}, {"MEMRECALL_RUNS_DIR": "/r"}).settings.runs_dir == "/r"
+    assert load_settings({}, {}).settings.data_folder() == tmp_path / "memrecall"
+    assert load_settings({}, {"MEMRECALL_DATA_DIR": "/r"}).settings.data_folder() == Path("/r")
 
 
-def test_query_map_is_on_unless_turned_off(tmp_path: Path) -> None:
-    assert load_settings({}, {}, write(tmp_path, "")).settings.query_map is True
-    assert load_settings({}, {"MEMRECALL_QUERY_MAP": "false"}).settings.query_map is False
-    assert load_settings({}, {}, write(tmp_path, "query_map = false")).settings.query_map is False
+def test_variables_of_other_programs_are_ignored() -> None:
+    names = ("HOOKS", "USER", "SERVICE_HOST", "PORT_8765_TCP", "LISTEN", "TEST_ENGINES", "SERVICES")
+    assert load_settings({}, {f"MEMRECALL_{name}": "x" for name in names}).origins == {}
+    load_settings({}, {"MEMRECALL_RUNS_DIR": ""})  # unset
+
+
+def test_settings_are_few() -> None:
+    assert len(fields(Settings)) <= 40
 
 
 def test_unknown_setting_in_file_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="'databse'"):
-        load_settings({}, {}, write(tmp_path, 'databse = "x"'))
+    for text, message in (
+        ('databse = "x"', r"'databse'.*`memrecall doctor --json` lists all"),
+        ("snapshot = true", "Did you mean snapshots?"),
+        ("chat_recalls = 3", "the setting 'chat_recalls' in .* was removed"),
+    ):
+        with pytest.raises(InvalidArgument, match=message):
+            load_settings({}, {}, write(tmp_path, text))
     with pytest.raises(InvalidArgument, match="cannot be read"):
         load_settings({}, {}, write(tmp_path, "not toml"))
 

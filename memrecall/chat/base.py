@@ -60,9 +60,10 @@ class Chat:
     """A chat in one scope.
 
     Without a `model_client` rules answer. Without a `recall_client` rules recall, which takes
-    milliseconds and no model call. `as_of` is the time of the turns: their recalls see nothing
-    later. `observer` gets each trace event of the recalls. `on_leak` is called with the family of
-    every tool call that a model writes as text, in a turn or in its recalls.
+    milliseconds and no model call, unless the options say `recall_with_model`. `as_of` is the time
+    of the turns: their recalls see nothing later. `observer` gets each trace event of the recalls.
+    `on_leak` is called with the family of every tool call that a model writes as text, in a turn or
+    in its recalls.
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class Chat:
         self._session = scope.session_id or DEFAULT_NAME
         self._scope = scope.with_session(self._session)
         self._client = model_client or offline_chat_client()
+        if recall_client is None and options.recall_with_model:
+            recall_client = model_client
         self._recall_client = recall_client
         self._options = options
         self._caches = caches

@@ -1,16 +1,18 @@
 """Options of chat turns."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from memrecall.agent import RecallOptions
 from memrecall.budget import Limits
 from memrecall.errors import InvalidArgument
-from memrecall.settings import Settings
+from memrecall.settings import Settings, parse_object
 from memrecall.store.database.cursors import require_limit
 from memrecall.text.leaks import LeakMode, Reasoning, check_modes
 from memrecall.types import Language
 
 LONGEST_SHOWN = 500  # messages
+_EXAMPLE = '{"recalls": 3, "history": 20, "extract": true}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class ChatOptions:
     leak_mode: LeakMode = "strict"  # "lenient" leaves Markdown code alone, for developers
     reasoning: Reasoning = "auto"  # of the model, if it writes it into its text
     extract: bool = False  # also remember the facts that people state
+    recall_with_model: bool = False  # recall with the model that answers; otherwise by rules
 
     def __post_init__(self) -> None:
         bounds = {
@@ -55,19 +58,16 @@ class ChatOptions:
         cls, settings: Settings, language: Language | None = None, *, extract: bool = False
     ) -> "ChatOptions":
         """Return the options of the settings; `extract` counts unless they decide it."""
-        return cls(
-            recalls=settings.chat_recalls,
-            count_forced=settings.chat_count_forced,
-            recall_seconds=settings.chat_recall_seconds,
-            seconds=settings.chat_seconds,
-            history=settings.chat_history,
-            language=language,
-            keep_traces_days=settings.trace_days,
-            log_contents=settings.log_contents,
-            leak_mode=settings.chat_leak_mode,
-            reasoning=settings.reasoning,
-            extract={"on": True, "off": False}.get(settings.chat_extract, extract),
-        )
+        values: dict[str, Any] = {"extract": extract, "keep_traces_days": settings.trace_days}
+        values |= parse_object("chat", settings.chat, _EXAMPLE)
+        if language is not None:
+            values["language"] = language
+        try:
+            return cls(**values)
+        except TypeError as error:  # an unknown name, or a value of the wrong type
+            raise InvalidArgument(
+                f"chat {settings.chat!r}: {error}", hint=f"Write it like {_EXAMPLE}"
+            ) from None
 
     @property
     def own_recalls(self) -> int:

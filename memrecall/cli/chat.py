@@ -246,10 +246,8 @@ def _chat_arguments(settings: Any) -> dict[str, Any]:
     from memrecall.chat import ChatOptions
     from memrecall.memory import client_of
 
-    client = client_of(settings)
     return {
-        "model_client": client,
-        "recall_client": client if settings.chat_recall_with_model else None,
+        "model_client": client_of(settings),
         "options": ChatOptions.of(settings, extract=True),
     }
 

@@ -169,7 +169,7 @@ async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
 def _run_path(name: str, settings: Any) -> Path:
     """Return the folder of a run: a path, or a bare name in the runs folder."""
     is_path = any(separator in name for separator in "/\\") or name in (".", "..")
-    return Path(name) if is_path else Path(settings.runs_dir) / name
+    return Path(name) if is_path else settings.data_folder() / "runs" / name
 
 
 def _read_run(name: str) -> Any:
@@ -293,7 +293,7 @@ def list_runs(json: options.Json = False) -> None:
     """List the runs in the runs folder, newest first."""
     from memrecall.evaluation.runs import find_runs
 
-    folder = Path(options.read_settings().runs_dir)
+    folder = options.read_settings().data_folder() / "runs"
     items = [_run_fields(path, state) for path, state in find_runs(folder)]
     fields = {"folder": str(folder), "items": items}
     empty = f"no runs in {output.escape(str(folder))}"

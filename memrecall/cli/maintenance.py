@@ -205,7 +205,10 @@ def doctor(
     deep: Annotated[bool, Option("--deep", help="Read every row and every index.")] = False,
     read_only: options.ReadOnlyDb = False,
 ) -> None:
-    """Check installation and database; show the settings in effect. Exit code 1: a check failed."""
+    """Check installation and database; show changed settings. Exit code 1: a check failed.
+
+    --json has all settings.
+    """
     from memrecall.library.maintenance import diagnose
 
     arguments = {"db": db, "read_only": read_only or None}
@@ -226,10 +229,11 @@ def _print_diagnosis(diagnosis: Any) -> None:
         status = "[green]ok[/green]  " if finding.is_ok else "[red]bad[/red] "
         status = "[yellow]warn[/yellow]" if finding.is_warning else status
         terminal.print(f"{status} {finding.subject:<12} {output.escape(finding.message)}")
-    terminal.print("\n[bold]settings[/bold]")
-    for name, value in diagnosis.settings.items():
-        origin = diagnosis.origins.get(name, "default")
-        terminal.print(f"     {name:<18} {output.escape(str(value))} [dim]({origin})[/dim]")
+    changed = diagnosis.changed_settings()
+    terminal.print("\n[bold]settings[/bold]" + ("" if changed else "  all have their defaults"))
+    for name in changed:
+        value, origin = output.escape(str(diagnosis.settings[name])), diagnosis.origins[name]
+        terminal.print(f"     {name:<18} {value} [dim]({origin})[/dim]")
 
 
 @database.command("distribute")

@@ -20,11 +20,9 @@ _SERVER_PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
 _DEMO_HOURS = 12  # that its key is valid, as long as a browser stays signed in
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
-Workspaces = Annotated[
-    str | None, Option("--workspaces", help="Folder of workspaces; default: beside the database.")
-]
-Backups = Annotated[
-    str | None, Option("--backups", help="Folder of backups; default: beside the database.")
+DataDir = Annotated[
+    str | None,
+    Option("--data-dir", help="Folder of workspaces and backups (default: next to the database)."),
 ]
 
 
@@ -33,25 +31,23 @@ def rpc(
     agent: Annotated[
         str | None, Option(help="Agent whose knowledge base is served (default).")
     ] = None,
-    workspaces: Workspaces = None,
-    backups: Backups = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Serve the memory tools as JSON-RPC 2.0 on stdin and stdout, one message per line.
 
     The process that writes to stdin is trusted as an operator and may call every method.
     """
-    folders = {"workspaces_dir": workspaces, "backups_dir": backups}
-    options.run(_serve_rpc(db, agent, folders))
+    options.run(_serve_rpc(db, agent, data_dir))
 
 
-async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str | None]) -> None:
+async def _serve_rpc(db: str | None, agent: str | None, data_dir: str | None) -> None:
     from memrecall.agent.tools.context import ToolContext
     from memrecall.memory import Library
     from memrecall.server.rpc.codec import dispatcher
     from memrecall.server.rpc.stdio import StdioServer
 
     log_to_stderr()
-    settings = options.read_settings(db=db, **folders)
+    settings = options.read_settings(db=db, data_dir=data_dir)
     async with await Library.open(settings) as library:
         context = ToolContext.for_operator(library, agent)
         await context.recover()
@@ -68,8 +64,7 @@ def mcp(
     operator: Annotated[
         bool, Option("--operator", help="Add workspaces, dump, backup and restore.")
     ] = False,
-    workspaces: Workspaces = None,
-    backups: Backups = None,
+    data_dir: DataDir = None,
 ) -> None:
     """Serve memories and tools to an MCP client on stdin and stdout.
 
@@ -78,7 +73,7 @@ def mcp(
     """
     from memrecall.scope import Scope
 
-    arguments = {"db": db, "workspaces_dir": workspaces, "backups_dir": backups}
+    arguments = {"db": db, "data_dir": data_dir}
     permissions = options.build_permissions(allow_sensitive, allow_knowledge, operator)
     scope = Scope(user, agent, permissions=permissions)
     options.run(_serve_mcp(arguments, scope, can_write=not read_only))
@@ -176,7 +171,7 @@ def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
         settings = replace(
             settings,
             db=f"{folder}/demo.db",
-            runs_dir=f"{folder}/runs",
+            data_dir=folder,
             read_only=False,
             workers=1,
             dashboard=True,

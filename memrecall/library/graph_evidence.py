@@ -73,11 +73,10 @@ def possible_names(query: str, shortest: int = _SHORTEST_NAME) -> list[str]:
 class TrackedChanges:
     """Changes of a scope's memories that its knowledge graph follows."""
 
-    def __init__(self, store: Store, graph: Graph, scope: Scope, most_metadata: int) -> None:
+    def __init__(self, store: Store, graph: Graph, scope: Scope) -> None:
         self._changes = store.changes(scope)
         self._memories = store.memories(scope)
         self._graph = graph
-        self._most_metadata = most_metadata
 
     async def update(
         self,
@@ -92,7 +91,7 @@ class TrackedChanges:
         before = await self._memories.get_states([memory_key])
         if "metadata" in values:
             old = before[0].metadata if before else {}
-            check_metadata({**old, **values["metadata"]}, self._most_metadata)
+            check_metadata({**old, **values["metadata"]})
         await self._changes.update(
             memory_key, values, actor=actor, reason=reason, unchanged_since=unchanged_since
         )
@@ -102,7 +101,7 @@ class TrackedChanges:
         self, keys: Sequence[str], new: NewMemory, *, origin: Origin, actor: str, reason: str
     ) -> str:
         """Store a memory in the place of several; return its key."""
-        check_metadata(new.metadata, self._most_metadata)
+        check_metadata(new.metadata)
         key = await self._changes.merge(keys, new, origin=origin, actor=actor, reason=reason)
         await self.follow(await self._memories.get_states([*keys, key]))
         return key

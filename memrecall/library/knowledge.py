@@ -21,6 +21,7 @@ from memrecall.text.tokens import BREAK, analyze
 
 log = logging.getLogger(__name__)
 
+LONGEST_ENTRY = 100_000  # characters
 _BATCH = 256
 _TOP_UP = 128  # pending entries that one search embeds first
 _MIN_COVERAGE = 0.5  # of the weight of the query's words; less is a common word or two
@@ -80,11 +81,10 @@ class KnowledgeBase(Knowledge):
         return await self.get(key)
 
     def _check_length(self, name: str, text: str) -> None:
-        limit = self._library.settings.knowledge_characters
-        if len(text) > limit:
+        if len(text) > LONGEST_ENTRY:
             raise InvalidArgument(
-                f"the {name} has {len(text)} characters, and the limit is {limit}",
-                hint="Split it into several entries, or raise MEMRECALL_KNOWLEDGE_CHARACTERS",
+                f"the {name} has {len(text)} characters, and the limit is {LONGEST_ENTRY}",
+                hint="Split it into several entries",
             )
 
     async def search(

@@ -37,7 +37,6 @@ from memrecall.store import (
     ErasureReport,
     Graph,
     GraphDB,
-    PageLimits,
     PendingText,
     PlanOutcome,
     PlanStep,
@@ -74,7 +73,6 @@ class Library(ForkAware):
         self.store = store
         self.embedder = embedder
         self.settings = settings
-        store.page_limits = PageLimits(store.facts.cursor_secret, settings.page_mb * 1024 * 1024)
         self.caches = Caches()  # of the recalls on this library
         self.graphs = graphs or StoreGraphs(store.database)
         self._vector_db = vector_db
@@ -98,13 +96,13 @@ class Library(ForkAware):
         budget = settings.index_memory_mb * 1024 * 1024
         self._external: ExternalVectors | None = None
         if self._vector_db is not None and model is not None:
-            rows = settings.vector_db_rows
-            self._external = ExternalVectors(self._vector_db, store, model, rows)
+            self._external = ExternalVectors(self._vector_db, store, model)
         self.cache = IndexCache(model, folder, budget, self._external)
-        query_map = load_query_map(model) if model and settings.query_map else None
-        limits = (settings.embedder_timeout, settings.query_cost)
-        self.engine = SearchEngine(store, embedder, self.cache, query_map, *limits)
-        self.message_search = MessageSearch(store, self.cache, settings)
+        query_map = load_query_map(model) if model else None
+        self.engine = SearchEngine(
+            store, embedder, self.cache, query_map, settings.embedder_timeout
+        )
+        self.message_search = MessageSearch(store, self.cache)
         self.vectors = VectorWriter(store, None if settings.read_only else embedder)
 
     @classmethod
@@ -273,18 +271,17 @@ class Library(ForkAware):
         return outcomes
 
     def require_small_metadata(self, items: Iterable[NewMessage | NewMemory]) -> None:
-        """Reject metadata above `metadata_kb`; the error names the position of the item."""
+        """Reject metadata that is too large; the error names the position of the item."""
         for position, item in enumerate(items):
             try:
-                check_metadata(item.metadata, self.settings.metadata_kb * 1024)
+                check_metadata(item.metadata)
             except InvalidArgument as error:
                 error.details["faults"] = {position: str(error)}
                 raise
 
     def changes(self, scope: Scope) -> TrackedChanges:
         """Return the ways to change a scope's memories, which its graph follows."""
-        most_bytes = self.settings.metadata_kb * 1024
-        return TrackedChanges(self.store, self.graph(scope), scope, most_bytes)
+        return TrackedChanges(self.store, self.graph(scope), scope)
 
     def graph(self, scope: Scope) -> Graph:
         """Return the knowledge graph of one scope, in whichever database it is."""

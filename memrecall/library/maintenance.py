@@ -63,6 +63,11 @@ class Diagnosis:
         """Whether no problem was found."""
         return all(finding.is_ok for finding in self.findings)
 
+    def changed_settings(self) -> list[str]:
+        """Return the names of the settings that differ from their defaults."""
+        defaults = Settings().redacted()
+        return [name for name in self.origins if self.settings[name] != defaults[name]]
+
     def as_dict(self) -> dict[str, Any]:
         """Return the diagnosis as plain data."""
         return {

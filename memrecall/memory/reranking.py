@@ -118,12 +118,12 @@ def make_reranker(settings: Settings) -> Reranker | None:
     if not kind:
         return None
     if kind == "endpoint" and name:
-        url = settings.reranker_base_url or settings.base_url
-        if not url:
+        name, _, url = name.partition("@")
+        if not (url or settings.base_url):
             raise InvalidArgument(
-                "the reranker's endpoint has no URL", hint="Set MEMRECALL_RERANKER_BASE_URL"
+                "the reranker's endpoint has no URL", hint="Write it like endpoint:MODEL@URL"
             )
-        return EndpointReranker(url, name, api_key=settings.api_key)
+        return EndpointReranker(url or settings.base_url, name, api_key=settings.api_key)
     if kind == "cross-encoder" and name:
         return CrossEncoderReranker(name)
     make, rest = require_plugin("rerankers", settings.reranker, CHOICES)

@@ -18,12 +18,13 @@ from memrecall.memory.base import MemoryBase, ScopeBinding, iterate_users
 from memrecall.memory.jobs import Schedule
 from memrecall.memory.mem0 import take_scope
 from memrecall.scope import Scope
-from memrecall.settings import Settings
+from memrecall.settings import Settings, parse_object
 from memrecall.store import AuditEntry, MemoryQuery, Store, read_filter
 from memrecall.types import MemoryRecord
 
 ACTOR = "sweep"
 _PAGE = 500
+_EXAMPLE = '{"hours": 24, "older_than_days": 90, "purge": false}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,33 @@ class Policy:
                     f"{item.name} {value} is negative", hint="Use 0 or more, or None"
                 )
 
+
+@dataclass(frozen=True, slots=True)
+class SweepSchedule:
+    """The sweeps of a service: the time between two of them, and what they do."""
+
+    hours: float
+    policy: Policy
+    purge: bool = False
+
     @classmethod
-    def of(cls, settings: Settings) -> "Policy":
-        """Return the policy of the settings, where 0 disables a rule."""
-        return cls(
-            settings.sweep_older_days or None,
-            settings.sweep_not_recalled_days or None,
-            settings.sweep_superseded_days or None,
-            most_memories=settings.sweep_most_memories or None,
-        )
+    def of(cls, settings: Settings) -> "SweepSchedule | None":
+        """Return the schedule of the settings, None if they have none."""
+        rules = parse_object("sweep", settings.sweep, _EXAMPLE)
+        if not rules:
+            return None
+        hours, purge = rules.pop("hours", 0), bool(rules.pop("purge", False))
+        try:
+            schedule = cls(float(hours), Policy(**rules), purge)
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(
+                f"sweep {settings.sweep!r}: {error}", hint=f"Write it like {_EXAMPLE}"
+            ) from None
+        if not schedule.hours > 0:
+            raise InvalidArgument(
+                f"sweep {settings.sweep!r} has no hours", hint=f"Write it like {_EXAMPLE}"
+            )
+        return schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ _processes: WorkerProcesses | None = None
 
 @asynccontextmanager
 async def worker_processes(
-    count: int, modules: Sequence[str], seconds: float
+    count: int, modules: Sequence[str], seconds: float = 10.0
 ) -> AsyncIterator[None]:
     """Let `run_aside` use processes inside the block; with a count of 0, threads."""
     global _processes  # one pool for all clients of this process

@@ -18,7 +18,6 @@ from autogen_core.models import ChatCompletionClient, CreateResult
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memrecall.errors import InvalidArgument, ModelFailed, RunError, describe_validation_error
-from memrecall.json_objects import load_json_object
 from memrecall.model.client import (
     BaseClient,
     Part,
@@ -32,7 +31,7 @@ from memrecall.model.options import AcceptedOptions
 from memrecall.model.wire import AnswerCollector, WireAnswer, write_request
 from memrecall.plugins import find_plugin
 from memrecall.retries import parse_retry_after, retry
-from memrecall.settings import OPENAI, check_key, check_url, load_settings
+from memrecall.settings import OPENAI, check_key, check_url, load_settings, parse_object
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI
@@ -44,7 +43,7 @@ _log = logging.getLogger(__name__)
 _RESERVED = frozenset({"model", "messages", "tools", "tool_choice", "stream"})
 _EXTRA_BODY = "extra_body"
 _STREAM_TYPE = "text/event-stream"
-_OPTIONS_HINT = 'Write it like {"temperature": 0, "max_tokens": 4000}'
+_OPTIONS = '{"temperature": 0, "max_tokens": 4000}'
 _NO_KEY = "none"  # local servers need no key, but the library requires one
 
 
@@ -62,16 +61,9 @@ def make_client(settings: Settings) -> ChatCompletionClient | None:
         base_url=settings.base_url or OPENAI,
         api_key=settings.api_key,
         timeout=settings.model_timeout,
-        options=_parse_options(settings.model_options),
+        options=parse_object("model_options", settings.model_options, _OPTIONS),
     )
     return JsonCallClient(client) if settings.tool_calls == "json" else client
-
-
-def _parse_options(text: str) -> dict[str, Any]:
-    options = load_json_object(text or "{}")
-    if options is None:
-        raise InvalidArgument("model_options is not a JSON object", hint=_OPTIONS_HINT)
-    return options
 
 
 class ServerClientConfig(BaseModel):
@@ -300,7 +292,7 @@ def _check_extra_body(value: object) -> Mapping[str, Any]:
 def _check_reserved(options: Mapping[str, Any]) -> Mapping[str, Any]:
     if reserved := sorted(_RESERVED.intersection(options)):
         message = f"{reserved[0]!r} cannot be an option of the model"
-        raise InvalidArgument(message, hint=_OPTIONS_HINT)
+        raise InvalidArgument(message, hint=f"Write it like {_OPTIONS}")
     return options
 
 

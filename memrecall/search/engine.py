@@ -91,7 +91,6 @@ class SearchEngine:
         cache: IndexCache,
         query_map: QueryMap | None = None,
         embedder_timeout: float = EMBEDDER_TIMEOUT,
-        query_cost: int | None = None,
     ) -> None:
         self._store = store
         self._embedder = embedder
@@ -100,7 +99,6 @@ class SearchEngine:
         self._embedder_timeout = embedder_timeout
         groups = 1 if isinstance(embedder, ThreadedEmbedder) else _REQUESTS_AT_ONCE
         self._embed_question = Grouped(self._embed_questions, _QUESTIONS_AT_ONCE, groups)
-        self._query_cost = query_cost
         self._vectors: dict[str, Floats] = {}
         self._model_checked = False
         self._background: Floats | None = None
@@ -153,8 +151,7 @@ class SearchEngine:
                 return _unknown_owner(scope, request)
             await self._cache.fetch_products(columns, vector)
             ranking_query = RankingQuery(
-                *(request, query, vector, search.version, search.now, user.time_zone, noise),
-                cost_limit=self._query_cost,
+                request, query, vector, search.version, search.now, user.time_zone, noise
             )
             read = partial(self._rank, search, columns, ranking_query)
             ranked, hits, records = await self._store.database.read_together(read)

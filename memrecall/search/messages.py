@@ -34,7 +34,6 @@ from memrecall.search.ranking.selection import (
 )
 from memrecall.search.request import LONG_QUERY, LexicalQuery, SemanticQuery
 from memrecall.search.results import ScoredMessage, ScoredPage
-from memrecall.settings import Settings
 from memrecall.store import MessageFilter, Reads, Store, UserVersion, open_cursor, seal_cursor
 from memrecall.telemetry import trace_search
 from memrecall.text.highlights import Highlighter
@@ -70,10 +69,9 @@ _Find = Callable[[Columns, UserVersion], _RankedMessages]
 class MessageSearch:
     """Searches any scope's messages; scores depend on that user's messages alone."""
 
-    def __init__(self, store: Store, cache: IndexCache, limits: Settings) -> None:
+    def __init__(self, store: Store, cache: IndexCache) -> None:
         self._store = store
         self._cache = cache
-        self._query_cost = limits.query_cost
         self._turns = Turns()
 
     async def search_lexical(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
@@ -190,7 +188,7 @@ class MessageSearch:
         terms = all_terms("\n".join(positive_words(parsed)))
         messages = _messages_of(columns, scope, version)
         spans = term_spans(columns, terms)
-        cost = QueryCost(self._query_cost)
+        cost = QueryCost()
         cost.spend(sum(end - start for places in spans for start, end in places))
         weights = first_weights or weigh_terms(columns, terms, spans, messages)
         found = match(columns, parsed, cost)

@@ -53,7 +53,7 @@ class ConnectionLimits:
     user_seconds: float = 1.0  # then the process that read the head answers
 
     @classmethod
-    def within_open_files(cls, connections: int) -> "ConnectionLimits":
+    def within_open_files(cls, connections: int = 2_000) -> "ConnectionLimits":
         """Return the limits, with as many connections as the limit of open files allows."""
         try:
             import resource

@@ -265,7 +265,7 @@ async def serve(
     One of several processes gets the socket and the cluster that it shares with the others.
     """
     sys.setswitchinterval(0.001)  # Beside busy threads, 5 ms tripled the time of requests.
-    limits = ConnectionLimits.within_open_files(settings.connections)
+    limits = ConnectionLimits.within_open_files()
     proxies = settings.proxy_networks()
     async with contextlib.AsyncExitStack() as stack:
         listener = listener or _bind(settings.host, settings.port)
@@ -290,7 +290,7 @@ async def serve(
         config = server_config(app, websockets=has_dashboard, limits=limits, proxies=proxies)
         config.load()  # NiceGUI looks for a loaded server
         await app.start_sweeps()
-        workers = worker_processes(settings.text_workers, _WORKER_MODULES, settings.text_seconds)
+        workers = worker_processes(settings.text_workers, _WORKER_MODULES)
         await stack.enter_async_context(workers)
         await stack.enter_async_context(_usage_counted(app.service))
         await stack.enter_async_context(_dashboard_running(has_dashboard))

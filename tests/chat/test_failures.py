@@ -9,6 +9,7 @@ import pytest
 from memrecall.chat import ChatOptions, Failed, TextDelta
 from memrecall.errors import InvalidArgument, ModelFailed, StorageError
 from memrecall.memory import Library
+from memrecall.settings import Settings
 from memrecall.testing import (
     ScriptedClient,
     call,
@@ -156,3 +157,6 @@ def test_options_have_bounds() -> None:
             ChatOptions(**fields)
 
     check_each(cases, check)
+    for text in ("often", '{"recalls": -1}', '{"often": 1}', '{"recall_seconds": "long"}'):
+        with pytest.raises(InvalidArgument):
+            ChatOptions.of(Settings(chat=text))

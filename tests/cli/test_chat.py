@@ -142,15 +142,15 @@ def test_chat_reads_lines_until_end_of_input(
     assert ["answer" in json.loads(line) for line in as_json.out.splitlines()] == [True, True]
 
 
-@pytest.mark.parametrize("setting", ["", "on", "off"])
+@pytest.mark.parametrize("setting", ["", '{"extract": true}', '{"extract": false}'])
 def test_statements_are_remembered_unless_switched_off(
     shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    monkeypatch.setenv("MEMRECALL_CHAT_EXTRACT", setting)
+    monkeypatch.setenv("MEMRECALL_CHAT", setting)
     for words in ("I live in Hamburg.", "Actually I live in Berlin since March."):
         assert shell("chat", words, "--user", "lin", "--db", db).code == 0
     memories = shell("memories", "list", "--user", "lin", "--db", db, "--json").out
-    assert ("Berlin" in memories) is (setting != "off")
+    assert ("Berlin" in memories) is ("false" not in setting)
 
 
 def test_chat_continues_after_failed_turn(
@@ -281,7 +281,7 @@ class Terminal:
             env={
                 **os.environ,
                 "MEMRECALL_EMBEDDER": "hash",
-                "MEMRECALL_CHAT_RECALL_SECONDS": str(LIMIT),
+                "MEMRECALL_CHAT": json.dumps({"recall_seconds": LIMIT}),
                 "PYTHONPATH": str(ROOT),
                 "TERM": "xterm",
                 "LC_ALL": "C.UTF-8",

@@ -229,13 +229,14 @@ def test_reindex_updates_text_of_older_version(shell: Shell, chat: Path) -> None
     assert shell("doctor", "--db", chat, "--quick").code == 0
 
 
-def test_doctor_shows_settings_in_effect(
+def test_doctor_shows_changed_settings(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMRECALL_API_KEY", "sk-very-secret")
     outcome = shell("doctor", "--db", chat)
     assert outcome.code == 0
     assert "hash-64" in outcome.out
+    assert ("api_key" in outcome.out, "lock_timeout" in outcome.out) == (True, False)
     assert "very-secret" not in outcome.out + json.dumps(
         shell("doctor", "--db", chat, "--json").json
     )

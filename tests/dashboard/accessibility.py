@@ -127,7 +127,7 @@ async def _inspect_sample(axe: str, browser_path: str) -> list[PageFindings]:
             await fill_library(library)
             ids = await find_ids(library)
         write_sample_runs(folder / "runs")
-        runs = {"MEMRECALL_RUNS_DIR": str(folder / "runs")}
+        runs = {"MEMRECALL_DATA_DIR": str(folder)}
         with run_server(folder, "--db", folder / "a.db", **runs) as server:
             async with async_playwright() as playwright:
                 browser = await playwright.chromium.launch(

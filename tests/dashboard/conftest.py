@@ -156,7 +156,7 @@ def open_server(sample_database: Path, folder: Path, chromium: str) -> Iterator[
     home = folder / "open"
     location = _copy(sample_database, home)
     write_sample_runs(home / "runs")
-    with run_server(home, "--db", location, MEMRECALL_RUNS_DIR=str(home / "runs")) as server:
+    with run_server(home, "--db", location, MEMRECALL_DATA_DIR=str(home)) as server:
         yield server
 
 

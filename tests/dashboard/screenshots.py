@@ -121,7 +121,7 @@ def main() -> int:
         folder, runs = Path(temporary), Path(temporary) / "runs"
         ids = asyncio.run(prepare(folder, folder / "sample.db"))
         evaluate(folder, runs)
-        settings = {"MEMRECALL_RUNS_DIR": str(runs)}
+        settings = {"MEMRECALL_DATA_DIR": str(folder)}
         with run_server(folder, "--db", folder / "sample.db", **settings) as server:
             asyncio.run(take_screenshots(server.url, browser_path, ids))
     return 0

@@ -93,7 +93,7 @@ async def test_recall_of_a_turn_is_shown_while_it_runs(
     model_server.play(search, slow_handoff, stream([{"content": "Joyce has it."}]))
     database = shutil.copy(sample_database, tmp_path / "sample.db")
     model = {"MEMRECALL_MODEL": "tiny", "MEMRECALL_BASE_URL": model_server.url}
-    model |= {"MEMRECALL_API_KEY": "k", "MEMRECALL_CHAT_RECALL_WITH_MODEL": "true"}
+    model |= {"MEMRECALL_API_KEY": "k", "MEMRECALL_CHAT": '{"recall_with_model": true}'}
     with run_server(tmp_path, "--db", database, **model) as server:
         async with (
             window_on(browser, server.url) as window,

@@ -67,20 +67,17 @@ def test_shipped_map_belongs_to_the_local_model() -> None:
     assert 0 < mapped @ vector < 0.9999  # moved, and not far
 
 
-@pytest.mark.parametrize("is_on", [True, False])
-async def test_setting_turns_the_map_on_and_off(store: Store, location: str, is_on: bool) -> None:
+async def test_questions_are_mapped(store: Store, location: str) -> None:
     # An embedder with the name of the local model has its map without the time to load it.
     embedder = HashEmbedder(LOCAL_DIMENSIONS, LOCAL_MODEL)
-    settings = Settings(db=location, snapshots=False, query_map=is_on)
-    library = Library(store, embedder, settings)
+    library = Library(store, embedder, Settings(db=location, snapshots=False))
     text = "What do I drink?"
     plain = (await embedder.embed([text]))[0]
     vector = await library.engine.embed_query(text)
     query_map = load_query_map(LOCAL_MODEL)
     assert query_map is not None
-    expected = query_map.apply(plain) if is_on else plain
-    np.testing.assert_array_equal(vector, expected)
-    assert np.array_equal(vector, plain) is not is_on
+    np.testing.assert_array_equal(vector, query_map.apply(plain))
+    assert not np.array_equal(vector, plain)
 
 
 async def test_other_embedders_are_not_mapped(store: Store, location: str) -> None:

@@ -135,7 +135,7 @@ def test_report_errors(evaluation: EvaluationCli) -> None:
 
 def test_list_shows_runs_folder(evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = evaluation.folder / "runs"
-    monkeypatch.setenv("MEMRECALL_RUNS_DIR", str(runs))
+    monkeypatch.setenv("MEMRECALL_DATA_DIR", str(evaluation.folder))
     assert "no runs in" in evaluation.shell("eval", "list").out
     evaluation.run("runs/first")
     evaluation.run("runs/second", "recall")

@@ -351,7 +351,7 @@ def test_store_error_names_line(evaluation: EvaluationCli) -> None:
 def test_bare_run_name_is_in_runs_folder(
     evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("MEMRECALL_RUNS_DIR", str(evaluation.folder / "runs"))
+    monkeypatch.setenv("MEMRECALL_DATA_DIR", str(evaluation.folder))
     files = ("--corpus", evaluation.corpus, "--queries", evaluation.queries)
     outcome = evaluation.shell("eval", "run", *files, "--mode", "search", "--out", "mine")
     assert outcome.code == 0
@@ -405,7 +405,7 @@ def test_killed_run_is_listed_as_incomplete(
     summary.write_text(json.dumps({**state, "complete": False, "counts": {}, "metrics": {}}))
     lines = evaluation.file("runs/killed", "results.jsonl").read_bytes().splitlines(keepends=True)
     evaluation.file("runs/killed", "results.jsonl").write_bytes(b"".join(lines[:4]))
-    monkeypatch.setenv("MEMRECALL_RUNS_DIR", str(evaluation.folder / "runs"))
+    monkeypatch.setenv("MEMRECALL_DATA_DIR", str(evaluation.folder))
     (item,) = evaluation.shell("eval", "list", "--json").json["items"]
     assert (item["answered"], item["questions"], item["complete"]) == (4, 7, False)
     rejected = evaluation.shell("eval", "baseline", "killed", "--out", evaluation.folder / "b.json")

@@ -11,6 +11,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest, SemanticQuery
+from memrecall.search.index import external
 from memrecall.search.index.vectors import ExternalUserVectors
 from memrecall.settings import Settings
 from memrecall.store.pgvector import far_marks, far_vectors
@@ -38,8 +39,14 @@ def engine() -> str:
     return "postgresql"
 
 
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit that the users of these tests exceed."""
+    monkeypatch.setattr(external, "MAX_ROWS_IN_MEMORY", 5)
+
+
 def make_settings(location: str, folder: Path, **values: Any) -> Settings:
-    defaults = {"embedder": "hash", "cache_dir": str(folder), "vector_db_rows": 5}
+    defaults = {"embedder": "hash", "cache_dir": str(folder)}
     return Settings(db=location, **{**defaults, **values})
 
 
@@ -161,8 +168,11 @@ async def test_erase_user_removes_their_vectors(pgvector_library: Library) -> No
     ) == (10, 1)
 
 
-async def test_purge_removes_the_vector(location: str, tmp_path: Path) -> None:
-    settings = make_settings(location, tmp_path, vector_db="pgvector", vector_db_rows=1)
+async def test_purge_removes_the_vector(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(external, "MAX_ROWS_IN_MEMORY", 1)
+    settings = make_settings(location, tmp_path, vector_db="pgvector")
     async with AsyncMemory(settings=settings, user_id="ann") as memory:
         results = [await memory.add(f"thing {n}", infer=False) for n in range(4)]
         await memory.search("thing")

@@ -65,14 +65,16 @@ class TestSamplePlugin:
         assert callable(find_plugin("embedders", "sample"))
         assert "sample_plugin" in sys.modules
 
-    async def test_memory_uses_every_part_of_the_plugin(self, tmp_path: Path) -> None:
+    async def test_memory_uses_every_part_of_the_plugin(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("memrecall.search.index.external.MAX_ROWS_IN_MEMORY", 1)
         settings = Settings(
             db=str(tmp_path / "a.db"),
             snapshots=False,
             embedder="sample:3",
             graph_db="sample:here",
             vector_db="sample",
-            vector_db_rows=1,
             reranker="sample:tea",
         )
         async with AsyncMemory(settings=settings, user_id="ann") as memory:

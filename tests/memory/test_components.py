@@ -17,11 +17,14 @@ from .conftest import make_settings
 from .word_extractor import WordExtractor
 
 
-async def test_objects_replace_what_the_settings_name(location: str, tmp_path: Path) -> None:
+async def test_objects_replace_what_the_settings_name(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrecall.search.index.external.MAX_ROWS_IN_MEMORY", 1)
     graphs = LadybugGraphs(tmp_path / "graphs", "sample")
     before = sample_plugin.calls["products"]
     async with AsyncMemory(
-        settings=make_settings(location, vector_db_rows=1),
+        settings=make_settings(location),
         user_id="ann",
         embedder=SampleEmbedder(4),
         extractor=WordExtractor(),

@@ -155,9 +155,8 @@ class TestSearchWithReranker:
     @pytest.fixture
     async def memory(self, location: str, server: RerankServer) -> AsyncIterator[AsyncMemory]:
         """A memory with a reranker from the settings that prefers longer texts."""
-        settings = make_settings(
-            location, reranker="endpoint:long", reranker_base_url=server.url, api_key="sk-1"
-        )
+        reranker = f"endpoint:long@{server.url}"
+        settings = make_settings(location, reranker=reranker, api_key="sk-1")
         async with AsyncMemory(settings=settings, extractor=WordExtractor()) as async_memory:
             for text in ("tea", "tea with milk", "tea with milk and sugar"):
                 await async_memory.add(text, "ann", infer=False)

@@ -8,6 +8,8 @@ import pytest
 
 from memrecall.errors import InvalidArgument, StorageBusy
 from memrecall.memory import AsyncMemory, Policy
+from memrecall.memory.retention import SweepSchedule
+from memrecall.settings import Settings
 
 from .conftest import make_settings
 from .word_extractor import WordExtractor
@@ -150,6 +152,9 @@ class TestScheduled:
 async def test_policy_refuses_negative_values(memory: AsyncMemory) -> None:
     with pytest.raises(InvalidArgument, match="older_than_days"):
         Policy(older_than_days=-1)
+    for text in ("daily", '{"hours": 0}', '{"hours": 1, "days": 2}', '{"hours": "x"}'):
+        with pytest.raises(InvalidArgument, match="sweep"):
+            SweepSchedule.of(Settings(sweep=text))
     with pytest.raises(InvalidArgument):
         await memory.sweep()
 

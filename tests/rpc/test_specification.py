@@ -13,7 +13,7 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import tools_for
 from memrecall.errors import StorageError
-from memrecall.library.knowledge import KnowledgeBase
+from memrecall.library.knowledge import LONGEST_ENTRY, KnowledgeBase
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.rpc.codec import answer, dispatcher, report_bug
@@ -171,18 +171,17 @@ async def test_long_entry_is_read_in_parts(context: ToolContext) -> None:
 
 
 async def test_content_above_the_limit_is_refused(context: ToolContext) -> None:
-    limit = context.library.settings.knowledge_characters
     for content, summary, name in (
-        ("知" * (limit + 1), "s", "content"),
+        ("知" * (LONGEST_ENTRY + 1), "s", "content"),
         ("c", "s" * 200_000, "summary"),
     ):
         reply = await call_method(context, "memory_add", [content, summary])
         assert reply["error"]["code"] == -32602
         reason = reply["error"]["data"]["reason"]
         assert name in reason
-        assert str(limit) in reason
-    added = await call_tool(context, "memory_add", ["知" * limit, "s"])
-    assert (await call_tool(context, "memory_read", [added["id"]]))["characters"] == limit
+        assert str(LONGEST_ENTRY) in reason
+    added = await call_tool(context, "memory_add", ["知" * LONGEST_ENTRY, "s"])
+    assert (await call_tool(context, "memory_read", [added["id"]]))["characters"] == LONGEST_ENTRY
 
 
 async def test_delete(filled_context: ToolContext) -> None:

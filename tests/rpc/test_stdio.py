@@ -61,7 +61,7 @@ class RpcProcess:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RpcProcess]:
-    started = RpcProcess(tmp_path, "--workspaces", str(tmp_path / "ws"), "--agent", "helper")
+    started = RpcProcess(tmp_path, "--data-dir", str(tmp_path / "data"), "--agent", "helper")
     yield started
     started.process.kill()
     started.process.wait()
@@ -86,7 +86,7 @@ def test_server_survives_garbage_and_stops_at_end_of_input(
     status = server.call("memory_get_status")
     assert status["result"]["status"] == "ok"
     path = server.call("memory_init_workspace", "t")["result"]["path"]
-    assert path == str(tmp_path / "ws" / "t")
+    assert path == str(tmp_path / "data" / "workspaces" / "t")
     batch = b'[{"jsonrpc":"2.0","method":"memory_query","params":["parasol"],"id":"q"},1]\r\n'
     server.send(batch)
     first, second = server.read_reply()

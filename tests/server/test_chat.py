@@ -13,6 +13,7 @@ from memrecall.chat.turn import _RUNNING
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
 from memrecall.server.auth import Principal
+from memrecall.server.http import app
 from memrecall.server.http.chat_models import ChatAnswer
 from memrecall.testing import ScriptedClient, call, fail, say
 from tests.cases import check_each_async
@@ -37,6 +38,7 @@ CHAT = [
     make_message(2, "好的"),
     make_message(3, "My sister lives in Lisbon"),
 ]
+RECALL_WITH_MODEL = json.dumps({"recall_with_model": True})
 QUESTION = {"message": "Where does my sister live?", "session_id": "s9"}
 DSML = '<｜DSML｜function_calls><｜DSML｜invoke name="recall_memory">'
 MEMBERS = [
@@ -129,7 +131,7 @@ async def test_leaks_are_hidden_and_counted_by_family(sqlite_library: Library) -
 
 
 async def test_leaks_of_failed_turns_and_recalls_are_counted(sqlite_library: Library) -> None:
-    sqlite_library.settings = replace(sqlite_library.settings, chat_recall_with_model=True)
+    sqlite_library.settings = replace(sqlite_library.settings, chat=RECALL_WITH_MODEL)
     leak = say('<tool_call>{"name": "search_memories", "arguments": {}}</tool_call>')
     model = ScriptedClient([leak, leak, say(DSML), fail("unreachable")])
     async with serve_in_process(sqlite_library, model_client=model) as service:
@@ -159,10 +161,10 @@ async def test_resent_message_returns_same_answer(sqlite_service: HttpService) -
 
 
 async def test_chat_settings_are_applied(tmp_path: Path) -> None:
-    options = {"chat_recalls": 1, "chat_count_forced": True}
+    options = json.dumps({"recalls": 1, "count_forced": True})
     model = ScriptedClient([call("recall_memory", query="x"), say("ok")])
     async with (
-        open_library(str(tmp_path / "a.db"), tmp_path, **options) as library,
+        open_library(str(tmp_path / "a.db"), tmp_path, chat=options) as library,
         serve_in_process(library, model_client=model) as service,
     ):
         ann = await service.client_with_key("ann")
@@ -172,7 +174,7 @@ async def test_chat_settings_are_applied(tmp_path: Path) -> None:
 
 
 async def test_recalls_use_model_if_configured(sqlite_library: Library) -> None:
-    sqlite_library.settings = replace(sqlite_library.settings, chat_recall_with_model=True)
+    sqlite_library.settings = replace(sqlite_library.settings, chat=RECALL_WITH_MODEL)
     handoff = {"reason": "r", "search_summary": "s", "confidence": 0.9}
     model = ScriptedClient([call("handoff", **handoff), say("ok")])
     async with serve_in_process(sqlite_library, model_client=model) as service:
@@ -185,7 +187,7 @@ async def test_recalls_use_model_if_configured(sqlite_library: Library) -> None:
 
 @pytest.mark.concurrent
 async def test_recall_of_a_turn_is_live(sqlite_library: Library) -> None:
-    sqlite_library.settings = replace(sqlite_library.settings, chat_recall_with_model=True)
+    sqlite_library.settings = replace(sqlite_library.settings, chat=RECALL_WITH_MODEL)
     async with stalled_service(sqlite_library) as (service, model):
         ann = await service.client_with_key("ann")
         await write_messages(ann, "ann", *CHAT)
@@ -369,10 +371,12 @@ class TestDisconnectAndShutdown:
             service.app.service.closing.set()
             check_error(await asyncio.wait_for(request_task, LIMIT), 503, "UNAVAILABLE")
 
-    async def test_turns_share_slots_with_recalls(self, tmp_path: Path) -> None:
-        limits = {"recalls_per_key": 1, "recall_queue": 0}
+    async def test_turns_share_slots_with_recalls(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(app, "MAX_WAITING_RECALLS", 0)
         async with (
-            open_library(str(tmp_path / "a.db"), tmp_path, **limits) as library,
+            open_library(str(tmp_path / "a.db"), tmp_path, recalls_per_key=1) as library,
             serve_on_socket(library, model_client=StalledClient()) as service,
         ):
             ann = await service.client_with_key("ann")
@@ -386,13 +390,13 @@ class TestDisconnectAndShutdown:
 
     @pytest.mark.parametrize("group", [None, {**GROUP, "answers": "bot"}], ids=["single", "group"])
     async def test_caller_that_joins_a_running_turn_takes_no_slot(
-        self, tmp_path: Path, group: Any
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: Any
     ) -> None:
+        monkeypatch.setattr(app, "MAX_WAITING_RECALLS", 0)
         model = PausedClient(say("In Lisbon, I think."))
         body = {"message": "@小助手 where is it?", "message_id": "q1", "group": group}
-        limits = {"recalls_per_key": 1, "recall_queue": 0}
         async with (
-            open_library(str(tmp_path / "a.db"), tmp_path, **limits) as library,
+            open_library(str(tmp_path / "a.db"), tmp_path, recalls_per_key=1) as library,
             serve_on_socket(library, model_client=model) as service,
         ):
             ann = await service.client_with_key("ann")

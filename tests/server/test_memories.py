@@ -348,8 +348,8 @@ class TestPermissions:
 
 @pytest.mark.concurrent
 async def test_sweeps_follow_the_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    settings: dict[str, Any] = {"sweep_hours": 0.01 / 3600, "sweep_most_memories": 1}
-    opening = open_library(str(tmp_path / "a.db"), tmp_path, **settings)
+    sweep = json.dumps({"hours": 0.01 / 3600, "most_memories": 1})
+    opening = open_library(str(tmp_path / "a.db"), tmp_path, sweep=sweep)
     async with opening as library, serve_in_process(library) as service:
         ann = await service.client_with_key("ann")
         await add_verbatim(ann, "one")

@@ -18,6 +18,7 @@ from memrecall.agent import RecallResult
 from memrecall.agent.phrases import say_codes
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
+from memrecall.server.http import app
 from memrecall.server.http.streaming import EVENT_STREAM, prefers
 from memrecall.testing import Request, ScriptedClient, call, say
 from memrecall.text.language import language_of
@@ -479,10 +480,12 @@ class TestDisconnectAndShutdown:
 
 @pytest.mark.concurrent
 class TestConcurrencyLimits:
-    async def test_key_has_limited_slots_and_queue(self, tmp_path: Path) -> None:
-        limits = {"recalls_per_key": 2, "recall_queue": 1, "recall_patience": 30.0}
+    async def test_key_has_limited_slots_and_queue(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(app, "MAX_WAITING_RECALLS", 1)
         async with (
-            open_library(str(tmp_path / "a.db"), tmp_path, **limits) as library,
+            open_library(str(tmp_path / "a.db"), tmp_path, recalls_per_key=2) as library,
             stalled_service(library) as (service, model),
         ):
             ann, ben = await service.client_with_key("ann"), await service.client_with_key("ben")
@@ -505,10 +508,12 @@ class TestConcurrencyLimits:
             await asyncio.gather(*running, other, return_exceptions=True)
             await wait_until(lambda: len(service.app.service.limiter) == 0)
 
-    async def test_waiting_too_long_is_refused_with_retry_after(self, tmp_path: Path) -> None:
-        limits = {"recalls_per_key": 1, "recall_queue": 5, "recall_patience": 0.1}
+    async def test_waiting_too_long_is_refused_with_retry_after(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(app, "RECALL_WAIT_SECONDS", 0.1)
         async with (
-            open_library(str(tmp_path / "a.db"), tmp_path, **limits) as library,
+            open_library(str(tmp_path / "a.db"), tmp_path, recalls_per_key=1) as library,
             stalled_service(library) as (service, model),
         ):
             ann = await service.client_with_key("ann")

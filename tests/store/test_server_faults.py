@@ -14,6 +14,7 @@ from sqlalchemy.util import await_only
 import memrecall.store.feed
 from memrecall.errors import StorageBusy, StorageError, StorageUnreachable
 from memrecall.memory import Library
+from memrecall.retries import DatabaseRetries
 from memrecall.scope import Scope
 from memrecall.settings import Settings
 from memrecall.store import Store
@@ -140,8 +141,9 @@ async def test_stopped_server_is_unreachable_and_nothing_is_stored(
 async def test_service_answers_503_while_the_server_is_down(
     own_server: OwnServer, own_location: str
 ) -> None:
-    settings = Settings(db=own_location, embedder="none", snapshots=False, retry_seconds=0.1)
+    settings = Settings(db=own_location, embedder="none", snapshots=False)
     async with await Library.open(settings) as library, serve_in_process(library) as service:
+        library.store.database.retries = DatabaseRetries(0.1)
         client = await service.client_with_key()
         message = make_message(1)
         requests: list[Callable[[], Awaitable[Any]]] = [

@@ -36,7 +36,6 @@ from memrecall.model.repair import repair_json
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import QueryCost
 from memrecall.search.ranking import lexical, people
-from memrecall.settings import Settings
 from memrecall.text import (
     filter_leaks,
     highlights,
@@ -92,7 +91,7 @@ def _search_index(text: str) -> object:
     """Return the rows of a fixed index that a query finds."""
     with suppress(InvalidArgument):
         parsed = query.parse_query(text[: query.MAX_QUERY_LENGTH])
-        return lexical.match(_index(), parsed, QueryCost(Settings().query_cost))
+        return lexical.match(_index(), parsed, QueryCost())
     return None
 
 

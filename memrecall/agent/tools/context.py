@@ -31,7 +31,6 @@ RecallFunction = Callable[[object], Awaitable[RecallResult]]
 RememberFunction = Callable[[NewMemory], Awaitable[list[PlanOutcome]]]
 
 NO_USER = "memory tools"  # the user id of a scope without a user: knowledge belongs to an agent
-_MEGABYTE = 1024 * 1024
 MAX_QUERY = 1_000
 
 
@@ -86,7 +85,7 @@ class ToolContext:
     @property
     def workspaces_root(self) -> Path:
         """The folder of the workspaces."""
-        return self._folder(self.library.settings.workspaces_dir, "workspaces")
+        return self._folder("workspaces")
 
     async def in_workspaces(self, work: Callable[[Workspaces], Result]) -> Result:
         """Run a function on the workspaces in a thread, between backups and restores.
@@ -107,31 +106,27 @@ class ToolContext:
             await (await self.open_backups()).recover()
 
     def _open_backups(self, workspaces: Workspaces) -> Backups:
-        settings = self.library.settings
-        folder = BackupFolder(
-            self._folder(settings.backups_dir, "backups"), settings.backup_mb * _MEGABYTE
-        )
         return Backups(
             self.library.store,
             self._agent_scope(),
             workspaces,
-            folder,
+            BackupFolder(self._folder("backups")),
             software=__version__,
-            lock_timeout=settings.lock_timeout,
+            lock_timeout=self.library.settings.lock_timeout,
         )
 
     def _agent_scope(self) -> Scope:
         rights = {Permission.KNOWLEDGE} if self.allows(Permission.KNOWLEDGE) else set()
         return Scope(NO_USER, self.scope.agent_id, permissions=frozenset(rights))
 
-    def _folder(self, setting: str, name: str) -> Path:
-        """Return the configured folder, else one beside the SQLite file or in the data folder."""
-        if setting:
-            return Path(setting)
-        store = self.library.store
+    def _folder(self, name: str) -> Path:
+        """Return a folder in the configured one, else next to the SQLite file."""
+        store, settings = self.library.store, self.library.settings
+        if settings.data_dir:
+            return Path(settings.data_dir) / name
         if store.file is not None:
             return store.file.with_name(f"{store.file.name}-{name}")
-        return Path(self.library.settings.runs_dir).parent / store.facts.database_id / name
+        return settings.data_folder() / store.facts.database_id / name
 
 
 @dataclass(slots=True, kw_only=True)

@@ -93,7 +93,7 @@ async def read_questions(page: Page) -> list[Question]:
 
 
 def _folder(page: Page) -> Path:
-    return Path(page.library.settings.runs_dir)
+    return page.library.settings.data_folder() / "runs"
 
 
 async def _find(page: Page, *names: str) -> tuple[FileVersion, ...]:
@@ -142,7 +142,7 @@ async def evaluations(page: Page) -> None:
     _draw_set(page, await read_questions(page), page.database_file(await page.principal()))
     if not runs:
         with card():
-            show_empty(page.text("no_runs", folder=page.library.settings.runs_dir))
+            show_empty(page.text("no_runs", folder=_folder(page)))
         return
     with card(page.text("over_time")):
         draw_trend(page, runs)

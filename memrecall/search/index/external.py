@@ -43,24 +43,26 @@ class VectorDB(Protocol):
         ...
 
 
+MAX_ROWS_IN_MEMORY = 200_000  # vectors of a user; the database has those of larger users
+
+
 class ExternalVectors:
     """The vector database of a library: selects the users that need it and keeps it current."""
 
-    def __init__(self, db: VectorDB, store: Store, model: str, max_rows: int) -> None:
+    def __init__(self, db: VectorDB, store: Store, model: str) -> None:
         self._db = db
         self._store = store
         self._model = model
-        self._max_rows = max_rows
 
     async def applies_to(self, user_id: str) -> bool:
         """Return True if a user has more vectors than should be in memory."""
-        return await self._store.vectors(self._model).count(user_id) > self._max_rows
+        return await self._store.vectors(self._model).count(user_id) > MAX_ROWS_IN_MEMORY
 
     def has_outgrown(self, columns: Columns) -> bool:
         """Return True if columns have more vectors in memory than they should."""
-        if isinstance(columns.vectors, ExternalUserVectors) or columns.rows <= self._max_rows:
+        if isinstance(columns.vectors, ExternalUserVectors) or columns.rows <= MAX_ROWS_IN_MEMORY:
             return False
-        return int(np.count_nonzero(columns.embedded(columns.version))) > self._max_rows
+        return int(np.count_nonzero(columns.embedded(columns.version))) > MAX_ROWS_IN_MEMORY
 
     async def fetch_products(self, columns: Columns, query: Floats) -> None:
         """Fetch the products of a query if the vectors of the columns are external."""

@@ -62,21 +62,23 @@ def bigram_keys(atoms: Ids, cjk: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.
     return starts, keys
 
 
-class QueryCost:
-    """The work that one query may cause, counted in array elements; unlimited by default."""
+_MAX_COST = 100_000_000
 
-    def __init__(self, limit: int | None = None) -> None:
+
+class QueryCost:
+    """The work that one query may cause, counted in array elements."""
+
+    def __init__(self, limit: int = _MAX_COST) -> None:
         self.limit = limit
         self.spent = 0
 
     def spend(self, elements: int) -> None:
         """Count some work before it is done; QueryTooExpensive if the limit is exceeded."""
         self.spent += elements
-        if self.limit is not None and self.spent > self.limit:
+        if self.spent > self.limit:
             raise QueryTooExpensive(
                 f"the query would read more than {self.limit:,} entries of the index",
-                hint="Use fewer words, shorter phrases and longer prefixes, "
-                "or raise MEMRECALL_QUERY_COST",
+                hint="Use fewer words, shorter phrases and longer prefixes",
             )
 
 

@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from memrecall.scope import Scope
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.postings import QueryCost
 from memrecall.search.index.rows import NONE, Floats, Mask, Rows, to_micros
 from memrecall.search.ranking.calibration import (
     Calibrated,
@@ -93,7 +92,6 @@ class RankingQuery:
     now: datetime
     time_zone: str
     noise: Noise | None = None
-    cost_limit: int | None = None  # of `query`
 
     @property
     def is_hybrid(self) -> bool:
@@ -345,7 +343,7 @@ def _zone(query: RankingQuery) -> ZoneInfo:
 def _matching_rows(columns: Columns, query: RankingQuery, scores: RowScores) -> Mask:
     """Return the rows that can be results at all, however low they rank."""
     if query.query is not None:
-        return match(columns, query.query, QueryCost(query.cost_limit))
+        return match(columns, query.query)
     if query.request.mode == "semantic" and query.vector is not None:
         return scores.semantic.cosine > 0
     has_words = scores.lexical.scores > 0 if scores.threads is None else scores.threads.has_words

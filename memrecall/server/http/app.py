@@ -19,8 +19,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memrecall import __version__
 from memrecall.agent.tools.context import NO_USER, ToolContext
-from memrecall.memory import AsyncMemory, Library, Policy
+from memrecall.memory import AsyncMemory, Library
 from memrecall.memory.base import make_extractor
+from memrecall.memory.retention import SweepSchedule
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import Authenticator, SignInCode
@@ -62,6 +63,9 @@ _NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": Fals
 _MCP_PATH = "/mcp"
 _HEADERS = ("Authorization", "Content-Type", "X-Request-Id")
 _MCP_HEADERS = ("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name")
+MAX_WAITING_RECALLS = 16  # per key
+RECALL_WAIT_SECONDS = 30.0
+_COUNTER_DAYS = 30
 _JOB_SECONDS = 20.0
 _SWEEP_FIELDS = ("users", "found", "removed", "reasons")
 _DASHBOARD_ASSETS = "/_nicegui"
@@ -87,13 +91,10 @@ class Application:
 
     async def start_sweeps(self) -> None:
         """Start the periodic sweeps of the retention policy if the settings enable them."""
-        settings, cluster = self.service.library.settings, self.service.cluster
-        if settings.sweep_hours and (cluster is None or cluster.is_first):
+        schedule, cluster = SweepSchedule.of(self.service.library.settings), self.service.cluster
+        if schedule and (cluster is None or cluster.is_first):
             await self.service.memory.schedule_sweeps(
-                settings.sweep_hours * 3600,
-                Policy.of(settings),
-                purge=settings.sweep_purge,
-                report=_log_sweep,
+                schedule.hours * 3600, schedule.policy, purge=schedule.purge, report=_log_sweep
             )
 
     async def close(self) -> None:
@@ -121,14 +122,14 @@ def create_app(
     In one of several processes, `cluster` is what they share; the first one has the dashboard.
     """
     settings = library.settings
-    days = settings.counter_days
-    counters = CounterBuffer(library.store.counters, days) if dashboard and days else None
+    is_counting = dashboard and not settings.read_only
+    counters = CounterBuffer(library.store.counters, _COUNTER_DAYS) if is_counting else None
     metrics = Metrics(library.cache.nbytes, counters, cluster)
     limiter = RecallLimiter(
         metrics,
         max_running=settings.recalls_per_key,
-        max_waiting=settings.recall_queue,
-        wait_seconds=settings.recall_patience,
+        max_waiting=MAX_WAITING_RECALLS,
+        wait_seconds=RECALL_WAIT_SECONDS,
     )
     memory = _create_memory(library, model_client)
     service = Service(library, metrics, limiter, memory, model_client, counters, cluster)

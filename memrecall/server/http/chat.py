@@ -134,7 +134,6 @@ class ChatHandler:
         service, body = self.context.service, self.body
         library, client = service.library, service.model_client
         options: dict[str, Any] = {
-            "recall_client": client if library.settings.chat_recall_with_model else None,
             "options": self._options,
             "observer": observer,
             "on_leak": service.metrics.count_leak,

@@ -14,6 +14,7 @@ from memrecall.store.workspaces import PRIVATE, read_regular, typed_os_errors
 
 _NAME = re.compile(r"memory_backup_[0-9]{8}_[0-9]{6}(?:_[0-9]{1,6})?\.json", re.ASCII)
 _TEMPORARY_NAME = re.compile(r"\.memory_backup_[0-9a-f]{16}\.tmp", re.ASCII)
+LARGEST_BACKUP = 256 * 1024 * 1024  # bytes
 _STALE_SECONDS = 3_600
 _LINK_ERRORS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EACCES)
 
@@ -21,7 +22,7 @@ _LINK_ERRORS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EACCES)
 class BackupFolder:
     """One folder of backups; only files directly inside it are read."""
 
-    def __init__(self, folder: Path, largest: int) -> None:
+    def __init__(self, folder: Path, largest: int = LARGEST_BACKUP) -> None:
         with typed_os_errors(folder):
             folder.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             self.folder = folder.resolve(strict=True)
@@ -32,7 +33,7 @@ class BackupFolder:
         if len(data) > self.largest:
             raise InvalidArgument(
                 f"the backup would have {len(data)} bytes, more than {self.largest}",
-                hint="Clean up workspaces, or set backup_mb higher",
+                hint="Clean up workspaces",
             )
         moment = (now or datetime.now(UTC)).strftime("%Y%m%d_%H%M%S")
         with typed_os_errors(self.folder):
@@ -67,7 +68,7 @@ class BackupFolder:
             raise InvalidArgument(f"{path.name} is not a file")
         if len(data) > self.largest:
             raise InvalidArgument(
-                f"{path.name} is larger than {self.largest} bytes", hint="Set backup_mb higher"
+                f"{path.name} is larger than {self.largest} bytes", hint="Check the file"
             )
         return path, data
 

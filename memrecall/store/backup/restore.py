@@ -330,8 +330,7 @@ def _read_unchanged(entry: WorkspaceEntry, budget: int) -> bytes | None:
             break
     if len(data or b"") > budget:
         raise InvalidArgument(
-            "the workspaces are too large for a backup",
-            hint="Clean up workspaces, or set backup_mb higher",
+            "the workspaces are too large for a backup", hint="Clean up workspaces"
         )
     return data
 
