@@ -39,13 +39,13 @@ install: $(VENV)/.installed  ## install memrecall and its dependencies into .ven
 demo: install  ## import a small chat history and recall from it, offline
 	@$(BIN)/python examples/demo.py
 
-test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
+test: $(VENV)/.installed-dev  ## run the tests; store and search on PostgreSQL too
 	@$(PYTEST) $(PARALLEL) -m "$(LEFT_OUT) and not texts and not service and not browser and not docs"
 
-test-texts: $(VENV)/.installed-dev  ## test long, hostile and random texts: how work grows, leaks
+test-texts: $(VENV)/.installed-dev  ## test long, hostile, random and labelled texts
 	@$(PYTEST) $(PARALLEL) -m "texts and $(LEFT_OUT) and not service"
 
-test-service: $(VENV)/.installed-dev  ## test servers and commands as real processes
+test-service: $(VENV)/.installed-dev  ## test real processes, and the other layers on PostgreSQL
 	@$(PYTEST) $(PARALLEL) -m "service and $(LEFT_OUT) and not browser and not docs"
 
 test-browser: $(VENV)/.installed-dev  ## test the dashboard in a browser

@@ -1,7 +1,8 @@
 """Fixtures that all tests share: databases of both engines, a store, a library.
 
-A test that uses `store`, `library` or `location` runs once on each engine. The PostgreSQL server
-starts when the first test needs it, one for each worker of pytest-xdist.
+A test that uses `store`, `library` or `location` runs once on each engine. The layers above the
+search do not know the engine: `make test` runs them on SQLite, `make test-service` on PostgreSQL.
+The PostgreSQL server starts when the first test needs it, one for each worker of pytest-xdist.
 
 `library` is opened with `library_settings` and filled by `populate`: a test package or module
 overrides these two instead of opening another library.
@@ -9,6 +10,7 @@ overrides these two instead of opening another library.
 
 import gc
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing
 from functools import cache
@@ -39,11 +41,23 @@ from tests.scheduling import pytest_xdist_make_scheduler  # noqa: F401 -- a hook
 
 Populate = Callable[[Library], Awaitable[object]]
 
+FOLDER = Path(__file__).parent
+# The test packages of the code that depends on the engine.
+ENGINE_TESTS = {"store", "search", "library", "cluster"}
+
 # Machines are shared, so the duration of an example says nothing about the code.
 hypothesis.settings.register_profile(
-    "memrecall", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "memrecall",
+    deadline=None,
+    max_examples=50,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("memrecall")
+
+# A shell lets programs in the background ignore Ctrl-C (`nohup make test &`), and with them all
+# processes that they start; tests interrupt some of these.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -191,6 +205,17 @@ _load_local_model = LocalEmbedder._load
 def loaded_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load the weights of the local embedder once for all tests."""
     monkeypatch.setattr(LocalEmbedder, "_load", lambda _: _load_weights())
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave the layers above the search on PostgreSQL to `make test-service`."""
+    for item in items:
+        callspec = getattr(item, "callspec", None)
+        if callspec is None or callspec.params.get("engine") != "postgresql":
+            continue
+        if item.path.relative_to(FOLDER).parts[0] not in ENGINE_TESTS:
+            item.add_marker(pytest.mark.service)
 
 
 def pytest_collection_finish() -> None:
