@@ -1,28 +1,14 @@
-"""docs/architecture.md names real code, and its walkthroughs match the order of calls."""
+"""docs/architecture.md names real code, and AutoGen is needed by few modules."""
 
-import asyncio
 import re
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import CodeType, FrameType
 from typing import Any
 
 import pytest
-
-from memrecall.agent import Recaller
-from memrecall.memory import AsyncMemory, Library
-from memrecall.scope import Scope
-from memrecall.settings import Settings
-from memrecall.types import NewMessage, Role
-
-from .server.http_service import serve_in_process
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "architecture.md"
@@ -66,72 +52,6 @@ def test_modules_load_without_autogen() -> None:
     assert outcome.stdout.split() == []
 
 
-async def test_recall_goes_through_the_documented_functions(tmp_path: Path) -> None:
-    async with await Library.open(_settings(tmp_path)) as library:
-        await library.add_messages(Scope("ann"), [_message("the database is postgres on 5433")])
-        with record_calls() as calls:
-            # Only threads that start now are recorded.
-            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
-            recaller = Recaller(library, Scope("ann"))
-            await recaller.recall("do it like my database config from before")
-    _assert_in_order("One recall", calls)
-
-
-async def test_add_goes_through_the_documented_functions(tmp_path: Path) -> None:
-    async with AsyncMemory(settings=_settings(tmp_path)) as memory:
-        with record_calls() as calls:
-            await memory.add("I am allergic to peanuts.", user_id="ann")
-    _assert_in_order("One add", calls)
-
-
-async def test_http_search_goes_through_the_documented_functions(tmp_path: Path) -> None:
-    async with (
-        await Library.open(_settings(tmp_path)) as library,
-        serve_in_process(library) as service,
-    ):
-        client = await service.client_with_key("ann")
-        await library.add_messages(Scope("ann"), [_message("the database is postgres on 5433")])
-        with record_calls() as calls:
-            answer = await client.post(
-                "/v1/messages/lexical_search", json={"user_id": "ann", "query_text": "postgres"}
-            )
-        assert answer.status_code == 200
-    _assert_in_order("One HTTP search", calls)
-
-
-@contextmanager
-def record_calls() -> Iterator[list[CodeType]]:
-    """Record the called functions, each once, in the order of their first call."""
-    calls: dict[CodeType, None] = {}
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            calls.setdefault(frame.f_code)
-
-    in_order: list[CodeType] = []
-    previous = sys.getprofile()
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        yield in_order
-    finally:
-        sys.setprofile(previous)
-        threading.setprofile(None)
-        in_order += calls
-
-
-def _assert_in_order(section: str, calls: list[CodeType]) -> None:
-    text = DOCUMENT.read_text("utf-8")
-    match = re.search(rf"^## {section}$(.*?)(?=^## |\Z)", text, re.M | re.S)
-    assert match, f"no section {section!r}"
-    steps = STEP.findall(match[1])
-    assert len(steps) >= 5
-    positions = {code: number for number, code in enumerate(calls)}
-    order = [(positions.get(_code(step), -1), step) for step in steps]
-    assert [step for position, step in order if position < 0] == []
-    assert order == sorted(order)
-
-
 def _modules() -> list[str]:
     paths = sorted((ROOT / "memrecall").rglob("*.py"))
     names = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths)
@@ -164,20 +84,3 @@ def _is_module(name: str) -> bool:
         return find_spec(name) is not None
     except ModuleNotFoundError:
         return False
-
-
-def _code(name: str) -> CodeType:
-    function: Callable[..., Any] = _resolve(name)
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    code = getattr(function, "__code__", None)
-    assert isinstance(code, CodeType), f"{name} is not a function"
-    return code
-
-
-def _settings(folder: Path) -> Settings:
-    return Settings(db=str(folder / "m.db"), embedder="hash", snapshots=False)
-
-
-def _message(text: str) -> NewMessage:
-    return NewMessage(role=Role.USER, content=text)

@@ -1,20 +1,15 @@
-"""The demo: its chat history and its terminal output."""
+"""The terminal output of the demo."""
 
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
-
-from memrecall.importers.jsonl import read_entry
-from memrecall.store import ScopedMessage
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAT = Path("fixtures/demo/chat.jsonl")
@@ -30,15 +25,6 @@ ANSWERS = {
 # Messages that belong to an answer: the question before it, or what it is about.
 RELATED = {"lin-001", "lin-002", "maya-056", "maya-057"}
 UNANSWERABLE = {"我的护照什么时候到期？", "When does my passport expire?"}
-
-
-def read_chat() -> dict[str, list[ScopedMessage]]:
-    """Return the entries of each user."""
-    chats: dict[str, list[ScopedMessage]] = defaultdict(list)
-    for line in (ROOT / CHAT).read_bytes().splitlines():
-        entry = read_entry(line)
-        chats[entry.scope.user_id].append(entry)
-    return chats
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -90,42 +76,6 @@ def read_recalls(demo_output: str) -> dict[str, PrintedRecall]:
             recall.confidence = float(bar[1])
         recall.lines.append(line)
     return recalls
-
-
-def test_chat_has_two_users_with_four_months_each() -> None:
-    chats = read_chat()
-    assert set(chats) == {"lin", "maya"}
-    assert sum(map(len, chats.values())) >= 150
-    for entries in chats.values():
-        times = [entry.message.ts for entry in entries if entry.message.ts]
-        assert len(times) == len(entries)
-        assert times == sorted(times)
-        assert datetime(2026, 1, 1, tzinfo=UTC) < times[0] < times[-1]
-        assert times[-1] < datetime(2026, 5, 1, tzinfo=UTC)
-        assert (times[-1] - times[0]).days > 90
-        assert 8 <= len({entry.scope.session_id for entry in entries}) <= 12
-
-
-def test_chat_ids_are_unique_per_user() -> None:
-    for user, entries in read_chat().items():
-        ids = [entry.message.message_id for entry in entries]
-        assert ids == [f"{user}-{number:03}" for number in range(1, len(ids) + 1)]
-
-
-def test_chat_has_both_languages_and_varied_lengths() -> None:
-    chats = read_chat()
-    chinese = [e for e in chats["lin"] if re.search("[\u4e00-\u9fff]", e.message.content)]
-    english = [e for e in chats["maya"] if e.message.content.isascii()]
-    assert len(chinese) > 0.9 * len(chats["lin"])
-    assert len(english) > 0.9 * len(chats["maya"])
-    for entries in chats.values():
-        lengths = [len(entry.message.content) for entry in entries]
-        assert 5 <= min(lengths) < 20
-        assert 100 < max(lengths) <= 200
-
-
-def test_chat_file_has_unescaped_characters() -> None:
-    assert "\\u" not in (ROOT / CHAT).read_text("utf-8")
 
 
 @pytest.mark.docs

@@ -24,7 +24,6 @@ from memrecall.testing import (
     think,
     wait,
 )
-from tests.counting import Calls, counting_calls
 
 from .waiting import wait_until
 
@@ -125,22 +124,6 @@ async def test_stream_yields_words_then_result() -> None:
     assert result.content == "a b\n c "
     (only,) = [part async for part in client.create_stream(MESSAGES)]
     assert isinstance(only, CreateResult)
-
-
-async def test_scripted_calls_are_cheap() -> None:
-    client = ScriptedClient([repeat(call("search", query="x"), 1000)])
-    first = await count_calls_per_answer(client)
-    for _ in range(998):
-        await client.create(MESSAGES)
-    assert first < 50  # validation of the script's steps would take more calls
-    assert await count_calls_per_answer(client) <= first
-
-
-async def count_calls_per_answer(client: ScriptedClient) -> int:
-    calls = Calls()
-    with counting_calls(calls):
-        await client.create(MESSAGES)
-    return calls.number
 
 
 async def test_open_library_with_messages_and_memories() -> None:

@@ -6,6 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from memrecall.chat import SingleChat
 from memrecall.memory import Library
 from memrecall.scope import Scope
@@ -14,6 +16,8 @@ from memrecall.types import NewMessage, Role
 from tests.cases import check_each_async
 
 from .chat_helpers import NOW, make_options
+
+pytestmark = pytest.mark.texts
 
 FILE = Path(__file__).parent.parent.parent / "fixtures" / "chat" / "dialogues.jsonl"
 UNKNOWN = {"en": "I do not know", "zh": "我不知道"}

@@ -176,7 +176,9 @@ def test_image_is_built_from_the_wheel_in_two_stages_and_runs_without_root() -> 
     assert "COPY . ." not in final
     assert re.search(r"^USER 10001", final, re.MULTILINE)
     assert re.search(r"^HEALTHCHECK .*/healthz", final, re.MULTILINE)
-    version = re.search(r'^version = "(\d+\.\d+\.\d+)', (ROOT / "pyproject.toml").read_text("utf-8"), re.M)
+    version = re.search(
+        r'^version = "(\d+\.\d+\.\d+)', (ROOT / "pyproject.toml").read_text("utf-8"), re.M
+    )
     assert version is not None
     files = ("compose.yaml", *_kubernetes_paths())
     used = {image for file in files for image in walk(read(file), "image")}

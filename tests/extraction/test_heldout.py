@@ -1,6 +1,10 @@
 """The precision and recall of the rules on held-out conversations."""
 
+import pytest
+
 from .scores import FORMS, SECOND_UNSEEN, TRAPS, UNSEEN, held_out, measure, measure_relations
+
+pytestmark = pytest.mark.texts
 
 
 async def test_precision_and_recall_do_not_fall() -> None:

@@ -280,6 +280,7 @@ SEMANTIC_QUERIES: list[tuple[str, str | None]] = [
 ]
 
 
+@pytest.mark.texts
 async def test_semantic_search_returns_only_relevant_entries(tmp_path: Path) -> None:
     settings = Settings(db=str(tmp_path / "k.db"), embedder="local", cache_dir=str(tmp_path))
     async with await Library.open(settings) as library:
@@ -301,6 +302,7 @@ def read_lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (FIXTURES / name).read_text("utf-8").splitlines()]
 
 
+@pytest.mark.texts
 async def test_relevance_holds_on_ten_entries(tmp_path: Path) -> None:
     settings = Settings(db=str(tmp_path / "k.db"), embedder="local", cache_dir=str(tmp_path))
     entries, queries = read_lines("entries.jsonl"), read_lines("queries.jsonl")

@@ -11,6 +11,8 @@ from memrecall.settings import Settings
 
 from ..cases import check_each_async
 
+pytestmark = pytest.mark.texts
+
 CORPUS = Path(__file__).parents[2] / "fixtures" / "eval" / "corpus.jsonl"
 FACTS = [
     "I keep my bicycle in the cellar behind the green door.",

@@ -13,6 +13,8 @@ from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async
 
+pytestmark = pytest.mark.texts
+
 USER = Scope("user")
 START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 
