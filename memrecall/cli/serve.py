@@ -227,13 +227,12 @@ def _open_browser(url: str) -> None:
 
 
 def _announce_json(listening: Any, **fields: str) -> None:
-    dashboard = f"{listening.url}/" if listening.has_dashboard else None
     output.print_json(
         {
             "url": listening.url,
             "docs": f"{listening.url}/docs",
             "open": listening.is_open,
-            "dashboard": dashboard,
+            "dashboard": listening.dashboard,
             "database": listening.database,
             "try": example_request(listening, fields.get("key", "KEY")),
             **fields,
@@ -246,8 +245,8 @@ def _announce(listening: Any, key: str = "KEY", *, read_only: bool = False) -> N
     terminal.print(f"memrecall listens on [bold]{listening.url}[/bold]  (Ctrl-C stops it)")
     terminal.print(f"database  {output.escape(listening.database)}")
     terminal.print(f"docs      {listening.url}/docs")
-    if listening.has_dashboard:
-        terminal.print(f"dashboard {listening.url}/")
+    if listening.dashboard is not None:
+        terminal.print(f"dashboard {listening.dashboard}")
     typer.echo(f"try       {example_request(listening, key)}")
     if read_only:
         terminal.print("read-only: every request that writes is refused")

@@ -7,9 +7,14 @@ import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from pydantic_core import to_jsonable_python
+
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
+from memrecall.scope import Scope
+from memrecall.store import JOB_PREFIX, SessionState, Store
 from memrecall.workers import ignore_outcome
 
 _log = logging.getLogger(__name__)
@@ -127,6 +132,24 @@ async def run_process(process: Process, items: list[dict[str, Any]]) -> dict[str
 
 
 _MOST_JOBS = 1_000  # older results are dropped
+_KEPT = timedelta(days=1)
+_LONGEST = timedelta(hours=1)  # a job that runs longer has lost its process
+
+
+async def _save_end(record: SessionState, state: dict[str, Any]) -> None:
+    """Save the last state of a job: without its result if that is too large."""
+    try:
+        # The functions of an application may return what is not JSON.
+        await record.save(to_jsonable_python(state, fallback=str))
+    except InvalidArgument:
+        await record.save({**state, "result": None})
+    except MemrecallError as error:  # The process that runs the job knows its state all the same.
+        _log.warning("the state of a job is not stored: %s", error)
+
+
+def _record(store: Store, owner: str, job_id: str) -> SessionState:
+    """Return where the state of a job is stored: it is the checkpoint of a session of its own."""
+    return store.session_state(Scope(owner, session_id=job_id))
 
 
 class Jobs:
@@ -136,16 +159,48 @@ class Jobs:
         self._tasks: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._owners: dict[str, str] = {}
 
-    def start(self, work: Coroutine[Any, Any, dict[str, Any]], owner: str) -> dict[str, Any]:
-        """Start a job on a user's data; return its id and state."""
-        job_id = f"job_{secrets.token_hex(8)}"
-        self._tasks[job_id] = asyncio.create_task(work)
+    async def start(
+        self, store: Store, work: Coroutine[Any, Any, dict[str, Any]], owner: str
+    ) -> dict[str, Any]:
+        """Start a job on a user's data; return its id and state, which other processes can read."""
+        job_id = f"{JOB_PREFIX}{secrets.token_hex(8)}"
+        record = _record(store, owner, job_id)
+        await record.drop_jobs(datetime.now(UTC) - _KEPT)
+        await record.save({"state": "running"})
+        self._tasks[job_id] = asyncio.create_task(self._run(store, work, owner, job_id))
         self._tasks[job_id].add_done_callback(ignore_outcome)  # `state` reports it to who asks
         self._owners[job_id] = owner
         for old in list(self._tasks)[:-_MOST_JOBS]:
             if self._tasks[old].done():
                 del self._tasks[old], self._owners[old]
         return self.state(job_id)
+
+    async def _run(
+        self, store: Store, work: Coroutine[Any, Any, dict[str, Any]], owner: str, job_id: str
+    ) -> dict[str, Any]:
+        state: dict[str, Any] = {"state": "failed", "error": "cancelled"}
+        try:
+            result = await work
+            state = {"state": "done", "result": result}
+        except Exception as error:
+            state["error"] = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            await _save_end(_record(store, owner, job_id), state)
+        return result
+
+    async def find(self, store: Store, job_id: str, owner: str) -> dict[str, Any]:
+        """Return the state of a user's job of any process; NotFound if there is none."""
+        if job_id in self._tasks:
+            return self.state(job_id, owner)
+        is_job = job_id.startswith(JOB_PREFIX)
+        checkpoint = await _record(store, owner, job_id).latest() if is_job else None
+        age = None if checkpoint is None else datetime.now(UTC) - checkpoint.created_at
+        if checkpoint is None or age is None or age > _KEPT:
+            return self.state(job_id)
+        if checkpoint.state["state"] == "running" and age > _LONGEST:
+            return {"job_id": job_id, "state": "failed", "error": "its process ended"}
+        return {"job_id": job_id, **checkpoint.state}
 
     def running(self, owner: str) -> int:
         """Return how many jobs of a user are running."""
@@ -161,7 +216,7 @@ class Jobs:
         task = self._tasks.get(job_id)
         if task is None or owner not in (None, self._owners[job_id]):
             raise NotFound(
-                f"there is no job {job_id!r}", hint="Jobs are lost when their process ends"
+                f"there is no job {job_id!r}", hint="The state of a job is kept for a day"
             )
         if not task.done():
             return {"job_id": job_id, "state": "running"}

@@ -103,7 +103,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         problems = await self._add_to_short_term(scope, new_messages, stored.ids)
         work = ingestor.finish(addition, stored, problems)
         if background:
-            job = self._shared.jobs.start(work, scope.user_id)
+            store = (await self._open()).library.store
+            job = await self._shared.jobs.start(store, work, scope.user_id)
             return AddResult(job, messages=list(stored.ids), stored=stored.new_count)
         return await work
 

@@ -204,7 +204,9 @@ class RetentionMixin(MemoryBase):
     async def job(self, job_id: str, *, wait: bool = False) -> dict[str, Any]:
         """Return the state of a background job: running, done or failed."""
         jobs, owner = self._shared.jobs, self._binding.user_id
-        return await jobs.wait(job_id, owner) if wait else jobs.state(job_id, owner)
+        if wait or owner is None:
+            return await jobs.wait(job_id, owner) if wait else jobs.state(job_id, owner)
+        return await jobs.find((await self._open()).library.store, job_id, owner)
 
     def running_jobs(self, user_id: str | None = None) -> int:
         """Return how many jobs of a user are running."""

@@ -9,11 +9,10 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
-from memrecall.server.cluster import read_user_header
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.server.limits import RequestLimiter
 from memrecall.store import Key, Keys, Store
@@ -25,7 +24,8 @@ Address = tuple[str, int]
 KEY_ACTOR = "key "  # before the id of the key, in the log of changes
 LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
-_HEADER = "X-Memrecall-User"
+USER_HEADER = "X-Memrecall-User"  # which of a key's users; set by trusted code, never by a model
+OLD_USER_HEADER = "Memrecall-User"  # its name in earlier versions
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
@@ -56,15 +56,19 @@ class Principal:
 
         Raise RequestError if the key may not act for that user, InvalidArgument if it is no id.
         """
-        value = read_user_header(headers)
+        value = headers.get(
+            USER_HEADER.lower().encode(), headers.get(OLD_USER_HEADER.lower().encode())
+        )
         if value is None:
             return self
-        try:
-            user = check_id(_HEADER, value.decode())
+        try:  # Quoted as in a path, so that a proxy hashes either to the same process.
+            user = check_id(USER_HEADER, unquote_to_bytes(value).decode())
         except UnicodeDecodeError:
-            raise invalid_field(_HEADER, "must be percent-encoded UTF-8, as in a path") from None
+            raise invalid_field(
+                USER_HEADER, "must be percent-encoded UTF-8, as in a path"
+            ) from None
         if self.users is not None and user not in self.users:
-            message = f"the key has no access to the user in the header {_HEADER}"
+            message = f"the key has no access to the user in the header {USER_HEADER}"
             raise RequestError(Problem("PERMISSION_DENIED", message))
         return replace(self, named_user=user)
 
@@ -75,7 +79,7 @@ class Principal:
         service.
         """
         if self.named_user not in (None, user_id):
-            raise invalid_field(_HEADER, "names another user than the rest of the request")
+            raise invalid_field(USER_HEADER, "names another user than the rest of the request")
         if self.users is not None and user_id not in self.users:
             raise NotFound("the key has no access to this user")
         return Scope(user_id, self.agent_id, session_id, self.permissions)

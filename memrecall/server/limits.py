@@ -6,13 +6,17 @@ import ipaddress
 import math
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, MutableSequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.metrics import Metrics
 from memrecall.text_length import cache_short_texts
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 RETRY_SECONDS = 2
 BURST_SECONDS = 10  # a caller that was silent may send as many requests as in this time at once
@@ -20,66 +24,17 @@ _MAX_CALLERS = 10_000  # that are remembered
 _PREFIX = 64  # of an IPv6 address: whoever has one address has all of its network
 
 
-class RecentTimes:
-    """A time for each caller; the caller that was silent longest is forgotten first."""
-
-    def __init__(self) -> None:
-        self._times: OrderedDict[str, float] = OrderedDict()
-
-    def find(self, caller: str) -> float:
-        """Return the time of a caller; minus infinity if there is none."""
-        return self._times.get(caller, -math.inf)
-
-    def advance(self, caller: str, moment: float) -> None:
-        """Set the time of a caller, which is not earlier than before."""
-        self._times[caller] = moment
-        self._times.move_to_end(caller)
-        if len(self._times) > _MAX_CALLERS:
-            self._times.popitem(last=False)
-
-
-class SharedTimes:
-    """A time for each caller in memory that processes share, without locks.
-
-    Each caller has two slots, and the earlier one counts, so that callers interfere only if both
-    slots are shared. Of two updates at the same moment one may be lost.
-    """
-
-    def __init__(self, slots: MutableSequence[float], name: str) -> None:
-        self._slots = slots
-        self._name = name
-
-    def find(self, caller: str) -> float:
-        """Return the time of a caller; minus infinity if there is none."""
-        return min(self._slots[place] or -math.inf for place in self._places(caller))
-
-    def advance(self, caller: str, moment: float) -> None:
-        """Set the time of a caller, which is not earlier than before."""
-        for place in self._places(caller):
-            self._slots[place] = max(self._slots[place], moment)
-
-    def _places(self, caller: str) -> tuple[int, int]:
-        digest = _digest(f"{self._name} {caller}".encode("utf-8", "surrogatepass"))
-        first, second = digest[:8], digest[8:16]
-        size = len(self._slots)
-        return int.from_bytes(first, "big") % size, int.from_bytes(second, "big") % size
-
-
 class TokenBuckets:
     """A token bucket for each caller, filled with `rate` tokens a second; a rate of 0 is no limit.
 
-    A bucket is the time at which it was empty: forgetting it makes it full.
+    A bucket is the time at which it was empty. The bucket of the caller that was silent longest is
+    forgotten first, which makes it full.
     """
 
-    def __init__(
-        self,
-        rate: float,
-        clock: Callable[[], float] = time.monotonic,
-        times: RecentTimes | SharedTimes | None = None,
-    ) -> None:
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
         self._clock = clock
-        self._times = times or RecentTimes()
+        self._empty_at: OrderedDict[str, float] = OrderedDict()
 
     def wait_seconds(self, caller: str) -> float:
         """Return the seconds until the caller has a token; 0 if it has one now."""
@@ -91,11 +46,20 @@ class TokenBuckets:
         """Take tokens from the bucket of a caller, down to an empty bucket."""
         if self._rate:
             left = max(0.0, self._tokens(caller) - tokens)
-            self._times.advance(caller, self._clock() - left / self._rate)
+            _remember(self._empty_at, caller, self._clock() - left / self._rate)
 
     def _tokens(self, caller: str) -> float:
         most = max(1.0, self._rate * BURST_SECONDS)
-        return min(most, (self._clock() - self._times.find(caller)) * self._rate)
+        seconds = self._clock() - self._empty_at.get(caller, -math.inf)
+        return min(most, seconds * self._rate)
+
+
+def _remember(values: OrderedDict[Key, Value], key: Key, value: Value) -> None:
+    """Set a caller's value; of too many callers, forget the one that was silent longest."""
+    values[key] = value
+    values.move_to_end(key)
+    if len(values) > _MAX_CALLERS:
+        values.popitem(last=False)
 
 
 class RequestLimiter:
@@ -111,14 +75,10 @@ class RequestLimiter:
         *,
         key_rate: float,
         address_rate: float,
-        shared: MutableSequence[float] | None = None,
     ) -> None:
         self._metrics = metrics
-        key_times, address_times = (
-            None if shared is None else SharedTimes(shared, name) for name in ("key", "address")
-        )
-        self._keys = TokenBuckets(key_rate, times=key_times)
-        self._addresses = TokenBuckets(address_rate, times=address_times)
+        self._keys = TokenBuckets(key_rate)
+        self._addresses = TokenBuckets(address_rate)
         self._known: OrderedDict[bytes, None] = OrderedDict()  # digests of credentials
 
     def admit_stranger(self, address: str, credentials: bytes | None = None) -> None:
@@ -134,11 +94,7 @@ class RequestLimiter:
     def admit_key(self, key_id: str, credentials: bytes | None = None) -> None:
         """Count a request of a valid key; raise RequestError if there are too many."""
         if credentials is not None:
-            digest = _digest(credentials)
-            self._known[digest] = None
-            self._known.move_to_end(digest)
-            if len(self._known) > _MAX_CALLERS:
-                self._known.popitem(last=False)
+            _remember(self._known, _digest(credentials), None)
         if seconds := self._keys.wait_seconds(key_id):
             raise self._refusal("key", seconds)
         self._keys.take(key_id)
@@ -192,15 +148,11 @@ class RecallLimiter:
         return sum(queue.running + queue.waiting for queue in self._queues.values())
 
     @asynccontextmanager
-    async def slot(self, key_id: str, parts: int = 1) -> AsyncIterator[None]:
-        """Hold one slot of a key; raise RequestError if the queue is full or too slow.
-
-        With `parts`, this process has only one part of the slots and of the queue.
-        """
-        slots = math.ceil(self.max_running / parts)
-        queue = self._queues.setdefault(key_id, _Queue(asyncio.Semaphore(slots)))
+    async def slot(self, key_id: str) -> AsyncIterator[None]:
+        """Hold one slot of a key; raise RequestError if the queue is full or too slow."""
+        queue = self._queues.setdefault(key_id, _Queue(asyncio.Semaphore(self.max_running)))
         try:
-            await self._acquire(queue, math.ceil(self.max_waiting / parts))
+            await self._acquire(queue)
             queue.running += 1
             try:
                 with self.metrics.running.track_inprogress():
@@ -212,8 +164,8 @@ class RecallLimiter:
             if not queue.running and not queue.waiting:
                 self._queues.pop(key_id, None)
 
-    async def _acquire(self, queue: _Queue, max_waiting: int) -> None:
-        if queue.slots.locked() and queue.waiting >= max_waiting:
+    async def _acquire(self, queue: _Queue) -> None:
+        if queue.slots.locked() and queue.waiting >= self.max_waiting:
             raise self._exhausted()
         queue.waiting += 1
         try:

@@ -5,6 +5,7 @@ Each application has its own registry: nothing is global.
 
 import asyncio
 import logging
+import os
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +15,6 @@ from http import HTTPStatus
 from typing import Any
 
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
@@ -28,7 +28,6 @@ from prometheus_client.registry import Collector
 
 from memrecall.agent import RecallResult
 from memrecall.errors import MemrecallError
-from memrecall.server.cluster import Cluster
 from memrecall.store import Counters, TraceSummary
 
 log = logging.getLogger("memrecall.server")
@@ -37,12 +36,12 @@ BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 BEYOND = "more"
 FLUSH_SECONDS = 5.0
 LEVEL_SECONDS = 300.0
-MEDIA_TYPE = CONTENT_TYPE_LATEST
 _LABELS = tuple(f"{bound:g}" for bound in BOUNDS)
 _TENTHS = tuple(f"{tenth / 10:.1f}" for tenth in range(11))
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
 _SEARCHES = frozenset({"/v1/messages/lexical_search", "/v1/messages/semantic_search"})
+_FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # where several workers write their values
 _METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"})
 
 
@@ -146,10 +145,8 @@ class Metrics:
         self,
         index_bytes: Callable[[], float],
         counters: CounterBuffer | None = None,
-        cluster: Cluster | None = None,
     ) -> None:
         self._counters = counters
-        self._cluster = cluster
         self._index_bytes = index_bytes
         self._registry = registry = CollectorRegistry()
         counter = partial(Counter, registry=registry)
@@ -178,9 +175,6 @@ class Metrics:
         self.refused = counter("memrecall_recalls_refused", "Recalls refused by a full queue.")
         self.limited = counter(
             "memrecall_requests_limited", "Requests refused by a rate limit.", ["by"]
-        )
-        self.evicted = counter(
-            "memrecall_connections_evicted", "Idle connections closed to make room for others."
         )
         self._leaks = counter(
             "memrecall_leaks", "Tool calls that a model wrote as text, by their form.", ["family"]
@@ -255,30 +249,11 @@ class Metrics:
         """Return all metrics in the text format of Prometheus; those of workers are added up."""
         self.measure()
         registry = self._registry
-        if self._cluster is not None:
+        if _FOLDER_VARIABLE in os.environ:
             registry = CollectorRegistry()
-            MultiProcessCollector(registry, self._cluster.metrics_folder)  # type: ignore[no-untyped-call]
-            registry.register(_WorkerProcessCollector(self._cluster))
+            MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         text: Any = generate_latest(_WithoutCreated(registry))
         return bytes(text)
-
-
-class _WorkerProcessCollector(Collector):
-    """Memory, CPU time and open files of each worker."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def collect(self) -> Iterator[Metric]:
-        metrics: dict[str, Metric] = {}
-        for worker, pid in self._cluster.process_ids().items():
-            for metric in ProcessCollector(pid=partial(int, pid), registry=None).collect():
-                family = metrics.setdefault(
-                    metric.name, Metric(metric.name, metric.documentation, metric.type)
-                )
-                for sample in metric.samples:
-                    family.add_sample(sample.name, {"worker": worker}, sample.value)
-        yield from metrics.values()
 
 
 class _WithoutCreated(Collector):

@@ -1,41 +1,38 @@
-"""The server process, or several: socket, startup, supervision and graceful shutdown."""
+"""The server process, or several on one port: socket, startup and graceful shutdown."""
 
 import asyncio
 import contextlib
 import errno
 import gc
 import logging
-import multiprocessing
+import math
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import import_module
-from multiprocessing.process import BaseProcess
 from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
 import uvicorn
-from prometheus_client.multiprocess import mark_process_dead
 
 from memrecall import __version__
 from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
-from memrecall.errors import InvalidArgument, WorkerFailed
+from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.model.processes import worker_processes
 from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
-from memrecall.server.cluster import Cluster, Supervisor
-from memrecall.server.connections import ConnectionLimits, ConnectionTable, GuardedProtocol
+from memrecall.server.connections import GuardedProtocol
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
+from memrecall.server.supervisor import Role, ServiceProcess, supervise
 from memrecall.settings import Settings
-from memrecall.telemetry import export_spans, log_to_stderr
+from memrecall.telemetry import export_spans
 from memrecall.text.keywords import extract_keywords
 
 log = logging.getLogger("memrecall.server")
@@ -48,13 +45,13 @@ _HINTS = {
 _MAX_FRAME_BYTES = 1024 * 1024  # of a websocket
 _MAX_PORT = 65_535
 _BACKLOG = 512
-_ACCEPT_ROUNDS = 5  # of the event loop, until an accepted connection can be read from
 _FAREWELL_SECONDS = 2.0
 # What worker processes run: the rules that answer for a model.
 _WORKER_MODULES = ("memrecall.extraction.offline", "memrecall.chat.offline")
 _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read when the library is imported
-_POLL_SECONDS = 0.05
 _TICKS_PER_SECOND = 10  # of uvicorn's main loop
+MAX_CONNECTIONS = 2_000  # of one process; above it, requests get a 503
+_RESERVED_FILES = 200  # for the database, the model and the embedder
 _IDLE_SECONDS = 30  # longer than clients keep idle connections, so that no request meets a close
 
 
@@ -66,7 +63,7 @@ class ServerInfo:
     is_open: bool  # no key is needed
     sample_user: str | None  # a user that an example request can open
     database: str
-    has_dashboard: bool = False
+    dashboard: str | None = None  # its address
 
 
 Announce = Callable[[ServerInfo], None]
@@ -76,99 +73,53 @@ class _Server(uvicorn.Server):
     """A server that starts the application's shutdown before it waits for open requests."""
 
     def __init__(
-        self, config: uvicorn.Config, application: Application, on_start: Callable[[], None]
+        self, config: uvicorn.Config, service: Service, on_start: Callable[[], None]
     ) -> None:
         super().__init__(config)
-        self._application = application
+        self._service = service
         self._on_start = on_start
-        self._cluster = application.service.cluster
-        self._handed: set[asyncio.Task[Any]] = set()  # connections of other workers
         self._drained_at = 0.0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        if self._cluster is not None:
-            asyncio.get_running_loop().add_reader(self._cluster.inbox, self._receive)
         self._on_start()
 
     async def on_tick(self, counter: int) -> bool:
-        if self._cluster is not None and counter % _TICKS_PER_SECOND == 0:
-            self._cluster.beat()
-            self._application.service.metrics.measure()
-            supervisor = multiprocessing.parent_process()
-            self.should_exit |= supervisor is not None and not supervisor.is_alive()
+        if counter % _TICKS_PER_SECOND == 0:
+            self._service.metrics.measure()
         return await super().on_tick(counter) and time.monotonic() >= self._drained_at
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop; on the first SIGTERM, go on until a proxy has seen that /readyz fails."""
-        drains = sig == signal.SIGTERM and not self.should_exit
-        seconds = self._application.service.library.settings.drain_seconds if drains else 0.0
-        self._drained_at = time.monotonic() + seconds
-        self._application.service.draining.set()
-        super().handle_exit(sig, frame)
+        """Stop; on the first SIGTERM, go on until a proxy has seen that /readyz fails.
 
-    def _receive(self) -> None:
-        """Go on with the connections that other workers passed on."""
-        assert self._cluster is not None  # noqa: S101 -- only called with one
-        loop = asyncio.get_running_loop()
-        for connection, received in self._cluster.receive():
-            protocol: Any = self.config.http_protocol_class
-            protocol = protocol(
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-            )
-            protocol.resume(received)
-            work = loop.connect_accepted_socket(partial(lambda p: p, protocol), connection)
-            task = loop.create_task(work)
-            self._handed.add(task)
-            task.add_done_callback(self._handed.discard)
+        A second Ctrl-C stops at once. uvicorn's own handler would raise the signal again at the
+        end.
+        """
+        drains = sig == signal.SIGTERM and not self.should_exit
+        seconds = self._service.library.settings.drain_seconds if drains else 0.0
+        self._drained_at = time.monotonic() + seconds
+        self._service.draining.set()
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        running = len(self._application.service.limiter)
+        running = len(self._service.limiter)
         log.info("shutdown", extra={"fields": {"recalls_cancelled": running}})
-        self._application.service.closing.set()
-        if self._cluster is not None:
-            self._cluster.leave(self._cluster.index)
-        for _ in range(_ACCEPT_ROUNDS):  # connections that wait in the listener would be reset
-            await asyncio.sleep(0)
+        self._service.closing.set()
         await super().shutdown(sockets)
-        if self._cluster is not None:  # what was passed on before the others saw this one leave
-            self._receive()
-            asyncio.get_running_loop().remove_reader(self._cluster.inbox)
-            await asyncio.gather(*self._handed, return_exceptions=True)
-            await asyncio.sleep(0)
         if self.server_state.tasks:  # cancelled after the grace period: they answer with 503
             await asyncio.wait(self.server_state.tasks, timeout=_FAREWELL_SECONDS)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Shut down gracefully at Ctrl-C and SIGTERM, at once at a second Ctrl-C.
-
-        Unlike uvicorn's own handler, this one does not raise the signal again at the end.
-        """
-        loop = asyncio.get_running_loop()
-        signals = (signal.SIGINT, signal.SIGTERM)
-        try:
-            for number in signals:
-                loop.add_signal_handler(number, self.handle_exit, number, None)
-        except (NotImplementedError, RuntimeError, ValueError):
-            # Windows, or not the main thread: fall back to uvicorn's handler.
-            with super().capture_signals():
-                yield
-            return
-        try:
-            yield
-        finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
 
 
 def run_server(settings: Settings, announce: Announce, sign_in: SignInCode | None = None) -> None:
     """Serve until a signal; call `announce` when requests are accepted. `sign_in` signs in once."""
-    single: Callable[..., Coroutine[Any, Any, None]] = partial(serve, sign_in=sign_in)
-    run_in_event_loop((single if settings.workers == 1 else serve_with_workers)(settings, announce))
+    if settings.workers == 1:
+        _run_in_event_loop(serve(settings, announce, sign_in=sign_in))
+    else:
+        _run_workers(settings, announce)
 
 
-def run_in_event_loop(work: Coroutine[Any, Any, None]) -> None:
+def _run_in_event_loop(work: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine in a new event loop: uvloop's, where it is installed."""
     make_loop: Callable[[], asyncio.AbstractEventLoop] | None = None
     with contextlib.suppress(ImportError):  # Windows has none.
@@ -177,127 +128,113 @@ def run_in_event_loop(work: Coroutine[Any, Any, None]) -> None:
         runner.run(work)
 
 
-async def serve_with_workers(settings: Settings, announce: Announce) -> None:
-    """Serve with several processes, which this one supervises."""
-    with (
-        contextlib.closing(_bind(settings.host, settings.port)) as listener,
-        TemporaryDirectory(prefix="memrecall-") as folder,
-    ):
-        async with await Library.open(settings) as library:
-            info = await _prepare(library, listener)
-        cluster = Cluster.create(settings.workers, folder, has_dashboard=info.has_dashboard)
-        os.environ[_METRICS_VARIABLE] = folder
-        # Each user's index is in one worker, so together they have the memory of one process.
-        megabytes = max(1, settings.index_memory_mb // settings.workers)
-        worker_settings = replace(settings, index_memory_mb=megabytes)
-        await _Workers(cluster, listener, worker_settings).run(partial(announce, info))
+def _run_workers(settings: Settings, announce: Announce) -> None:
+    """Serve with several processes, which this one supervises.
+
+    The workers accept connections from one socket. The dashboard has its pages in memory, so it is
+    a process of its own, on the next port.
+    """
+    with contextlib.ExitStack() as stack:
+        listeners = [stack.enter_context(_bind(settings.host, settings.port))]
+        info = asyncio.run(_check_service(settings, listeners[0]))
+        os.environ[_METRICS_VARIABLE] = stack.enter_context(TemporaryDirectory(prefix="memrecall-"))
+        target = (__name__, serve_worker.__name__)
+        divided = _divide_limits(settings)
+        processes = [
+            ServiceProcess(str(number), target, listeners[0], divided, Role(False, number == 0))
+            for number in range(settings.workers)
+        ]
+        if info.dashboard is not None:
+            port = settings.port + 1 if settings.port else 0
+            listeners.append(stack.enter_context(_bind(settings.host, port)))
+            role = Role(True, False)
+            processes.append(ServiceProcess("dashboard", target, listeners[1], divided, role))
+            info = replace(info, dashboard=f"{_url(listeners[1])}/")
+        supervise(processes, lambda: announce(info), listeners, settings.drain_seconds)
 
 
-class _Workers:
-    """The supervisor of the workers, its signals and its log."""
-
-    def __init__(self, cluster: Cluster, listener: socket.socket, settings: Settings) -> None:
-        self._cluster = cluster
-        self._listener = listener
-        arguments = [(settings, listener, cluster.for_worker(i)) for i in range(len(cluster))]
-        self._supervisor = Supervisor(_run_worker, arguments, self._report, settings.drain_seconds)
-        self._is_announced = False
-        self._failure: WorkerFailed | None = None
-
-    async def run(self, announce: Callable[[], None]) -> None:
-        """Run until a signal; raise WorkerFailed if a worker cannot be started at first."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop, number)
-        starting = asyncio.create_task(self._announce(announce))
-        try:
-            await self._supervisor.run()
-        finally:
-            starting.cancel()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-        if self._failure is not None:
-            raise self._failure
-
-    async def _announce(self, announce: Callable[[], None]) -> None:
-        while self._cluster.absent():  # noqa: ASYNC110 -- the workers write into shared memory
-            await asyncio.sleep(_POLL_SECONDS)
-        self._is_announced = True
-        announce()
-
-    def _stop(self, number: signal.Signals) -> None:
-        # Without this, the system would accept connections after the last worker has stopped.
-        is_second = self._listener.fileno() < 0
-        self._listener.close()
-        self._supervisor.stop(at_once=is_second and number == signal.SIGINT)
-
-    def _report(self, index: int, process: BaseProcess, pause: float) -> None:
-        self._cluster.leave(index)
-        mark_process_dead(process.pid, self._cluster.metrics_folder)  # type: ignore[no-untyped-call]
-        fields = {"worker": index, "pid": process.pid, "exit_code": process.exitcode}
-        if self._is_announced:
-            log.error("worker ended", extra={"fields": {**fields, "restart_seconds": pause}})
-            return
-        message = f"worker {index} ended with code {process.exitcode} while it started"
-        self._failure = WorkerFailed(message, hint="The log says why")
-        self._supervisor.stop()
+def serve_worker(
+    listener: socket.socket, on_start: Callable[[], None], settings: Settings, role: Role
+) -> None:
+    """Serve in one of several processes."""
+    _run_in_event_loop(serve(settings, lambda _: on_start(), listener, role))
 
 
-def _run_worker(settings: Settings, listener: socket.socket, cluster: Cluster) -> None:
-    """Serve in one of several processes, until SIGTERM or the end of the supervisor."""
-    log_to_stderr({"worker": cluster.index})
-    try:
-        run_in_event_loop(serve(settings, lambda _: None, listener, cluster))
-    except Exception:  # The outermost layer of this process: only the log can say it.
-        log.exception("worker failed")
-        sys.exit(1)
+def _divide_limits(settings: Settings) -> Settings:
+    """Return the settings of one worker: all of them together have the limits of the service."""
+    count = settings.workers
+    return replace(
+        settings,
+        index_memory_mb=max(1, settings.index_memory_mb // count),
+        key_rate=settings.key_rate / count,
+        address_rate=settings.address_rate / count,
+        recalls_per_key=math.ceil(settings.recalls_per_key / count),
+    )
+
+
+async def _check_service(settings: Settings, listener: socket.socket) -> ServerInfo:
+    async with await Library.open(settings) as library:
+        return await _prepare(library, listener)
 
 
 async def serve(
     settings: Settings,
     announce: Announce,
     listener: socket.socket | None = None,
-    cluster: Cluster | None = None,
+    role: Role = Role(),  # noqa: B008 -- frozen
     sign_in: SignInCode | None = None,
 ) -> None:
     """Serve within a running event loop; see `run_server`.
 
-    One of several processes gets the socket and the cluster that it shares with the others.
+    One of several processes gets the socket that it shares with the others.
     """
     sys.setswitchinterval(0.001)  # Beside busy threads, 5 ms tripled the time of requests.
-    limits = ConnectionLimits.within_open_files()
-    proxies = settings.proxy_networks()
+    _raise_file_limit()
     async with contextlib.AsyncExitStack() as stack:
-        listener = listener or _bind(settings.host, settings.port)
-        stack.enter_context(contextlib.closing(listener))
+        listener = stack.enter_context(listener or _bind(settings.host, settings.port))
         library = await stack.enter_async_context(await Library.open(settings))
         info = await _prepare(library, listener)
         client = client_of(settings)
         if client is not None:
             stack.push_async_callback(client.close)
         tracer = stack.enter_context(export_spans(__version__)) if settings.telemetry else None
+        has_dashboard = info.dashboard is not None and role.has_dashboard
         app = create_app(
             library,
             allow_keyless=is_loopback(listener.getsockname()[0]),
             model_client=client,
             tracer=tracer,
-            dashboard=info.has_dashboard,
-            cluster=cluster,
+            dashboard=has_dashboard,
+            stores_usage=info.dashboard is not None,
             sign_in=sign_in,
         )
         stack.push_async_callback(app.close)
-        has_dashboard = info.has_dashboard and (cluster is None or cluster.is_first)
-        config = server_config(app, websockets=has_dashboard, limits=limits, proxies=proxies)
+        config = server_config(app, websockets=has_dashboard)
         config.load()  # NiceGUI looks for a loaded server
-        await app.start_sweeps()
+        if role.is_first:
+            await app.start_sweeps()
         workers = worker_processes(settings.text_workers, _WORKER_MODULES)
         await stack.enter_async_context(workers)
-        await stack.enter_async_context(_usage_counted(app.service))
+        if app.service.counters is not None:
+            running = app.service.counters.running(with_levels=role.is_first)
+            await stack.enter_async_context(running)
         await stack.enter_async_context(_dashboard_running(has_dashboard))
         loading = asyncio.create_task(asyncio.to_thread(_load_libraries))
         stack.callback(loading.cancel)
         gc.freeze()  # What exists now stays: the collector need not look at it again and again.
-        await _Server(config, app, lambda: announce(info)).serve(sockets=[listener])
+        await _Server(config, app.service, lambda: announce(info)).serve(sockets=[listener])
+
+
+def _raise_file_limit() -> None:
+    """Let this process open as many files as its connections need, if the system allows it."""
+    with contextlib.suppress(ImportError):  # Windows has no such limit.
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = MAX_CONNECTIONS + _RESERVED_FILES
+        limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < limit:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
 async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
@@ -317,14 +254,6 @@ def _load_libraries() -> None:
     """Load what the first requests would otherwise load in the event loop."""
     import_module("memrecall.model.client")
     extract_keywords("tea 茶")  # reads the Chinese dictionaries
-
-
-def _usage_counted(service: Service) -> contextlib.AbstractAsyncContextManager[None]:
-    """Store the usage of this process; the first one also measures how much is stored."""
-    if service.counters is None:
-        return contextlib.nullcontext()
-    is_first = service.cluster is None or service.cluster.is_first
-    return service.counters.running(with_levels=is_first)
 
 
 def _dashboard_running(has_dashboard: bool) -> contextlib.AbstractAsyncContextManager[None]:
@@ -359,42 +288,41 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 async def _describe(library: Library, listener: socket.socket, *, is_open: bool) -> ServerInfo:
-    host, port = listener.getsockname()[:2]
-    url_host = f"[{host}]" if ":" in host else host
+    url = _url(listener)
+    has_dashboard = library.settings.dashboard and is_installed()
     return ServerInfo(
-        url=f"http://{url_host}:{port}",
+        url=url,
         is_open=is_open,
         sample_user=await find_sample_user(library.store),
         database=library.store.location,
-        has_dashboard=library.settings.dashboard and is_installed(),
+        dashboard=f"{url}/" if has_dashboard else None,
     )
 
 
-def server_config(
-    app: Application,
-    *,
-    websockets: bool = False,
-    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 -- frozen
-    proxies: Sequence[str] = (),
-) -> uvicorn.Config:
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def server_config(app: Application, *, websockets: bool = False) -> uvicorn.Config:
     """Return the configuration of uvicorn; the dashboard needs websockets.
 
-    The client of a request that one of the `proxies` sent is the one that it forwards.
+    The client of a request that a trusted proxy sent is the one that it forwards.
     """
-    table = ConnectionTable(limits, app.service)
-    protocol: Any = partial(GuardedProtocol, table)
+    proxies = list(app.service.library.settings.proxy_networks())
     return uvicorn.Config(
         app,
-        http=protocol,
+        http=GuardedProtocol,
         ws="websockets-sansio" if websockets else "none",
         ws_max_size=_MAX_FRAME_BYTES,
         lifespan="off",
         log_config=None,
         access_log=False,
         proxy_headers=bool(proxies),
-        forwarded_allow_ips=list(proxies),
+        forwarded_allow_ips=proxies,
         server_header=False,
         backlog=_BACKLOG,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )

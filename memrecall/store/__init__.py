@@ -31,7 +31,13 @@ from memrecall.store.memories.revisions import EDITABLE_FIELDS, Revision
 from memrecall.store.messages.records import ScopedMessage, WriteResult
 from memrecall.store.messages.timeline import MessageFilter, Timeline
 from memrecall.store.owners import ErasureReport
-from memrecall.store.sessions import Checkpoint, StoredSession, StoredSummary
+from memrecall.store.sessions import (
+    JOB_PREFIX,
+    Checkpoint,
+    SessionState,
+    StoredSession,
+    StoredSummary,
+)
 from memrecall.store.store import Store
 from memrecall.store.texts import knowledge_text, memory_text
 from memrecall.store.traces.feedback import Feedback
@@ -52,6 +58,7 @@ __all__ = [
     "CHANGES_PER_READ",
     "EDITABLE_FIELDS",
     "GRAPH_TABLES",
+    "JOB_PREFIX",
     "TRACE_ORDERS",
     "VECTOR_DTYPE",
     "AuditEntry",
@@ -85,6 +92,7 @@ __all__ = [
     "RowChanges",
     "RowKey",
     "ScopedMessage",
+    "SessionState",
     "Store",
     "StoreGraphs",
     "StoredEntity",

@@ -8,7 +8,17 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import FromClause, Select, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    FromClause,
+    Select,
+    and_,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
@@ -33,6 +43,7 @@ WITHDRAWN = ""  # has made a summary that waits to be made again
 NOTHING = "nothing"  # has made the summary of messages that are all hidden or forgotten
 STATE_BYTES = 4 * 1024 * 1024
 CHECKPOINTS_KEPT = 3
+JOB_PREFIX = "job_"  # of the sessions that the states of background jobs are saved as
 LARGEST_PAGE = 200
 _OPENING_LENGTH = 200  # characters of a first message
 
@@ -233,6 +244,11 @@ class SessionState:
         rows = await self._database.fetch(last)
         return Checkpoint(**rows[0]._mapping) if rows else None
 
+    async def drop_jobs(self, before: datetime) -> None:
+        """Remove the states of the user's jobs that were saved before a moment."""
+        is_old = (is_job_of(self._scope.user_id), checkpoints.c.created_at < before)
+        await self._database.transact(lambda c: c.execute(delete(checkpoints).where(*is_old)))
+
     async def delete_checkpoints(self) -> None:
         """Remove the states of a session that has ended."""
         statement = delete(checkpoints).where(*self._match(checkpoints))
@@ -251,6 +267,12 @@ class SessionState:
 
     def _match(self, table: Any) -> list[Any]:
         return [table.c[name] == value for name, value in self._key.items()]
+
+
+def is_job_of(user_id: str) -> ColumnElement[bool]:
+    """Return the condition for the states of a user's background jobs."""
+    is_job = checkpoints.c.session_id.startswith(JOB_PREFIX, autoescape=True)
+    return and_(checkpoints.c.user_id == user_id, is_job)
 
 
 async def withdraw_summaries(

@@ -68,6 +68,20 @@ class TestBind:
         with pytest.raises(NotFound):
             await ann.job(job)
 
+    async def test_job_can_be_read_in_another_process_until_its_memory_is_purged(
+        self, unbound_memory: AsyncMemory, location: str
+    ) -> None:
+        ann = unbound_memory.bind(user_id="ann")
+        job = (await ann.add("home: Paris.", background=True))["job_id"]
+        done = await ann.job(job, wait=True)
+        async with AsyncMemory(settings=make_settings(location)) as other:
+            assert await other.bind(user_id="ann").job(job) == done
+            with pytest.raises(NotFound):
+                await other.bind(user_id="ben").job(job)
+            await ann.purge(done["result"]["results"][0]["id"])
+            with pytest.raises(NotFound):
+                await other.bind(user_id="ann").job(job)
+
     async def test_agent_binding_cannot_export_or_erase_user(
         self, unbound_memory: AsyncMemory
     ) -> None:

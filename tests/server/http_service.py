@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +20,6 @@ import uvicorn
 from memrecall.memory import Library
 from memrecall.scope import Permission
 from memrecall.server import create_app
-from memrecall.server.connections import ConnectionLimits
 from memrecall.server.http.app import Application
 from memrecall.server.runner import server_config
 from memrecall.settings import Settings
@@ -125,8 +124,6 @@ async def serve_on_socket(
     library: Library,
     *,
     allow_keyless: bool = True,
-    connection_limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 -- frozen
-    proxies: Sequence[str] = (),
     websockets: bool = False,
     **options: Any,
 ) -> AsyncIterator[HttpService]:
@@ -136,9 +133,7 @@ async def serve_on_socket(
     # delay every response by 40 ms.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    server = TestServer(
-        server_config(app, websockets=websockets, limits=connection_limits, proxies=proxies)
-    )
+    server = TestServer(server_config(app, websockets=websockets))
     service = HttpService(
         f"http://127.0.0.1:{listener.getsockname()[1]}", app, library, server=server
     )

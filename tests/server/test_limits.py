@@ -15,7 +15,6 @@ from memrecall.memory import Library
 from memrecall.server.http.middleware import BodyLimits
 from memrecall.server.http.payloads import items_response
 from tests.cases import check_each_async
-from tests.counting import Calls, counting_calls
 from tests.waiting import LIMIT
 
 from .http_service import HttpService, check_error, make_message, serve_on_socket, write_messages
@@ -246,34 +245,6 @@ async def test_response_carries_request_id(sqlite_service: HttpService) -> None:
     for invalid_id in ("a b", "x" * 129, "<script>", ""):
         answer = await client.get("/healthz", headers={"X-Request-Id": invalid_id})
         assert answer.headers["x-request-id"].startswith("r_")
-
-
-async def test_too_many_concurrent_requests_are_refused(
-    sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memrecall.server.http.middleware.MAX_REQUESTS", 0)
-    answer = await sqlite_service.client().get("/healthz")
-    check_error(answer, 503, "UNAVAILABLE")
-    assert answer.headers["retry-after"] == "1"
-
-
-@pytest.mark.concurrent
-async def test_large_bodies_are_validated_beside_the_event_loop(
-    sqlite_service: HttpService,
-) -> None:
-    client = await sqlite_service.client_with_key()
-
-    async def count(number: int, values: int) -> int:
-        message = make_message(number, metadata={"n": [10] * values})
-        body = json.dumps({"messages": [message]}).encode()
-        calls = Calls()
-        with counting_calls(calls):
-            response = await client.post(PATH, content=body, headers=JSON)
-        assert response.json()["stored"] == 1
-        return calls.number
-
-    await count(1, values=1)
-    assert await count(2, values=100_000) < 3 * await count(3, values=1)
 
 
 async def test_large_body_with_a_wrong_field_is_refused(sqlite_service: HttpService) -> None:

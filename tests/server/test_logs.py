@@ -13,7 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
+from memrecall.memory import Library
 from memrecall.memory.jobs import Jobs
+from memrecall.scope import Scope
+from memrecall.types import NewMessage, Role
 from tests.cases import check_each
 from tests.waiting import wait_until
 
@@ -129,16 +132,20 @@ async def test_lines_of_a_running_server_are_json(tmp_path: Path) -> None:
     assert [line["level"] for line in lines].count("error") == 0
 
 
-async def test_failed_job_that_nobody_asks_about_is_not_reported_as_unretrieved() -> None:
+async def test_failed_job_that_nobody_asks_about_is_not_reported_as_unretrieved(
+    sqlite_library: Library,
+) -> None:
     reports: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
 
     async def fail() -> dict[str, Any]:
         raise ValueError(SECRET)
 
+    await sqlite_library.add_messages(Scope("ann"), [NewMessage(role=Role.USER, content="tea")])
+
     async def run_and_drop() -> None:
         jobs = Jobs()
-        jobs.start(fail(), "ann")
+        await jobs.start(sqlite_library.store, fail(), "ann")
         await wait_until(lambda: not jobs.running("ann"))
 
     await run_and_drop()

@@ -12,9 +12,7 @@ from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import tools_for
 from memrecall.agent.trace_events import EventKind
 from memrecall.dashboard.page import WORDS
-from memrecall.server.http import chat, graph, memories, messages, recall, users
 from memrecall.server.http.openapi import load_examples
-from memrecall.server.http.payloads import StrictRoute
 
 from . import record_examples
 from .http_service import HttpService
@@ -170,25 +168,3 @@ async def test_docs_page_loads_no_other_resource(sqlite_service: HttpService) ->
     for path in ("/v1/users/{user_id}/messages", "/v1/messages/lexical_search", "/healthz"):
         assert path in text
     assert "不吃辣" in text
-
-
-def test_strict_routes_have_only_parameters_that_they_read() -> None:
-    routes = [
-        route
-        for family in (chat, graph, memories, messages, recall, users)
-        for route in family.router.routes
-        if isinstance(route, StrictRoute)
-    ]
-    assert routes
-    for route in routes:
-        dependant = route.dependant
-        for item in (dependant, *dependant.dependencies):
-            assert not item.header_params + item.cookie_params, route.path
-            assert item.background_tasks_param_name is None, route.path
-            assert item.response_param_name is None, route.path
-        for item in dependant.dependencies:
-            assert item.request_param_name == "request", route.path
-            assert not item.path_params + item.query_params + item.dependencies, route.path
-        assert len(dependant.body_params) <= 1, route.path
-        converted = [item.convert("a") for item in route.param_convertors.values()]
-        assert converted == ["a"] * len(converted), route.path

@@ -1,6 +1,6 @@
 """Requests per second of a key, and of an address without a valid key."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -143,19 +143,19 @@ def test_owner_of_a_network_is_one_stranger() -> None:
 
 @pytest.mark.concurrent
 async def test_proxy_names_the_client_only_if_it_is_trusted(sqlite_library: Library) -> None:
-    sqlite_library.settings = replace(sqlite_library.settings, address_rate=RATE)
+    settings = replace(sqlite_library.settings, address_rate=RATE)
 
-    async def ask(proxies: Sequence[str], *forwarded: str) -> list[int]:
-        options: dict[str, Any] = {"allow_keyless": False, "proxies": proxies}
-        async with serve_on_socket(sqlite_library, **options) as service:
+    async def ask(proxies: str, *forwarded: str) -> list[int]:
+        sqlite_library.settings = replace(settings, trusted_proxies=proxies)
+        async with serve_on_socket(sqlite_library, allow_keyless=False) as service:
             headers = [{"X-Forwarded-For": value} for value in forwarded]
             client = service.client("mr_0123456789abcdef_guess")
             return [(await client.get(PATH, headers=each)).status_code for each in headers]
 
-    assert await ask([], "192.0.2.1", "192.0.2.2") == [401, 429]
-    assert await ask(["127.0.0.0/8"], "192.0.2.1", "192.0.2.2", "192.0.2.1") == [401, 401, 429]
+    assert await ask("", "192.0.2.1", "192.0.2.2") == [401, 429]
+    assert await ask("127.0.0.0/8", "192.0.2.1", "192.0.2.2", "192.0.2.1") == [401, 401, 429]
     # What the client itself wrote stands before what the proxy adds.
-    assert await ask(["127.0.0.1"], "10.0.0.1, 192.0.2.1", "10.0.0.2, 192.0.2.1") == [401, 429]
+    assert await ask("127.0.0.1", "10.0.0.1, 192.0.2.1", "10.0.0.2, 192.0.2.1") == [401, 429]
 
 
 def test_trusted_proxies_are_addresses_or_networks() -> None:

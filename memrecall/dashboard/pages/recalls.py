@@ -104,9 +104,9 @@ def _parse_number(text: str) -> float | None:
 
 def _draw_running(page: Page, principal: Principal) -> None:
     running = page.service.live.running(principal)
-    cluster = page.service.cluster
+    workers = page.service.library.settings.workers
     shown = [live for live in running if page.user in ("", live.scope.user_id)]
-    if not shown and (cluster is None or len(cluster) == 1):
+    if not shown and workers == 1:
         return
     with card(page.text("running")):
         for live in shown:
@@ -114,8 +114,8 @@ def _draw_running(page: Page, principal: Principal) -> None:
             with ui.element("div").classes("mr-item"):
                 ui.link(live.query or live.live_id, target)
                 dim_label(live.scope.user_id)
-        if cluster is not None and len(cluster) > 1:
-            dim_label(page.text("running_here", count=len(cluster)))
+        if workers > 1:
+            dim_label(page.text("running_here", count=workers))
 
 
 def _draw_filters(page: Page, users: list[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.errors import ServerErrorMiddleware
@@ -24,8 +25,7 @@ from memrecall.memory.base import make_extractor
 from memrecall.memory.retention import SweepSchedule
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import Authenticator, SignInCode
-from memrecall.server.cluster import OLD_USER_HEADER, USER_HEADER, Cluster
+from memrecall.server.auth import OLD_USER_HEADER, USER_HEADER, Authenticator, SignInCode
 from memrecall.server.errors import (
     RETRY_AFTER,
     SHUTTING_DOWN,
@@ -40,12 +40,10 @@ from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, Re
 from memrecall.server.http.openapi import complete_document, docs_page, route_options
 from memrecall.server.http.payloads import (
     MEDIA_TYPE,
-    DirectRoutes,
     JsonResponse,
     problem_response,
 )
 from memrecall.server.limits import RecallLimiter, RequestLimiter
-from memrecall.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from memrecall.server.metrics import CounterBuffer, Metrics
 from memrecall.server.rpc.codec import answer, dispatcher, report_bug
 
@@ -91,8 +89,8 @@ class Application:
 
     async def start_sweeps(self) -> None:
         """Start the periodic sweeps of the retention policy if the settings enable them."""
-        schedule, cluster = SweepSchedule.of(self.service.library.settings), self.service.cluster
-        if schedule and (cluster is None or cluster.is_first):
+        schedule = SweepSchedule.of(self.service.library.settings)
+        if schedule:
             await self.service.memory.schedule_sweeps(
                 schedule.hours * 3600, schedule.policy, purge=schedule.purge, report=_log_sweep
             )
@@ -110,7 +108,7 @@ def create_app(
     body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
     tracer: Any = None,
     dashboard: bool = False,
-    cluster: Cluster | None = None,
+    stores_usage: bool = False,
     sign_in: SignInCode | None = None,
 ) -> Application:
     """Return the service over an opened library, which the caller closes.
@@ -118,13 +116,12 @@ def create_app(
     With `allow_keyless`, local callers need no key while the database has none: use it only for a
     server that listens on the loopback address. Requests are recorded by an OpenTelemetry `tracer`.
     With `dashboard` the service includes a web dashboard, which needs `run_dashboard` beside it;
-    `sign_in` signs one browser in.
-    In one of several processes, `cluster` is what they share; the first one has the dashboard.
+    `sign_in` signs one browser in. `stores_usage` counts for the dashboard of another process.
     """
     settings = library.settings
-    is_counting = dashboard and not settings.read_only
+    is_counting = (dashboard or stores_usage) and not settings.read_only
     counters = CounterBuffer(library.store.counters, _COUNTER_DAYS) if is_counting else None
-    metrics = Metrics(library.cache.nbytes, counters, cluster)
+    metrics = Metrics(library.cache.nbytes, counters)
     limiter = RecallLimiter(
         metrics,
         max_running=settings.recalls_per_key,
@@ -132,13 +129,12 @@ def create_app(
         wait_seconds=RECALL_WAIT_SECONDS,
     )
     memory = _create_memory(library, model_client)
-    service = Service(library, metrics, limiter, memory, model_client, counters, cluster)
+    service = Service(library, metrics, limiter, memory, model_client, counters)
     origins = settings.allowed_origins()
     request_limiter = RequestLimiter(
         metrics,
         key_rate=settings.key_rate,
         address_rate=settings.address_rate,
-        shared=None if cluster is None else cluster.rates,
     )
     authenticator = Authenticator(
         library.store.keys,
@@ -147,8 +143,8 @@ def create_app(
         origins=origins,
         read_only=settings.read_only,
     )
-    routes = _McpSwitch(DirectRoutes(_routes(), _ROUTERS), service, origins)
-    asgi: ASGIApp = AdmissionMiddleware(routes, authenticator, body_limits, cluster)
+    routes = _McpSwitch(_routes(), service, origins)
+    asgi: ASGIApp = AdmissionMiddleware(routes, authenticator, body_limits)
     if origins:
         asgi = CORSMiddleware(
             asgi,
@@ -157,7 +153,7 @@ def create_app(
             allow_headers=[*_HEADERS, *_MCP_HEADERS, USER_HEADER, OLD_USER_HEADER],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
-    if dashboard and (cluster is None or cluster.is_first):
+    if dashboard:
         asgi = _add_dashboard(asgi, authenticator, sign_in)
     observed = RequestMiddleware(
         asgi,
@@ -333,7 +329,7 @@ async def readiness(request: Request) -> Response:
 async def metrics(context: Context) -> Response:
     """Return metrics for Prometheus; requires an operator key."""
     context.principal.require_operator()
-    return Response(context.service.metrics.render(), media_type=METRICS_TYPE)
+    return Response(context.service.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
 
 @service_routes.get("/openapi.json", include_in_schema=False)

@@ -26,7 +26,7 @@ from memrecall.server.http.chat_models import ChatAnswer, ChatRequest, GroupTurn
 from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import JsonResponse, StrictRoute
+from memrecall.server.http.payloads import JsonResponse, JsonRoute
 from memrecall.server.http.streaming import (
     EVENT_STREAM,
     EventStream,
@@ -35,7 +35,7 @@ from memrecall.server.http.streaming import (
     run_while_connected,
 )
 
-router = APIRouter(prefix="/v1", tags=["chat"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1", tags=["chat"], route_class=JsonRoute)
 
 
 @router.post(

@@ -20,7 +20,6 @@ from memrecall.memory import AsyncMemory, Library
 from memrecall.model.processes import run_aside
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
-from memrecall.server.cluster import Cluster
 from memrecall.server.errors import invalid_field
 from memrecall.server.limits import RecallLimiter
 from memrecall.server.metrics import CounterBuffer, Metrics
@@ -194,7 +193,6 @@ class Service:
     memory: AsyncMemory  # of all users; endpoints bind it to the user of the request
     model_client: Any = None  # None: recalls follow the offline rules
     counters: CounterBuffer | None = None  # None: no usage is stored
-    cluster: Cluster | None = None  # None: this is the only process
     live: LiveRecalls = field(default_factory=LiveRecalls)
     # Set some seconds earlier: proxies should send their requests to others.
     draining: asyncio.Event = field(default_factory=asyncio.Event)
@@ -204,17 +202,10 @@ class Service:
 
     def __post_init__(self) -> None:
         self.readiness = Readiness(_library_checks(self.library))
-        if self.cluster is not None:
-            self.readiness.checks["processes"] = Check(self.cluster.require_all, seconds=0.0)
 
     def recall_slot(self, principal: Principal) -> AbstractAsyncContextManager[None]:
-        """Return a slot for one of the recalls that a key may run at once.
-
-        The requests of a key with one user go to one process; those of others are spread.
-        """
-        is_spread = principal.users is None or len(principal.users) != 1
-        parts = len(self.cluster) if self.cluster is not None and is_spread else 1
-        return self.limiter.slot(principal.key_id, parts)
+        """Return a slot for one of the recalls that a key may run at once."""
+        return self.limiter.slot(principal.key_id)
 
 
 @dataclass(frozen=True, slots=True)

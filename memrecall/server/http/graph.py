@@ -26,9 +26,9 @@ from memrecall.server.http.message_models import (
     accept_messages,
 )
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import JsonResponse, StrictRoute
+from memrecall.server.http.payloads import JsonResponse, JsonRoute
 
-router = APIRouter(prefix="/v1", tags=["graph"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1", tags=["graph"], route_class=JsonRoute)
 
 
 class GraphQuery(AgentRequest):

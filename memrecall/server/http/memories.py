@@ -7,7 +7,6 @@ from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 from starlette.convertors import Convertor, register_url_convertor
 
-from memrecall.server.cluster import Cluster
 from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError
 from memrecall.server.http.context import Context
 from memrecall.server.http.memory_models import (
@@ -31,10 +30,10 @@ from memrecall.server.http.memory_models import (
 )
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import JsonResponse, StrictRoute
+from memrecall.server.http.payloads import JsonResponse, JsonRoute
 from memrecall.types import Id
 
-router = APIRouter(prefix="/v1", tags=["memories"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1", tags=["memories"], route_class=JsonRoute)
 
 MAX_MERGED = 50
 MAX_JOBS = 20  # running jobs of one user
@@ -115,7 +114,7 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
     context.log_fields.update(
         messages=len(report["messages"]), problems=len(report.get("problems", ()))
     )
-    return JsonResponse(_public_report(report, context.service.cluster))
+    return JsonResponse(_public_report(report))
 
 
 @router.get("/memories", **route_options("list_memories", MemoryPage, 400, 404))
@@ -223,20 +222,18 @@ async def purge_memory(memory_id: PathId, query: Removal, context: Context) -> R
 
 @router.get("/jobs/{job_id}", **route_options("read_job", Job, 400, 404))
 async def read_job(job_id: PathId, query: Owner, context: Context) -> Response:
-    """Read the state of a background add; jobs do not survive the server process."""
-    local_id = job_id if context.service.cluster is None else job_id.partition(".")[0]
-    job = await (await context.active_memory(query.user_id)).job(local_id)
+    """Read the state of a background add, for a day; a running one ends with its process."""
+    job = await (await context.active_memory(query.user_id)).job(job_id)
     result = job.get("result")
     report = None if result is None else _public_report(result)
     return JsonResponse({"job_id": job_id, "state": job["state"], "result": report})
 
 
-def _public_report(report: dict[str, Any], cluster: Cluster | None = None) -> dict[str, Any]:
+def _public_report(report: dict[str, Any]) -> dict[str, Any]:
     """Return the report of an add without the messages of errors."""
     job = None
     if "job_id" in report:
-        job_id = cluster.name_job(report["job_id"]) if cluster else report["job_id"]
-        job = {"job_id": job_id, "state": report["state"]}
+        job = {"job_id": report["job_id"], "state": report["state"]}
     return {
         "results": report.get("results", []),
         "messages": report["messages"],

@@ -31,13 +31,13 @@ from memrecall.server.http.message_models import (
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.payloads import (
     JsonResponse,
-    StrictRoute,
+    JsonRoute,
     items_response,
     page_response,
 )
 from memrecall.store import ScopedMessage
 
-router = APIRouter(prefix="/v1", tags=["messages"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1", tags=["messages"], route_class=JsonRoute)
 
 FIELDS: tuple[str, ...] = get_args(ReturnField)
 

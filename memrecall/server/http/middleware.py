@@ -9,17 +9,15 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memrecall.server.auth import Authenticator, Principal
-from memrecall.server.cluster import OLD_USER_HEADER, USER_HEADER, Cluster
+from memrecall.server.auth import OLD_USER_HEADER, USER_HEADER, Authenticator, Principal
 from memrecall.server.errors import (
-    RETRY_AFTER,
     SHUTTING_DOWN,
     Problem,
     RequestError,
@@ -32,7 +30,6 @@ from memrecall.telemetry import ActiveSpan, trace_request, tracing
 
 log = logging.getLogger("memrecall.server")
 
-MAX_REQUESTS = 1_000  # at once, in one process
 PROBE_PATHS = frozenset({"/healthz", "/readyz"})
 PUBLIC_PATHS = frozenset({"/openapi.json", "/docs"})
 UNMATCHED = "unmatched"
@@ -46,12 +43,11 @@ _BULK_PATHS = re.compile(r"/v1/users/[^/]+/(?:messages|import)|/v1/memories")
 _LINES_PATHS = re.compile(r"/v1/users/[^/]+/import")
 _CLOSE = {"Connection": "close"}
 _CLOSE_HEADER = (b"connection", b"close")
-# Another server may take the other one of two values.
+# A proxy may pick a different duplicate than we do.
 _SINGLE_HEADERS = (
     *("Authorization", "Content-Type", "Content-Encoding", "Origin"),
     *(USER_HEADER, OLD_USER_HEADER),
 )
-_TOO_MANY_REQUESTS = Problem("UNAVAILABLE", "too many requests at once", headers=RETRY_AFTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +81,6 @@ class Exchange:
         self._body_deadline: float | None = None
         self._has_body = False
         self._start = time.perf_counter()
-        self.is_waiting = False  # for its body
         self.request_id = _request_id(scope)
         self.status = 0
         self.log_fields: dict[str, Any] = {}
@@ -111,7 +106,6 @@ class Exchange:
             return await self._receive()
         if self._body_deadline is None:
             self._body_deadline = asyncio.get_running_loop().time() + self._body_seconds
-        self.is_waiting = True
         try:
             async with asyncio.timeout_at(self._body_deadline):
                 message = await self._receive()
@@ -119,8 +113,6 @@ class Exchange:
             reason = f"the body took longer than {self._body_seconds:g} seconds"
             problem = Problem("UNAVAILABLE", reason, status=408, headers=_CLOSE)
             raise RequestError(problem) from None
-        finally:
-            self.is_waiting = False
         self._has_body = not message.get("more_body", False)
         return message
 
@@ -160,7 +152,6 @@ class RequestMiddleware:
     draining: asyncio.Event  # set when the server is going to shut down
     closing: asyncio.Event  # set when it shuts down
     tracer: Any = None
-    _exchanges: set[Exchange] = field(default_factory=set)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -173,11 +164,9 @@ class RequestMiddleware:
         with tracing(self.tracer), trace_request(scope["method"], scope["headers"]) as span:
             if span.trace_id is not None:
                 exchange.log_fields["trace_id"] = span.trace_id
-            self._exchanges.add(exchange)
             try:
                 await self._serve(exchange, scope)
             finally:
-                self._exchanges.discard(exchange)
                 self._report(exchange, span, scope)
 
     def _is_ending(self) -> bool:
@@ -212,14 +201,9 @@ class RequestMiddleware:
             await problem_response(problem)(scope, exchange.receive, exchange.send)
 
     def _admit(self, scope: Scope) -> None:
-        """Refuse a request while the server stops or is overloaded, or with ambiguous headers."""
+        """Refuse a request while the server stops, or with ambiguous headers."""
         if self.closing.is_set():
             raise RequestError(SHUTTING_DOWN)
-        if len(self._exchanges) > MAX_REQUESTS:
-            # A request that waits for its body costs little, and anybody can send one.
-            running = sum(not item.is_waiting for item in self._exchanges)
-            if running > MAX_REQUESTS:
-                raise RequestError(_TOO_MANY_REQUESTS)
         names = [name for name, _ in scope["headers"]]
         if len(set(names)) < len(names):
             _require_single(names)
@@ -251,12 +235,10 @@ class AdmissionMiddleware:
         app: ASGIApp,
         authenticator: Authenticator,
         limits: BodyLimits,
-        cluster: Cluster | None = None,
     ) -> None:
         self._app = app
         self._authenticator = authenticator
         self._limits = limits
-        self._cluster = cluster
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -268,10 +250,8 @@ class AdmissionMiddleware:
         if scope["path"] in PUBLIC_PATHS:
             self._authenticator.admit_stranger(scope.get("client"))
         elif scope["path"] not in PROBE_PATHS:
-            principal = await self._authenticator.authenticate(headers, scope.get("client"))
-            scope["state"]["principal"] = principal
-            if self._cluster is not None and principal.users is not None:
-                self._cluster.learn_users(headers.get(b"authorization", b""), principal.users)
+            client = scope.get("client")
+            scope["state"]["principal"] = await self._authenticator.authenticate(headers, client)
         if scope["method"] in ("POST", "PATCH", "DELETE"):
             receive = await self._read_body(scope, headers, receive)
         await self._app(scope, receive, send)

@@ -32,7 +32,7 @@ from memrecall.server.http.chat_models import BlockOptions, RecallLimits, Recall
 from memrecall.server.http.context import Context, LiveRecall, RequestContext, hide_problem
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import MEDIA_TYPE, StrictRoute
+from memrecall.server.http.payloads import MEDIA_TYPE, JsonRoute
 from memrecall.server.http.streaming import (
     EVENT_STREAM,
     PLAIN_TEXT,
@@ -44,7 +44,7 @@ from memrecall.server.http.streaming import (
 
 _BINDING = TypeAdapter(Binding)
 
-router = APIRouter(prefix="/v1", tags=["recall"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1", tags=["recall"], route_class=JsonRoute)
 
 
 @router.post(

@@ -23,12 +23,12 @@ from memrecall.server.http.memory_models import (
 )
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import LINES_TYPE, JsonResponse, StrictRoute
+from memrecall.server.http.payloads import LINES_TYPE, JsonResponse, JsonRoute
 from memrecall.server.http.streaming import run_while_connected
 
 log = logging.getLogger("memrecall.server")
 
-router = APIRouter(prefix="/v1", tags=["users"], route_class=StrictRoute)
+router = APIRouter(prefix="/v1", tags=["users"], route_class=JsonRoute)
 
 MAX_STATE_TOKENS = 100_000
 STATE_TOKENS = 1_000

@@ -18,10 +18,10 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.database.locks import Locks
-from memrecall.store.database.memory_tables import feedback
+from memrecall.store.database.memory_tables import checkpoints, feedback
 from memrecall.store.database.statements import mentions, select_by_keys, split, upsert
 from memrecall.store.database.tables import memories, messages, tombstones, traces, vectors
-from memrecall.store.sessions import erase_items, withdraw_summaries
+from memrecall.store.sessions import erase_items, is_job_of, withdraw_summaries
 
 _KEYS_PER_CONDITION = 50  # of conditions that no index helps
 _SHORTEST_QUOTE = 12  # characters; shorter texts occur in questions by chance
@@ -97,8 +97,11 @@ class MessageRemover:
     async def erase_traces(self, keys: Collection[str], texts: Collection[str]) -> int:
         """Erase the traces that name any of the keys, or whose question quotes a text.
 
-        Feedback on recalls is erased alike; the number is that of the traces.
+        Feedback on recalls and results of jobs are erased too, but not counted.
         """
+        for batch in split(sorted(keys), _KEYS_PER_CONDITION):
+            is_quoted = (is_job_of(self._user_id), mentions(checkpoints.c.state, batch))
+            await self._connection.execute(delete(checkpoints).where(*is_quoted))
         await self._erase_recalls(feedback, feedback.c.evidence, keys, texts)
         return await self._erase_recalls(traces, traces.c.body, keys, texts)
 
