@@ -100,8 +100,12 @@ class MessageRemover:
         Feedback on recalls and results of jobs are erased too, but not counted.
         """
         for batch in split(sorted(keys), _KEYS_PER_CONDITION):
-            is_quoted = (is_job_of(self._user_id), mentions(checkpoints.c.state, batch))
-            await self._connection.execute(delete(checkpoints).where(*is_quoted))
+            is_job = is_job_of(self._user_id)
+            jobs = select(checkpoints.c.session_id).where(
+                is_job, mentions(checkpoints.c.state, batch)
+            )
+            statement = delete(checkpoints).where(is_job, checkpoints.c.session_id.in_(jobs))
+            await self._connection.execute(statement)
         await self._erase_recalls(feedback, feedback.c.evidence, keys, texts)
         return await self._erase_recalls(traces, traces.c.body, keys, texts)
 
