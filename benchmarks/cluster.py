@@ -37,6 +37,7 @@ from memrecall.memory import Library  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import SearchRequest  # noqa: E402
 from memrecall.settings import Settings  # noqa: E402
+from memrecall.store.database.distribution import distribute, read_status  # noqa: E402
 from memrecall.store.texts import make_search_text  # noqa: E402
 from memrecall.types import NewMessage, Role  # noqa: E402
 from tests.cluster.nodes import Cluster, find_source, start_cluster  # noqa: E402
@@ -149,7 +150,7 @@ async def open_side(
     settings = Settings(db=location, embedder="hash", snapshots=False)
     library = await stack.enter_async_context(await Library.open(settings))
     if distributed:
-        await library.store.distribute()
+        await distribute(library.store.database)
     await fill(location, library, users)
     return Side(library, users, cycle(random.sample(range(LOADED + 1, users + 1), users - LOADED)))
 
@@ -197,7 +198,7 @@ async def measure(cluster: Cluster, counts: list[int], rounds: int) -> tuple[Fig
                 for side in random.sample(list(sides.values()), len(sides)):
                     await side.measure(name, request)
                     await side.library.vectors.settle()
-        status = await sides[LARGE].library.store.cluster_status()
+        status = await read_status(sides[LARGE].library.store.database)
     figures = {
         label: {
             "users": float(side.users),

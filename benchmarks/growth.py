@@ -14,6 +14,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.request import Mode
 from memrecall.store import ScopedMessage
+from memrecall.store.messages.records import write_messages
 from memrecall.types import NewMessage, Role
 
 OTHERS = 1_000
@@ -68,7 +69,7 @@ async def _fill(
     async with opened(place, embedder) as library:
         for batch in in_batches(enumerate(corpus.turns(others, seed=2))):
             watch = Stopwatch()
-            await library.store.write_messages([_of_others(n, turn) for n, turn in batch])
+            await write_messages(library.store.database, [_of_others(n, turn) for n, turn in batch])
             spent += watch.read().wall
             await _write_own(library, own[:share])
             del own[:share]

@@ -98,8 +98,9 @@ class StubStore:
         """Return a version that never changes."""
         return UserVersion("epoch", 1, 1, "UTC")
 
-    async def require_active(self, mark: UserVersion, scope: Scope) -> None:
+    async def read_version(self, scope: Scope) -> UserVersion:
         """Accept every user."""
+        return await self.version()
 
     async def get_many(self, keys: Sequence[str]) -> list[MemoryRecord]:
         """Return a memory for each key."""

@@ -42,6 +42,7 @@ from benchmarks.service import Checkout, Service  # noqa: E402
 from benchmarks.soak_load import LARGE_USER, Faults, Ledger, SoakClient, search_once  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.store import MessageFilter, ScopedMessage  # noqa: E402
+from memrecall.store.messages.records import write_messages  # noqa: E402
 
 MESSAGES_OF_USERS = 4
 WARM_UP = 0.4  # of the time, before the memory must be flat
@@ -131,7 +132,7 @@ async def fill(place: Place, users: int, large: int) -> None:
             for n, turn in turns
         )
         for batch in in_batches(entries):
-            await library.store.write_messages(list(batch))
+            await write_messages(library.store.database, list(batch))
 
 
 async def warm_up(service: Service, users: int) -> None:

@@ -130,6 +130,12 @@ class SchemaTooNew(CallerError):
         super().__init__(message, hint="Upgrade memrecall: pip install -U memrecall-agent")
 
 
+class OpenedBeforeFork(CallerError):
+    """A forked child uses a memory or database that its parent opened."""
+
+    code = "FAILED_PRECONDITION"
+
+
 class CassetteMismatch(CallerError):
     """A model call differs from the recorded one; `call` counts from 1."""
 

@@ -1,4 +1,4 @@
-"""Worker processes: functions of text beside the event loop, with a deadline."""
+"""Worker processes: functions of text outside of the event loop, with a deadline."""
 
 import asyncio
 import multiprocessing
@@ -19,7 +19,8 @@ import psutil
 import pytest
 
 from memrecall.errors import ModelFailed, QuerySyntaxError, WorkerFailed
-from memrecall.model.processes import WorkerProcesses, _WorkerProcess, run_aside, worker_processes
+from memrecall.pools import WorkerProcesses, _WorkerProcess
+from memrecall.workers import LARGE_TEXT, SMALL_TEXT, in_process, worker_processes
 
 from .waiting import LIMIT, wait_until
 
@@ -149,18 +150,19 @@ async def test_large_work_leaves_a_process_for_small_work(
     await asyncio.gather(*large, return_exceptions=True)
 
 
-async def test_run_aside_uses_processes_only_where_there_are_some() -> None:
-    assert await run_aside(os.getpid) == os.getpid()
-    assert await run_aside(os.getpid, is_large=True) == os.getpid()
+async def test_long_texts_are_read_in_processes_where_there_are_some() -> None:
+    assert await in_process(LARGE_TEXT + 1, os.getpid) == os.getpid()
     async with worker_processes(1, [], LIMIT):
-        assert await run_aside(os.getpid) != os.getpid()
+        assert await in_process(SMALL_TEXT, os.getpid) == os.getpid()
+        assert await in_process(SMALL_TEXT + 1, os.getpid) != os.getpid()
+        assert await in_process(LARGE_TEXT + 1, os.getpid) != os.getpid()
     async with worker_processes(0, [], LIMIT):
-        assert await run_aside(os.getpid) == os.getpid()
+        assert await in_process(SMALL_TEXT + 1, os.getpid) == os.getpid()
 
 
 KILLED_PARENT = """
 import asyncio, os, sys
-from memrecall.model.processes import WorkerProcesses
+from memrecall.pools import WorkerProcesses
 
 async def main():
     pool = WorkerProcesses(2, [], 60)

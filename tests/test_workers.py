@@ -5,12 +5,12 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from memrecall.workers import DaemonThreadPool, Grouped, Turns, run_to_completion
+from memrecall.pools import DaemonThreadPool
+from memrecall.workers import CallBatcher, run_to_completion
 
 from .waiting import LIMIT
 
@@ -83,7 +83,7 @@ async def test_event_loop_accepts_the_pool_as_executor() -> None:
 
 SHUTDOWN_SCRIPT = """
 import threading
-from memrecall.workers import DaemonThreadPool
+from memrecall.pools import DaemonThreadPool
 pool = DaemonThreadPool(1, prestart=True)
 def work_after_main():
     threading.main_thread().join()
@@ -133,7 +133,7 @@ async def test_completed_work_returns_its_result_and_its_error() -> None:
         await run_to_completion(divide(0))
 
 
-class TestGrouped:
+class TestCallBatcher:
     async def test_calls_that_wait_are_done_together(self) -> None:
         groups: list[list[int]] = []
         gate = asyncio.Event()
@@ -143,10 +143,10 @@ class TestGrouped:
             await gate.wait()
             return [2 * item for item in items]
 
-        grouped = Grouped(double, 3)
-        calls = [asyncio.create_task(grouped(number)) for number in range(5)]
+        batcher = CallBatcher(double, 3)
+        calls = [asyncio.create_task(batcher(number)) for number in range(5)]
         await asyncio.sleep(0)
-        late = asyncio.create_task(grouped(5))
+        late = asyncio.create_task(batcher(5))
         await asyncio.sleep(0)
         gate.set()
 
@@ -157,8 +157,8 @@ class TestGrouped:
         async def invert(items: list[int]) -> list[float | BaseException]:
             return [1 / item if item else ZeroDivisionError() for item in items]
 
-        grouped = Grouped(invert, 9)
-        outcomes = await asyncio.gather(*map(grouped, (1, 0, 2)), return_exceptions=True)
+        batcher = CallBatcher(invert, 9)
+        outcomes = await asyncio.gather(*map(batcher, (1, 0, 2)), return_exceptions=True)
 
         assert outcomes[::2] == [1, 0.5]
         assert isinstance(outcomes[1], ZeroDivisionError)
@@ -169,11 +169,11 @@ class TestGrouped:
                 raise LookupError
             return items
 
-        grouped = Grouped(work, 9)
-        outcomes = await asyncio.gather(*map(grouped, ("good", "bad")), return_exceptions=True)
+        batcher = CallBatcher(work, 9)
+        outcomes = await asyncio.gather(*map(batcher, ("good", "bad")), return_exceptions=True)
 
         assert [type(outcome) for outcome in outcomes] == [LookupError, LookupError]
-        assert await grouped("good") == "good"
+        assert await batcher("good") == "good"
 
     async def test_cancelled_caller_leaves_the_others_their_results(self) -> None:
         gate = asyncio.Event()
@@ -182,8 +182,8 @@ class TestGrouped:
             await gate.wait()
             return items
 
-        grouped = Grouped(work, 9)
-        calls = [asyncio.create_task(grouped(number)) for number in range(3)]
+        batcher = CallBatcher(work, 9)
+        calls = [asyncio.create_task(batcher(number)) for number in range(3)]
         await asyncio.sleep(0)
         calls[0].cancel()
         await asyncio.sleep(0)
@@ -191,7 +191,7 @@ class TestGrouped:
 
         assert await asyncio.gather(*calls[1:]) == [1, 2]
         assert calls[0].cancelled()
-        assert await grouped(7) == 7
+        assert await batcher(7) == 7
 
     def test_event_loops_may_follow_each_other(self) -> None:
         is_stuck = True
@@ -201,44 +201,20 @@ class TestGrouped:
                 await asyncio.Event().wait()
             return items
 
-        async def give_up(grouped: Grouped[int, int]) -> None:
-            asyncio.create_task(grouped(1)).add_done_callback(lambda task: None)
+        async def give_up(batcher: CallBatcher[int, int]) -> None:
+            asyncio.create_task(batcher(1)).add_done_callback(lambda task: None)
             await asyncio.sleep(0)
 
-        grouped = Grouped(work, 1)
-        asyncio.run(give_up(grouped))  # ends with work in progress
+        batcher = CallBatcher(work, 1)
+        asyncio.run(give_up(batcher))  # ends with work in progress
         is_stuck = False
         for number in range(3):
-            assert asyncio.run(asyncio.wait_for(grouped(number), LIMIT)) == number
+            assert asyncio.run(asyncio.wait_for(batcher(number), LIMIT)) == number
 
     async def test_calls_in_direct_succession_are_all_done(self) -> None:
         async def work(items: list[int]) -> list[int]:
             return items
 
-        grouped = Grouped(work, 1)
+        batcher = CallBatcher(work, 1)
         async with asyncio.timeout(LIMIT):
-            assert [await grouped(number) for number in range(5)] == [0, 1, 2, 3, 4]
-
-
-async def test_calls_take_turns_and_short_steps_come_between() -> None:
-    turns, steps = Turns(), list[str]()
-
-    async def take_short_steps() -> None:
-        for _ in range(10):
-            steps.append("short")
-            await asyncio.sleep(0)
-
-    calls = [turns.run(steps.append, "long") for _ in range(4)]
-    await asyncio.gather(*calls, take_short_steps())
-    assert steps.count("long") == 4
-    assert ("long", "long") not in list(pairwise(steps))
-
-
-async def test_a_turn_ends_with_an_error_or_a_cancellation() -> None:
-    turns = Turns()
-    with pytest.raises(ZeroDivisionError):
-        await turns.run(divmod, 1, 0)
-    waiting = asyncio.ensure_future(turns.run(int))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    assert await turns.run(divmod, 7, 2) == (3, 1)
+            assert [await batcher(number) for number in range(5)] == [0, 1, 2, 3, 4]

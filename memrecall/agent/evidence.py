@@ -10,11 +10,11 @@ from memrecall.agent.tools.detail import find_neighbors
 from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.tools.search import source_keys
 from memrecall.errors import MemrecallError, WorkerFailed
-from memrecall.model.processes import run_on_text
 from memrecall.search import Hit
 from memrecall.store import KnowledgeEntry
 from memrecall.text.times import find_times
 from memrecall.types import MemoryRecord, Message
+from memrecall.workers import in_process
 
 _NEIGHBORS = 1
 _TIME_COST = 10  # Times take this much longer to find than words.
@@ -72,7 +72,7 @@ async def resolve_times(
     text = text[:2_000]
     find = partial(find_times, past=past)
     try:
-        spans = await run_on_text(_TIME_COST * len(text), find, text, said_at, state.zone)
+        spans = await in_process(_TIME_COST * len(text), find, text, said_at, state.zone)
     except WorkerFailed:  # A recall has a result all the same.
         return []
     return [ResolvedTime(words=span.text, start=span.start, end=span.end) for span in spans]

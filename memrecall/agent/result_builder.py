@@ -19,13 +19,13 @@ from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.trace_events import HandoffEvent, StopEvent
 from memrecall.errors import MemrecallError, WorkerFailed
 from memrecall.json_objects import make_storable
-from memrecall.model.processes import run_on_text
 from memrecall.scope import Permission
 from memrecall.store import BODY_BYTES, NewTrace, measure_body, withhold_contents
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
 from memrecall.text_length import single_line
 from memrecall.types import NAME_LENGTH
+from memrecall.workers import in_process
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ async def _find_missing(request: str, memories: list[RecalledMemory]) -> list[st
     text = "\n".join(f"{memory.summary}\n{memory.content}" for memory in memories)
     text, request = text[:_MAX_ANALYZED], request[:_MAX_ANALYZED]
     try:
-        return await run_on_text(len(text) + len(request), missing_words, request, text)
+        return await in_process(len(text) + len(request), missing_words, request, text)
     except WorkerFailed:  # A recall has a result all the same.
         return []
 

@@ -87,11 +87,7 @@ KeywordModel = Callable[[ExtractKeywordsInput], Awaitable[Structured[KeywordRepl
 
 async def read_version(library: Library, scope: Scope) -> UserVersion:
     """Return the version of the user's data, or raise Disabled."""
-    version = await library.store.feed(scope.user_id).version()
-    if version is None:
-        return UNKNOWN_USER
-    await library.store.require_active(version, scope)
-    return version
+    return await library.store.read_version(scope) or UNKNOWN_USER
 
 
 async def has_knowledge(library: Library, scope: Scope) -> bool:

@@ -8,6 +8,8 @@ from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
+from memrecall.store.database.distribution import distribute as distribute_tables
+from memrecall.store.database.distribution import read_advice, read_status
 
 EXIT_UNHEALTHY = 1
 _MAX_LISTED = 20
@@ -142,7 +144,7 @@ def compact(db: options.Db = None, json: options.Json = False) -> None:
 
     async def run(library: Any) -> dict[str, Any]:
         before = await library.stats()
-        await library.store.compact()
+        await library.store.database.compact()
         sizes = {"before": before, "after": await library.stats()}
         return {name: facts.get("bytes_on_disk") for name, facts in sizes.items()}
 
@@ -248,8 +250,8 @@ def distribute(
     """
 
     async def run(library: Any) -> dict[str, list[str]]:
-        tables = await library.store.distribute(shards)
-        return {"tables": tables, "advice": await library.store.cluster_advice()}
+        tables = await distribute_tables(library.store.database, shards)
+        return {"tables": tables, "advice": await read_advice(library.store.database)}
 
     with output.spinner("distributing"):
         result = options.with_library(run, db)
@@ -267,7 +269,7 @@ def _print_advice(advice: list[str]) -> None:
 @database.command("status")
 def show_status(db: options.Db = None, json: options.Json = False) -> None:
     """Show the nodes and shards of the database, their rows and bytes, and the skew."""
-    status = options.with_library(lambda library: library.store.cluster_status(), db)
+    status = options.with_library(lambda library: read_status(library.store.database), db)
     if json:
         output.print_json(status.as_dict())
         return

@@ -31,12 +31,12 @@ from memrecall.extraction.sentences import claimed_statements
 from memrecall.extraction.signature import end_name
 from memrecall.extraction.summaries import shorten
 from memrecall.model import protocol
-from memrecall.model.processes import run_on_text
 from memrecall.model.prompts import answers_by_rules
 from memrecall.model.structured import Structured, ask_prompt
 from memrecall.text.language import language_of
 from memrecall.text.normalize import entity_key
 from memrecall.types import Language
+from memrecall.workers import in_process
 
 T = TypeVar("T", bound=BaseModel)
 SECONDS = 60.0
@@ -79,7 +79,7 @@ class ModelExtractor:
     ) -> Extracted:
         """Return the facts of the utterances; `prompt` tells the model what to look for."""
         conversation = _PromptConversation(utterances, context)
-        stated = await run_on_text(text_length(*utterances), claimed_statements, utterances)
+        stated = await in_process(text_length(*utterances), claimed_statements, utterances)
         claims = list((await self._rules.facts(stated, now=now, zone=zone)).facts)
         if not conversation.has_speech:
             return Extracted((), self._by, claims=tuple(claims))

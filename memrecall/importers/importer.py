@@ -117,7 +117,7 @@ class Importer:
         With `strict`, all lines of a transaction are stored or none.
         """
         users = {entry.scope.user_id for entry in batch}
-        for user in sorted(users) if self._library.store.is_distributed else [None]:
+        for user in sorted(users) if self._library.store.database.is_distributed else [None]:
             part = [entry for entry in batch if user in (None, entry.scope.user_id)]
             await (self._store_all if strict else self._store)(part, report)
         report.refused = strict and bool(report.bad) and not report.usable

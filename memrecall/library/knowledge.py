@@ -16,6 +16,7 @@ from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import Hit, SearchPage, SearchRequest
 from memrecall.store import KnowledgeEntry, NewKnowledge, Store, knowledge_text
 from memrecall.store.knowledge import Knowledge, StoredVector
+from memrecall.store.vectors import KnowledgeVectors
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
 from memrecall.text.tokens import BREAK, analyze
 
@@ -55,7 +56,9 @@ class KnowledgeBase(Knowledge):
             except EmbedderFailed as error:
                 log.warning("an entry is stored but not embedded yet: %s", error)
             else:
-                vector = self._library.store.knowledge_vectors(embedder.model).pack(embedding)
+                vector = KnowledgeVectors(self._library.store.database, embedder.model).pack(
+                    embedding
+                )
         return await super().add(entry, vector, must_exist=must_exist)
 
     async def update(
@@ -126,7 +129,7 @@ class KnowledgeBase(Knowledge):
         embedder = self._library.embedder
         if embedder is None:
             return 0
-        vectors = self._library.store.knowledge_vectors(embedder.model)
+        vectors = KnowledgeVectors(self._library.store.database, embedder.model)
         pending = await vectors.pending(limit, self._scope.agent_id or DEFAULT_NAME)
         if not pending:
             return 0
@@ -141,7 +144,7 @@ class KnowledgeBase(Knowledge):
 
 async def embed_knowledge(store: Store, embedder: Embedder, progress: Callable[[int], None]) -> int:
     """Embed every agent's entries that have no vector of this model; return how many."""
-    vectors, total = store.knowledge_vectors(embedder.model), 0
+    vectors, total = KnowledgeVectors(store.database, embedder.model), 0
     while pending := await vectors.pending(_BATCH):
         matrix = await embedder.embed([item.text for item in pending])
         await vectors.write(pending, matrix)

@@ -52,14 +52,15 @@ from memrecall.store import (
 )
 from memrecall.store.graph_rows import erase_session_rows, import_rows
 from memrecall.store.memories.changes import SYSTEM
+from memrecall.store.messages.records import write_messages
+from memrecall.store.transfer import export_user, import_user
 from memrecall.types import NewMemory, NewMessage, Origin, check_metadata
-from memrecall.workers import ForkAware, abandon
 
 PlanReview = Callable[["Library", Scope, Sequence[PlanStep]], Awaitable[list[PlanStep]]]
 """Returns steps with those that contradict what the user said marked as claims."""
 
 
-class Library(ForkAware):
+class Library:
     """One database, ready to be written to and searched. Get one from `Library.open`."""
 
     def __init__(
@@ -78,16 +79,6 @@ class Library(ForkAware):
         self._vector_db = vector_db
         # A layer above that reads sentences sets it, to find the claims among new memories.
         self.review_plan: PlanReview | None = None
-        self._assemble()
-        self.watch_forks()
-
-    def after_fork_in_child(self) -> None:
-        """Begin without the parent's indexes and pending vectors."""
-        abandon(self.cache, self.vectors)
-        self._assemble()
-
-    def _assemble(self) -> None:
-        store, embedder, settings = self.store, self.embedder, self.settings
         model = embedder.model if embedder else None
         folder = None
         if settings.snapshots:
@@ -177,10 +168,7 @@ class Library(ForkAware):
         Raises Disabled if the user or the scope's agent is disabled.
         """
         await self._settle(scope, request)
-        user = await self.store.feed(scope.user_id).version()
-        if user is not None:
-            await self.store.require_active(user, scope)
-        return user
+        return await self.store.read_version(scope)
 
     async def _settle(self, scope: Scope, request: SearchRequest) -> None:
         if request.mode != "keyword":
@@ -188,10 +176,8 @@ class Library(ForkAware):
 
     async def require_user(self, scope: Scope) -> None:
         """Raise NotFound if the scope's user is unknown, Disabled if disabled."""
-        user = await self.store.feed(scope.user_id).version()
-        if user is None:
+        if await self.store.read_version(scope) is None:
             raise NotFound(f"there is no user {scope.user_id!r}")
-        await self.store.require_active(user, scope)
 
     async def find_messages(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
         """Return a page of a scope's messages that match a query, as of the first page."""
@@ -221,7 +207,7 @@ class Library(ForkAware):
         """Store messages of several scopes, all or nothing; vectors are added in the background."""
         self.require_small_metadata(entry.message for entry in entries)
         await self.vectors.prepare()
-        result = await self.store.write_messages(list(entries))
+        result = await write_messages(self.store.database, list(entries))
         rows = [
             PendingText(RowKey(entry.scope.user_id, "message", key), entry.message.content)
             for entry, key, fresh in zip(entries, result.ids, result.created, strict=True)
@@ -294,7 +280,7 @@ class Library(ForkAware):
 
     async def export_user(self, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
         """Yield everything of a user as JSON objects, for `import_user`."""
-        async with aclosing(self.store.export_user(user_id)) as records:
+        async with aclosing(export_user(self.store.database, user_id)) as records:
             async for record in records:
                 yield record
         for table in () if self.graphs.is_in_store else GRAPH_TABLES:
@@ -315,7 +301,7 @@ class Library(ForkAware):
             else:
                 rest.append(record)
         await self.vectors.prepare()
-        counts = await self.store.import_user(user_id, rest)
+        counts = await import_user(self.store.database, user_id, rest)
         if any(graph_rows.values()):
             await self.graphs.transact(Scope(user_id), lambda rows: import_rows(rows, graph_rows))
         counts |= {table: len(rows) for table, rows in graph_rows.items()}

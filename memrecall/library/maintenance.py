@@ -20,6 +20,8 @@ from memrecall.model.repair import repair_json
 from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.search import IndexCache
 from memrecall.settings import OPENAI, LoadedSettings, Settings, check_url, load_settings
+from memrecall.store.database.integrity import find_risks
+from memrecall.store.texts import rebuild_search_text
 from memrecall.text import TEXT_VERSION
 
 _TIMEOUT = 5.0  # seconds
@@ -115,7 +117,9 @@ async def _check_library(library: Library, load_embedder: bool, deep: bool) -> l
     ]
     if store.file is not None and not library.settings.read_only:
         findings.append(_check_permissions(store.file))
-    findings += [Finding("durability", True, risk, True) for risk in await store.find_risks()]
+    findings += [
+        Finding("durability", True, risk, True) for risk in await store.database.inspect(find_risks)
+    ]
     findings += await _check_rows(library, deep)
     if store.facts.text_version != TEXT_VERSION:
         problem = (
@@ -346,7 +350,7 @@ class Reindexer:
 
     async def _analyse(self, advance: Advance) -> int:
         total = 0
-        async for count in self._library.store.rebuild_search_text():
+        async for count in rebuild_search_text(self._library.store.database):
             advance(count)
             total += count
         return total

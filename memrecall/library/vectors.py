@@ -15,6 +15,7 @@ from memrecall.plugins import require_plugin
 from memrecall.progress import Advance, progress_bar
 from memrecall.search.index.external import VectorDB
 from memrecall.store import PendingText, Store
+from memrecall.store.pgvector import PgVectors
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ async def make_vector_db(spec: str, store: Store) -> VectorDB | None:
     if spec in ("", "memory"):
         return None
     if spec == "pgvector":
-        vectors = store.pgvector()
+        vectors = PgVectors(store.database)
         await vectors.prepare()  # Reports a server without the extension now.
         return vectors
     make, rest = require_plugin("vector_dbs", spec, VECTOR_CHOICES)
@@ -97,6 +98,7 @@ class VectorWriter:
         jobs = [job for job, users in self._jobs.items() if user_id is None or user_id in users]
         if not jobs:
             return
+        self._store.database.owner.require_current()
         self._hurry.set()
         # A chat turn is not worth a progress bar.
         progress = False if self._remaining <= _SMALL else None

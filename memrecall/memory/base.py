@@ -18,12 +18,12 @@ from memrecall.memory.reranking import CheckedReranker, Reranker, make_reranker
 from memrecall.memory.search import RecallTimes
 from memrecall.memory.short_term import ShortTermMemory
 from memrecall.messages import Redact
+from memrecall.pools import ProcessOwner
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search import VectorDB
 from memrecall.settings import Settings, load_settings
 from memrecall.store import GraphDB, Store
 from memrecall.types import check_text
-from memrecall.workers import ForkAware, abandon
 
 SessionKey = tuple[str, str | None, str]
 
@@ -155,7 +155,7 @@ class Components:
 
 
 @dataclass(slots=True, eq=False)
-class SharedState(ForkAware):
+class SharedState:
     """What a memory shares with all memories bound from it."""
 
     settings: Settings
@@ -171,22 +171,17 @@ class SharedState(ForkAware):
     _resources: Resources | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
+    _owner: ProcessOwner | None = None  # of the resources
+
     async def open(self) -> Resources:
-        """Return the resources, opened at the first call."""
+        """Return the resources, opened at the first call; a forked child cannot use them."""
+        if self._owner is not None:
+            self._owner.require_current()
         async with self._lock:
             if self._resources is None:
+                self._owner = ProcessOwner()
                 self._resources = self._make(self.library or await self._open_library())
             return self._resources
-
-    def __post_init__(self) -> None:
-        self.watch_forks()
-
-    def after_fork_in_child(self) -> None:
-        """Leave jobs, sweeps and short-term memories to the parent."""
-        abandon(self._resources, self.jobs, self.schedules)
-        self._lock, self.jobs, self.schedules, self.sessions = asyncio.Lock(), Jobs(), [], {}
-        if self._resources is not None:
-            self._resources = self._make(self._resources.library)
 
     def _make(self, library: Library) -> Resources:
         extractor = self.components.extractor or make_extractor(

@@ -17,13 +17,13 @@ from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
 from memrecall.memory.display import GraphResult
-from memrecall.model.processes import run_on_text
 from memrecall.scope import Scope
 from memrecall.store import Graph, NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.cursors import require_limit
 from memrecall.store.graph_types import WITHDRAWN
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, MemoryRecord, Role, check_text
+from memrecall.workers import in_process
 
 DEEPEST = 6
 LARGEST_LIMIT = 1_000
@@ -177,7 +177,7 @@ async def extract_relations(
         ],
     )
     length = text_length(*utterances)
-    for alias in await run_on_text(length, stated_aliases, utterances, datetime.now(UTC)):
+    for alias in await in_process(length, stated_aliases, utterances, datetime.now(UTC)):
         if alias.of_speaker or await graph.entities((alias.name, alias.other)):
             await library.claim_for_graph(scope)
             sources = tuple(filter(None, alias.source_ids))

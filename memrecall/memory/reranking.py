@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from memrecall.errors import InvalidArgument, ModelFailed, install_command
 from memrecall.plugins import require_plugin
 from memrecall.settings import Settings, check_key, check_url
-from memrecall.workers import ForkAware
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +58,7 @@ class EndpointReranker:
             raise ModelFailed("the reranker's answer cannot be read", kind="malformed") from None
 
 
-class CrossEncoderReranker(ForkAware):
+class CrossEncoderReranker:
     """A cross-encoder in this process; needs the extra `sentence-transformers`.
 
     The model is loaded at the first query.
@@ -68,11 +67,6 @@ class CrossEncoderReranker(ForkAware):
     def __init__(self, model: str) -> None:
         self._name = model
         self._encoder: Any = None
-        self._lock = asyncio.Lock()
-        self.watch_forks()
-
-    def after_fork_in_child(self) -> None:
-        """Forget a lock that the parent may hold."""
         self._lock = asyncio.Lock()
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:

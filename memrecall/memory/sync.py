@@ -9,14 +9,14 @@ from concurrent.futures import Future
 from functools import update_wrapper
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import CallerError, InvalidArgument
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.long_term import DomainKnowledge, Experience, UserInfo
 from memrecall.memory.mem0 import options_of_config
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
 from memrecall.messages import Redact
-from memrecall.workers import DaemonThreadPool, ForkAware, abandon
+from memrecall.pools import DaemonThreadPool, ProcessOwner
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 _THREADS = 8
 
 
-class _ExitHooks(ForkAware):
+class _ExitHooks:
     """Finalizers that run when the main thread ends, before the interpreter shuts down.
 
     `atexit` is too late: by then the interpreter waits for threads, such as those of database
@@ -32,25 +32,18 @@ class _ExitHooks(ForkAware):
     """
 
     def __init__(self) -> None:
+        self._owner = ProcessOwner()
         self._finalizers: list[weakref.finalize[Any, Any]] = []
-        self.after_fork_in_child()
-        self.watch_forks()
-
-    def after_fork_in_child(self) -> None:
-        """Wait in another thread, once there is something to close."""
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     def add(self, finalizer: "weakref.finalize[Any, Any]") -> None:
         """Run a finalizer at exit, unless it has run before."""
+        if not self._owner.is_current:  # a forked child has neither the thread nor the memories
+            self.__init__()  # type: ignore[misc]
         with self._lock:
             alive = [finalizer for finalizer in self._finalizers if finalizer.alive]
             self._finalizers = [*alive, finalizer]
-        self.start()
-
-    def start(self) -> None:
-        """Start to wait for the end of the main thread."""
-        with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._wait, name="memrecall-exit")
                 self._thread.start()
@@ -64,34 +57,17 @@ class _ExitHooks(ForkAware):
 _exit_hooks = _ExitHooks()
 
 
-class LoopThread(ForkAware):
+class LoopThread:
     """A thread with an event loop that runs coroutines for other threads."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._owner = ProcessOwner()
         self._is_closed = False
-        self._start()
-        self.watch_forks()
-
-    def _start(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._pool = DaemonThreadPool(_THREADS, prestart=True)
         self._loop.set_default_executor(self._pool)
-        self._thread: threading.Thread | None = threading.Thread(
-            target=self._serve, name="memrecall", daemon=True
-        )
+        self._thread = threading.Thread(target=self._serve, name="memrecall", daemon=True)
         self._thread.start()
-
-    def after_fork_in_child(self) -> None:
-        """Start another thread with its own loop when it is needed."""
-        abandon(self._loop, self._pool)
-        self._lock, self._thread = threading.Lock(), None
-
-    def _restart(self) -> None:
-        with self._lock:
-            if self._thread is None:
-                self._start()
-        _exit_hooks.start()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -99,18 +75,22 @@ class LoopThread(ForkAware):
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Start a coroutine and return its future; cancelling the future cancels it."""
+        try:
+            self._require_usable()
+        except CallerError:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _require_usable(self) -> None:
         if self._is_closed:
-            work.close()
             raise InvalidArgument("this memory is closed", hint="Create another one")
-        if self._thread is None:
-            self._restart()
+        self._owner.require_current()
         if threading.current_thread() is self._thread:
-            work.close()
             raise InvalidArgument(
                 "Memory was called from its own event loop, which would deadlock",
                 hint="Use AsyncMemory in async code",
             )
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return the result of a coroutine."""
@@ -137,11 +117,8 @@ class LoopThread(ForkAware):
             yield item  # type: ignore[misc]  # has_item says so
 
     def stop(self, last: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Run the last coroutine, stop the loop and join its thread.
-
-        Does nothing in a forked child that has not used it.
-        """
-        if self._thread is not None and not self._is_closed:
+        """Run the last coroutine, stop the loop and join its thread; a forked child has none."""
+        if self._owner.is_current and not self._is_closed:
             self.run(last())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()

@@ -27,11 +27,10 @@ from autogen_core.tools import BaseTool, Tool, ToolSchema
 from pydantic import BaseModel
 
 from memrecall.errors import ModelFailed, WorkerFailed
-from memrecall.model.processes import SMALL_TEXT, run_on_text
 from memrecall.model.prompts import OFFLINE_FAMILY, Rule, RuleAnswer, RuleRequest, prompt_name
 from memrecall.model.protocol import count_tool_calls, message_texts
 from memrecall.text_length import estimate_tokens
-from memrecall.workers import ignore_outcome
+from memrecall.workers import SMALL_TEXT, ignore_outcome, in_process
 
 AnyTool = Tool | ToolSchema
 ToolChoice = Tool | Literal["auto", "required", "none"]
@@ -196,7 +195,7 @@ class RuleClient(BaseClient):
             )
         texts = (text for message in request.messages for text in message_texts(message))
         length = sum(map(len, texts))
-        work = run_on_text(length, rule, rule_request)
+        work = in_process(length, rule, rule_request)
         try:
             # Most texts are short, and a task costs as much as reading them.
             is_short = length <= SMALL_TEXT

@@ -18,7 +18,7 @@ from memrecall.embedding.batching import ThreadedEmbedder
 from memrecall.embedding.query_map import QueryMap
 from memrecall.errors import EmbedderFailed
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.search.index.cache import IndexCache, IndexFeed, VersionChanged
+from memrecall.search.index.cache import IndexCache, IndexFeed
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import Floats
 from memrecall.search.ranking.calibration import BACKGROUND, Noise
@@ -26,13 +26,12 @@ from memrecall.search.ranking.context import named_rows
 from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
 from memrecall.search.ranking.people import coverage_by_person, find_speakers, to_first_person
 from memrecall.search.ranking.selection import RankPosition
-from memrecall.search.request import KINDS, LONG_QUERY, Mode, SearchRequest
+from memrecall.search.request import KINDS, SearchRequest
 from memrecall.search.results import Hit, SearchPage, make_hit
 from memrecall.search.updates import put_updates_first
 from memrecall.store import (
     KnowledgeEntry,
     Reads,
-    RowChanges,
     Store,
     UserVersion,
     open_cursor,
@@ -42,11 +41,8 @@ from memrecall.store import (
 from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query
 from memrecall.types import MemoryRecord, Message
-from memrecall.workers import Grouped, run_beside, run_to_completion, start_in_thread
+from memrecall.workers import CallBatcher, in_process
 
-# Up to this many rows, ranking takes about 2 ms; moving it to a thread would free little more.
-_ROWS_IN_EVENT_LOOP: dict[Mode, int] = {"keyword": 20_000, "semantic": 3_000, "hybrid": 1_000}
-_HIT_CHARACTERS_IN_EVENT_LOOP = 10_000
 _CACHED_QUERIES = 256
 _QUESTIONS_AT_ONCE = 16
 _REQUESTS_AT_ONCE = 8  # to an embedder that can answer several
@@ -66,8 +62,6 @@ class _Search:
     version: int
     now: datetime
     after: RankPosition | None
-    is_expected: bool = False  # the version is that of the index, and has yet to be compared
-    changes: RowChanges | None = None  # up to the version, if they have been read
 
     def binding(self) -> list[object]:
         """Return what a cursor of this search is bound to."""
@@ -75,10 +69,6 @@ class _Search:
         permissions = sorted(scope.permissions)
         owner = [scope.user_id, scope.agent_id, permissions, self.user.epoch]
         return [*owner, *self.request.binding()]
-
-
-class _UnknownOwner(Exception):
-    """Nothing is stored under an owner's id."""
 
 
 class SearchEngine:
@@ -98,7 +88,7 @@ class SearchEngine:
         self._query_map = query_map
         self._embedder_timeout = embedder_timeout
         groups = 1 if isinstance(embedder, ThreadedEmbedder) else _REQUESTS_AT_ONCE
-        self._embed_question = Grouped(self._embed_questions, _QUESTIONS_AT_ONCE, groups)
+        self._embed_question = CallBatcher(self._embed_questions, _QUESTIONS_AT_ONCE, groups)
         self._vectors: dict[str, Floats] = {}
         self._model_checked = False
         self._background: Floats | None = None
@@ -120,33 +110,21 @@ class SearchEngine:
     ) -> SearchPage:
         query = None
         if request.syntax == "query":
-            is_long = len(request.query) > LONG_QUERY
-            query = await run_beside(is_long, parse_query, request.query)
+            query = await in_process(len(request.query), parse_query, request.query)
         feed = self._feed(scope, request)
-        if request.kind == "knowledge":
-            user = None
-        # The index is probably current: its version is compared where the hits are read.
-        expected = None if user or request.cursor else self._cache.version_of(feed.owner)
-        try:
-            if expected is not None:
-                search = self._begin(scope, request, feed, expected)
-                return await self._run(replace(search, is_expected=True), query)
-            if user is None:
-                user = await self._read_version(scope, request, feed, self._store.database)
-            return await self._run(self._begin(scope, request, feed, user), query)
-        except VersionChanged as change:
-            search = self._begin(scope, request, feed, change.user)
-            return await self._run(replace(search, changes=change.changes), query)
-        except _UnknownOwner:
+        if user is None or request.kind == "knowledge":
+            user = await self._read_version(scope, request, feed)
+        if user is None:
             self._cache.forget(feed.owner)
             return _unknown_owner(scope, request)
+        return await self._run(self._begin(scope, request, feed, user), query)
 
     async def _run(self, search: _Search, query: Query | None) -> SearchPage:
         """Return the page of a search that sees one version of the user's data."""
         scope, request, user = search.scope, search.request, search.user
         vector, failure = await self._embed(search)
         noise = await self._noise(vector)
-        async with self._cache.open(search.feed, user, search.changes) as columns:
+        async with self._cache.open(search.feed, user) as columns:
             if columns is None:
                 return _unknown_owner(scope, request)
             await self._cache.fetch_products(columns, vector)
@@ -154,46 +132,33 @@ class SearchEngine:
                 request, query, vector, search.version, search.now, user.time_zone, noise
             )
             read = partial(self._rank, search, columns, ranking_query)
-            ranked, hits, records = await self._store.database.read_together(read)
+            page, ranked = await self._store.database.read_together(read)
             cursor = self._cursor(search, columns, ranked)
-        is_long = len(request.query) > LONG_QUERY
-        is_long |= sum(len(hit.content) for hit in hits) > _HIT_CHARACTERS_IN_EVENT_LOOP
-        page = await run_beside(is_long, _make_page, request, query, ranked, hits)
-        return replace(page, records=records, embedder_failure=failure, next_cursor=cursor)
+        return replace(page, embedder_failure=failure, next_cursor=cursor)
 
     async def _rank(
         self, search: _Search, columns: Columns, query: RankingQuery, reads: Reads
-    ) -> tuple[RankedRows, list[Hit], dict[str, MemoryRecord]]:
-        """Rank the rows and read the best; VersionChanged if the index is not current."""
+    ) -> tuple[SearchPage, RankedRows]:
+        """Rank the rows and read the best."""
         scope, request = search.scope, search.request
-        if search.is_expected:
-            user = await self._read_version(scope, request, search.feed, reads)
-            if user != search.user:
-                await self._cache.raise_change(search.feed, columns, user, reads)
         if request.expand is not None and (names := await request.expand(reads)):
             expanded = replace(request, expansions=(*request.expansions, *names))
             query = replace(query, request=expanded)
-        work = (columns, scope, query, search.after)
-        has_many = columns.rows > _ROWS_IN_EVENT_LOOP[request.mode]
-        if reads.in_thread or not (has_many or len(request.query) > LONG_QUERY):
-            ranked = rank(*work)
-        else:
-            ranked = await run_to_completion(start_in_thread(rank, *work))
+        ranked = await reads.compute(rank, columns, scope, query, search.after)
         hits, records = await _fetch_hits(self._store, scope, columns, ranked, reads)
-        return ranked, hits, records
+        page = await reads.compute(_make_page, request, query.query, ranked, hits)
+        return replace(page, records=records), ranked
 
     async def _read_version(
-        self, scope: Scope, request: SearchRequest, feed: IndexFeed, reads: Reads
-    ) -> UserVersion:
-        """Return the version of an owner who exists and is enabled."""
-        user = await feed.version(reads)
-        if user is None:
-            raise _UnknownOwner
-        if request.kind == "knowledge":
-            require_enabled("agent", scope.agent_id or DEFAULT_NAME, user.status)
-        else:
-            await self._store.require_active(user, scope, reads)
-        return user
+        self, scope: Scope, request: SearchRequest, feed: IndexFeed
+    ) -> UserVersion | None:
+        """Return the version of an enabled owner; None for an unknown one."""
+        if request.kind != "knowledge":
+            return await self._store.read_version(scope)
+        version = await feed.version()
+        if version is not None:
+            require_enabled("agent", scope.agent_id or DEFAULT_NAME, version.status)
+        return version
 
     def _feed(self, scope: Scope, request: SearchRequest) -> IndexFeed:
         if request.kind == "knowledge":
@@ -261,8 +226,7 @@ class SearchEngine:
             if columns is None:
                 return [], 0.0
             query, speakers = search.request.query, columns.speakers(search.version)
-            is_long = len(query) > LONG_QUERY
-            found = await run_beside(is_long, find_speakers, query, speakers)
+            found = await in_process(len(query), find_speakers, query, speakers)
             _, share = named_rows(columns, list(found), columns.alive(search.version))
         return list(found.values()), share
 

@@ -4,7 +4,6 @@ Unlike in `SearchEngine`, scores are plain measures (BM25, cosine), memories are
 context of a message does not count.
 """
 
-import asyncio
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.search.index.cache import IndexCache, VersionChanged
+from memrecall.search.index.cache import IndexCache
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import QueryCost
 from memrecall.search.index.rows import MESSAGE, Floats, Mask
@@ -32,7 +31,7 @@ from memrecall.search.ranking.selection import (
     in_agent,
     top_positions,
 )
-from memrecall.search.request import LONG_QUERY, LexicalQuery, SemanticQuery
+from memrecall.search.request import LexicalQuery, SemanticQuery
 from memrecall.search.results import ScoredMessage, ScoredPage
 from memrecall.store import MessageFilter, Reads, Store, UserVersion, open_cursor, seal_cursor
 from memrecall.telemetry import trace_search
@@ -40,13 +39,8 @@ from memrecall.text.highlights import Highlighter
 from memrecall.text.query import Query, parse_query, positive_words
 from memrecall.text.snippets import mark_passages
 from memrecall.types import Message
-from memrecall.workers import Turns, run_beside, run_to_completion, start_in_thread
+from memrecall.workers import in_process
 
-# Up to this many rows, moving the work to a thread costs more than it frees the event loop.
-_LEXICAL_ROWS_IN_EVENT_LOOP = 5_000
-_SEMANTIC_ROWS_IN_EVENT_LOOP = 5_000
-# About 5 ms: many threads that do this at once would hold up the event loop for longer.
-_HIGHLIGHTED_IN_EVENT_LOOP = 6_000  # characters
 # Vectors are stored in 16 bits and multiplied in 32: bounds the error of a first estimate.
 _ESTIMATE_ERROR = 0.003
 _COSINE_DIGITS, _SCORE_DIGITS = 6, 4  # steps larger than rounding errors
@@ -72,18 +66,13 @@ class MessageSearch:
     def __init__(self, store: Store, cache: IndexCache) -> None:
         self._store = store
         self._cache = cache
-        self._turns = Turns()
 
     async def search_lexical(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
         """Return a page of the messages for which a query is true, most relevant first."""
         with trace_search("lexical", query.text, query.page_size) as span:
-            is_long = len(query.text) > LONG_QUERY
-            parsed = await run_beside(is_long, parse_query, query.text)
+            parsed = await in_process(len(query.text), parse_query, query.text)
             find = partial(self._page, scope, query, parsed)
-            rows_in_event_loop = 0 if is_long else _LEXICAL_ROWS_IN_EVENT_LOOP
-            found = await self._find(scope, find, rows_in_event_loop)
-            highlighter = await run_beside(is_long, Highlighter, positive_words(parsed))
-            page = await self._make_page(*found, highlighter)
+            page = await self._find(scope, find, query=parsed)
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
@@ -93,75 +82,32 @@ class MessageSearch:
         """Return the messages closest to a vector."""
         with trace_search("semantic", query.text or "", query.top_k) as span:
             find = partial(_closest, scope, query, vector)
-            found = await self._find(scope, find, _SEMANTIC_ROWS_IN_EVENT_LOOP, vector)
-            page = await self._make_page(*found, None)
+            page = await self._find(scope, find, vector)
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
     async def _find(
-        self,
-        scope: Scope,
-        find: _Find,
-        rows_in_event_loop: int,
-        vector: Floats | None = None,
-    ) -> tuple[_RankedMessages, list[Message]]:
+        self, scope: Scope, find: _Find, vector: Floats | None = None, query: Query | None = None
+    ) -> ScoredPage:
         """Rank messages and read the best of them; NotFound if there is no such user."""
-        try:
-            return await self._find_current(scope, find, rows_in_event_loop, vector)
-        except NotFound:
-            self._cache.forget(scope.user_id)
-            raise
-
-    async def _find_current(
-        self, scope: Scope, find: _Find, rows_in_event_loop: int, vector: Floats | None
-    ) -> tuple[_RankedMessages, list[Message]]:
-        # The index is probably current: its version is compared where the messages are read.
-        user = self._cache.version_of(scope.user_id)
-        is_expected, changes = user is not None, None
-        while True:
-            if user is None:
-                user = await self._read_version(scope, self._store.database)
-            async with self._cache.open(self._store.feed(scope.user_id), user, changes) as columns:
-                if columns is None:
-                    raise _unknown_user(scope)
-                await self._cache.fetch_products(columns, vector)
-                in_event_loop = columns.rows <= rows_in_event_loop
-                work = partial(self._read, scope, find, columns, user, is_expected, in_event_loop)
-                try:
-                    return await self._store.database.read_together(work)
-                except VersionChanged as change:
-                    user, is_expected, changes = change.user, False, change.changes
-
-    async def _read(
-        self,
-        scope: Scope,
-        find: _Find,
-        columns: Columns,
-        user: UserVersion,
-        is_expected: bool,
-        in_event_loop: bool,
-        reads: Reads,
-    ) -> tuple[_RankedMessages, list[Message]]:
-        if is_expected and (current := await self._read_version(scope, reads)) != user:
-            await self._cache.raise_change(self._store.feed(scope.user_id), columns, current, reads)
-        if reads.in_thread:
-            ranked = find(columns, user)
-        elif in_event_loop:
-            ranked = await self._turns.run(find, columns, user)
-        else:
-            ranked = await run_to_completion(start_in_thread(find, columns, user))
-        return ranked, await self._store.timeline(scope).get_many(ranked.keys, reads)
-
-    async def _read_version(self, scope: Scope, reads: Reads) -> UserVersion:
-        """Return the version of a user who exists and is enabled."""
-        user = await self._store.feed(scope.user_id).version(reads)
+        user = await self._store.read_version(scope)
         if user is None:
+            self._cache.forget(scope.user_id)
             raise _unknown_user(scope)
-        await self._store.require_active(user, scope, reads)
-        return user
+        async with self._cache.open(self._store.feed(scope.user_id), user) as columns:
+            if columns is None:
+                raise _unknown_user(scope)
+            await self._cache.fetch_products(columns, vector)
 
-    async def _make_page(
-        self, ranked: _RankedMessages, messages: list[Message], highlighter: Highlighter | None
+            async def read(reads: Reads) -> ScoredPage:
+                ranked = await reads.compute(find, columns, user)
+                messages = await self._store.timeline(scope).get_many(ranked.keys, reads)
+                return await reads.compute(self._make_page, ranked, messages, query)
+
+            return await self._store.database.read_together(read)
+
+    def _make_page(
+        self, ranked: _RankedMessages, messages: list[Message], query: Query | None
     ) -> ScoredPage:
         """Return a page of messages, in the order of their ranks. Erased ones are left out.
 
@@ -171,10 +117,7 @@ class MessageSearch:
         scores = dict(zip(ranked.keys, ranked.scores, strict=True))
         found = [(by_id[key], score) for key, score in scores.items() if key in by_id]
         kept = found[: self._store.page_limits.cut([message for message, _ in found])]
-        length = sum(len(message.content) for message, _ in kept) if highlighter else 0
-        is_long = length > _HIGHLIGHTED_IN_EVENT_LOOP
-        run = asyncio.to_thread if is_long else self._turns.run
-        items = await run(_make_items, kept, highlighter)
+        items = _make_items(kept, None if query is None else Highlighter(positive_words(query)))
         is_cut = len(kept) < len(found)
         cursor = None
         if ranked.cursor_after and (ranked.has_more or is_cut):

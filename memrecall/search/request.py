@@ -20,8 +20,6 @@ SYNTAXES: tuple[Syntax, ...] = ("plain", "query")
 KINDS: tuple[Kind, ...] = ("message", "memory", "knowledge")
 LARGEST_LIMIT = 200
 LONGEST_REQUEST = 10_000
-# Characters from which the work on a query would hold up the event loop: 10 ms for each thousand.
-LONG_QUERY = 300
 PAGE_SIZE = 50
 LARGEST_PAGE = 200
 TOP_K = 20

@@ -25,7 +25,6 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
-from memrecall.model.processes import worker_processes
 from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
 from memrecall.server.connections import GuardedProtocol
 from memrecall.server.http.app import Application, create_app
@@ -34,6 +33,7 @@ from memrecall.server.supervisor import Role, ServiceProcess, supervise
 from memrecall.settings import Settings
 from memrecall.telemetry import export_spans
 from memrecall.text.keywords import extract_keywords
+from memrecall.workers import worker_processes
 
 log = logging.getLogger("memrecall.server")
 

@@ -12,11 +12,10 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import Select, Table, bindparam, case, func, literal, null, or_, select
-from sqlalchemy.ext.asyncio import AsyncConnection
 
+from memrecall.store.database.connections import Reads
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
-from memrecall.store.database.statements import Reads, fetch_each
 from memrecall.store.database.tables import (
     PASSAGE,
     agents,
@@ -30,7 +29,6 @@ from memrecall.store.database.tables import (
 # Every change has its own number, so a range of numbers bounds the rows that are read at once.
 CHANGES_PER_READ = 4_000
 KNOWLEDGE = "knowledge"
-_Reads = AsyncConnection | Reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +51,10 @@ class RowChanges:
     vectors: list[Any] = field(default_factory=list)
     knowledge: list[Any] = field(default_factory=list)  # of an agent; a user has none
     tombstones: list[Any] = field(default_factory=list)  # of erased messages and memories
-    after: int = 0  # the number before the range
 
 
 # Every search reads the version: built once, because building costs as much as running.
-_USER_VERSION = select(users.c.epoch, users.c.version, users.c.status, users.c.time_zone).where(
+USER_VERSION = select(users.c.epoch, users.c.version, users.c.status, users.c.time_zone).where(
     users.c.user_id == bindparam("of_owner")
 )
 _KNOWLEDGE_VERSION = (
@@ -159,18 +156,16 @@ class _Range:
     through: int
 
     async def read(
-        self, reads: _Reads, queries: Mapping[str, Select[Any]], model: str | None
+        self, reads: Reads, queries: Mapping[str, Select[Any]], model: str | None
     ) -> RowChanges:
         """Return the rows of queries by field; without a model there are no vectors."""
         bounds = {"of_owner": self.owner_id, "after": self.after, "through": self.through}
-        bound = {
-            name: (query, {**bounds, "of_model": model} if name == "vectors" else bounds)
+        fields = {
+            name: list(await reads.fetch(query, {**bounds, "of_model": model}))
             for name, query in queries.items()
             if name != "vectors" or model is not None
         }
-        rows = await fetch_each(reads, list(bound.values()))
-        fields = dict(zip(bound, map(list, rows), strict=True))
-        return RowChanges(self.through, after=self.after, **fields)
+        return RowChanges(self.through, **fields)
 
 
 class _Feed(ABC):
@@ -184,10 +179,9 @@ class _Feed(ABC):
         self._owner_id = owner_id
         self.owner = self._owner_prefix + owner_id
 
-    async def version(self, reads: Reads | None = None) -> UserVersion | None:
+    async def version(self) -> UserVersion | None:
         """Return the state of the data; None for an unknown owner."""
-        fetch = self._database.fetch_short if reads is None else reads.fetch
-        rows = await fetch(self._version, {"of_owner": self._owner_id})
+        rows = await self._database.fetch(self._version, {"of_owner": self._owner_id})
         return UserVersion(**rows[0]._asdict()) if rows else None
 
     async def _has(self, table: Table, key: str, change_no: int) -> bool:
@@ -200,26 +194,13 @@ class _Feed(ABC):
         self, after: int, through: int, model: str | None
     ) -> AsyncIterator[RowChanges]:
         """Yield the changes numbered from after+1 to `through`, with the vectors of `model`."""
-        if 0 < through - after <= CHANGES_PER_READ:
-            read = partial(self.read_changes, after, through, model)
-            yield await self._database.read_together(read)
-            return
-        async with self._database.read() as connection:
-            for part in self._ranges(after, through):
-                yield await self._read(connection, part, model)
-
-    async def read_changes(
-        self, after: int, through: int, model: str | None, reads: Reads
-    ) -> RowChanges:
-        """Return the changes of a range of at most `CHANGES_PER_READ` numbers.
-
-        The statements need no common snapshot: whatever is written between them has a later
-        number, and is in the changes after these.
-        """
-        return await self._read(reads, _Range(self._owner_id, after, through), model)
+        # The ranges need no common snapshot: whatever is written between two reads has a later
+        # number, and is in the changes after these.
+        for part in self._ranges(after, through):
+            yield await self._database.read_together(partial(self._read, part, model))
 
     @abstractmethod
-    async def _read(self, reads: _Reads, part: _Range, model: str | None) -> RowChanges:
+    async def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
         """Return the changes of one range."""
 
     def _ranges(self, after: int, through: int) -> Iterator[_Range]:
@@ -231,13 +212,13 @@ class _Feed(ABC):
 class ChangeFeed(_Feed):
     """The changes of one user."""
 
-    _version = _USER_VERSION
+    _version = USER_VERSION
 
     async def has(self, kind: str, key: str, change_no: int) -> bool:
         """Return whether the row of that key has that change number or a later one."""
         return await self._has(messages if kind == "message" else memories, key, change_no)
 
-    async def _read(self, reads: _Reads, part: _Range, model: str | None) -> RowChanges:
+    async def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
         queries = {"messages": _MESSAGES, "memories": _MEMORIES, "vectors": _VECTORS}
         if part.after:  # what was erased before the first row is in no index
             queries["tombstones"] = _ERASED
@@ -247,10 +228,9 @@ class ChangeFeed(_Feed):
         self, after: int, through: int, model: str
     ) -> AsyncIterator[tuple[int, list[Any]]]:
         """Yield the vectors of `model` alone; up to each number nothing is missing."""
-        async with self._database.read() as connection:
-            for part in self._ranges(after, through):
-                rows = await part.read(connection, {"vectors": _VECTORS}, model)
-                yield part.through, rows.vectors
+        for part in self._ranges(after, through):
+            rows = await part.read(self._database, {"vectors": _VECTORS}, model)
+            yield part.through, rows.vectors
 
 
 class KnowledgeFeed(_Feed):
@@ -263,5 +243,5 @@ class KnowledgeFeed(_Feed):
         """Return whether the entry of that key has that change number or a later one."""
         return kind == KNOWLEDGE and await self._has(knowledge, key, change_no)
 
-    async def _read(self, reads: _Reads, part: _Range, model: str | None) -> RowChanges:
+    async def _read(self, part: _Range, model: str | None, reads: Reads) -> RowChanges:
         return await part.read(reads, {"vectors": _ENTRY_VECTORS, "knowledge": _ENTRIES}, model)

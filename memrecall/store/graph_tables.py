@@ -9,10 +9,11 @@ from sqlalchemy import ColumnElement, Select, bindparam, delete, insert, select,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.scope import Scope
+from memrecall.store.database.connections import Reads
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import aliases, entities, relations
-from memrecall.store.database.statements import KEYS_PER_STATEMENT, Reads, mentions, split
+from memrecall.store.database.statements import KEYS_PER_STATEMENT, mentions, split
 from memrecall.store.graph_types import GRAPH_TABLES, Conditions, GraphRow, GraphTransaction
 
 Result = TypeVar("Result")

@@ -187,14 +187,14 @@ class Keys:
         return key
 
     async def _find(self, key_id: str) -> Key | None:
-        find_together = self._database.grouped(_find_together, _MOST_TOGETHER)
+        find_together = self._database.batcher(_find_together, _MOST_TOGETHER)
         return await find_together(key_id)
 
 
 async def _find_together(database: Database, key_ids: list[str]) -> Sequence[Key | None]:
     """Return the keys that requests ask for at once, in one read that begins after all of them."""
     by_id: dict[str, list[Row[Any]]] = {key_id: [] for key_id in key_ids}
-    for row in await database.fetch_short(_SELECT_BY_ID, {"of_keys": list(by_id)}):
+    for row in await database.fetch(_SELECT_BY_ID, {"of_keys": list(by_id)}):
         by_id[row.key_id].append(row)
     keys = {key_id: _to_key(rows) if rows else None for key_id, rows in by_id.items()}
     return [keys[key_id] for key_id in key_ids]

@@ -1,8 +1,6 @@
 """The store: one open database, and the objects that read and write it for a scope."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -14,17 +12,12 @@ from memrecall.store.database.cursors import PageLimits
 from memrecall.store.database.dialect import ConnectionOptions, Durability
 from memrecall.store.database.distribution import (
     SHARD_FACT,
-    ClusterStatus,
-    distribute,
-    read_advice,
-    read_status,
 )
 from memrecall.store.database.engine import Database
 from memrecall.store.database.integrity import (
     find_damage,
     find_missing_parts,
     find_orphans,
-    find_risks,
     foreign_keys,
     is_truncated,
     read_all,
@@ -32,7 +25,7 @@ from memrecall.store.database.integrity import (
 from memrecall.store.database.locks import lock_scopes, require_enabled
 from memrecall.store.database.memory_tables import REFERENCES
 from memrecall.store.database.migrations import schema_version, upgrade
-from memrecall.store.database.statements import Reads, select_in_key_order
+from memrecall.store.database.statements import select_in_key_order
 from memrecall.store.database.tables import (
     agents,
     memories,
@@ -44,7 +37,7 @@ from memrecall.store.database.tables import (
     users,
     vectors,
 )
-from memrecall.store.feed import ChangeFeed, KnowledgeFeed, UserVersion
+from memrecall.store.feed import USER_VERSION, ChangeFeed, KnowledgeFeed, UserVersion
 from memrecall.store.graph import Graph
 from memrecall.store.graph_tables import StoreGraphs
 from memrecall.store.keys import Keys
@@ -54,20 +47,21 @@ from memrecall.store.memories.changes import (
     MemoryChanges,
 )
 from memrecall.store.memories.records import Memories
-from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.store.messages.timeline import Timeline
 from memrecall.store.owners import Owners
-from memrecall.store.pgvector import PgVectors
 from memrecall.store.sessions import SessionList, SessionState
-from memrecall.store.texts import rebuild_search_text
 from memrecall.store.traces.feedback import FeedbackList, FeedbackWriter
 from memrecall.store.traces.records import Traces
 from memrecall.store.traces.trace_list import TraceList
-from memrecall.store.transfer import export_user, import_user
-from memrecall.store.vectors import KnowledgeVectors, VectorStore
+from memrecall.store.vectors import VectorStore
 from memrecall.text import TEXT_VERSION
 
-_AGENT_STATUS = select(agents.c.status).where(agents.c.agent_id == bindparam("of_agent"))
+_USER_AND_AGENT = USER_VERSION.add_columns(
+    select(agents.c.status)
+    .where(agents.c.agent_id == bindparam("of_agent"))
+    .scalar_subquery()
+    .label("agent_status")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +134,6 @@ class Store:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    @property
-    def is_distributed(self) -> bool:
-        """Whether the tables are distributed over a cluster, where no transaction has two users."""
-        return self.database.is_distributed
-
     def bytes_on_disk(self) -> int:
         """Return the size of a SQLite database and its log, without the snapshots; else 0."""
         if self.file is None:
@@ -161,7 +150,7 @@ class Store:
         return Memories(self.database, scope, self.page_limits)
 
     def changes(self, scope: Scope) -> MemoryChanges:
-        """Return the ways to change the memories of a scope."""
+        """Return the memory writer of a scope."""
         return MemoryChanges(self.database, scope)
 
     def audit(self, scope: Scope) -> AuditLog:
@@ -188,32 +177,18 @@ class Store:
         """Return the changes of an agent's knowledge."""
         return KnowledgeFeed(self.database, agent_id)
 
-    def knowledge_vectors(self, model: str) -> KnowledgeVectors:
-        """Return the vectors that a model made of knowledge."""
-        return KnowledgeVectors(self.database, model)
-
     async def find_owners(self, memory_key: str) -> list[tuple[str, str]]:
         """Return user and agent of the memories of a key, for trusted code without a user."""
         statement = select(memories.c.user_id, memories.c.agent_id)
         rows = await self.database.fetch(statement.where(memories.c.memory_key == memory_key))
         return [(row.user_id, row.agent_id) for row in rows]
 
-    def export_user(self, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield everything of a user as JSON objects that `import_user` accepts."""
-        return export_user(self.database, user_id)
-
-    async def import_user(
-        self, user_id: str, records: Iterable[Mapping[str, Any]]
-    ) -> dict[str, int]:
-        """Store what `export_user` yielded, all or nothing."""
-        return await import_user(self.database, user_id, records)
-
     def traces(self, scope: Scope) -> Traces:
         """Return the traces of a scope."""
         return Traces(self.database, scope, self.facts.cursor_secret)
 
     def feedback(self, scope: Scope) -> FeedbackWriter:
-        """Return the ways to change the feedback on the recalls of a scope."""
+        """Return the feedback writer of a scope."""
         return FeedbackWriter(self.database, scope)
 
     def feed(self, user_id: str) -> ChangeFeed:
@@ -224,10 +199,6 @@ class Store:
         """Return the vectors of a model."""
         return VectorStore(self.database, model)
 
-    def pgvector(self) -> PgVectors:
-        """Return the vectors in pgvector; InvalidArgument unless this is PostgreSQL."""
-        return PgVectors(self.database)
-
     async def ensure_user(self, scope: Scope) -> None:
         """Create a scope's user and agent if they are new; refuse them if they are disabled."""
 
@@ -236,34 +207,6 @@ class Store:
             await locks.save(connection)
 
         await self.database.transact(work)
-
-    async def write_messages(self, entries: list[ScopedMessage]) -> WriteResult:
-        """Store messages of any scopes, all or nothing, for trusted imports."""
-        return await write_messages(self.database, entries)
-
-    def rebuild_search_text(self) -> AsyncIterator[int]:
-        """Rewrite the search text of all rows; yield the number of rows of each batch."""
-        return rebuild_search_text(self.database)
-
-    async def distribute(self, shards: int | None = None) -> list[str]:
-        """Distribute the tables over a Citus cluster by user; return those that were not yet.
-
-        Each table is a transaction of its own, so that an interrupted call can be repeated.
-        Processes that have opened the database before must be started again.
-        """
-        return await distribute(self.database, shards)
-
-    async def cluster_advice(self) -> list[str]:
-        """Return how to use worker nodes that are missing, or that have no shards."""
-        return await read_advice(self.database)
-
-    async def cluster_status(self) -> ClusterStatus:
-        """Return the nodes and shards of the database, with their rows and bytes."""
-        return await read_status(self.database)
-
-    async def compact(self) -> None:
-        """Rewrite the database without the space of erased rows; writers wait for it on SQLite."""
-        await self.database.compact()
 
     async def find_damage(self, *, deep: bool = False) -> dict[str, list[str]]:
         """Return the problems of the database by kind: its files, its schema, its references.
@@ -289,25 +232,24 @@ class Store:
             return {"integrity": [f"{self.file} is shorter than its header says"]}
         return await self.database.inspect(inspect)
 
-    async def find_risks(self) -> list[str]:
-        """Return the settings of the database that can lose acknowledged writes."""
-        return await self.database.inspect(find_risks)
-
     async def schema_version(self) -> int:
         """Return the version of the schema."""
         async with self.database.read() as connection:
             return await schema_version(connection)
 
-    async def require_active(
-        self, version: UserVersion, scope: Scope, reads: Reads | None = None
-    ) -> None:
-        """Raise Disabled for a disabled user or agent."""
-        require_enabled("user", scope.user_id, version.status)
-        if scope.agent_id is None:
-            return
-        fetch = self.database.fetch_short if reads is None else reads.fetch
-        for row in await fetch(_AGENT_STATUS, {"of_agent": scope.agent_id}):
-            require_enabled("agent", scope.agent_id, row.status)
+    async def read_version(self, scope: Scope) -> UserVersion | None:
+        """Return the version of a scope's user; None for an unknown one.
+
+        Raises Disabled if the user or the scope's agent is disabled.
+        """
+        ids = {"of_owner": scope.user_id, "of_agent": scope.agent_id}
+        for row in await self.database.fetch(_USER_AND_AGENT, ids):
+            version = UserVersion(row.epoch, row.version, row.status, row.time_zone)
+            require_enabled("user", scope.user_id, version.status)
+            if scope.agent_id is not None and row.agent_status is not None:
+                require_enabled("agent", scope.agent_id, row.agent_status)
+            return version
+        return None
 
     async def count(self, user_id: str | None = None) -> dict[str, int]:
         """Return the number of rows of each table, of one user or of all."""

@@ -19,7 +19,7 @@ from memrecall.errors import EmbeddingModelMismatch, StorageError
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, lock_users
 from memrecall.store.database.memory_tables import knowledge
-from memrecall.store.database.statements import KeyedQuery, insert_missing, upsert
+from memrecall.store.database.statements import insert_missing, select_by_keys, upsert
 from memrecall.store.database.tables import memories, messages, meta, vectors
 from memrecall.store.knowledge import StoredVector, take_change_numbers
 from memrecall.store.messages.records import group_positions
@@ -30,14 +30,9 @@ VECTOR_DTYPE = np.float16
 _MODEL_NAME = "embedding_model"  # the row of `meta`
 _MEMORY_TEXT = memories.c.summary + "\n" + memories.c.content
 # Of messages none, because they never change.
-_TEXTS = {
-    kind: KeyedQuery(
-        select(key.table.c.user_id, key.label("key"), text.label("text")), key.table.c.user_id, key
-    )
-    for kind, key, text in (
-        ("message", messages.c.message_id, null()),
-        ("memory", memories.c.memory_key, _MEMORY_TEXT),
-    )
+_TEXTS: dict[str, tuple[Any, Any]] = {
+    "message": (messages.c.message_id, null()),
+    "memory": (memories.c.memory_key, _MEMORY_TEXT),
 }
 
 Matrix = npt.NDArray[np.float32]
@@ -191,9 +186,11 @@ async def _current_texts(
 ) -> dict[RowKey, str | None]:
     """Return the text of each row that exists; None for messages, which never change."""
     texts: dict[RowKey, str | None] = {}
-    for kind, query in _TEXTS.items():
+    for kind, (key, text) in _TEXTS.items():
         keys = [(row.user_id, row.key) for row in rows if row.kind == kind]
-        for row in await query.fetch(connection, keys):
+        owner = key.table.c.user_id
+        statement = select(owner, key.label("key"), text.label("text"))
+        for row in await select_by_keys(connection, statement, (owner, key), keys):
             stored = row["text"]
             texts[RowKey(row["user_id"], kind, row["key"])] = stored and stored.strip()
     return texts

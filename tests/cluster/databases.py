@@ -5,6 +5,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from memrecall.store import Store
+from memrecall.store.database.distribution import distribute
 from memrecall.store.database.tables import meta, metadata
 from tests.cluster.nodes import Cluster
 from tests.databases import DISCONNECT_OTHERS, run_in_thread
@@ -49,7 +50,7 @@ class ClusterDatabases:
 
 async def _distribute(location: str) -> None:
     async with await Store.open(location) as store:
-        await store.distribute(None if store.is_distributed else SHARDS)
+        await distribute(store.database, None if store.database.is_distributed else SHARDS)
     await _empty(location)
 
 

@@ -9,7 +9,9 @@ from memrecall.errors import Conflict
 from memrecall.scope import Scope
 from memrecall.store import ScopedMessage, Store
 from memrecall.store.backup.database import backup_database, restore_database
-from memrecall.store.database.distribution import USER_TABLES
+from memrecall.store.database.distribution import USER_TABLES, read_status
+from memrecall.store.messages.records import write_messages
+from memrecall.store.transfer import export_user, import_user
 from memrecall.types import NewMessage, Role
 from tests.databases import Databases
 from tests.store.samples import read_tables
@@ -35,10 +37,10 @@ async def test_backup_restores_into_a_cluster_and_into_a_file(
         await store.timeline(Scope("late")).add([NewMessage(role=Role.USER, content="after it")])
         await restore_database(store, file, ignore, overwrite=True)
         assert comparable(await read_tables(store.database)) == comparable(before)
-        assert store.is_distributed
-        assert (await store.cluster_status()).is_distributed
+        assert store.database.is_distributed
+        assert (await read_status(store.database)).is_distributed
     async with await Store.open(str(tmp_path / "restored.db")) as restored:
-        assert not restored.is_distributed
+        assert not restored.database.is_distributed
         assert await restore_database(restored, file, ignore) == counts
         assert comparable(await read_tables(restored.database)) == comparable(before)
 
@@ -49,13 +51,13 @@ async def test_one_user_is_exported_erased_and_restored(store: Store) -> None:
     before = await read_tables(store.database)
     owners = {row["user_id"] for row in before["users"]}
     assert {"ann", "other"} <= owners
-    lines = [line async for line in store.export_user("ann")]
+    lines = [line async for line in export_user(store.database, "ann")]
     await store.owners.erase_user("ann")
     without = await read_tables(store.database)
     assert {row["user_id"] for row in without["messages"]} == owners - {"ann"}
-    counts = await store.import_user("ann", lines)
+    counts = await import_user(store.database, "ann", lines)
     assert sum(counts.values()) == len(lines)
-    restored = [line async for line in store.export_user("ann")]
+    restored = [line async for line in export_user(store.database, "ann")]
     assert restored == lines
     for name, rows in (await read_tables(store.database)).items():
         if name in {table.name for table in USER_TABLES}:
@@ -72,7 +74,7 @@ async def test_backup_under_writes_has_whole_users(store: Store, tmp_path: Path)
             number += 1
             scope = Scope(user, f"agent {user} {number}", f"session {number}")
             message = NewMessage(role=Role.USER, content="tea", message_id=f"m{number}")
-            await store.write_messages([ScopedMessage(scope, message)])
+            await write_messages(store.database, [ScopedMessage(scope, message)])
         return number
 
     writers = [asyncio.create_task(write(f"user{number}")) for number in range(4)]

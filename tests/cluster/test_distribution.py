@@ -13,9 +13,12 @@ from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.store import ScopedMessage, Store
 from memrecall.store.database import distribution
+from memrecall.store.database.distribution import distribute, read_status
 from memrecall.store.database.engine import Database
 from memrecall.store.database.tables import metadata
 from memrecall.store.knowledge import NewKnowledge
+from memrecall.store.messages.records import write_messages
+from memrecall.store.texts import rebuild_search_text
 from memrecall.types import NewMessage, Role
 from tests.cases import check_each_async
 from tests.cli.conftest import Shell
@@ -44,7 +47,7 @@ async def test_an_interrupted_distribution_is_continued(
 ) -> None:
     location = databases.fresh(migrated=False)
     async with await Store.open(location) as store:
-        await store.write_messages(entries("ann", "ben"))
+        await write_messages(store.database, entries("ann", "ben"))
         expected = await read_foreign_keys(store)
         place = distribution._place
         placed: list[object] = []
@@ -57,22 +60,22 @@ async def test_an_interrupted_distribution_is_continued(
 
         monkeypatch.setattr(distribution, "_place", place_some)
         with pytest.raises(RuntimeError, match="interrupted"):
-            await store.distribute(SHARDS)
+            await distribute(store.database, SHARDS)
         monkeypatch.undo()
-        missing = (await store.cluster_status()).missing_tables
+        missing = (await read_status(store.database)).missing_tables
         assert len(missing) >= len(metadata.tables) - len(distribution.LOCAL_TABLES) - 9
         # Two processes that continue it at once distribute each table once.
-        first, second = await asyncio.gather(store.distribute(), store.distribute())
+        first, second = await asyncio.gather(distribute(store.database), distribute(store.database))
         assert len(first + second) == len(metadata.tables) - len(distribution.LOCAL_TABLES) - 9
         assert set(first + second) <= set(missing)
-        assert await store.distribute() == []
-        assert (await store.cluster_status()).missing_tables == []
+        assert await distribute(store.database) == []
+        assert (await read_status(store.database)).missing_tables == []
         assert await read_foreign_keys(store) == expected
         with pytest.raises(InvalidArgument, match="in 4 shards already"):
-            await store.distribute(8)
+            await distribute(store.database, 8)
         assert (await store.timeline(Scope("ben")).get("m1")).content == "hello"
     async with await Store.open(location) as store:
-        assert store.is_distributed
+        assert store.database.is_distributed
         assert (await store.find_damage(deep=True)) == {
             "integrity": [],
             "tables": [],
@@ -91,7 +94,7 @@ async def test_migrations_distribute_the_tables_that_they_create(databases: Data
     async with await Store.open(databases.fresh()) as store:
         expected = await read_foreign_keys(store)
     async with await Store.open(location) as store:
-        assert await store.distribute() == []
+        assert await distribute(store.database) == []
         assert await read_foreign_keys(store) == expected
         await check_each_async(CHECKS, lambda check: check(store), lambda check: check.__name__)
 
@@ -102,12 +105,14 @@ async def test_a_process_that_opened_the_database_before_goes_on_writing(
     location = databases.fresh(migrated=False)
     users = [f"user{number}" for number in range(8)]
     async with await Store.open(location) as stale, await Store.open(location) as store:
-        await stale.write_messages(entries("ann"))
-        await store.distribute(SHARDS)
-        results = await asyncio.gather(*(stale.write_messages(entries(user)) for user in users))
+        await write_messages(stale.database, entries("ann"))
+        await distribute(store.database, SHARDS)
+        results = await asyncio.gather(
+            *(write_messages(stale.database, entries(user)) for user in users)
+        )
         assert all(result.created == (True,) for result in results)
         with pytest.raises(StorageBusy, match="restart this process"):
-            await stale.write_messages(entries("ben", "cay", "dan", "eve"))
+            await write_messages(stale.database, entries("ben", "cay", "dan", "eve"))
         assert (await store.count())["messages"] == 9
 
 
@@ -150,8 +155,8 @@ def _follow(advice: str, cluster: Cluster, name: str) -> None:
 
 async def test_status_counts_rows_by_shard_and_node(store: Store) -> None:
     users = [f"user{number}" for number in range(40)]
-    await store.write_messages(entries(*users))
-    status = await store.cluster_status()
+    await write_messages(store.database, entries(*users))
+    status = await read_status(store.database)
     assert status.is_distributed
     assert len(status.shards) == SHARDS
     assert sum(shard.users or 0 for shard in status.shards) == 40
@@ -164,17 +169,19 @@ async def test_status_counts_rows_by_shard_and_node(store: Store) -> None:
 
 
 async def test_messages_of_several_users_are_stored_user_by_user(store: Store) -> None:
-    await store.write_messages(entries("ben"))
+    await write_messages(store.database, entries("ben"))
     batch = [
         *entries("cay", "ann"),
         ScopedMessage(Scope("ben"), new_message("m1", "another")),
         *entries("dan"),
     ]
     with pytest.raises(Conflict) as conflict:
-        await store.write_messages(batch)
+        await write_messages(store.database, batch)
     assert conflict.value.details["stored_users"] == ["ann"]
     assert list(conflict.value.details["faults"]) == [2]
-    again = await store.write_messages([entry for entry in batch if entry.scope.user_id != "ben"])
+    again = await write_messages(
+        store.database, [entry for entry in batch if entry.scope.user_id != "ben"]
+    )
     assert again.created == (True, False, True)
     assert again.ids == ("m1", "m1", "m1")
 
@@ -214,7 +221,7 @@ async def test_a_new_agent_of_many_users_is_created_once(store: Store) -> None:
     scopes = [Scope(f"user{number}", f"agent{number % 2}") for number in range(10)]
     message = NewMessage(role=Role.USER, content="tea")
     results = await asyncio.gather(
-        *(store.write_messages([ScopedMessage(scope, message)]) for scope in scopes)
+        *(write_messages(store.database, [ScopedMessage(scope, message)]) for scope in scopes)
     )
     assert sum(result.stored for result in results) == 10
     page = await store.owners.list_agents()
@@ -223,7 +230,7 @@ async def test_a_new_agent_of_many_users_is_created_once(store: Store) -> None:
 
 async def test_listings_of_all_users_page_stably(store: Store) -> None:
     users = sorted(f"user{number}" for number in range(25))
-    await store.write_messages(entries(*users))
+    await write_messages(store.database, entries(*users))
     seen: list[str] = []
     after: str | None = ""
     while after is not None:
@@ -231,7 +238,7 @@ async def test_listings_of_all_users_page_stably(store: Store) -> None:
         seen += [item["user_id"] for item in page.items]
         after = page.next_after
         if len(seen) == 8:  # one that sorts before the page changes nothing
-            await store.write_messages(entries("aaa"))
+            await write_messages(store.database, entries("aaa"))
     assert seen == users
     assert await store.owners.find_users("user1") == [u for u in users if u.startswith("user1")]
     assert (await store.count())["messages"] == 26
@@ -240,9 +247,9 @@ async def test_listings_of_all_users_page_stably(store: Store) -> None:
 
 
 async def test_operators_change_all_users_and_shared_tables_at_once(store: Store) -> None:
-    await store.write_messages(entries("ann", "ben"))
+    await write_messages(store.database, entries("ann", "ben"))
     before = await store.feed("ann").version()
-    assert sum([count async for count in store.rebuild_search_text()]) == 2
+    assert sum([count async for count in rebuild_search_text(store.database)]) == 2
     after = await store.feed("ann").version()
     assert before is not None
     assert after is not None

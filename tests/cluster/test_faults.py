@@ -14,6 +14,7 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.settings import Settings
 from memrecall.store import ScopedMessage, Store
+from memrecall.store.database.distribution import read_status
 from tests.cluster.load import Load
 from tests.cluster.nodes import LOCATION, Cluster, Node
 from tests.counting import recorded_statements
@@ -178,7 +179,7 @@ async def test_what_one_worker_suffices_for(
     await asyncio.to_thread(victim.kill)
     for user in users[healthy_node.port][1:]:
         await library.store.owners.erase_user(user)
-    status = await library.store.cluster_status()
+    status = await read_status(library.store.database)
     reachable = {node.name.rpartition(":")[2]: node.is_reachable for node in status.nodes}
     assert reachable[str(victim.port)] is False
     assert reachable[str(healthy_node.port)] is True
@@ -223,7 +224,7 @@ async def test_a_node_joins_and_shards_move_to_it(
             )
             seconds = await load.wait_for_progress(users)
         await load.check(library, "node added", seconds)
-        status = await library.store.cluster_status()
+        status = await read_status(library.store.database)
         joined = next(node for node in status.nodes if node.name.endswith(f":{new.port}"))
         assert joined.shards > 0
     finally:

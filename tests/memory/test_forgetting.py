@@ -306,7 +306,7 @@ class Story:
 
     async def _in_files(self) -> tuple[bool, bool]:
         store = (await self.memory._open()).library.store
-        await store.compact()
+        await store.database.compact()
         words = [WORD.encode(), WORD.lower().encode()]
         files = [file for file in self.folder.rglob("*") if file.is_file()]
         is_stored = any(word in file.read_bytes() for file in files for word in words)

@@ -12,6 +12,7 @@ from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings
 from memrecall.store import NewKnowledge, Store
+from memrecall.store.vectors import KnowledgeVectors
 from tests.cases import check_each_async
 
 from .conftest import make_settings
@@ -231,7 +232,7 @@ class TestVectors:
             raise EmbedderFailed("down")
 
         assert library.embedder is not None
-        vectors = library.store.knowledge_vectors(library.embedder.model)
+        vectors = KnowledgeVectors(library.store.database, library.embedder.model)
         with monkeypatch.context() as broken:
             broken.setattr(library.embedder, "embed", fail)
             await fill(base)
@@ -246,7 +247,7 @@ class TestVectors:
         await fill(KnowledgeBase(library, COOK))
         store: Store = library.store
         assert library.embedder is not None
-        assert await store.knowledge_vectors("other").pending(100, "cook") != []
+        assert await KnowledgeVectors(store.database, "other").pending(100, "cook") != []
 
         progress: list[int] = []
         count = await embed_knowledge(store, library.embedder, progress.append)
@@ -256,7 +257,7 @@ class TestVectors:
         assert library.embedder is not None
         knowledge = library.store.knowledge(DOCTOR)
         await knowledge.replace([NewKnowledge("umbrella", key="kb-1")], "r1")
-        vectors = library.store.knowledge_vectors(library.embedder.model)
+        vectors = KnowledgeVectors(library.store.database, library.embedder.model)
         pending = await vectors.pending(10)
         await knowledge.replace([NewKnowledge("parasol", key="kb-1")], "r2")
 

@@ -24,7 +24,6 @@ from memrecall.search.ranking.features import rank
 from memrecall.search.request import MODES
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, NewMessage, Origin, Role
-from memrecall.workers import ForkGate
 
 from ..counting import recorded_statements
 
@@ -63,76 +62,15 @@ async def test_first_search_runs_five_statements(library: Library) -> None:
     assert len(statements) == 5, statements
 
 
-@pytest.fixture
-def trips(monkeypatch: pytest.MonkeyPatch) -> list[ForkGate]:
-    """One item for each trip to the database."""
-    made: list[ForkGate] = []
-    enter = ForkGate.__enter__
-
-    def count(gate: ForkGate) -> None:
-        made.append(gate)
-        enter(gate)
-
-    monkeypatch.setattr(ForkGate, "__enter__", count)
-    return made
-
-
-@pytest.mark.parametrize("mode", MODES)
-async def test_search_takes_one_trip_to_the_database(
-    library: Library, mode: Any, trips: list[ForkGate]
-) -> None:
-    await fill(library)
-    trips.clear()
-    page = await library.search(ANN, SearchRequest("What does Ann drink? tea", mode=mode))
-    assert page.results
-    # PostgreSQL has no thread to go to: each statement is sent from the event loop.
-    assert len(trips) == (1 if library.store.file else 2)
-
-
-async def test_first_search_after_a_write_reads_its_changes_with_the_version(
-    library: Library, trips: list[ForkGate]
-) -> None:
-    await fill(library)
-    await library.find_messages(ANN, LexicalQuery("tea"))
-    await library.add_messages(ANN, messages("Now I drink white tea"))
-    await library.vectors.settle()
-    trips.clear()
-    page = await library.find_messages(ANN, LexicalQuery("tea"))
-    assert [hit.message.content for hit in page.items] == [
-        "I drink green tea",
-        "Now I drink white tea",
-    ]
-    # PostgreSQL: the version, four kinds of changes, and the hits.
-    assert len(trips) == (2 if library.store.file else 6)
-
-
-async def test_search_of_memories_takes_one_trip_with_the_names_of_the_graph(
-    library: Library, trips: list[ForkGate]
-) -> None:
+async def test_search_of_memories_uses_the_names_of_the_graph(library: Library) -> None:
     batch = [NewMemory(content="Bob works at Initech"), NewMemory(content="Ann likes chess")]
     await library.add_memories(ANN, batch, origin=Origin.USER, actor="test")
     await library.graph(ANN).add({}, [NewRelation("Alice", "married to", "Bob", ("m1",))])
     search = MemorySearch("Where does Alice live?", limit=5, explain=True)
-    await search_memories(library, ANN, search, None)
-    trips.clear()
     found = await search_memories(library, ANN, search, None)
     items = found["results"]
     coverage = {item["memory"]: item["score_details"]["coverage"] for item in items}
     assert coverage["Bob works at Initech"] > coverage["Ann likes chess"] == 0
-    if library.store.file:
-        assert len(trips) == 1
-
-
-async def test_message_search_takes_one_trip_to_the_database(
-    library: Library, trips: list[ForkGate]
-) -> None:
-    await fill(library)
-    trips.clear()
-    assert (await library.find_messages(ANN, LexicalQuery("tea"))).items
-    assert len(trips) == (1 if library.store.file else 2)
-    trips.clear()
-    assert (await library.nearest_messages(ANN, SemanticQuery("tea"))).items
-    assert len(trips) == (1 if library.store.file else 2)
 
 
 async def test_message_search_sees_what_another_library_has_just_written(
@@ -156,7 +94,7 @@ async def test_message_search_of_a_loaded_index_checks_its_owner(library: Librar
     await library.store.owners.erase_user("ann")
     with pytest.raises(NotFound, match="there is no user 'ann'"):
         await library.find_messages(ANN, LexicalQuery("tea"))
-    assert library.cache.version_of("ann") is None
+    assert not len(library.cache)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -193,7 +131,7 @@ async def test_search_of_a_loaded_index_notices_an_erased_user(library: Library)
     await library.store.owners.erase_user("ann")
     page = await library.search(ANN, SearchRequest("tea"))
     assert page.explanation == "there is no user 'ann': nothing is stored under this id"
-    assert library.cache.version_of("ann") is None
+    assert not len(library.cache)
 
 
 @pytest.mark.concurrent
@@ -211,8 +149,6 @@ async def test_cancelled_search_lets_its_ranking_end_before_the_next(
         is_done = True
         return rank(*work)
 
-    if not library.store.file:
-        pytest.skip("a small index is ranked in the event loop")
     monkeypatch.setattr("memrecall.search.engine.rank", slow)
     search = asyncio.create_task(library.search(ANN, SearchRequest("tea", mode="keyword")))
     await asyncio.to_thread(is_ranking.wait)

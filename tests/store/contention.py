@@ -89,7 +89,7 @@ async def count_blocked(store: Store) -> int:
     async with database.autocommit() as connection:
         return int(
             await connection.scalar(
-                text(COUNT_WAITING_ON_NODES if store.is_distributed else COUNT_WAITING)
+                text(COUNT_WAITING_ON_NODES if store.database.is_distributed else COUNT_WAITING)
             )
             or 0
         )

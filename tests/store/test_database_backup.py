@@ -189,7 +189,7 @@ async def test_read_only_store_reads_and_refuses_writes(store: Store, location: 
         with pytest.raises(StorageReadOnly):
             await add_memory(reader, "k2")
         with pytest.raises(StorageReadOnly):
-            await reader.compact()
+            await reader.database.compact()
 
 
 @pytest.mark.parametrize("kind", ["database", "backup"])

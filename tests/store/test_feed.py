@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import event
 
 from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.store.database.statements import new_id
+from memrecall.store.messages.records import write_messages
 from memrecall.types import NewMemory, Origin
 from tests.counting import recorded_statements
 
@@ -85,27 +85,6 @@ async def test_what_was_erased_before_the_first_read_is_not_read(store: Store) -
     assert len(statements) == 3  # messages, memories, vectors
     assert ([row.key for row in first.messages], first.tombstones) == (["m1"], [])
     assert [row.key for row in later.tombstones] == ["m0"]
-
-
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-async def test_kinds_of_rows_are_read_at_the_same_time_if_connections_are_idle(
-    store: Store,
-) -> None:
-    await store.timeline(ANN).add([new_message("m")])
-    expected = await changes(store, 0, 1)
-    database = store.database
-    in_use: list[int] = []
-
-    def note(*_: object) -> None:
-        in_use.append(database.read_engine.pool.checkedout())  # type: ignore[attr-defined]
-
-    event.listen(database.read_engine, "before_cursor_execute", note)
-    assert await changes(store, 0, 1) == expected
-    assert max(in_use) == 3
-    in_use.clear()
-    async with database.autocommit(), database.autocommit(), database.autocommit():
-        assert await changes(store, 0, 1) == expected
-    assert in_use == [4, 4, 4]
 
 
 async def test_replaced_vector_is_a_new_change(store: Store) -> None:
@@ -249,7 +228,7 @@ async def test_reader_misses_no_change_of_eight_writers(store: Store) -> None:
             messages = [
                 ScopedMessage(scope, new_message(f"{name}-{number}")) for scope in (ANN, BEN)
             ]
-            await store.write_messages(messages)
+            await write_messages(store.database, messages)
             await add_memory(store, f"{name}-{number}-memory")
 
     async def poll() -> None:

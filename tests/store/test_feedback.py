@@ -8,6 +8,7 @@ import pytest
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store import Feedback, Store
+from memrecall.store.transfer import export_user, import_user
 
 from .samples import ANN, BEN, add_memory, new_message, new_trace
 
@@ -110,9 +111,9 @@ async def test_export_has_feedback_and_import_leaves_out_what_was_erased(recalls
     await recalls.traces(ANN).add(new_trace("t3", asked), 30)
     for name, evidence in (("t1", ["m1"]), ("t2", ["m2"]), ("t3", [])):
         await recalls.feedback(ANN).set(name, is_right=False, evidence=evidence, in_evaluation=True)
-    records = [record async for record in recalls.export_user("ann")]
+    records = [record async for record in export_user(recalls.database, "ann")]
     assert [r["row"]["trace_id"] for r in records if r["table"] == "feedback"] == ["t1", "t2", "t3"]
-    await recalls.import_user("copy", records)
+    await import_user(recalls.database, "copy", records)
     copies = await recalls.feedback_list.labelled(["copy"])
     assert {label.trace_id: label.evidence for label in copies} == {
         "t1": ("m1",),
@@ -121,8 +122,8 @@ async def test_export_has_feedback_and_import_leaves_out_what_was_erased(recalls
     }
     for message in ("m1", "m3"):
         await recalls.changes(ANN).delete_message(message)
-    await recalls.import_user("ann", records)
+    await import_user(recalls.database, "ann", records)
     assert [label.trace_id for label in await recalls.feedback_list.labelled(["ann"])] == ["t2"]
     wrong = {"format": 1, "table": "feedback", "row": {**records[-1]["row"], "evidence": "m1"}}
     with pytest.raises(InvalidArgument, match="evidence"):
-        await recalls.import_user("copy", [wrong])
+        await import_user(recalls.database, "copy", [wrong])

@@ -18,6 +18,7 @@ from memrecall.store.database.dialect import ConnectionOptions
 from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
+from memrecall.store.messages.records import write_messages
 from memrecall.types import NewMemory, Origin
 
 from ..databases import Databases
@@ -47,12 +48,13 @@ class InjectedFault(Exception):
 
 Verb = Callable[[Store], Awaitable[object]]
 VERBS: dict[str, Verb] = {
-    "write messages": lambda store: store.write_messages(
+    "write messages": lambda store: write_messages(
+        store.database,
         [
             ScopedMessage(TEA, new_message("new")),
             ScopedMessage(Scope("cay", agent_id="a2"), new_message("new")),
             ScopedMessage(BEN, new_message("n")),
-        ]
+        ],
     ),
     "add memories": lambda store: store.memories(Scope("ann", session_id="new")).add(
         [NewMemory(memory_key=key, content="new") for key in ("k1", "k2")], origin=Origin.USER
@@ -126,7 +128,7 @@ def fail(*_: object) -> None:
 
 def checked_out_connections(store: Store) -> int:
     pool: Any = store.database.write_engine.pool
-    return int(pool.checkedout()) - len(store.database._idle)  # kept for the next read
+    return int(pool.checkedout())
 
 
 async def state_after(verb: Verb, location: str) -> Rows:

@@ -13,6 +13,7 @@ from memrecall.errors import Conflict, Disabled
 from memrecall.scope import Scope
 from memrecall.store import Reads, ScopedMessage, Store, WriteResult
 from memrecall.store.database.locks import lock_users
+from memrecall.store.messages.records import write_messages
 from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async
@@ -213,18 +214,20 @@ async def test_message_id_must_not_be_a_memory_key(store: Store) -> None:
 @pytest.mark.one_server
 async def test_batch_of_several_scopes_is_one_transaction(store: Store) -> None:
     tea, work = Scope("ann", session_id="tea"), Scope("ben", agent_id="helper", session_id="work")
-    await store.write_messages(
-        [ScopedMessage(tea, new_message("m1")), ScopedMessage(work, new_message("m1"))]
+    await write_messages(
+        store.database,
+        [ScopedMessage(tea, new_message("m1")), ScopedMessage(work, new_message("m1"))],
     )
     before = await read_tables(store.database)
 
     with pytest.raises(Conflict) as conflict:
-        await store.write_messages(
+        await write_messages(
+            store.database,
             [
                 ScopedMessage(tea, new_message("m2")),
                 ScopedMessage(Scope("cay"), new_message("m1")),
                 ScopedMessage(work, new_message("m1", "!")),
-            ]
+            ],
         )
 
     assert conflict.value.details["user_id"] == "ben"

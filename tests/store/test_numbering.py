@@ -9,6 +9,7 @@ import pytest
 
 from memrecall.scope import Scope
 from memrecall.store import ScopedMessage, Store
+from memrecall.store.messages.records import write_messages
 from memrecall.types import Message
 
 from . import process
@@ -76,8 +77,9 @@ async def test_batches_in_opposite_order_do_not_deadlock(
 
     async def write(name: str, order: list[Scope]) -> None:
         for number in range(5):
-            await store.write_messages(
-                [ScopedMessage(scope, new_message(f"{name}{number}")) for scope in order]
+            await write_messages(
+                store.database,
+                [ScopedMessage(scope, new_message(f"{name}{number}")) for scope in order],
             )
 
     await asyncio.gather(

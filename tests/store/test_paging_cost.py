@@ -13,9 +13,9 @@ from sqlalchemy import Dialect, Executable
 
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store
+from memrecall.store.database.connections import ThreadConnection
 from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
-from memrecall.store.database.statements import InlineConnection
 from memrecall.types import NewMessage, Role
 
 from .samples import ANN
@@ -91,7 +91,7 @@ async def test_pages_and_neighbors_use_the_index(
 ) -> None:
     await fill(store, 3_000, time_of)
     statements: list[Any] = []
-    reads: Any = InlineConnection if store.database.dialect is SQLITE else Database
+    reads: Any = ThreadConnection if store.database.dialect is SQLITE else Database
     fetch = reads.fetch
 
     async def note(self: Any, statement: Any, parameters: dict[str, Any]) -> Any:

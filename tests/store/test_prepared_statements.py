@@ -1,10 +1,7 @@
 """Statements that every search or turn executes are compiled once and run by SQLite's driver."""
 
 import sqlite3
-import threading
 from contextlib import closing
-from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +10,11 @@ from sqlalchemy import bindparam, event, insert, literal, select
 from sqlalchemy.exc import IntegrityError
 
 from memrecall.store import Store
-from memrecall.store.database.dialect import ConnectionOptions
-from memrecall.store.database.statements import InlineConnection, run_inline
+from memrecall.store.database.prepared import execute_prepared, fetch_rows
 from memrecall.store.database.tables import messages, users
 from memrecall.store.messages.timeline import _SELECT_BY_ID
 from memrecall.types import NewMessage, Role
 
-from ..counting import count_calls
 from .samples import ANN, at
 
 
@@ -48,8 +43,7 @@ async def test_rows_are_those_of_sqlalchemy(tmp_path: Path) -> None:
         for count in range(1, 10):
             with store.database.read_inline() as connection:
                 expected = connection.execute(_SELECT_BY_ID, select_ids(count)).all()
-                inline = InlineConnection(connection)
-                rows = run_inline(inline.fetch(_SELECT_BY_ID, select_ids(count)))
+                rows = fetch_rows(connection, _SELECT_BY_ID, select_ids(count))
             assert len(rows) == count
             assert sorted(row._asdict().items() for row in rows) == sorted(
                 row._asdict().items() for row in expected
@@ -70,20 +64,6 @@ async def test_lists_of_similar_length_share_their_sql(tmp_path: Path) -> None:
     assert len(set(texts)) == 5  # 1, 2, 4, 8 and 16 ids
 
 
-async def test_reading_takes_few_calls(tmp_path: Path) -> None:
-    read = methodcaller("fetch", _SELECT_BY_ID, select_ids(1))
-    async with await open_store(tmp_path) as store:
-        database = store.database
-        database._read_inline(read)
-        with database.read_inline() as connection:
-            through_sqlalchemy = count_calls(
-                lambda: connection.execute(_SELECT_BY_ID, select_ids(1)).all()
-            )
-            inline = InlineConnection(connection)
-            prepared = count_calls(lambda: run_inline(read(inline)))
-    assert prepared < through_sqlalchemy / 2
-
-
 async def test_values_in_the_statement_are_bound_too(tmp_path: Path) -> None:
     by_time = select(literal("UTC").label("zone"), messages.c.message_id).where(
         messages.c.ts == at(3), messages.c.user_id == bindparam("of_user")
@@ -98,7 +78,7 @@ async def test_violated_constraint_is_an_error_of_sqlalchemy(tmp_path: Path) -> 
         row = {"user_id": ANN.user_id, "agent_id": "default", "epoch": "1"}
 
         async def write(connection: Any) -> None:
-            await connection.execute_prepared(insert(users), [row])
+            await execute_prepared(connection, insert(users), [row])
 
         with pytest.raises(IntegrityError):
             await store.database.transact(write)
@@ -106,30 +86,7 @@ async def test_violated_constraint_is_an_error_of_sqlalchemy(tmp_path: Path) -> 
         assert len(await store.database.fetch(statement)) == 9
 
 
-async def test_short_read_needs_no_thread_unless_others_use_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_user = select(users.c.user_id).where(users.c.user_id == bindparam("of_user"))
-    threads: list[str] = []
-
-    def note(*_: Any) -> None:
-        threads.append(threading.current_thread().name)
-
-    async with await open_store(tmp_path) as store:
-        database = store.database
-        event.listen(database.read_engine, "before_cursor_execute", note)
-        read = partial(database.fetch_short, by_user, {"of_user": ANN.user_id})
-        async with database.read():  # as a stream or a search does
-            beside_another = await read()
-        alone = await read()
-        monkeypatch.setattr(database, "_options", ConnectionOptions(read_only=True))
-        await read()  # of a file that may not have a write-ahead log, and be locked by a writer
-    here = threading.current_thread().name
-    assert [row.user_id for row in alone] == [row.user_id for row in beside_another] == ["ann"]
-    assert [name == here for name in threads] == [False, True, False]
-
-
-async def test_short_read_sees_the_latest_commit(tmp_path: Path) -> None:
+async def test_read_sees_the_latest_commit(tmp_path: Path) -> None:
     async with await open_store(tmp_path) as store, await Store.open(store.location) as other:
         feed = store.feed(ANN.user_id)
         versions = [await feed.version()]
@@ -140,7 +97,7 @@ async def test_short_read_sees_the_latest_commit(tmp_path: Path) -> None:
     assert len({version.version for version in versions if version}) == 4
 
 
-async def test_short_read_does_not_wait_for_a_writer(tmp_path: Path) -> None:
+async def test_read_does_not_wait_for_a_writer(tmp_path: Path) -> None:
     async with await open_store(tmp_path) as store:
         feed = store.feed(ANN.user_id)
         before = await feed.version()

@@ -9,6 +9,7 @@ from sqlalchemy import event
 
 from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
+from memrecall.store.messages.records import write_messages
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from .samples import new_trace, pending
@@ -36,7 +37,7 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
             )
             for n in range(6)
         ]
-        result = await store.write_messages(entries)
+        result = await write_messages(store.database, entries)
         rows = [RowKey(f"u{n % 3}", "message", key) for n, key in enumerate(result.ids)]
         await store.vectors("m").write(pending(*rows), np.ones((6, 4), dtype=np.float32))
         memories = [NewMemory(content=f"memory {n}") for n in range(3)]
@@ -62,5 +63,5 @@ async def test_batch_of_many_owners_is_stored(store: Store) -> None:
         ScopedMessage(Scope(f"u{n}"), NewMessage(role=Role.USER, content="tea", message_id="same"))
         for n in range(1_200)
     ]
-    assert (await store.write_messages(entries)).stored == 1_200
-    assert (await store.write_messages(entries)).stored == 0
+    assert (await write_messages(store.database, entries)).stored == 1_200
+    assert (await write_messages(store.database, entries)).stored == 0

@@ -9,6 +9,7 @@ import pytest
 
 from memrecall.errors import EmbeddingModelMismatch
 from memrecall.store import VECTOR_DTYPE, PendingText, RowKey, Store
+from memrecall.store.texts import rebuild_search_text
 
 from .samples import ANN, BEN, add_memory, new_message, numbered_messages, pending, read_tables
 
@@ -225,7 +226,7 @@ async def test_rebuild_search_text_changes_the_epoch(store: Store) -> None:
     before = await read_tables(store.database)
     version = await store.feed("ann").version()
 
-    counts = [count async for count in store.rebuild_search_text()]
+    counts = [count async for count in rebuild_search_text(store.database)]
 
     assert sum(counts) == 2
     after = await read_tables(store.database)

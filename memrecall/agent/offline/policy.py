@@ -29,11 +29,11 @@ from memrecall.agent.tools.models import SearchMemoriesInput, ToolErrorCode
 from memrecall.budget import Budget, Limit
 from memrecall.errors import ModelFailed, WorkerFailed
 from memrecall.model import protocol
-from memrecall.model.processes import run_on_text
 from memrecall.model.prompts import OFFLINE_FAMILY
 from memrecall.text.language import STOP_CHARS
 from memrecall.text.times import TimeSpan
 from memrecall.text.tokens import is_cjk, word_coverage
+from memrecall.workers import in_process
 
 _MAX_SEARCHES = 5  # in an iteration
 _MAX_DETAILS = 3
@@ -88,7 +88,7 @@ class RulesPolicy:
         texts = [situation.request, *(message.text for message in situation.earlier)]
         length = sum(map(len, (*texts, *(run.text for run in situation.runs))))
         try:
-            return await run_on_text(length, decide_step, situation)
+            return await in_process(length, decide_step, situation)
         except WorkerFailed as error:
             raise ModelFailed(
                 f"the rules failed with {length:,} characters: {error}",

@@ -24,12 +24,12 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.agent.tools.search import preview_content
 from memrecall.errors import NotFound
-from memrecall.model.processes import run_on_text
 from memrecall.search import SearchRequest
 from memrecall.search.request import Kind
 from memrecall.text.snippets import find_center
 from memrecall.text_length import center_start, truncate_around
 from memrecall.types import MemoryRecord, Message, format_time
+from memrecall.workers import in_process
 
 _NEIGHBORS = 2
 
@@ -65,7 +65,7 @@ async def _center(state: RecallState, detail: GetMemoryDetailOutput) -> GetMemor
         return detail
     request = state.conversation.request.text if state.conversation.messages else ""
     words = words_about(detail.memory_key or "", state.searches, request)
-    center = await run_on_text(len(content), find_center, content, words)
+    center = await in_process(len(content), find_center, content, words)
     start = center_start(len(content), DETAIL_CHARACTERS, center)
     return detail.model_copy(update={"start": start})
 
@@ -215,7 +215,7 @@ async def search_messages(context: ToolContext, params: MessageSearchParams) -> 
     length = excerpt_length(len(page.results))
     contents = [hit.content for hit in page.results]
     total = sum(map(len, contents))
-    excerpts = await run_on_text(total, cut_excerpts, contents, params.query, length)
+    excerpts = await in_process(total, cut_excerpts, contents, params.query, length)
     messages = [
         McpMessage(
             message_id=hit.key,

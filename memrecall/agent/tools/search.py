@@ -17,7 +17,6 @@ from memrecall.agent.tools.models import (
     ToolErrorCode,
 )
 from memrecall.errors import InvalidArgument
-from memrecall.model.processes import run_on_text
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, query_terms
 from memrecall.store import Store
@@ -25,6 +24,7 @@ from memrecall.text.highlights import Highlighter
 from memrecall.text.snippets import mark_passages
 from memrecall.text_length import truncate_text
 from memrecall.types import EARLIEST, Message, Role
+from memrecall.workers import in_process
 
 # Metadata of a stored answer: what wrote it, and the keys of the memories it is based on.
 ANSWERED_BY, RULES = "answered_by", "rules"
@@ -60,7 +60,7 @@ async def search_memories(
     knowledge = await _find_knowledge(state, arguments)
     contents = [hit.content for hit in (*page.results, *knowledge)]
     length = sum(map(len, (arguments.query, *contents)))
-    passages = await run_on_text(length, find_passages, arguments.query, contents)
+    passages = await in_process(length, find_passages, arguments.query, contents)
     return _answer(state, arguments, request, page, relaxed, repetitions, knowledge, passages)
 
 
@@ -218,7 +218,7 @@ async def _find_repetitions(
     others = [hit for hit in hits if hit.kind == "message" and hit.key not in kinds]
     texts = [hit.content for hit in others]
     length = sum(map(len, (request, *texts)))
-    found = await run_on_text(length, compare_texts, request, texts)
+    found = await in_process(length, compare_texts, request, texts)
     return kinds | dict(zip((hit.key for hit in others), found, strict=True))
 
 

@@ -18,9 +18,8 @@ from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.sentences import claimed_statements
 from memrecall.extraction.stated_graph import build_graph
 from memrecall.extraction.summaries import summarise
-from memrecall.model.processes import SMALL_TEXT, run_on_text
 from memrecall.types import Language
-from memrecall.workers import run_beside
+from memrecall.workers import in_process, in_thread
 
 
 class RuleExtractor:
@@ -38,17 +37,16 @@ class RuleExtractor:
         """Return the facts of the utterances; `prompt` is for models and has no effect here."""
         del prompt
         arguments = (_read_facts, utterances, now, zone, context)
-        return await run_on_text(text_length(*utterances, *context), *arguments)
+        return await in_process(text_length(*utterances, *context), *arguments)
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         """Return what to do for each fact, given the known memories."""
         # In a thread: the decisions are about these facts, and not about copies.
-        is_long = text_length(*facts, *known) > SMALL_TEXT
-        return Decided(tuple(await run_beside(is_long, decide, facts, known)))
+        return Decided(tuple(await in_thread(decide, facts, known)))
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
         """Return the entities that the utterances name, and their relations."""
-        return await run_on_text(text_length(*utterances), build_graph, utterances, now)
+        return await in_process(text_length(*utterances), build_graph, utterances, now)
 
     async def summarise(
         self,
@@ -58,7 +56,7 @@ class RuleExtractor:
     ) -> Summary:
         """Return the most informative sentences, in order, within the limit."""
         length = text_length(*([lines] if isinstance(lines, str) else lines))
-        return Summary(await run_on_text(length, summarise, lines, limit_characters, language))
+        return Summary(await in_process(length, summarise, lines, limit_characters, language))
 
 
 def _read_facts(

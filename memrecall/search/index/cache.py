@@ -13,22 +13,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from typing import NoReturn
 
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.external import ExternalVectors
 from memrecall.search.index.rows import Floats
 from memrecall.search.index.snapshot import SnapshotFolder
 from memrecall.search.index.vectors import ExternalUserVectors
-from memrecall.store import (
-    CHANGES_PER_READ,
-    ChangeFeed,
-    KnowledgeFeed,
-    Reads,
-    RowChanges,
-    UserVersion,
-)
-from memrecall.workers import run_beside
+from memrecall.store import ChangeFeed, KnowledgeFeed, UserVersion
+from memrecall.workers import in_thread
 
 IndexFeed = ChangeFeed | KnowledgeFeed
 
@@ -36,9 +28,6 @@ IndexFeed = ChangeFeed | KnowledgeFeed
 _ROWS_WORTH_SAVING = 500
 # Adding this many rows leaves tens of megabytes of freed memory behind.
 _ROWS_WORTH_RELEASING = 5_000
-# Larger batches are applied in a thread: array work would block the event loop for other users.
-_ROWS_IN_EVENT_LOOP = 200
-_CHARACTERS_IN_EVENT_LOOP = 20_000  # take 4 ms
 
 
 @cache
@@ -54,20 +43,10 @@ def _malloc_trim() -> Callable[[int], object]:
 class _Slot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     columns: Columns | None = None
-    version: UserVersion | None = None  # of the columns
     loading: tuple[Columns, int] | None = None  # being brought up to a version
     saved_rows: int = 0
     users: int = 0
     nbytes: int = 0
-
-
-class VersionChanged(Exception):
-    """The owner's data is not as the index has it."""
-
-    def __init__(self, user: UserVersion, changes: RowChanges | None) -> None:
-        super().__init__()
-        self.user = user
-        self.changes = changes  # since the index; None if they have yet to be read
 
 
 class IndexCache:
@@ -88,30 +67,22 @@ class IndexCache:
         self._nbytes = 0  # of all slots: adding them up at each search would take milliseconds
 
     @asynccontextmanager
-    async def open(
-        self, feed: IndexFeed, version: UserVersion, changes: RowChanges | None = None
-    ) -> AsyncIterator[Columns | None]:
+    async def open(self, feed: IndexFeed, version: UserVersion) -> AsyncIterator[Columns | None]:
         """Yield the columns of a feed, locked while in use; None if its owner was erased.
 
         They contain everything up to `version`, and more if another search has just added it.
-        The changes up to that version are read, unless they are given.
         """
         slot = self._slots.setdefault(feed.owner, _Slot())
         self._slots.move_to_end(feed.owner)
         slot.users += 1
         try:
             async with slot.lock:
-                yield await self._refresh(feed, slot, version, changes)
+                yield await self._refresh(feed, slot, version)
         finally:
             slot.users -= 1
             if slot.columns is None and not slot.users:  # erased, or they could not be read
                 self._drop(feed.owner)
             self._evict()
-
-    def version_of(self, owner: str) -> UserVersion | None:
-        """Return the version of an owner's columns; None if they are not loaded."""
-        slot = self._slots.get(owner)
-        return None if slot is None else slot.version
 
     def loaded_share(self, owner: str) -> float | None:
         """Return how much of an owner's index is loaded, 0 to 1; None if it is not being loaded."""
@@ -146,27 +117,13 @@ class IndexCache:
         """Return how many indexes are in memory."""
         return len(self._slots)
 
-    async def raise_change(
-        self, feed: IndexFeed, columns: Columns, user: UserVersion, reads: Reads
-    ) -> NoReturn:
-        """Raise VersionChanged; a few changes are read in the same trip to the database."""
-        changes, after = None, columns.version
-        is_short = user.epoch == columns.epoch and 0 < user.version - after <= CHANGES_PER_READ
-        if reads.in_thread and is_short:
-            changes = await feed.read_changes(after, user.version, self._model, reads)
-        raise VersionChanged(user, changes)
-
     async def _refresh(
-        self,
-        feed: IndexFeed,
-        slot: _Slot,
-        version: UserVersion | None,
-        changes: RowChanges | None,
+        self, feed: IndexFeed, slot: _Slot, version: UserVersion | None
     ) -> Columns | None:
         columns = slot.columns
         # Absent until it is current again: a cancelled caller must not leave half of a change
         # behind, which a thread may still be applying.
-        slot.columns = slot.version = None
+        slot.columns = None
         if columns is not None and self._has_outgrown(feed, columns):
             columns = None
         if columns is not None and not _precedes(columns, version):
@@ -179,21 +136,18 @@ class IndexCache:
             columns = await self._load(feed, slot, version)
         if columns.version < version.version:
             rows = columns.rows
-            span = (columns.version, version.version)
             slot.loading = (columns, version.version)
             try:
-                if changes is not None and (changes.after, changes.through) == span:
-                    await self._apply(columns, changes)
-                else:
-                    async for batch in feed.changes(*span, self._model):
-                        await self._apply(columns, batch)
+                changes = feed.changes(columns.version, version.version, self._model)
+                async for batch in changes:
+                    await in_thread(columns.apply, batch)
             finally:
                 slot.loading = None
             columns.merge_small_segments()
             await self._save_if_grown(feed.owner, slot, columns)
             if columns.rows - rows > _ROWS_WORTH_RELEASING:
-                await asyncio.to_thread(_malloc_trim(), 0)
-        slot.columns, slot.version = columns, version
+                await in_thread(_malloc_trim(), 0)
+        slot.columns = columns
         nbytes = columns.nbytes()
         self._nbytes += nbytes - slot.nbytes
         slot.nbytes = nbytes
@@ -209,7 +163,7 @@ class IndexCache:
         if self._snapshots is None:
             return empty
         label = self._label(empty)
-        saved = await asyncio.to_thread(self._snapshots.load, feed.owner, version.epoch, label)
+        saved = await in_thread(self._snapshots.load, feed.owner, version.epoch, label)
         if saved is None or not await self._is_past_of(feed, saved, version):
             return empty
         if isinstance(empty.vectors, ExternalUserVectors):
@@ -238,23 +192,17 @@ class IndexCache:
         last = saved.last_row()
         return last is None or await feed.has(*last)
 
-    async def _apply(self, columns: Columns, batch: RowChanges) -> None:
-        texts = (*batch.messages, *batch.memories, *batch.knowledge)
-        has_many = len(texts) + len(batch.vectors) > _ROWS_IN_EVENT_LOOP
-        has_long = sum(len(row.search_text) for row in texts) > _CHARACTERS_IN_EVENT_LOOP
-        await run_beside(has_many or has_long, columns.apply, batch)
-
     async def _save_if_grown(self, owner: str, slot: _Slot, columns: Columns) -> None:
         if self._snapshots is None:
             return
         if columns.has_erased:
-            # Its postings and words still contain what was erased: the next process builds anew.
-            await asyncio.to_thread(self._snapshots.forget, owner)
+            # Its postings and words still contain what was erased.
+            await in_thread(self._snapshots.forget, owner)
             return
         grown = columns.rows - slot.saved_rows
         if grown < max(_ROWS_WORTH_SAVING, slot.saved_rows // 10):
             return
-        await asyncio.to_thread(self._snapshots.save, owner, columns, self._label(columns))
+        await in_thread(self._snapshots.save, owner, columns, self._label(columns))
         slot.saved_rows = columns.rows
 
     def _evict(self) -> None:

@@ -17,12 +17,12 @@ from memrecall.agent.trace import Observer
 from memrecall.agent.trace_events import HandoffEvent, StartEvent, StopEvent, TraceEvent
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.memory import AsyncMemory, Library
-from memrecall.model.processes import run_aside
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
 from memrecall.server.errors import invalid_field
 from memrecall.server.limits import RecallLimiter
 from memrecall.server.metrics import CounterBuffer, Metrics
+from memrecall.workers import SMALL_TEXT, in_process
 
 log = logging.getLogger("memrecall.server")
 
@@ -72,7 +72,7 @@ class Readiness:
 
 
 async def _ask_worker() -> None:
-    await run_aside(int)
+    await in_process(SMALL_TEXT + 1, int)
 
 
 def _library_checks(library: Library) -> dict[str, Check]:
@@ -251,10 +251,7 @@ class RequestContext:
         A user with nothing stored has an empty memory: that is how a first conversation starts.
         """
         scope = self._scope(user_id, agent_id)
-        store = self.library.store
-        version = await store.feed(scope.user_id).version()
-        if version is not None:
-            await store.require_active(version, scope)
+        await self.library.store.read_version(scope)
         return self._bind(scope)
 
     async def writable_memory(

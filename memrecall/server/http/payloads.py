@@ -10,10 +10,9 @@ from fastapi.routing import APIRoute
 from pydantic_core import to_json
 
 from memrecall.json_objects import parse_json
-from memrecall.model.processes import run_aside
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.types import Message
-from memrecall.workers import run_beside
+from memrecall.workers import in_process, in_thread
 
 MEDIA_TYPE = "application/json"
 _NO_BODY = (b"", b"{}", b"null")  # what clients send that always send JSON
@@ -71,9 +70,11 @@ class StrictRequest(Request):
         if not hasattr(self, "_json"):
             body = await self.body()
             if len(body) > _LARGEST_IN_THREAD:  # A parser holds up all threads.
-                self._json = await run_aside(parse_json, body, is_large=True)
+                self._json = await in_process(len(body), parse_json, body)
+            elif len(body) > _LARGE_BODY:
+                self._json = await in_thread(parse_json, body)
             else:
-                self._json = await run_beside(len(body) > _LARGE_BODY, parse_json, body)
+                self._json = parse_json(body)
         return self._json
 
 

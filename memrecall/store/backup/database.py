@@ -293,7 +293,7 @@ async def restore_database(
         counts = await asyncio.to_thread(_verify, backup)
 
         async def work(connection: AsyncConnection) -> None:
-            if store.is_distributed:
+            if store.database.is_distributed:
                 await begin_distributed_changes(connection)
             lock = store.database.dialect.lock_tables([t.name for t in metadata.sorted_tables])
             if lock is not None:

@@ -131,7 +131,7 @@ class ClusterStatus:
         return asdict(self)
 
 
-async def distribute(database: Database, shards: int | None) -> list[str]:
+async def distribute(database: Database, shards: int | None = None) -> list[str]:
     """Distribute the tables that are not distributed yet, and return their names.
 
     Each table is a transaction of its own, in which its writers wait. Can be repeated: it continues

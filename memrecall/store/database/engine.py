@@ -2,10 +2,9 @@
 
 import asyncio
 import logging
-import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from operator import methodcaller
@@ -17,45 +16,26 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memrecall.errors import StorageBusy, StorageError, StorageReadOnly, StorageUnreachable
+from memrecall.pools import ProcessOwner
 from memrecall.retries import FIRST_PAUSE, DatabaseRetries, growing_pauses
+from memrecall.store.database.connections import Reads, ThreadConnection, run_in_place
 from memrecall.store.database.dialect import ConnectionOptions, type_error
 from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import FileGuard
-from memrecall.store.database.statements import InlineConnection, Reads, run_inline
-from memrecall.workers import (
-    ForkAware,
-    ForkGate,
-    Grouped,
-    abandon,
-    run_to_completion,
-    start_in_thread,
-)
+from memrecall.workers import CallBatcher, in_thread, run_to_completion
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-Work = Callable[[AsyncConnection], Awaitable[Result]]
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+_Work = Callable[[AsyncConnection], Awaitable[_Result]]
 
 log = logging.getLogger(__name__)
 
-_FORK_SECONDS = 10.0  # that a fork waits for statements and streams to end
 _READERS = 2  # threads of searches: with more, writes wait for a thread, a connection and the GIL
-_IDLE_CONNECTIONS = 4  # of reads in threads, kept open
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
 
-class _WriteConnection(InlineConnection):
-    """The connection of a transaction, which migrations run their scripts on."""
-
-    async def exec_driver_sql(self, statement: str, parameters: Any = None) -> Any:
-        """Execute SQL that the driver takes as it is."""
-        result = await self.run_sync(Connection.exec_driver_sql, statement, parameters)
-        return result.freeze()() if result.returns_rows else result
-
-
-class Database(ForkAware):
+class Database:
     """A connection pool on one SQLite file or PostgreSQL database."""
-
-    in_thread = False
 
     def __init__(
         self,
@@ -67,7 +47,7 @@ class Database(ForkAware):
     ) -> None:
         """Make pools that have not connected yet; without `create` the file must exist.
 
-        Work that a lost server interrupted is repeated for `retry_seconds`.
+        _Work that a lost server interrupted is repeated for `retry_seconds`.
         """
         self.dialect, url = parse_location(location)
         self.dialect.prepare_file(url, create=create)
@@ -81,55 +61,24 @@ class Database(ForkAware):
             DBAPIError,
             *self.dialect.get_driver_errors(),
         )
-        self._make_pools()
-        self.watch_forks()
-        without_password = url.difference_update_query(["password"]).render_as_string()
-        self.location = str(self.file) if self.file else without_password
-
-    def _make_pools(self) -> None:
-        self._engine = self.dialect.create_engine(self._url, self._options)
-        self._direct = self.dialect.create_direct_engine(self._url, self._options)
+        self.owner = ProcessOwner()
+        self._engine = self.dialect.create_engine(url, self._options)
+        self._direct = self.dialect.create_direct_engine(url, self._options)
         # Writes have a pool of their own: those that wait for a lock must not hold up reads.
-        self._writer = self.dialect.create_engine(self._url, self._options, writes=True)
+        self._writer = self.dialect.create_engine(url, self._options, writes=True)
         for engine in (self._direct, self._engine.sync_engine):
             if self._guard is not None and engine is not None:
                 self._guard.watch(engine)
-        self._idle: list[Connection] = []  # for reads in threads, kept out of the pool
         self._write_lock = asyncio.Lock()
         self._readers = asyncio.Semaphore(_READERS)
-        self._gate = ForkGate()
-        self._groups: dict[Any, Grouped[Any, Any]] = {}
-
-    def before_fork(self) -> None:
-        """Close the connections to a SQLite file.
-
-        SQLite notes per process which locks its connections hold. A child would inherit the note
-        without the locks, and its writes could be lost.
-        """
-        if self._direct is None:
-            return
-        if not self._gate.close(_FORK_SECONDS):
-            log.warning("%s is in use during a fork, which can lose writes", self.location)
-        if self._idle or self._direct.pool.checkedin() or self._engine.sync_engine.pool.checkedin():  # type: ignore[attr-defined]
-            # In a thread, because this one may run an event loop.
-            thread = threading.Thread(target=lambda: asyncio.run(self.close()))
-            thread.start()
-            thread.join()
-
-    def after_fork_in_parent(self) -> None:
-        """Let connections be opened again."""
-        if self._direct is not None:
-            self._gate.open()
-
-    def after_fork_in_child(self) -> None:
-        """Open connections of its own when they are needed."""
-        abandon(self._engine, self._direct, self._writer, self._idle)
-        self._make_pools()
+        self._batchers: dict[Any, CallBatcher[Any, Any]] = {}
+        without_password = url.difference_update_query(["password"]).render_as_string()
+        self.location = str(self.file) if self.file else without_password
 
     async def prepare(self) -> None:
         """Switch a SQLite file to write-ahead logging; PostgreSQL needs nothing."""
         if self._direct is not None:
-            await asyncio.to_thread(self._switch_to_wal, self._direct)
+            await in_thread(self._switch_to_wal, self._direct)
 
     def _switch_to_wal(self, direct: Engine) -> None:
         # Several processes may open a new file at once, and while the journal mode changes, SQLite
@@ -148,8 +97,6 @@ class Database(ForkAware):
         """Close all connections."""
         await self._engine.dispose()
         await self._writer.dispose()
-        while self._idle:
-            self._idle.pop().close()
         if self._direct is not None:
             self._direct.dispose()
 
@@ -187,7 +134,7 @@ class Database(ForkAware):
             async with self._engine.connect() as connection:
                 yield await connection.execution_options(**self.dialect.autocommit_options)
 
-    async def inspect(self, work: Callable[[Connection], Result]) -> Result:
+    async def inspect(self, work: Callable[[Connection], _Result]) -> _Result:
         """Run a read without a time limit, in one snapshot, with a synchronous connection."""
         with self._typed_errors():
             async with self._unlimited_engine() as engine, engine.connect() as connection:
@@ -199,44 +146,20 @@ class Database(ForkAware):
         """Open a connection to a SQLite file in the current thread."""
         if self._direct is None:
             raise RuntimeError(f"{self.location} is not read in a thread")
-        with self._typed_errors():
-            # Taking a connection from the pool and back costs as much as a short read.
-            try:
-                connection = self._idle.pop()
-            except IndexError:
-                connection = self._direct.connect()
-            try:
-                yield connection
-                connection.rollback()
-            except BaseException:
-                connection.close()
-                raise
-            if len(self._idle) < _IDLE_CONNECTIONS:
-                self._idle.append(connection)
-            else:
-                connection.close()
+        with self._typed_errors(), self._direct.connect() as connection:
+            yield connection
 
     async def fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
     ) -> Sequence[Row[Any]]:
-        """Return all rows of one statement, by the fastest way that the database has."""
+        """Return all rows of one statement."""
         if self._direct is not None:
-            read = methodcaller("fetch", statement, parameters)
-            return await asyncio.to_thread(self._read_inline, read)
+            return await in_thread(self._read_inline, methodcaller("fetch", statement, parameters))
         return await self.retries.run(lambda: self._fetch(statement, parameters))
 
-    async def fetch_short(
-        self, statement: Executable, parameters: Mapping[str, Any]
-    ) -> Sequence[Row[Any]]:
-        """Return the rows of a query by keys; without a thread if none uses the SQLite file.
-
-        A trip to a thread takes three times as long as such a read. Beside busy threads the read
-        would hold up the event loop, because after each step SQLite's driver waits for the GIL. A
-        connection that is open reads the write-ahead log, and waits for no lock of a writer.
-        """
-        if self._idle and self._gate.is_idle and not self.is_read_only:
-            return self._read_inline(methodcaller("fetch", statement, parameters))
-        return await self.fetch(statement, parameters)
+    async def compute(self, function: Callable[..., _Result], *args: Any) -> _Result:
+        """Return the result of a function that takes long, computed in a thread."""
+        return await in_thread(function, *args)
 
     async def _fetch(
         self, statement: Executable, parameters: Mapping[str, Any] | None = None
@@ -245,34 +168,23 @@ class Database(ForkAware):
             rows: Sequence[Row[Any]] = (await connection.execute(statement, parameters)).all()
             return rows
 
-    def can_run(self, statements: int) -> bool:
-        """Return whether the pool has so many connections left that it keeps open.
-
-        Others would be opened for these statements alone, which takes longer than they do.
-        """
-        pool: Any = self._engine.pool
-        return self._direct is None and pool.size() - pool.checkedout() >= statements
-
-    async def read_together(
-        self, work: Callable[[Reads], Awaitable[Result]], *, is_short: bool = False
-    ) -> Result:
+    async def read_together(self, work: Callable[[Reads], Awaitable[_Result]]) -> _Result:
         """Run reads that depend on each other, on SQLite in one trip to a thread.
 
-        There `work` awaits nothing but its reads, and ends even if the caller is cancelled: it may
-        be using what the caller has locked. Short work need not wait for searches.
+        There `work` awaits nothing but its reads.
         """
         if self._direct is None:
             return await work(self)
-        async with nullcontext() if is_short else self._readers:
-            return await run_to_completion(start_in_thread(self._read_inline, work))
+        async with self._readers:
+            return await in_thread(self._read_inline, work)
 
-    def _read_inline(self, work: Callable[[Reads], Awaitable[Result]]) -> Result:
+    def _read_inline(self, work: Callable[[Reads], Awaitable[_Result]]) -> _Result:
         with self.read_inline() as connection:
-            return run_inline(work(InlineConnection(connection)))
+            return run_in_place(work(ThreadConnection(connection)))
 
     async def transact(
-        self, work: Work[Result], *, is_long: bool = False, retry: bool = True
-    ) -> Result:
+        self, work: _Work[_Result], *, is_long: bool = False, retry: bool = True
+    ) -> _Result:
         """Run `work` in one transaction, which ends even if the caller is cancelled.
 
         After a lost connection or a deadlock it is run again, unless it was committed or `retry` is
@@ -280,12 +192,12 @@ class Database(ForkAware):
         """
         return await run_to_completion(self._transact(work, is_long, retry))
 
-    async def _transact(self, work: Work[Result], is_long: bool, retry: bool) -> Result:
+    async def _transact(self, work: _Work[_Result], is_long: bool, retry: bool) -> _Result:
         self._require_writable()
         if self._direct is not None:
             # One writer at a time in this process: a queue is fairer than SQLite's polling.
             async with self._write_lock:
-                return await asyncio.to_thread(self._transact_inline, self._direct, work)
+                return await in_thread(self._transact_inline, self._direct, work)
         if not retry:
             return await self._transact_once(self._writer, work)
         if not is_long or self._options.statement_timeout is None:
@@ -302,7 +214,7 @@ class Database(ForkAware):
         finally:
             await engine.dispose()
 
-    async def _transact_once(self, engine: AsyncEngine, work: Work[Result]) -> Result:
+    async def _transact_once(self, engine: AsyncEngine, work: _Work[_Result]) -> _Result:
         select_id = self.dialect.select_transaction_id()
         transaction_id: int | None = None
         try:
@@ -336,21 +248,21 @@ class Database(ForkAware):
             await asyncio.sleep(pause)
         raise unknown
 
-    def _transact_inline(self, direct: Engine, work: Work[Result]) -> Result:
+    def _transact_inline(self, direct: Engine, work: _Work[_Result]) -> _Result:
         with self._typed_errors(), direct.connect() as connection:
             writing = connection.execution_options(**self.dialect.write_options)
             with writing.begin():
-                return run_inline(work(cast(AsyncConnection, _WriteConnection(writing))))
+                return run_in_place(work(cast(AsyncConnection, ThreadConnection(writing))))
 
-    def grouped(
+    def batcher(
         self,
-        work: Callable[["Database", list[Item]], Awaitable[Sequence[Result | BaseException]]],
+        work: Callable[["Database", list[_Item]], Awaitable[Sequence[_Result | BaseException]]],
         most: int,
-    ) -> Grouped[Item, Result]:
+    ) -> CallBatcher[_Item, _Result]:
         """Return `work` on this database, done for up to `most` callers at once."""
-        if work not in self._groups:
-            self._groups[work] = Grouped(partial(work, self), most)
-        return self._groups[work]
+        if work not in self._batchers:
+            self._batchers[work] = CallBatcher(partial(work, self), most)
+        return self._batchers[work]
 
     def _require_writable(self) -> None:
         if self.is_read_only:
@@ -377,8 +289,8 @@ class Database(ForkAware):
     def _typed_errors(self) -> Iterator[None]:
         """Raise errors of the driver as errors of memrecall that name the database."""
         try:
-            with self._gate:
-                yield
+            self.owner.require_current()
+            yield
         except self._driver_errors as error:
             typed = self.dialect.classify(error, self.location, is_distributed=self.is_distributed)
             if typed is None:  # a violated constraint or a wrong statement is a bug

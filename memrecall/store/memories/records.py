@@ -13,6 +13,7 @@ from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
+from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
     PageLimits,
     StoredPage,
@@ -24,7 +25,7 @@ from memrecall.store.database.cursors import (
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import revisions
-from memrecall.store.database.statements import Reads, filter_scope, mentions, split
+from memrecall.store.database.statements import filter_scope, mentions, split
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
 from memrecall.store.memories.revisions import (

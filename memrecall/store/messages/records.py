@@ -12,7 +12,8 @@ from memrecall.errors import CallerError, Conflict, MemrecallError, StorageBusy
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes, session_of
-from memrecall.store.database.statements import KeyedQuery, execute_prepared, new_id
+from memrecall.store.database.prepared import execute_prepared
+from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages, tombstones
 from memrecall.store.texts import make_search_text
 from memrecall.types import NewMessage
@@ -24,19 +25,9 @@ _MOST_SHARED = 64
 
 _INSERT = insert(messages)
 _STORED_COLUMNS = ("user_id", "message_id", "content", "ts", "role", "speaker")
-_STORED = KeyedQuery(
-    select(*(messages.c[name] for name in _STORED_COLUMNS)),
-    messages.c.user_id,
-    messages.c.message_id,
-)
-_MEMORIES = KeyedQuery(
-    select(memories.c.user_id, memories.c.memory_key), memories.c.user_id, memories.c.memory_key
-)
-_ERASED = KeyedQuery(
-    select(tombstones.c.user_id, tombstones.c.key).where(tombstones.c.kind == "message"),
-    tombstones.c.user_id,
-    tombstones.c.key,
-)
+_STORED = select(*(messages.c[name] for name in _STORED_COLUMNS))
+_MEMORIES = select(memories.c.user_id, memories.c.memory_key)
+_ERASED = select(tombstones.c.user_id, tombstones.c.key).where(tombstones.c.kind == "message")
 _Key = tuple[str, str]  # user and message
 
 
@@ -130,7 +121,7 @@ def group_positions(owners: Iterable[str]) -> dict[str, list[int]]:
 
 
 async def _write_shared(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:
-    write_together = database.grouped(_write_together, _MOST_SHARED)
+    write_together = database.batcher(_write_together, _MOST_SHARED)
     return await write_together(entries) or await _write(database, entries)
 
 
@@ -208,7 +199,8 @@ async def _find_stored(
     connection: AsyncConnection, keys: Sequence[_Key]
 ) -> dict[_Key, Mapping[str, Any]]:
     """Return the rows that have ids of the batch; Conflict if a memory has one."""
-    conflicts = await _MEMORIES.fetch(connection, keys)
+    memory_keys = (memories.c.user_id, memories.c.memory_key)
+    conflicts = await select_by_keys(connection, _MEMORIES, memory_keys, keys)
     if conflicts:
         raise Conflict(
             f"message_id {conflicts[0]['memory_key']!r} is the key of a memory",
@@ -216,13 +208,15 @@ async def _find_stored(
             user_id=conflicts[0]["user_id"],
             message_id=conflicts[0]["memory_key"],
         )
-    rows = await _STORED.fetch(connection, keys)
-    return {(row["user_id"], row["message_id"]): row for row in rows}
+    message_keys = (messages.c.user_id, messages.c.message_id)
+    rows = await select_by_keys(connection, _STORED, message_keys, keys)
+    return {(row["user_id"], row["message_id"]): dict(row) for row in rows}
 
 
 async def _find_erased(connection: AsyncConnection, keys: Sequence[_Key]) -> set[_Key]:
     """Return the ids of messages that were erased: sent or imported again, they stay so."""
-    rows = await _ERASED.fetch(connection, keys)
+    columns = (tombstones.c.user_id, tombstones.c.key)
+    rows = await select_by_keys(connection, _ERASED, columns, keys)
     return {(row["user_id"], row["key"]) for row in rows}
 
 

@@ -28,6 +28,7 @@ from sqlalchemy.sql.elements import UnaryExpression
 
 from memrecall.errors import NotFound
 from memrecall.scope import Scope
+from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
     PageLimits,
     StoredPage,
@@ -37,7 +38,7 @@ from memrecall.store.database.cursors import (
 )
 from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.engine import Database
-from memrecall.store.database.statements import Reads, filter_scope, split
+from memrecall.store.database.statements import filter_scope, split
 from memrecall.store.database.tables import messages
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.types import Message, NewMessage, Role, check_range, parse_stored_time
@@ -265,7 +266,7 @@ class Timeline:
                 found.append(await self._fetch(reads, statement, {**key, "count": count}))
             return anchor, found[0], found[1]
 
-        anchor, earlier, later = await self._database.read_together(read, is_short=True)
+        anchor, earlier, later = await self._database.read_together(read)
         nearest_first = [anchor, *_alternate(earlier, later)]
         kept = set(map(id, nearest_first[: self._limits.cut(nearest_first)]))
         in_order = (*reversed(earlier), anchor, *later)

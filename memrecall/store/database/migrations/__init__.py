@@ -50,8 +50,7 @@ async def _read_version(database: Database) -> int:
     if database.file is None:
         async with database.read() as connection:
             return await schema_version(connection)
-    # In one trip to a thread: a connection of aiosqlite makes dozens, which cost a third of opening
-    # a file.
+    # In one trip to a thread: a connection of aiosqlite makes dozens.
     return await database.read_together(lambda reads: schema_version(cast(AsyncConnection, reads)))
 
 

@@ -1,22 +1,127 @@
-"""Worker processes, for functions of text that would hold up the event loop in this one."""
+"""Pools of daemon threads and of worker processes.
+
+The standard executors accept nothing once the main thread has ended, and cannot end a call that
+takes too long. A write that has begun must still be completed then; a long text must not keep a
+process for ever.
+"""
 
 import asyncio
 import multiprocessing
+import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any, ParamSpec, TypeVar
 
-from memrecall.errors import WorkerFailed
-from memrecall.workers import DaemonThreadPool
+from memrecall.errors import OpenedBeforeFork, WorkerFailed
 
-Result = TypeVar("Result")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+_Job = Callable[[], None]
 
-# Characters up to which reading takes less time than moving it to a thread or process, and from
-# which it may take a while.
-SMALL_TEXT, LARGE_TEXT = 2_000, 20_000
+
+class ProcessOwner:
+    """The process that made an object with threads, connections or locks."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    @property
+    def is_current(self) -> bool:
+        """True unless this is a forked child of that process."""
+        return os.getpid() == self._pid
+
+    def require_current(self) -> None:
+        """Raise OpenedBeforeFork in a forked child, which has no threads of its parent."""
+        if not self.is_current:
+            raise OpenedBeforeFork(
+                "this memory was opened before a fork and belongs to the parent process",
+                hint="Open it after the fork, in each worker process",
+            )
+
+
+class DaemonThreadPool(ThreadPoolExecutor):
+    """An executor of daemon threads, which its creator has to shut down.
+
+    Some Python versions start no thread while the interpreter shuts down: `prestart` starts the
+    first one at once.
+    """
+
+    def __init__(self, size: int, name: str = "memrecall", *, prestart: bool = False) -> None:
+        super().__init__(max_workers=size, thread_name_prefix=name)
+        self._owner = ProcessOwner()
+        self._size = size
+        self._name = name
+        self._closed = False
+        self._queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self._pool: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
+        self._guard = threading.Lock()
+        if prestart:
+            self._start_thread()
+            self._idle.release()
+
+    def submit(
+        self,
+        fn: Callable[_Arguments, _Result],
+        /,
+        *args: _Arguments.args,
+        **kwargs: _Arguments.kwargs,
+    ) -> Future[_Result]:
+        """Call a function in one of the threads and return a future of its result."""
+        self._owner.require_current()
+        future: Future[_Result] = Future()
+
+        def job() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # Raised again where the future is awaited.
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        with self._guard:
+            if self._closed:
+                raise RuntimeError("the thread pool is shut down")
+            if not self._idle.acquire(blocking=False) and len(self._pool) < self._size:
+                self._start_thread()
+            self._queue.put(job)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Accept no more work and end the threads after the work that is queued."""
+        del cancel_futures  # Queued work is always finished.
+        with self._guard:
+            self._closed = True
+            for _ in self._pool:
+                self._queue.put(None)
+        if wait:
+            for thread in self._pool:
+                thread.join()
+
+    def _start_thread(self) -> None:
+        name = f"{self._name}-{len(self._pool)}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # The interpreter is shutting down: the existing threads go on.
+            if not self._pool:
+                raise
+        else:
+            self._pool.append(thread)
+
+    def _run(self) -> None:
+        while (job := self._queue.get()) is not None:
+            job()
+            del job  # Its results would otherwise live until the next job.
+            self._idle.release()
 
 
 def _serve_calls(connection: Connection) -> None:
@@ -42,7 +147,7 @@ class _WorkerProcess:
         self._is_killed = False
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """Return the result of a call; EOFError if the process ended meanwhile."""
+        """Return the result of a call; EOFError if the process ends before."""
         if self._connection is None:
             self._connection, there = self._context.Pipe()
             self._process = self._context.Process(
@@ -77,7 +182,7 @@ class _WorkerProcess:
 class WorkerProcesses:
     """A few processes that are kept ready.
 
-    A call that takes too long is ended with its process, which the next call starts anew. Calls
+    A call that takes too long is ended with its process, and the next call starts another. Calls
     with large inputs never take all processes.
     """
 
@@ -110,8 +215,8 @@ class WorkerProcesses:
                 self._free.append(worker)
 
     async def run(
-        self, function: Callable[..., Result], *args: Any, is_large: bool = False
-    ) -> Result:
+        self, function: Callable[..., _Result], *args: Any, is_large: bool = False
+    ) -> _Result:
         """Return the result of a function of a module; WorkerFailed if it takes too long."""
         async with self._large_slots if is_large else nullcontext(), self._slots:
             worker = self._free.pop()
@@ -124,8 +229,8 @@ class WorkerProcesses:
         raise WorkerFailed(f"{function.__name__} ended its worker process")
 
     async def _call(
-        self, worker: _WorkerProcess, function: Callable[..., Result], args: tuple[Any, ...]
-    ) -> Result:
+        self, worker: _WorkerProcess, function: Callable[..., _Result], args: tuple[Any, ...]
+    ) -> _Result:
         call = asyncio.wrap_future(self._threads.submit(worker.call, function, args))
         try:
             done, _ = await asyncio.wait([call], timeout=self._seconds)
@@ -139,7 +244,7 @@ class WorkerProcesses:
         outcome = call.result()
         if isinstance(outcome, Exception):
             raise outcome
-        result: Result = outcome
+        result: _Result = outcome
         return result
 
     def close(self) -> None:
@@ -147,42 +252,3 @@ class WorkerProcesses:
         for worker in self._workers:
             worker.kill()
         self._threads.shutdown(wait=False)
-
-
-_processes: WorkerProcesses | None = None
-
-
-@asynccontextmanager
-async def worker_processes(
-    count: int, modules: Sequence[str], seconds: float = 10.0
-) -> AsyncIterator[None]:
-    """Let `run_aside` use processes inside the block; with a count of 0, threads."""
-    global _processes  # one pool for all clients of this process
-    if not count:
-        yield
-        return
-    _processes = WorkerProcesses(count, modules, seconds)
-    warm_up = asyncio.create_task(_processes.warm_up())  # It takes seconds; nobody has to wait.
-    try:
-        yield
-    finally:
-        warm_up.cancel()
-        _processes.close()
-        _processes = None
-
-
-async def run_aside(function: Callable[..., Result], *args: Any, is_large: bool = False) -> Result:
-    """Call a function of a module in a worker process, if there are some.
-
-    WorkerFailed if that takes too long. Without processes, large work is done in a thread.
-    """
-    if _processes is not None:
-        return await _processes.run(function, *args, is_large=is_large)
-    return await asyncio.to_thread(function, *args) if is_large else function(*args)
-
-
-async def run_on_text(length: int, function: Callable[..., Result], *args: Any) -> Result:
-    """Call a function of so many characters: at once if they are few, else like `run_aside`."""
-    if length <= SMALL_TEXT:
-        return function(*args)
-    return await run_aside(function, *args, is_large=length > LARGE_TEXT)
