@@ -174,24 +174,6 @@ def build_timeline(events: Iterable[TraceEvent]) -> list[IterationTimeline]:
     return list(iterations.values())
 
 
-def nest_steps(steps: Iterable[TimelineStep]) -> list[tuple[TimelineStep, list[TimelineStep]]]:
-    """Return the steps of an iteration in order, those of a turn below the turn's model call."""
-    nested: list[tuple[TimelineStep, list[TimelineStep]]] = []
-    for step in steps:
-        parent = nested[-1][0] if nested else None
-        is_child = (
-            parent is not None
-            and parent.kind == "model"
-            and step.kind in ("tool", "note")
-            and step.event.turn == parent.event.turn
-        )
-        if is_child:
-            nested[-1][1].append(step)
-        else:
-            nested.append((step, []))
-    return nested
-
-
 def _timeline_step(event: TraceEvent) -> TimelineStep | None:
     match event:
         case ModelEvent():

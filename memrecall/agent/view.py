@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # they show themselves with this module
     from memrecall.agent.result import RecalledMemory, RecallResult, ResolvedTime
     from memrecall.agent.trace import Trace
 
-Arguments = Mapping[str, Any]
+_Arguments = Mapping[str, Any]
 
 _QUOTATION_LENGTH = 24  # characters that make a line of a summary a quotation
 _PHRASES = {
@@ -276,7 +276,7 @@ class RecallViewer:
         ]
 
 
-def _view_item(fields: Arguments, zone: tzinfo = UTC) -> ItemView:
+def _view_item(fields: _Arguments, zone: tzinfo = UTC) -> ItemView:
     """Return the view of a search hit, of a tool's memory detail, or of evidence."""
     time = fields.get("created_at") or fields.get("ts") or ""
     texts = (fields.get(name) for name in ("content", "summary", "passage", "content_preview"))
@@ -297,7 +297,7 @@ def _view_item(fields: Arguments, zone: tzinfo = UTC) -> ItemView:
     )
 
 
-def _search_options(arguments: Arguments) -> Iterable[str]:
+def _search_options(arguments: _Arguments) -> Iterable[str]:
     """Yield the arguments of a search other than its query."""
     yield arguments["search_mode"]
     yield f"limit {arguments['limit']}"
@@ -307,7 +307,7 @@ def _search_options(arguments: Arguments) -> Iterable[str]:
             yield f"{name} {' '.join(value) if isinstance(value, list) else value}"
 
 
-_SUBJECTS: dict[str, Callable[[Arguments], str]] = {
+_SUBJECTS: dict[str, Callable[[_Arguments], str]] = {
     SEARCH: lambda arguments: f"“{arguments['query']}”",
     KEYWORDS: lambda arguments: f"“{arguments['query']}”, at most {arguments['max_keywords']}",
     DETAIL: lambda arguments: str(arguments["memory_key"]),
@@ -316,24 +316,24 @@ _SUBJECTS: dict[str, Callable[[Arguments], str]] = {
 }
 
 
-def _count_found(viewer: RecallViewer, output: Arguments) -> str:
+def _count_found(viewer: RecallViewer, output: _Arguments) -> str:
     total, returned = output["total_found"], len(output.get("results", []))
     if total == returned:
         return viewer.say("found", n=total)
     return viewer.say("found_of", n=returned, total=total)
 
 
-def _list_keywords(viewer: RecallViewer, output: Arguments) -> str:
+def _list_keywords(viewer: RecallViewer, output: _Arguments) -> str:
     words = [f"{word['keyword']} {word['weight']:g}" for word in output.get("keywords", [])]
     return ", ".join(words) or output.get("message") or viewer.say("no_keywords")
 
 
-def _describe_expansion(viewer: RecallViewer, output: Arguments) -> str:
+def _describe_expansion(viewer: RecallViewer, output: _Arguments) -> str:
     name = "granted" if output.get("approved") else "refused"
     return viewer.say(name, message=output.get("message", ""))
 
 
-_OUTCOMES: dict[str, Callable[[RecallViewer, Arguments], str]] = {
+_OUTCOMES: dict[str, Callable[[RecallViewer, _Arguments], str]] = {
     SEARCH: _count_found,
     KEYWORDS: _list_keywords,
     EXPANSION: _describe_expansion,

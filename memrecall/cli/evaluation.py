@@ -13,7 +13,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.text_length import single_line
 
 EXIT_REGRESSION = 1
-MODES = ("search", "recall")
+_MODES = ("search", "recall")
 _MAX_QUERY_LENGTH = 60
 _PLAN_OPTIONS = ("mode", "depth", "max_questions", "without", "retrieval", "small_stores", "seed")
 _LISTED_METRICS = ("recall@10", "f1")
@@ -45,8 +45,8 @@ class _RunOptions:
         """Reject contradictory options before any file is read."""
         from memrecall.search.request import MODES as RETRIEVALS
 
-        if self.mode not in MODES:
-            raise InvalidArgument(f"unknown mode {self.mode!r}", hint=f"Use {' or '.join(MODES)}")
+        if self.mode not in _MODES:
+            raise InvalidArgument(f"unknown mode {self.mode!r}", hint=f"Use {' or '.join(_MODES)}")
         if self.record and self.replay:
             raise InvalidArgument("--record and --replay are mutually exclusive", hint="Drop one")
         if self.retrieval not in RETRIEVALS:
@@ -304,7 +304,7 @@ def _run_line(item: dict[str, Any]) -> str:
     metrics = [f"{name} {item[name]:.3f}" for name in _LISTED_METRICS if item[name] is not None]
     total = "" if item["complete"] else f" of {item['questions']:,}"
     return (
-        f"{output.format_minute(item['started_at'])}  [bold]{output.escape(item['name'])}"
+        f"{output.minute_of(item['started_at'])}  [bold]{output.escape(item['name'])}"
         f"[/bold]  {item['mode']}  {output.escape(item['corpus'])}  "
         f"{item['answered']:,}{total} questions  " + "  ".join(metrics)
     )

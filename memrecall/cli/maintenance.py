@@ -129,7 +129,7 @@ def reindex(db: options.Db = None, json: options.Json = False) -> None:
         from memrecall.memory import Reindexer
 
         reindexer = Reindexer(library)
-        with output.progress_bar("reindexing", await reindexer.count(), unit="rows") as advance:
+        with output.show_progress("reindexing", await reindexer.count(), unit="rows") as advance:
             return dict(await reindexer.run(advance))
 
     result = options.with_library(run, db)
@@ -166,7 +166,7 @@ def backup(
 
     async def run(library: Any) -> dict[str, int]:
         rows = await count_rows(library.store.database)
-        with output.progress_bar("backing up", rows, unit="rows") as advance:
+        with output.show_progress("backing up", rows, unit="rows") as advance:
             return await backup_database(library.store, file, advance)
 
     rows = options.with_library(run, db)
@@ -188,7 +188,7 @@ def restore(
     from memrecall.store.backup.database import restore_database, verify_backup
 
     async def run(library: Any) -> dict[str, int]:
-        with output.progress_bar("restoring", total, unit="rows") as advance:
+        with output.show_progress("restoring", total, unit="rows") as advance:
             return await restore_database(library.store, file, advance, overwrite=overwrite)
 
     if not file.is_file():

@@ -141,7 +141,7 @@ def _print_additions(result: dict[str, Any]) -> None:
         previous = item.get("previous_memory")
         replaced = f" [dim]replaces {output.escape(previous)}[/dim]" if previous else ""
         output.console().print(
-            f"[bold]{item['event']:<6}[/bold] {output.shorten(item['memory'])}{replaced}"
+            f"[bold]{item['event']:<6}[/bold] {output.preview(item['memory'])}{replaced}"
             f"  [dim]{output.escape(item['id'])}[/dim]"
         )
         if item.get("truncated"):
@@ -281,7 +281,7 @@ def history(
         said = "".join(f", from: {quote}" for quote in quotes)
         undone = " [dim]undone[/dim]" if change["undone"] else ""
         output.console().print(
-            f"[dim]{output.format_minute(change['created_at'])}[/dim] {change['event']:<6} "
+            f"[dim]{output.minute_of(change['created_at'])}[/dim] {change['event']:<6} "
             f"{output.escape(text)}{output.escape(reason)} "
             f"[dim]by {output.escape(change['actor_id'])}{output.escape(said)}[/dim]{undone}"
         )

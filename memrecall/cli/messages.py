@@ -118,7 +118,7 @@ async def _import(plan: Any, db: str | None, strict: bool) -> tuple[Any, dict[st
     async with await options.open_library(db, create=True) as library:
         importer, stopped = Importer(library), ""
         try:
-            with output.progress_bar("importing", survey.entries, unit="messages") as advance:
+            with output.show_progress("importing", survey.entries, unit="messages") as advance:
                 await importer.run(plan, strict=strict, progress=advance)
                 await library.vectors.settle()
         except MemrecallError as error:
@@ -318,9 +318,9 @@ def delete_message(
 
 def _print_page(page: Any, json: bool, note: str = "") -> None:
     lines = (
-        f"[dim]{output.format_minute(message.ts)}[/dim] "
+        f"[dim]{output.minute_of(message.ts)}[/dim] "
         f"[bold]{output.escape(message.speaker or message.role.value)}[/bold]"
-        f"  {output.shorten(message.content)}  [dim]{output.escape(message.message_id)}[/dim]"
+        f"  {output.preview(message.content)}  [dim]{output.escape(message.message_id)}[/dim]"
         for message in page.items
     )
     items = [message.model_dump() for message in page.items]

@@ -69,7 +69,7 @@ def indent(lines: Iterable[Text], by: int, first: Text | None = None) -> list[Te
     return [Text.assemble(blank if at else head, line) for at, line in enumerate(lines)]
 
 
-def truncate(text: Text, width: int) -> Text:
+def cut_line(text: Text, width: int) -> Text:
     """Truncate text to one line, with an ellipsis."""
     shorter = text.copy()
     shorter.truncate(max(width, 1), overflow="ellipsis")
@@ -146,7 +146,7 @@ def print_page(
             console().print(f"[dim]more: {option} {escape(fields[field])}[/dim]")
 
 
-def shorten(text: str) -> str:
+def preview(text: str) -> str:
     """Return the beginning of a long text, escaped; --json prints it in full."""
     from memrecall.text.snippets import truncate_at_word
 
@@ -161,7 +161,7 @@ def write_file(file: Path, text: str) -> None:
         raise InvalidArgument(f"cannot write {file}: {error.strerror}") from None
 
 
-def format_minute(time: datetime | str) -> str:
+def minute_of(time: datetime | str) -> str:
     """Format a time to the minute, in UTC; a text stays in its own zone."""
     from memrecall import types
 
@@ -187,7 +187,7 @@ def sanitize(text: str) -> str:
     return "".join(char if char.isprintable() or char in safe else "�" for char in text)
 
 
-def progress_bar(title: str, total: int, *, unit: str) -> AbstractContextManager[Any]:
+def show_progress(title: str, total: int, *, unit: str) -> AbstractContextManager[Any]:
     """Show a progress bar on stderr, if that is a terminal."""
     from memrecall.progress import terminal_bar
 
@@ -207,9 +207,9 @@ def memory_line(item: dict[str, Any]) -> str:
     if item["valid_to"]:
         labels.append(f"until {item['valid_to'][:10]}")
     labels += conflict_labels(item)
-    created = format_minute(item["created_at"])
+    created = minute_of(item["created_at"])
     return (
-        f"{score}[dim]{created}[/dim] {shorten(item['memory'])}  "
+        f"{score}[dim]{created}[/dim] {preview(item['memory'])}  "
         f"[dim]{escape(', '.join(labels))}  {escape(item['id'])}[/dim]"
     )
 

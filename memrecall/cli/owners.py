@@ -30,7 +30,7 @@ keys = typer.Typer(help="Create, list and revoke keys of the HTTP service.")
 def _print_owners(page: Any, key: str, json: bool) -> None:
     lines = (
         f"{output.escape(item[key]):<32} {_STATUS[item['status']]:<4} "
-        f"[dim]since {output.format_minute(item['create_time'])}[/dim]"
+        f"[dim]since {output.minute_of(item['create_time'])}[/dim]"
         for item in page.items
     )
     fields = {"items": list(page.items), "next_after": page.next_after}
@@ -282,7 +282,7 @@ def list_keys(
     """List keys, oldest first, revoked and expired ones included."""
     page = options.with_library(lambda library: library.store.keys.list(after, limit), db)
     lines = (
-        f"{key.key_id}  [dim]{output.format_minute(key.created_at)}[/dim]  {_describe_key(key)}"
+        f"{key.key_id}  [dim]{output.minute_of(key.created_at)}[/dim]  {_describe_key(key)}"
         for key in page.items
     )
     items = [key.as_dict() for key in page.items]
@@ -313,9 +313,9 @@ def _describe_key(key: Any) -> str:
     parts.append("read only" if key.read_only else "read and write")
     parts.extend(sorted(key.permissions))
     if key.revoked_at:
-        parts.append(f"revoked {output.format_minute(key.revoked_at)}")
+        parts.append(f"revoked {output.minute_of(key.revoked_at)}")
     elif key.expires_at:
         verb = "expired" if key.expires_at <= datetime.now(UTC) else "until"
-        parts.append(f"{verb} {output.format_minute(key.expires_at)}")
+        parts.append(f"{verb} {output.minute_of(key.expires_at)}")
     label = f"{output.escape(key.name)}: " if key.name else ""
     return label + "; ".join(parts)

@@ -311,10 +311,10 @@ def _trace_line(item: Any) -> Any:
     from rich.cells import set_cell_size
     from rich.text import Text
 
-    query = output.truncate(Text(output.flatten(item.query)), _QUERY_WIDTH).plain
+    query = output.cut_line(Text(output.flatten(item.query)), _QUERY_WIDTH).plain
     confidence = "none" if item.abstained else f"{item.confidence:.2f}"
     return Text.assemble(
-        (f"{output.format_minute(item.created_at)}  ", "dim"),
+        (f"{output.minute_of(item.created_at)}  ", "dim"),
         (confidence, "dim" if item.abstained else output.score_style(item.confidence)),
         f"  {set_cell_size(query, _QUERY_WIDTH)}  ",
         (item.trace_id, "dim"),

@@ -82,7 +82,7 @@ def _print_page(page: Any, words: Sequence[str]) -> None:
         speaker = output.escape(hit.speaker or hit.role or hit.memory_type)
         terminal.print(
             f"[bold]{number:>2}[/bold]  [green]{hit.score:.2f}[/green]  [dim]{hit.kind}[/dim] "
-            f"{output.format_minute(hit.ts)}  [bold]{speaker}[/bold]  "
+            f"{output.minute_of(hit.ts)}  [bold]{speaker}[/bold]  "
             f"[dim]{output.escape(hit.key)}[/dim]"
         )
         terminal.print(f"    {_passage(hit, words)}")

@@ -30,10 +30,10 @@ from memrecall.types import Language
 
 Theme = Literal["auto", "light", "dark"]
 
-SESSION = "memrecall_session"
+_SESSION = "memrecall_session"
 LANGUAGE = "memrecall_language"
 THEME = "memrecall_theme"
-CHOICES: dict[str, tuple[str, ...]] = {LANGUAGE: ("en", "zh"), THEME: ("auto", "light", "dark")}
+_CHOICES: dict[str, tuple[str, ...]] = {LANGUAGE: ("en", "zh"), THEME: ("auto", "light", "dark")}
 SIGN_IN, SIGN_OUT, PREFERENCES = "/sign-in", "/sign-out", "/preferences"
 MISSING = "/not-found"  # shown at all addresses without a page
 ASSETS, SOCKET = "/_nicegui/", "/_nicegui_ws/"
@@ -68,28 +68,20 @@ def set_cookie(
 def choose_language(headers: Headers) -> Language:
     """Return the chosen language, or the browser's first supported one."""
     choice = read_cookies(headers).get(LANGUAGE)
-    if choice in CHOICES[LANGUAGE]:
+    if choice in _CHOICES[LANGUAGE]:
         return cast(Language, choice)
     accepted = headers.get(b"accept-language", b"").decode("latin-1").lower()
-    ranked = sorted(map(_parse_language, accepted.split(",")), key=lambda item: -item[0])
-    for _, name in ranked:
-        if name in CHOICES[LANGUAGE]:
+    for part in accepted.split(","):  # browsers send them in the order of preference
+        name = part.strip()[:2]
+        if name in _CHOICES[LANGUAGE]:
             return cast(Language, name)
     return "en"
-
-
-def _parse_language(part: str) -> tuple[float, str]:
-    name, _, weight = part.strip().partition(";q=")
-    try:
-        return float(weight or 1), name.partition("-")[0]
-    except ValueError:
-        return 0.0, ""
 
 
 def choose_theme(headers: Headers) -> Theme:
     """Return the chosen theme; `auto` follows the system."""
     choice = read_cookies(headers).get(THEME)
-    return cast(Theme, choice) if choice in CHOICES[THEME] else "auto"
+    return cast(Theme, choice) if choice in _CHOICES[THEME] else "auto"
 
 
 class BrowserSessions:
@@ -142,7 +134,7 @@ class Browser:
     @property
     def token(self) -> str:
         """The session token of the cookie; empty without one."""
-        return read_cookies(self.headers).get(SESSION, "")
+        return read_cookies(self.headers).get(_SESSION, "")
 
     @property
     def is_signed_in(self) -> bool:
@@ -231,13 +223,13 @@ class SignInMiddleware:
     def _start_session(self, key_id: str, browser: Browser, target: str) -> Response:
         response = RedirectResponse(target, SEE_OTHER)
         token = self._sessions.start(key_id)
-        set_cookie(response, browser.headers, SESSION, token, SESSION_SECONDS)
+        set_cookie(response, browser.headers, _SESSION, token, SESSION_SECONDS)
         return response
 
     async def _sign_out(self, _request: Request, browser: Browser) -> Response:
         self._sessions.end(browser.token)
         response = RedirectResponse(SIGN_IN, SEE_OTHER)
-        set_cookie(response, browser.headers, SESSION, "", 0)
+        set_cookie(response, browser.headers, _SESSION, "", 0)
         return response
 
 
@@ -285,7 +277,7 @@ def _set_preferences(request: Request, browser: Browser) -> Response:
     """Store the language or theme in a cookie, and redirect back."""
     query = request.query_params
     response = RedirectResponse(local_path(query.get("next", "/")), SEE_OTHER)
-    for name, choices in CHOICES.items():
+    for name, choices in _CHOICES.items():
         choice = query.get(name.removeprefix("memrecall_"), "")
         if choice in choices:
             set_cookie(response, browser.headers, name, choice)

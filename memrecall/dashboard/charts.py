@@ -8,9 +8,8 @@ from nicegui import ui
 
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.widgets import card, dim_label
-from memrecall.evaluation import figures
 from memrecall.evaluation.charts import PALETTE
-from memrecall.evaluation.figures import PlottedRun
+from memrecall.evaluation.figures import PlottedRun, draw_figures
 from memrecall.evaluation.metrics import MAIN_METRICS
 from memrecall.evaluation.runs import EvaluationRun, RunState
 
@@ -104,11 +103,9 @@ def draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:
     xy_chart(page.text("over_time"), TIME_AXIS, axis(min=0, max=1), lines)
 
 
-def draw_figures(page: Page, run: EvaluationRun, metrics: dict[str, Any]) -> None:
+def draw_run_figures(page: Page, run: EvaluationRun, metrics: dict[str, Any]) -> None:
     """Draw the figures of a run's report."""
-    for figure in figures.draw_figures(
-        [PlottedRun(run.name, PALETTE[0], run, metrics)], page.language
-    ):
+    for figure in draw_figures([PlottedRun(run.name, PALETTE[0], run, metrics)], page.language):
         with card(figure.heading):
             dim_label(figure.caption)
             ui.html(figure.chart, sanitize=False)  # its texts are escaped

@@ -270,7 +270,7 @@ async def draw_explorer_head(page: Page) -> bool:
 
 
 @register_page(MISSING, "missing_page")
-async def missing_page(page: Page) -> None:
+async def show_missing_page(page: Page) -> None:
     """Show that an address has no page."""
     ui.context.client.status_code = HTTPStatus.NOT_FOUND
     show_title(page.text("missing_page"))
@@ -282,7 +282,7 @@ async def missing_page(page: Page) -> None:
 
 
 @register_page(SIGN_IN, "sign_in", with_frame=False)
-async def sign_in(page: Page) -> None:
+async def show_sign_in(page: Page) -> None:
     """Show an ordinary form, because a cookie cannot be set through a websocket."""
     form = ui.element("form").props(f"method=post action={SIGN_IN}").classes("mr-sign-in")
     with form, ui.card().classes("mr-card"):

@@ -16,7 +16,8 @@ from memrecall.server.auth import Principal
 from memrecall.server.http.context import RequestContext, Service
 from memrecall.types import Language
 
-MAX_USERS = 200
+ROWS_PER_PAGE = 25  # of all lists
+_MAX_USERS = 200
 _FOLDER = Path(__file__).parent
 
 
@@ -145,4 +146,4 @@ class Page:
         principal = await self.principal()
         if principal.users is not None:
             return [user for user in sorted(principal.users) if user.startswith(prefix)]
-        return await self.library.store.owners.find_users(prefix, MAX_USERS)
+        return await self.library.store.owners.find_users(prefix, _MAX_USERS)

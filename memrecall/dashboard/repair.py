@@ -39,12 +39,18 @@ def go_with_notice(address: str, name: str, count: int = 0) -> None:
 
 def take_notice(page: Page) -> Page:
     """Show the result of the last change, and return the page without it in its address."""
-    name, count = page.query.get("done", ""), page.query.get("count", "")
-    if name in _NOTICES and count.isdecimal():
-        with ui.element("div").classes("mr-row").props("role=status"):
+    name, page = take_value(page, "done")
+    count, page = take_value(page, "count")
+    if name in _NOTICES and count and count.isdecimal():
+        with row().props("role=status"):
             ui.label(page.text(f"done_{name}", count=count)).classes("mr-good")
-    query = {key: value for key, value in page.query.items() if key not in ("done", "count")}
-    return replace(page, query=query)
+    return page
+
+
+def take_value(page: Page, name: str) -> tuple[str | None, Page]:
+    """Return a value of the address, and the page without it in its address."""
+    query = {key: value for key, value in page.query.items() if key != name}
+    return page.query.get(name), replace(page, query=query)
 
 
 class MemoryActions:
@@ -69,8 +75,8 @@ class MemoryActions:
                     self._draw_question("keep", "event_available", self._keep)
                 if item.superseded_by is None:
                     self._draw_button("merge", "merge", self._merge)
-                self._draw_question("delete", "delete", self._delete, option)
-            self._draw_question("purge", "delete_forever", self._purge, option)
+                self._draw_question("delete", "delete", self._delete, option=option)
+            self._draw_question("purge", "delete_forever", self._purge, option=option)
             is_deleted = item.deleted_at is not None
             self._draw_question("restore" if is_deleted else "undo", "undo", self._undo)
 
@@ -80,25 +86,23 @@ class MemoryActions:
         async def restore(_: bool) -> None:
             await self._update(data=text)
 
-        async def ask() -> None:
-            question = self._page.text("ask_restore_text", text=text[:_QUOTED])
-            await confirm(self._page, question, self._page.text("restore_text"), restore)
+        button = self._draw_question("restore_text", "history", restore, text)
+        button.props("flat dense size=sm", remove="outline")
 
-        button = ui.button(self._page.text("restore_text"), icon="history", on_click=ask)
-        button.props("flat dense size=sm")
-
-    def _draw_button(self, name: str, icon: str, action: Any) -> None:
+    def _draw_button(self, name: str, icon: str, action: Any) -> ui.button:
         color = "color=negative" if name in _REMOVALS else ""
         button = ui.button(self._page.text(name), icon=icon, on_click=action)
-        button.props(f"outline {color}")
+        return button.props(f"outline {color}")
 
-    def _draw_question(self, name: str, icon: str, action: Any, option: str = "") -> None:
+    def _draw_question(
+        self, name: str, icon: str, action: Any, text: str = "", option: str = ""
+    ) -> ui.button:
         async def ask() -> None:
-            question = self._page.text(f"ask_{name}", text=self._item.content[:_QUOTED])
+            question = self._page.text(f"ask_{name}", text=(text or self._item.content)[:_QUOTED])
             action_name, removes = self._page.text(name), name in _REMOVALS
             await confirm(self._page, question, action_name, action, option, removes=removes)
 
-        self._draw_button(name, icon, ask)
+        return self._draw_button(name, icon, ask)
 
     async def _update(self, **fields: Any) -> None:
         memory = await self._page.writable_memory()
@@ -168,10 +172,10 @@ class MemoryActions:
         hits = (await self._page.library.search(scope, request)).results
         keys = [hit.key for hit in hits if hit.key != self._item.memory_key]
         records = await self._page.library.store.memories(scope).get_many(keys)
-        await merge_memories(self._page, self._item, records, are_chosen=False)
+        await _merge_memories(self._page, self._item, records, are_chosen=False)
 
 
-async def merge_memories(
+async def _merge_memories(
     page: Page, first: MemoryRecord, others: Sequence[MemoryRecord], *, are_chosen: bool
 ) -> None:
     """Ask for the text of the merged memory and which others it replaces, and merge them."""
@@ -206,17 +210,16 @@ class MemorySelection:
 
     def draw_buttons(self) -> None:
         """Draw the buttons; for deleted memories, the one that restores them."""
-        page = self._page
+        text = self._page.text
         with row():
-            ui.checkbox(page.text("select_all"), on_change=self._select_all).props("dense")
+            ui.checkbox(text("select_all"), on_change=self._select_all).props("dense")
             if self._of_deleted:
-                ui.button(page.text("restore_selected"), icon="undo", on_click=self._restore).props(
-                    "outline"
-                )
+                restore = ui.button(text("restore_selected"), icon="undo", on_click=self._restore)
+                restore.props("outline")
                 return
-            delete = ui.button(page.text("delete_selected"), icon="delete", on_click=self._delete)
+            delete = ui.button(text("delete_selected"), icon="delete", on_click=self._delete)
             delete.props("outline color=negative")
-            merge = ui.button(page.text("merge_selected"), icon="merge", on_click=self._merge)
+            merge = ui.button(text("merge_selected"), icon="merge", on_click=self._merge)
             merge.props("outline")
 
     def _select_all(self, change: Any) -> None:
@@ -259,7 +262,7 @@ class MemorySelection:
         if len(records) < 2:
             ui.notify(self._page.text("choose_others"), type="warning")
         else:
-            await merge_memories(self._page, records[0], records[1:], are_chosen=True)
+            await _merge_memories(self._page, records[0], records[1:], are_chosen=True)
 
 
 async def draw_last_deletion(page: Page) -> Page:
@@ -279,12 +282,6 @@ async def draw_last_deletion(page: Page) -> Page:
     text = page.text("done_deleted", count=len(keys))
     draw_undo(page, text, undo if keys else None, "done_expired_undo")
     return plain
-
-
-def take_value(page: Page, name: str) -> tuple[str | None, Page]:
-    """Return a value of the address, and the page without it in its address."""
-    query = {key: value for key, value in page.query.items() if key != name}
-    return page.query.get(name), replace(page, query=query)
 
 
 def draw_undo(page: Page, text: str, undo: Any, expired: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from nicegui import ui
 
 from memrecall.agent.result import RecallResult, StopReason
-from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline, nest_steps
+from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.agent.view import ItemView, RecallViewer, StepView
 from memrecall.chat import ToolCall, ToolResult
@@ -78,12 +78,8 @@ def draw_trace(page: Page, events: list[TraceEvent]) -> None:
     with card(page.text("steps")):
         for iteration in iterations:
             dim_label(page.text("iteration", number=iteration.iteration)).classes("mr-iteration")
-            for parent, children in nest_steps(iteration.steps):
-                outer = panels[id(parent)]
-                is_open = parent.went_wrong or any(child.went_wrong for child in children)
-                with outer.draw_panel(is_open=is_open):
-                    for child in children:
-                        panels[id(child)].draw_panel(is_open=child.went_wrong, parent=outer)
+            for step in iteration.steps:
+                panels[id(step)].draw_panel()
 
 
 class _StepPanel:
@@ -107,24 +103,18 @@ class _StepPanel:
         block.style(f"flex: {max(self.step.seconds, 0.001):.4f} 1 auto")
         block.on("click", self._open)
 
-    def draw_panel(self, *, is_open: bool, parent: "_StepPanel | None" = None) -> ui.element:
-        """Draw the panel; return the container of the steps within it, below its details."""
-        self._parent = parent
+    def draw_panel(self) -> None:
+        """Draw the panel with the details, open if something went wrong."""
         caption = " → ".join(filter(None, (self._title, truncate_text(self._view.outcome, 80))))
-        panel = ui.expansion(
-            caption, icon=self._icon, value=is_open, on_value_change=lambda: self._fill()
-        )
+        is_open = self.step.went_wrong
+        panel = ui.expansion(caption, icon=self._icon, value=is_open, on_value_change=self._fill)
         classes = "mr-expansion mr-failed" if self.step.has_failed else "mr-expansion"
         self._panel = panel.classes(classes).props("dense")
         with panel:
             self._details = ui.element("div").classes("mr-list mr-details")
-            container = ui.element("div").classes("mr-list mr-nested")
         self._fill()
-        return container
 
     def _open(self) -> None:
-        if self._parent is not None:
-            self._parent._panel.open()
         self._panel.open()
         ui.navigate.to(self._panel)
 

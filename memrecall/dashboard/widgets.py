@@ -82,6 +82,16 @@ def hidden_field(name: str, value: str) -> ui.element:
     return field
 
 
+def draw_search(page: Page, label: str, *kept: str) -> None:
+    """Draw the form that searches a list; it keeps some values of the address."""
+    with ui.element("form").classes("mr-row").props("method=get role=search"):
+        for name in kept:
+            hidden_field(name, page.query.get(name, ""))
+        field = ui.input(page.text(label), value=page.query.get("q", ""))
+        field.props("name=q outlined dense clearable").classes("mr-grow")
+        ui.button(page.text("search"), icon="search").props("type=submit unelevated")
+
+
 def form_select(label: str, name: str, options: dict[str, str], value: str) -> None:
     """Draw a select of a form by name and its options; an unknown value is the first option."""
     selected = value if value in options else next(iter(options))

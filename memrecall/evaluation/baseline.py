@@ -10,9 +10,9 @@ from memrecall.errors import InvalidArgument
 from memrecall.evaluation.compare import OVERALL, Change, table_changes
 from memrecall.evaluation.metrics import MAIN_METRICS, categories, measure
 from memrecall.evaluation.runs import EvaluationRun
-from memrecall.evaluation.statistics import Floats, MetricTable
+from memrecall.evaluation.statistics import FloatArray, MetricTable
 
-FORMAT = 1
+_FORMAT = 1
 MIN_CATEGORY_SIZE = 20  # smaller categories are too noisy to check on their own
 _DIGITS = 4
 _HINT = "`memrecall eval baseline` writes one"
@@ -25,7 +25,7 @@ def render_baseline(run: EvaluationRun) -> str:
     table = measure(run.questions, run.answers)
     columns = [table.per_question(name) for name in metrics]
     header = {
-        "format": FORMAT,
+        "format": _FORMAT,
         "mode": plan.mode,
         "metrics": list(metrics),
         "corpus_sha256": plan.corpus_sha256,
@@ -40,7 +40,7 @@ def render_baseline(run: EvaluationRun) -> str:
     return f'{opening}, "scores": {{\n{body}\n}}}}\n'
 
 
-def _row(columns: list[Floats], at: int) -> list[float | None]:
+def _row(columns: list[FloatArray], at: int) -> list[float | None]:
     values = [float(column[at]) for column in columns]
     return [None if np.isnan(value) else round(value, _DIGITS) for value in values]
 
@@ -78,7 +78,7 @@ def is_regression(change: Change) -> bool:
     return change.high < 0
 
 
-def _score_table(names: list[str], scores: Floats) -> MetricTable:
+def _score_table(names: list[str], scores: FloatArray) -> MetricTable:
     is_defined = ~np.isnan(scores)
     numerators = np.where(is_defined, scores, 0.0)
     return MetricTable(tuple(names), numerators, is_defined.astype(np.float64))
@@ -87,7 +87,7 @@ def _score_table(names: list[str], scores: Floats) -> MetricTable:
 def _read_baseline(path: Path) -> dict[str, Any]:
     try:
         baseline: dict[str, Any] = json.loads(path.read_bytes())
-        is_readable = baseline["format"] == FORMAT
+        is_readable = baseline["format"] == _FORMAT
         is_readable = is_readable and isinstance(baseline["scores"], dict)
     except OSError as error:
         raise InvalidArgument(f"cannot read {path}: {error.strerror}", hint=_HINT) from None

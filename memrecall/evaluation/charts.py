@@ -16,10 +16,10 @@ from memrecall.text_length import truncate_text
 
 # Distinguishable with a colour vision deficiency, and on light and dark pages.
 PALETTE = ("#4477dd", "#cc7711", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
-WIDTH, HEIGHT = 520, 320
-LEFT, RIGHT, TOP, BOTTOM = 52, 24, 12, 44
-NAMES_WIDTH = 190  # left of an interval chart
-ROW_HEIGHT = 16  # of one run in an interval chart
+_WIDTH, _HEIGHT = 520, 320
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 24, 12, 44
+_NAMES_WIDTH = 190  # left of an interval chart
+_ROW_HEIGHT = 16  # of one run in an interval chart
 _GRID = {"stroke": "currentColor", "stroke_opacity": 0.2}
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
@@ -67,19 +67,19 @@ def line_chart(
     title: str, across: Axis, up: Axis, series: Sequence[Series], *, diagonal: bool = False
 ) -> Html:
     """Draw lines over two axes; the diagonal is perfect calibration, or chance."""
-    bottom = HEIGHT - BOTTOM
-    x, y = across.scale(LEFT, WIDTH - RIGHT), up.scale(bottom, TOP)
+    bottom = _HEIGHT - _BOTTOM
+    x, y = across.scale(_LEFT, _WIDTH - _RIGHT), up.scale(bottom, _TOP)
     parts = [_x_axis(across, x, bottom)]
     for tick in up.ticks:
-        parts.append(_line((LEFT, y(tick)), (WIDTH - RIGHT, y(tick)), **_GRID))
-        parts.append(_text(LEFT - 8, y(tick) + 4, f"{tick:g}", anchor="end"))
+        parts.append(_line((_LEFT, y(tick)), (_WIDTH - _RIGHT, y(tick)), **_GRID))
+        parts.append(_text(_LEFT - 8, y(tick) + 4, f"{tick:g}", anchor="end"))
     if diagonal:
         dashes = {"stroke": "currentColor", "stroke_dasharray": "4 4"}
         parts.append(_line((x(0), y(0)), (x(1), y(1)), **dashes))
     parts += [_series(each, x, y) for each in series]
-    middle = (bottom + TOP) / 2
+    middle = (bottom + _TOP) / 2
     parts.append(_text(14, middle, up.label, transform=f"rotate(-90 14 {middle:.0f})"))
-    return _svg(title, HEIGHT, parts)
+    return _svg(title, _HEIGHT, parts)
 
 
 def _series(series: Series, x: Scale, y: Scale) -> str:
@@ -99,26 +99,26 @@ def category_chart(title: str, label: str, metric: str, summaries: Mapping[str, 
     """Draw one metric of several runs with its intervals, overall and by category."""
     kinds = sorted({kind for metrics in summaries.values() for kind in metrics["categories"]})
     axis = Axis(label)
-    x = axis.scale(NAMES_WIDTH, WIDTH - RIGHT)
-    parts, top = [], float(TOP)
+    x = axis.scale(_NAMES_WIDTH, _WIDTH - _RIGHT)
+    parts, top = [], float(_TOP)
     for kind in ("", *kinds):
         rows: list[str] = []
         for colour, (run, metrics) in zip(PALETTE, summaries.items(), strict=False):
             group = metrics["categories"].get(kind, {}) if kind else metrics["overall"]
             if metric in group:
-                y = top + 6 + ROW_HEIGHT * (len(rows) + 0.5)
+                y = top + 6 + _ROW_HEIGHT * (len(rows) + 0.5)
                 rows.append(_interval(run, colour, group[metric], x, y))
         if rows:
-            height = ROW_HEIGHT * len(rows) + 12
+            height = _ROW_HEIGHT * len(rows) + 12
             parts += [_row_name(kind or "overall", top + height / 2 + 4), *rows]
             top += height
-            parts.append(_line((NAMES_WIDTH, top), (WIDTH - RIGHT, top), **_GRID))
-    return _svg(title, int(top + BOTTOM), [_x_axis(axis, x, top, NAMES_WIDTH), *parts])
+            parts.append(_line((_NAMES_WIDTH, top), (_WIDTH - _RIGHT, top), **_GRID))
+    return _svg(title, int(top + _BOTTOM), [_x_axis(axis, x, top, _NAMES_WIDTH), *parts])
 
 
 def _row_name(name: str, y: float) -> str:
     label = truncate_text(name, 14 if language_of(name) == "zh" else 24)
-    text = _text(NAMES_WIDTH - 10, y, label, anchor="end")
+    text = _text(_NAMES_WIDTH - 10, y, label, anchor="end")
     return _element("g", _element("title", escape(name)), text)
 
 
@@ -134,10 +134,10 @@ def _interval(name: str, colour: str, interval: Mapping[str, float], x: Scale, y
     )
 
 
-def _x_axis(axis: Axis, x: Scale, bottom: float, left: int = LEFT) -> str:
-    parts = [_text((left + WIDTH - RIGHT) / 2, bottom + 38, axis.label)]
+def _x_axis(axis: Axis, x: Scale, bottom: float, left: int = _LEFT) -> str:
+    parts = [_text((left + _WIDTH - _RIGHT) / 2, bottom + 38, axis.label)]
     for tick in axis.ticks:
-        parts.append(_line((x(tick), TOP), (x(tick), bottom), **_GRID))
+        parts.append(_line((x(tick), _TOP), (x(tick), bottom), **_GRID))
         parts.append(_text(x(tick), bottom + 16, f"{tick:g}"))
     return "".join(parts)
 
@@ -154,8 +154,8 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", **attributes: o
 
 
 def _svg(title: str, height: int, parts: Iterable[str]) -> Html:
-    frame = {"role": "img", "aria_label": title, "viewBox": f"0 0 {WIDTH} {height}"}
-    style = f"width:{WIDTH}px;max-width:100%;height:auto"
+    frame = {"role": "img", "aria_label": title, "viewBox": f"0 0 {_WIDTH} {height}"}
+    style = f"width:{_WIDTH}px;max-width:100%;height:auto"
     return _element("svg", *parts, **frame, style=style, fill="currentColor", font_size=12)
 
 

@@ -14,7 +14,7 @@ from memrecall.evaluation.metrics import (
     measure,
 )
 from memrecall.evaluation.runs import EvaluationRun
-from memrecall.evaluation.statistics import MetricTable, Rows, paired_intervals
+from memrecall.evaluation.statistics import MetricTable, RowNumbers, paired_intervals
 from memrecall.text.html import (
     AMBER,
     DIM,
@@ -182,7 +182,7 @@ def _shared_tables(first: EvaluationRun, second: EvaluationRun) -> tuple[MetricT
 
 
 def table_changes(
-    before: MetricTable, after: MetricTable, groups: Mapping[str, Rows]
+    before: MetricTable, after: MetricTable, groups: Mapping[str, RowNumbers]
 ) -> Iterable[Change]:
     """Yield the changes of each group of questions, for the metrics that it defines."""
     for category, rows in groups.items():

@@ -21,9 +21,9 @@ from memrecall.evaluation.questions import (
     Question,
     QuestionSet,
     at_line,
-    digest,
     numbered_lines,
     read_bytes,
+    sha256_of,
 )
 from memrecall.json_objects import parse_json_line
 from memrecall.library.library import Library
@@ -33,8 +33,8 @@ from memrecall.store import ScopedMessage, parse_record
 from memrecall.text.language import language_of, language_of_most
 from memrecall.types import Language, NewMemory, Origin, Role
 
-BATCH = 1_000
-ACTOR = "evaluation"
+_BATCH = 1_000
+_ACTOR = "evaluation"
 SMALL_STORE = range(5, 41)  # messages of a session that can become a small store
 _QUESTIONS_EACH = 2  # of its own and of another store, at most
 _MEMORY_FIELDS = frozenset(NewMemory.model_fields)
@@ -101,7 +101,7 @@ def read_corpus(path: Path, read_message: ReadMessage) -> Corpus:
     A user's export can be read too. Deleted rows and other tables are skipped.
     """
     data = read_bytes(path)
-    corpus = Corpus(path, digest(data))
+    corpus = Corpus(path, sha256_of(data))
     lines: dict[tuple[str, str], int] = {}
     for number, line in numbered_lines(data):
         try:
@@ -239,8 +239,8 @@ def make_small_stores(
         questions += _ask_small_store(store, other, user, small.latest.get(user), random)
     numbers, parsed = zip(*questions, strict=True)
     lines = b"".join(q.model_dump_json(exclude_none=True).encode() + b"\n" for q in parsed)
-    small.sha256 = digest(corpus.sha256.encode() + lines)
-    return small, QuestionSet(question_set.path, digest(lines), parsed, numbers, lines)
+    small.sha256 = sha256_of(corpus.sha256.encode() + lines)
+    return small, QuestionSet(question_set.path, sha256_of(lines), parsed, numbers, lines)
 
 
 def _other_stores(stores: Sequence[_Session]) -> Iterator[_Session]:
@@ -342,8 +342,8 @@ def _name_pattern(name: str) -> str:
 
 async def import_corpus(library: Library, corpus: Corpus, advance: Callable[[int], None]) -> None:
     """Store and embed the corpus. Repeating it after an interruption is safe."""
-    for start in range(0, len(corpus.messages), BATCH):
-        batch = corpus.messages[start : start + BATCH]
+    for start in range(0, len(corpus.messages), _BATCH):
+        batch = corpus.messages[start : start + _BATCH]
         try:
             await library.add_entries([entry for _, entry in batch])
         except CallerError as error:
@@ -353,7 +353,7 @@ async def import_corpus(library: Library, corpus: Corpus, advance: Callable[[int
         items = list(group)
         memories = [item.memory for _, item in items]
         try:
-            await library.add_memories(scope, memories, origin=Origin.IMPORT, actor=ACTOR)
+            await library.add_memories(scope, memories, origin=Origin.IMPORT, actor=_ACTOR)
         except CallerError as error:
             raise _at_lines(corpus.path, [number for number, _ in items], error) from None
         advance(len(items))

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 from memrecall.evaluation.questions import Question, QuestionResult
 from memrecall.evaluation.statistics import (
-    Floats,
+    FloatArray,
     MetricTable,
     PooledMetric,
-    Rows,
+    RowNumbers,
     area_under_roc,
     brier_skill,
     calibration_error,
@@ -42,8 +42,7 @@ SLICE_METRICS = (
 )
 
 Pair = tuple[Question, QuestionResult]
-Mask = npt.NDArray[np.bool_]
-_Ratios = dict[str, tuple[Floats, Floats]]
+_Ratios = dict[str, tuple[FloatArray, FloatArray]]
 
 
 def measure(questions: Sequence[Question], answers: Sequence[QuestionResult]) -> MetricTable:
@@ -68,13 +67,15 @@ def measure(questions: Sequence[Question], answers: Sequence[QuestionResult]) ->
     return MetricTable.of(ratios, pools)
 
 
-def _column(pairs: Sequence[Pair], metric: Callable[[Question, QuestionResult], float]) -> Floats:
+def _column(
+    pairs: Sequence[Pair], metric: Callable[[Question, QuestionResult], float]
+) -> FloatArray:
     return np.array([metric(question, answer) for question, answer in pairs], dtype=np.float64)
 
 
 def _ratio(
     pairs: Sequence[Pair], metric: Callable[..., float], *, answerable: bool = False
-) -> tuple[Floats, Floats]:
+) -> tuple[FloatArray, FloatArray]:
     """Return numerators and denominators of a mean over the questions with evidence."""
     counted = _column(pairs, lambda q, a: q.answerable if answerable else bool(q.evidence))
     values = [
@@ -121,7 +122,7 @@ def has_probabilities(answers: Sequence[QuestionResult]) -> bool:
     return bool(with_results) and all(a.probabilities is not None for a in with_results)
 
 
-def _best_relevance(pairs: Sequence[Pair]) -> Floats:
+def _best_relevance(pairs: Sequence[Pair]) -> FloatArray:
     """Return the confidence of each search that the store has an answer at all.
 
     That is the relevance of its best result, which is close to the chance that there is an answer.
@@ -149,7 +150,7 @@ def _search_pools(pairs: Sequence[Pair]) -> dict[str, PooledMetric]:
 
 def result_outcomes(
     pairs: Sequence[Pair], predictions: Callable[[QuestionResult], Sequence[float | None]]
-) -> tuple[Floats, Floats]:
+) -> tuple[FloatArray, FloatArray]:
     """Return predictions of the first results of each question, and if they are evidence."""
     predicted = np.full((len(pairs), CALIBRATION_DEPTH), np.nan)
     true = np.zeros((len(pairs), CALIBRATION_DEPTH))
@@ -177,7 +178,7 @@ def _recall_ratios(pairs: Sequence[Pair]) -> _Ratios:
     }
 
 
-def _abstention_ratios(pairs: Sequence[Pair], is_abstention: Mask) -> _Ratios:
+def _abstention_ratios(pairs: Sequence[Pair], is_abstention: npt.NDArray[np.bool_]) -> _Ratios:
     ones, abstained = np.ones(len(pairs)), is_abstention.astype(np.float64)
     unanswerable = _column(pairs, lambda q, a: not q.answerable)
     return {
@@ -197,7 +198,7 @@ def _recall_pools(pairs: Sequence[Pair]) -> dict[str, PooledMetric]:
     }
 
 
-def confidence_outcomes(pairs: Sequence[Pair]) -> tuple[Floats, Floats]:
+def confidence_outcomes(pairs: Sequence[Pair]) -> tuple[FloatArray, FloatArray]:
     """Return the confidence of each recall, and if it handed off any evidence."""
     confidence = _column(pairs, lambda q, a: _recalled(a).confidence)
     right = _column(pairs, lambda q, a: q.answerable and not _handed_off(a).isdisjoint(q.evidence))
@@ -248,7 +249,7 @@ class Slice:
 
     def groups(
         self, questions: Sequence[Question], store_sizes: Mapping[str, int]
-    ) -> dict[str, Rows]:
+    ) -> dict[str, RowNumbers]:
         """Return the rows of every label that occurs, in order."""
         labels = [self.label(q, store_sizes.get(q.user_id, 0)) for q in questions]
         names = sorted({*labels} - {""})
@@ -280,7 +281,7 @@ SLICES = (
 )
 
 
-def categories(questions: Sequence[Question]) -> dict[str, Rows]:
+def categories(questions: Sequence[Question]) -> dict[str, RowNumbers]:
     """Return the rows of every category, sorted by name."""
     return CATEGORY.groups(questions, {})
 
@@ -323,7 +324,7 @@ def _slice_fields(
     }
 
 
-def _metric_fields(table: MetricTable, rows: Rows) -> dict[str, dict[str, float | int]]:
+def _metric_fields(table: MetricTable, rows: RowNumbers) -> dict[str, dict[str, float | int]]:
     low, high = intervals(table, rows)
     columns = (table.all_names, table.values(rows), low, high, table.counts(rows))
     return {

@@ -30,7 +30,7 @@ def read_bytes(path: Path) -> bytes:
         ) from None
 
 
-def digest(data: bytes) -> str:
+def sha256_of(data: bytes) -> str:
     """Return the SHA-256 of a file's contents."""
     return hashlib.sha256(data).hexdigest()
 
@@ -50,13 +50,13 @@ def at_line(path: Path, number: int, error: Exception) -> InvalidArgument:
     return InvalidArgument(f"{path} line {number}: {problem}", line=number)
 
 
-RIGHT, WRONG = "recalled", "missed"  # categories of questions from feedback
+_RIGHT, _WRONG = "recalled", "missed"  # categories of questions from feedback
 UNANSWERABLE = frozenset({"adversarial", "unanswerable"})  # categories
 
 _MONTH = re.compile(r"(\d{4})-(\d\d)")
 _DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 
-Label = Annotated[
+_Label = Annotated[
     str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value or "")
 ]
 
@@ -70,7 +70,7 @@ class Question(BaseModel):
     user_id: Id
     query: CleanText
     evidence: tuple[Id, ...]  # message or memory keys; empty: the question has no answer
-    category: Label = ""
+    category: _Label = ""
     as_of: str | None = None
     time_zone: TimeZone | None = None
     session_id: Id | None = None
@@ -101,7 +101,7 @@ class Question(BaseModel):
             user_id=feedback.user_id,
             query=single_line(feedback.query),  # several lines would be a conversation
             evidence=feedback.evidence,
-            category=RIGHT if feedback.is_right else WRONG,
+            category=_RIGHT if feedback.is_right else _WRONG,
             as_of=format_time(feedback.asked_at),
             time_zone=time_zone,
         )
@@ -151,7 +151,7 @@ def read_questions(path: Path, limit: int | None = None) -> QuestionSet:
     if not questions:
         raise InvalidArgument(f"{path} contains no question")
     numbers, parsed, lines = zip(*questions.values(), strict=True)
-    return QuestionSet(path, digest(data), parsed, numbers, b"".join(lines))
+    return QuestionSet(path, sha256_of(data), parsed, numbers, b"".join(lines))
 
 
 def _read(line: bytes) -> Question:

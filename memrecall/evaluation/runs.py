@@ -40,7 +40,7 @@ from memrecall.text.html import (
 )
 from memrecall.text.language import language_of_most
 
-FORMAT = 1
+_FORMAT = 1
 _DATABASE = "store.db"
 _LABELS = {
     "questions": ("questions", "个问题"),
@@ -217,7 +217,7 @@ class RunFolder:
         """Read the summary."""
         try:
             data = json.loads(self._summary.read_bytes())
-            if data.pop("format") != FORMAT:
+            if data.pop("format") != _FORMAT:
                 raise InvalidArgument(
                     f"{self._summary} has another format", hint="Run the evaluation again"
                 )
@@ -242,7 +242,7 @@ class RunFolder:
 
     def save(self, state: RunState) -> None:
         """Write the summary atomically."""
-        text = json.dumps({"format": FORMAT, **asdict(state)}, ensure_ascii=False, indent=2)
+        text = json.dumps({"format": _FORMAT, **asdict(state)}, ensure_ascii=False, indent=2)
         temporary = self._summary.with_suffix(".part")
         temporary.write_text(text + "\n", "utf-8")
         os.replace(temporary, self._summary)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from memrecall.cli.output import draw_bar, flatten, indent, truncate, wrap
+from memrecall.cli.output import cut_line, draw_bar, flatten, indent, wrap
 from tests.cases import check_each
 
 MIXED = (
@@ -58,8 +58,8 @@ def test_indent_does_not_style_text_like_margin() -> None:
 
 
 def test_truncate_adds_ellipsis() -> None:
-    assert truncate(Text("数据库配置"), 7).plain == "数据库…"
-    assert truncate(Text("short"), 7).plain == "short"
+    assert cut_line(Text("数据库配置"), 7).plain == "数据库…"
+    assert cut_line(Text("short"), 7).plain == "short"
     assert flatten("a\n\tb\x1b[31m\u202e") == "a b�[31m�"
 
 

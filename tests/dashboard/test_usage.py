@@ -44,14 +44,10 @@ def test_usage_has_counts_levels_and_percentiles() -> None:
     usage = UsageHistory(buckets)
     for row in rows:
         usage.add(row.bucket, row.name, row.label, row.count)
-    assert usage.total("searches") == 5
     assert usage.over_time("searches")[:3] == [3, 2, 0]
     assert usage.by_label("searches") == {"lexical": 3, "semantic": 2}
-    assert (usage.level("users"), usage.levels("users")[:3]) == (9, [7, None, 9])
-    assert usage.total("users") == 0
-    assert usage.level("knowledge") is None
+    assert usage.levels("users")[:3] == [7, None, 9]
     assert usage.percentiles("recall_seconds", 0.5)[:3] == [None, None, 0.175]
-    assert usage.percentile("recall_seconds", 0.5) == 0.175
 
 
 def test_usage_of_recalls_counts_outcomes() -> None:

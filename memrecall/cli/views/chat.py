@@ -18,7 +18,7 @@ from memrecall.chat import (
     ToolCall,
     ToolResult,
 )
-from memrecall.cli.output import count_noun, flatten, sanitize, truncate
+from memrecall.cli.output import count_noun, cut_line, flatten, sanitize
 from memrecall.json_objects import load_json_object
 
 _MAX_ITEMS = 3  # events or messages of a tool result
@@ -50,7 +50,7 @@ class ChatTurnView:
             return
         self.end_line()
         for line in _lines(event):
-            self._terminal.print(truncate(line, self._width))
+            self._terminal.print(cut_line(line, self._width))
 
     def end_line(self) -> None:
         """End the line of streamed text, if there is one."""

@@ -9,9 +9,9 @@ from memrecall.agent.result import RecallResult
 from memrecall.agent.tools import HANDOFF
 from memrecall.agent.trace_events import CallEvent, EventKind, HandoffEvent, TraceEvent
 from memrecall.agent.view import ItemView, RecallViewer, StepView
-from memrecall.cli.output import draw_bar, flatten, indent, sanitize, score_style, truncate, wrap
+from memrecall.cli.output import cut_line, draw_bar, flatten, indent, sanitize, score_style, wrap
 
-Lines = list[Text]
+_Lines = list[Text]
 
 _MARGIN = 4
 _MAX_NAME_WIDTH = 12
@@ -45,7 +45,7 @@ class RecallView:
         self._viewer = RecallViewer("en")
         self._last_call: StepView | None = None
 
-    def render_event(self, event: TraceEvent) -> Lines:
+    def render_event(self, event: TraceEvent) -> _Lines:
         """Return the lines of one event; some events have none."""
         view = self._viewer.view_event(event)
         if isinstance(event, CallEvent | HandoffEvent):
@@ -79,7 +79,7 @@ class RecallView:
             return f"running {flatten(event.tool)}"
         return _WAITING.get(event.kind, "")
 
-    def render_result(self, result: RecallResult) -> Lines:
+    def render_result(self, result: RecallResult) -> _Lines:
         """Return the handoff, its evidence, remarks and the cost."""
         view = self._viewer.view_result(result)
         style = score_style(view.confidence)
@@ -101,10 +101,10 @@ class RecallView:
         lines += [Text(), *indent(remarks, _MARGIN)] if remarks else []
         return [*lines, Text(), *indent(self._wrap(cost, "dim"), _MARGIN)]
 
-    def _wrap(self, text: str, style: str = "") -> Lines:
+    def _wrap(self, text: str, style: str = "") -> _Lines:
         return wrap(Text(sanitize(text), style), self._body_width) if text else []
 
-    def _start(self, view: StepView) -> Lines:
+    def _start(self, view: StepView) -> _Lines:
         query = self._wrap(view.title, "bold")
         if len(query) > _MAX_BRIEF_LINES:
             query = [*query[:_MAX_BRIEF_LINES], Text("…", "dim")]
@@ -112,18 +112,18 @@ class RecallView:
         about = flatten(", ".join(view.options))
         return lines if self._brief else [*lines, *indent([Text(about, "dim")], _MARGIN)]
 
-    def _warning(self, view: StepView) -> Lines:
+    def _warning(self, view: StepView) -> _Lines:
         details = f": {flatten(view.text)}" if view.text else ""
         text = Text.assemble((view.title, "yellow"), details)
         return indent(wrap(text, self._body_width), _MARGIN, Text("  !", "yellow"))
 
-    def _in_turn(self, event: TraceEvent, lines: Lines) -> Lines:
+    def _in_turn(self, event: TraceEvent, lines: _Lines) -> _Lines:
         """Indent lines, with the turn's number in the margin if it is new."""
         is_new = event.turn != self._turn
         self._turn = event.turn
         return indent(lines, _MARGIN, Text(f"{event.turn:>2}", "dim") if is_new else None)
 
-    def _call(self, view: StepView) -> Lines:
+    def _call(self, view: StepView) -> _Lines:
         width = self._body_width - 2
         call = Text.assemble((flatten(view.title), "cyan"), f" {flatten(view.subject)[:300]}")
         duration = f"{view.seconds:.2f} s" if view.seconds >= 0.1 else ""
@@ -137,7 +137,7 @@ class RecallView:
         below += wrap(Text(flatten(view.text), "dim"), width) if view.text else []
         return [*indent(wrap(call, width), 2, Text("▸", "cyan")), *indent(below, 2)]
 
-    def _brief_call(self, view: StepView) -> Lines:
+    def _brief_call(self, view: StepView) -> _Lines:
         if view.title == HANDOFF and not view.has_failed:
             return []  # the result follows
         last, self._last_call = self._last_call, view
@@ -147,12 +147,12 @@ class RecallView:
             subject = f"again, {flatten(', '.join(changes))}" if changes else subject
         call = Text.assemble((flatten(view.title), "cyan"), f" {subject}")
         outcome = Text(flatten(view.outcome), "yellow" if view.has_failed else "dim")
-        outcome = truncate(outcome, self._body_width // 2)
-        line = truncate(call, self._body_width - 4 - outcome.cell_len)
+        outcome = cut_line(outcome, self._body_width // 2)
+        line = cut_line(call, self._body_width - 4 - outcome.cell_len)
         line = Text.assemble(line, "  ", outcome) if outcome else line
         return indent([line], _MARGIN + 2, Text("    ▸", "cyan"))
 
-    def _item(self, item: ItemView, quote: Lines) -> Lines:
+    def _item(self, item: ItemView, quote: _Lines) -> _Lines:
         """Return a memory between the messages around it."""
         label = f"  {item.time}  {flatten(item.key)}"
         head = Text.assemble((flatten(item.label), "bold"), (label, "dim"))
@@ -168,9 +168,9 @@ class RecallView:
 
     def _neighbor(self, item: ItemView) -> Text:
         text = Text(f"  {flatten(item.label)}  {flatten(item.text)}", "dim")
-        return truncate(text, self._body_width - 2)
+        return cut_line(text, self._body_width - 2)
 
-    def _quote(self, item: ItemView) -> Lines:
+    def _quote(self, item: ItemView) -> _Lines:
         limit = _MAX_BRIEF_LINES if self._brief else _MAX_QUOTE_LINES
         lines = wrap(Text(sanitize(item.text).strip()), self._body_width - 4)
         if len(lines) <= limit:
@@ -179,13 +179,13 @@ class RecallView:
         return [*lines[:limit], Text(rest, "dim")]
 
 
-def _hit_lines(items: Iterable[ItemView], width: int) -> Lines:
+def _hit_lines(items: Iterable[ItemView], width: int) -> _Lines:
     """Return hits in columns: score, time, speaker, and the beginning of the text."""
     hits = list(items)
     names = [flatten(item.label) for item in hits]
     name_width = min(max(map(cell_len, names), default=0), _MAX_NAME_WIDTH)
     return [
-        truncate(
+        cut_line(
             Text.assemble(
                 (f"{item.score or 0:.2f}", score_style(item.score or 0)),
                 (f"  {flatten(item.time)}  ", "dim"),

@@ -31,12 +31,12 @@ from memrecall.store import MessageFilter
 from memrecall.types import Role
 
 MAX_HISTORY = 20
-SESSION = "dashboard"
+_SESSION = "dashboard"
 _MAX_MEMBERS = 20
 
 
 @register_page("/try", "try_it")
-async def chat(page: Page) -> None:
+async def show_chat(page: Page) -> None:
     """Show a chat with the memory of the selected user."""
     show_title(page.text("try_it"))
     if not await select_user(page):
@@ -66,7 +66,7 @@ class _Conversation:
         text = self._page.text
         kinds = {"single": text("single_chat"), "group": text("group_chat")}
         self._kind = ui.toggle(kinds, value="single").props("no-caps unelevated")
-        session = self._page.query.get("session", SESSION)
+        session = self._page.query.get("session", _SESSION)
         self._session = ui.input(text("filter_session"), value=session)
         self._people = ui.input(text("people"), value="Lin, Maya")
         self._assistants = ui.input(text("helpers"), value="Juno, Pip")
@@ -138,7 +138,7 @@ class _Conversation:
         text = self._page.text
         fields: dict[str, Any] = {
             "message": message,
-            "session_id": self._session.value or SESSION,
+            "session_id": self._session.value or _SESSION,
         }
         if self._kind.value == "single":
             return ChatRequest(**fields), text("you"), text("assistant")

@@ -3,16 +3,15 @@
 import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from nicegui import ui
 
-from memrecall.dashboard.charts import draw_figures, draw_trend, main_metric
+from memrecall.dashboard.charts import draw_run_figures, draw_trend, main_metric
 from memrecall.dashboard.layout import register_page
-from memrecall.dashboard.page import Page
+from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.widgets import (
     PairSelection,
     card,
@@ -40,48 +39,39 @@ from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
 from memrecall.types import cut_to_minute
 
-QUESTIONS_PER_PAGE = 50
 _QUESTION_FILE = "questions.jsonl"
 _MAX_COMMANDS = 5
-MAX_RUNS = 100
-FileVersion = tuple[Path, int, int]
+_MAX_RUNS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class RunComparison:
-    """Two runs and the questions whose results differ."""
-
-    first: EvaluationRun
-    second: EvaluationRun
-    metric: str
-    metrics: list[str]
-    questions: list[QuestionChange]
+def _folder(page: Page) -> Path:
+    return page.library.settings.data_folder() / "runs"
 
 
-async def list_runs(page: Page) -> list[tuple[str, RunState]]:
+async def _list_runs(page: Page) -> list[tuple[str, RunState]]:
     """Return all runs, the latest first; requires an operator."""
     (await page.principal()).require_operator()
     runs = await asyncio.to_thread(find_runs, _folder(page))
     return [(path.name, state) for path, state in runs]
 
 
-async def read_run(page: Page, name: str) -> tuple[EvaluationRun, dict[str, Any]]:
-    """Return a run, complete or not, and its metrics."""
-    (version,) = await _find(page, name)
-    return await asyncio.to_thread(_read, version)
+async def _read_runs(page: Page, *names: str) -> list[EvaluationRun]:
+    """Return runs, complete or not, by names from the list: a path is never accepted."""
+    known = {name for name, _ in await _list_runs(page)}
+    for name in names:
+        if name not in known:
+            raise NotFound(f"there is no run {name!r}")
+    folders = [_folder(page) / name for name in names]
+    versions = [(folder / "results.jsonl").stat().st_mtime_ns for folder in folders]
+    return [await asyncio.to_thread(_read, *key) for key in zip(folders, versions, strict=True)]
 
 
-async def compare_runs(page: Page, first: str, second: str, metric: str) -> RunComparison:
-    """Compare two runs by question; raise InvalidArgument if their questions differ."""
-    return await asyncio.to_thread(_compare, await _find(page, first, second), metric)
+@lru_cache(maxsize=16)
+def _read(folder: Path, _version: int) -> EvaluationRun:
+    return RunFolder(folder).read()
 
 
-async def read_changes(page: Page, first: str, second: str) -> list[Change]:
-    """Return the changes of all metrics with intervals, which take seconds the first time."""
-    return await asyncio.to_thread(_changes, await _find(page, first, second))
-
-
-async def read_questions(page: Page) -> list[Question]:
+async def _read_labels(page: Page) -> list[Question]:
     """Return the labelled questions of the users that the key may see, the latest first."""
     principal, store = await page.principal(), page.library.store
     labels = await store.feedback_list.labelled(principal.users, principal.agent_id)
@@ -92,54 +82,12 @@ async def read_questions(page: Page) -> list[Question]:
     return [Question.from_feedback(label, zones.get(label.user_id)) for label in labels]
 
 
-def _folder(page: Page) -> Path:
-    return page.library.settings.data_folder() / "runs"
-
-
-async def _find(page: Page, *names: str) -> tuple[FileVersion, ...]:
-    """Return the current versions of runs, by names from the list: a path is never accepted."""
-    known = {name for name, _ in await list_runs(page)}
-    for name in names:
-        if name not in known:
-            raise NotFound(f"there is no run {name!r}")
-    return tuple(_version(_folder(page) / name) for name in names)
-
-
-def _version(path: Path) -> FileVersion:
-    status = (path / "results.jsonl").stat()
-    return path, status.st_mtime_ns, status.st_size
-
-
-@lru_cache(maxsize=16)
-def _read(version: FileVersion) -> tuple[EvaluationRun, dict[str, Any]]:
-    run = RunFolder(version[0]).read()
-    metrics = run.state.metrics or run.summarize()
-    return run, metrics
-
-
-@lru_cache(maxsize=8)
-def _changes(versions: tuple[FileVersion, ...]) -> list[Change]:
-    first, second = (_read(version)[0] for version in versions)
-    return compare(first, second, by_category=False)
-
-
-def _compare(versions: tuple[FileVersion, ...], metric: str) -> RunComparison:
-    first, second = (_read(version)[0] for version in versions)
-    require_same_questions(first, second)
-    metrics = question_metrics(first, second)
-    defaults = [name for mode in (second.state.plan.mode, "search") for name in MAIN_METRICS[mode]]
-    choices = [metric, *defaults, *metrics]
-    selected = next(name for name in choices if name in metrics)
-    questions = question_changes(first, second, selected)
-    return RunComparison(first, second, selected, metrics, questions)
-
-
 @register_page("/evaluations", "evaluations")
-async def evaluations(page: Page) -> None:
+async def show_evaluations(page: Page) -> None:
     """Show all runs, the latest first."""
     show_title(page.text("evaluations"))
-    runs = (await list_runs(page))[:MAX_RUNS]
-    _draw_set(page, await read_questions(page), page.database_file(await page.principal()))
+    runs = (await _list_runs(page))[:_MAX_RUNS]
+    _draw_set(page, await _read_labels(page), page.database_file(await page.principal()))
     if not runs:
         with card():
             show_empty(page.text("no_runs", folder=_folder(page)))
@@ -176,7 +124,7 @@ def _draw_set(page: Page, questions: Sequence[Question], database: str | None) -
             name = page.text("download_questions")
             ui.button(name, icon="download", on_click=download).props("outline")
         with ui.expansion(page.text("questions")).classes("mr-expansion").props("dense"):
-            for question in questions[:QUESTIONS_PER_PAGE]:
+            for question in questions[:ROWS_PER_PAGE]:
                 with ui.element("div").classes("mr-item"):
                     link = {"user": question.user_id, "id": question.query_id}
                     ui.link(question.query[:200], page.link("/recalls/trace", **link))
@@ -210,10 +158,11 @@ def _draw_run(page: Page, name: str, state: RunState) -> None:
 
 
 @register_page("/evaluations/run", "run")
-async def run(page: Page) -> None:
+async def show_run(page: Page) -> None:
     """Show the metrics of one run with intervals, by category."""
-    evaluation, metrics = await read_run(page, page.query.get("name", ""))
+    (evaluation,) = await _read_runs(page, page.query.get("name", ""))
     plan = evaluation.state.plan
+    metrics = evaluation.state.metrics or await asyncio.to_thread(evaluation.summarize)
     ui.link(page.text("evaluations"), "/evaluations")
     show_title(evaluation.name)
     with row():
@@ -229,7 +178,7 @@ async def run(page: Page) -> None:
         show_empty(page.text("no_answers"))
         return
     with ui.element("div").classes("mr-grid mr-halves"):
-        draw_figures(page, evaluation, metrics)
+        draw_run_figures(page, evaluation, metrics)
     with card(page.text("figures")):
         _draw_table(page, metrics)
 
@@ -252,25 +201,29 @@ def _draw_table(page: Page, metrics: Mapping[str, Any]) -> None:
 
 
 @register_page("/evaluations/compare", "compare_runs")
-async def comparison_page(page: Page) -> None:
+async def show_comparison_page(page: Page) -> None:
     """Compare two runs: changes with their significance, and questions, the worst first."""
-    names = (page.query.get("a", ""), page.query.get("b", ""))
-    comparison = await compare_runs(page, *names, page.query.get("metric", ""))
+    first, second = await _read_runs(page, page.query.get("a", ""), page.query.get("b", ""))
+    require_same_questions(first, second)
+    metrics = question_metrics(first, second)
+    defaults = [name for mode in (second.state.plan.mode, "search") for name in MAIN_METRICS[mode]]
+    choices = (page.query.get("metric", ""), *defaults, *metrics)
+    selected = next(name for name in choices if name in metrics)
     ui.link(page.text("evaluations"), "/evaluations")
-    show_title(f"{comparison.first.name} → {comparison.second.name}")
+    show_title(f"{first.name} → {second.name}")
     with card(page.text("what_changed")):
         container = ui.element("div").classes("mr-list").props("aria-live=polite")
         with container:
             ui.spinner(size="md")
     with card(page.text("questions")):
         with row():
-            for metric in comparison.metrics:
+            for metric in metrics:
                 target = page.link_here(metric=metric, page=None)
-                chip_link(metric, target, is_current=metric == comparison.metric)
-        _draw_questions(page, comparison.questions)
+                chip_link(metric, target, is_current=metric == selected)
+        _draw_questions(page, question_changes(first, second, selected))
     # Intervals take seconds, so the page is shown before they are computed.
     await ui.context.client.connected()
-    changes = await read_changes(page, *names)
+    changes = await asyncio.to_thread(compare, first, second, by_category=False)
     container.clear()
     with container:
         for change in changes:
@@ -292,9 +245,9 @@ def _draw_change(page: Page, change: Change) -> None:
 def _draw_questions(page: Page, questions: Sequence[QuestionChange]) -> None:
     text = page.query.get("page", "0")
     number = int(text) if text.isascii() and text.isdigit() else 0
-    start = number * QUESTIONS_PER_PAGE
+    start = number * ROWS_PER_PAGE
     with ui.element("div").classes("mr-list"):
-        for item in questions[start : start + QUESTIONS_PER_PAGE]:
+        for item in questions[start : start + ROWS_PER_PAGE]:
             with ui.element("div").classes("mr-item mr-question"):
                 ui.label(item.query[:400]).classes("mr-grow mr-text")
                 ui.label(f"{item.before:.2f} → {item.after:.2f}").classes(_loss_class(item.loss))
@@ -303,7 +256,7 @@ def _draw_questions(page: Page, questions: Sequence[QuestionChange]) -> None:
         if number:
             target = page.link_here(page=number - 1)
             ui.link(page.text("newest_page"), target).classes("mr-button")
-        if start + QUESTIONS_PER_PAGE < len(questions):
+        if start + ROWS_PER_PAGE < len(questions):
             ui.link(page.text("more"), page.link_here(page=number + 1)).classes("mr-button")
 
 

@@ -24,14 +24,14 @@ from memrecall.store import StoredRelation
 from memrecall.text_length import truncate_text
 from memrecall.types import MemoryRecord
 
-MAX_RELATIONS = 120
+_MAX_RELATIONS = 120
 MAX_LISTED = 30
 _NAME_LENGTH = 24
 _PARTS = ("source", "relationship", "destination")
 
 
 @register_page("/explorer/graph", "graph")
-async def graph(page: Page) -> None:
+async def show_graph(page: Page) -> None:
     """Show the latest relations, or those of one entity."""
     if not await draw_explorer_head(page):
         return
@@ -54,9 +54,9 @@ async def graph(page: Page) -> None:
 async def _read_relations(page: Page, center: str) -> list[StoredRelation]:
     stored = page.library.graph(await page.scope())
     if not center:
-        return await stored.latest(MAX_RELATIONS)
+        return await stored.latest(_MAX_RELATIONS)
     ids = [entity.entity_id for entity in await stored.entities([center])]
-    return [relation for _, _, relation in await stored.around(ids, limit=MAX_RELATIONS)]
+    return [relation for _, _, relation in await stored.around(ids, limit=_MAX_RELATIONS)]
 
 
 def _draw_graph(page: Page, relations: list[StoredRelation], center: str) -> None:

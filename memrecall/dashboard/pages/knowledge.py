@@ -7,13 +7,13 @@ from nicegui import ui
 
 from memrecall.agent.tools.context import NO_USER
 from memrecall.dashboard.layout import register_page
-from memrecall.dashboard.page import Page
+from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.widgets import (
     button_link,
     card,
     chip_link,
     dim_label,
-    hidden_field,
+    draw_search,
     row,
     show_empty,
     show_fact,
@@ -24,35 +24,34 @@ from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.store import KnowledgeEntry
 from memrecall.types import format_minute
 
-PAGE_SIZE = 25
 _MAX_AGENTS = 50
 _MAX_CHARS = 300
 _MAX_QUERY = 1_000  # characters
 
 
 @register_page("/knowledge", "knowledge")
-async def knowledge(page: Page) -> None:
+async def show_knowledge(page: Page) -> None:
     """Show the entries of an agent by key, or search results."""
     show_title(page.text("knowledge"))
     base = await _open_base(page)
     await _draw_agents(page)
-    _draw_search(page)
+    draw_search(page, "search_knowledge", "agent")
     text = page.query.get("q", "").strip()[:_MAX_QUERY]
     after = page.query.get("after", "")
     results: Sequence[tuple[KnowledgeEntry, float | None]]
     with card():
         if text:
-            results = await base.search(text, PAGE_SIZE)
+            results = await base.search(text, ROWS_PER_PAGE)
             page.service.metrics.count_search("knowledge")
         else:
-            results = [(entry, None) for entry in await base.page(after, PAGE_SIZE + 1)]
+            results = [(entry, None) for entry in await base.page(after, ROWS_PER_PAGE + 1)]
         if not results:
             show_empty(page.text("nothing_found" if text else "no_knowledge"))
         with ui.element("div").classes("mr-list"):
-            for entry, score in results[:PAGE_SIZE]:
+            for entry, score in results[:ROWS_PER_PAGE]:
                 _draw_entry(page, entry, score)
-        if len(results) > PAGE_SIZE:
-            last = results[PAGE_SIZE - 1][0].knowledge_key
+        if len(results) > ROWS_PER_PAGE:
+            last = results[ROWS_PER_PAGE - 1][0].knowledge_key
             button_link(page.text("more"), page.link_here(after=last), "chevron_right")
 
 
@@ -85,14 +84,6 @@ async def _draw_agents(page: Page) -> None:
                 chip_link(page.text("of_agent", agent=name), target, is_current=name == current)
 
 
-def _draw_search(page: Page) -> None:
-    with ui.element("form").classes("mr-row").props("method=get role=search"):
-        hidden_field("agent", page.query.get("agent", ""))
-        field = ui.input(page.text("search_knowledge"), value=page.query.get("q", ""))
-        field.props("name=q outlined dense clearable").classes("mr-grow")
-        ui.button(page.text("search"), icon="search").props("type=submit unelevated")
-
-
 def _draw_entry(page: Page, entry: KnowledgeEntry, score: float | None) -> None:
     with ui.element("div").classes("mr-item"):
         agent = page.query.get("agent")
@@ -106,7 +97,7 @@ def _draw_entry(page: Page, entry: KnowledgeEntry, score: float | None) -> None:
 
 
 @register_page("/knowledge/entry", "knowledge_entry")
-async def knowledge_entry(page: Page) -> None:
+async def show_knowledge_entry(page: Page) -> None:
     """Show one entry."""
     entry = await (await _open_base(page)).get(page.query.get("key", ""))
     ui.link(page.text("knowledge"), page.link("/knowledge", agent=page.query.get("agent")))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, tzinfo
 from nicegui import ui
 
 from memrecall.dashboard.layout import draw_explorer_head, register_page
-from memrecall.dashboard.page import Page
+from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.pages.recalls import draw_recall
 from memrecall.dashboard.repair import (
     MemoryActions,
@@ -19,7 +19,7 @@ from memrecall.dashboard.widgets import (
     chip_link,
     dim_label,
     draw_pager,
-    hidden_field,
+    draw_search,
     row,
     show_empty,
     show_fact,
@@ -31,19 +31,18 @@ from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, Revision
 from memrecall.types import MemoryRecord, format_minute
 
-PAGE_SIZE = 25
 STATES = ("current", "expired", "superseded", "deleted")
 _MAX_SOURCES = 50
 
 
 @register_page("/explorer/memories", "memories")
-async def memories(page: Page) -> None:
+async def show_memories(page: Page) -> None:
     """Show a user's memories, the latest first, or search results."""
     if not await draw_explorer_head(page):
         return
     page = await draw_last_deletion(take_notice(page))
     state = page.query.get("state", "current")
-    _draw_search(page)
+    draw_search(page, "search_memories", "user")
     with row():
         for name in STATES:
             target = page.link_here(state=name, cursor=None)
@@ -57,7 +56,7 @@ async def memories(page: Page) -> None:
             superseded=state == "superseded", deleted=state == "deleted", expired=state == "expired"
         )
         stored = await page.library.store.memories(scope).page(
-            query, limit=PAGE_SIZE, cursor=page.query.get("cursor")
+            query, limit=ROWS_PER_PAGE, cursor=page.query.get("cursor")
         )
         if not stored.items:
             show_empty(page.text("no_memories"))
@@ -65,16 +64,8 @@ async def memories(page: Page) -> None:
         draw_pager(page, stored.next_cursor)
 
 
-def _draw_search(page: Page) -> None:
-    with ui.element("form").classes("mr-row").props("method=get role=search"):
-        hidden_field("user", page.user)
-        field = ui.input(page.text("search_memories"), value=page.query.get("q", ""))
-        field.props("name=q outlined dense clearable").classes("mr-grow")
-        ui.button(page.text("search"), icon="search").props("type=submit unelevated")
-
-
 async def _draw_results(page: Page, scope: Scope, zone: tzinfo) -> None:
-    request = SearchRequest(page.query["q"].strip(), kind="memory", limit=PAGE_SIZE)
+    request = SearchRequest(page.query["q"].strip(), kind="memory", limit=ROWS_PER_PAGE)
     results = await page.library.search(scope, request)
     page.service.metrics.count_search("memories")
     keys = [hit.key for hit in results.results]
@@ -101,18 +92,17 @@ def _draw_list(
 
 def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | None) -> None:
     ui.link(item.content[:300], page.user_link("/explorer/memory", key=item.memory_key))
-    if item.superseded_by:
-        ui.label(page.text("superseded")).classes("mr-badge mr-warn")
-    if item.deleted_at is not None:
-        ui.label(page.text("deleted")).classes("mr-badge mr-bad")
-    if item.pinned:
-        ui.label(page.text("pinned")).classes("mr-badge mr-good")
-    if is_expired(item):
-        ui.label(page.text("expired")).classes("mr-badge mr-warn")
-    if item.sensitive:
-        ui.label(page.text("sensitive")).classes("mr-badge")
-    if item.truncated:
-        ui.label(page.text("truncated")).classes("mr-badge mr-warn")
+    badges = {
+        "superseded": (item.superseded_by is not None, "mr-warn"),
+        "deleted": (item.deleted_at is not None, "mr-bad"),
+        "pinned": (item.pinned, "mr-good"),
+        "expired": (is_expired(item), "mr-warn"),
+        "sensitive": (item.sensitive, ""),
+        "truncated": (item.truncated, "mr-warn"),
+    }
+    for name, (is_shown, style) in badges.items():
+        if is_shown:
+            ui.label(page.text(name)).classes(f"mr-badge {style}")
     if score is not None:
         dim_label(f"{score:.2f}")
     kind = page.term("memory_type", item.memory_type)
@@ -120,7 +110,7 @@ def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | No
 
 
 @register_page("/explorer/memory", "memory")
-async def memory(page: Page) -> None:
+async def show_memory(page: Page) -> None:
     """Show one memory: content, sources, history, and the recalls that mention it."""
     scope, zone = await page.scope(), await user_time_zone(page)
     store, key = page.library.store, page.query.get("key", "")
@@ -143,7 +133,7 @@ async def memory(page: Page) -> None:
         recalls = await store.traces(scope).find_mentions(key)
         if not recalls:
             show_empty(page.text("never_recalled"))
-        for recall in recalls[:PAGE_SIZE]:
+        for recall in recalls[:ROWS_PER_PAGE]:
             with ui.element("div").classes("mr-item"):
                 draw_recall(page, recall, zone)
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, time, timedelta, tzinfo
 from nicegui import ui
 
 from memrecall.dashboard.layout import draw_explorer_head, register_page
-from memrecall.dashboard.page import Page
+from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.repair import go_with_notice, take_notice
 from memrecall.dashboard.widgets import (
     MARK_END,
@@ -32,9 +32,6 @@ from memrecall.text.snippets import snippets
 from memrecall.text_length import truncate_text
 from memrecall.types import Message, Role, format_minute, parse_time
 
-PAGE_SIZE = 25
-RESULT_SIZE = 15
-SESSION_PAGE_SIZE = 30
 NEIGHBORS = 8
 MAX_CHARS = 1_500
 _MAX_MEMORIES = 100
@@ -44,7 +41,7 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 @register_page("/explorer", "explorer")
-async def messages(page: Page) -> None:
+async def show_messages(page: Page) -> None:
     """Show messages page by page, search results, or the neighbours of one message."""
     page = take_notice(page)
     if not await draw_explorer_head(page):
@@ -106,7 +103,7 @@ def _read_time(page: Page, name: str, zone: tzinfo, *, days: int = 0) -> datetim
 
 async def _draw_page(page: Page, zone: tzinfo) -> None:
     stored = await page.library.store.timeline(await page.scope()).page(
-        _read_filter(page, zone), page_size=PAGE_SIZE, cursor=page.query.get("cursor")
+        _read_filter(page, zone), page_size=ROWS_PER_PAGE, cursor=page.query.get("cursor")
     )
     with card():
         if not stored.items:
@@ -121,11 +118,11 @@ async def _draw_results(page: Page, zone: tzinfo) -> None:
     text, message_filter = page.query["q"].strip(), _read_filter(page, zone)
     if page.query.get("by") == "meaning":
         words: list[str] = []
-        semantic = SemanticQuery(text, filter=message_filter, top_k=RESULT_SIZE)
+        semantic = SemanticQuery(text, filter=message_filter, top_k=ROWS_PER_PAGE)
         results = await page.library.nearest_messages(scope, semantic)
     else:
         words = positive_words(parse_query(text))
-        lexical = LexicalQuery(text, message_filter, RESULT_SIZE, page.query.get("cursor"))
+        lexical = LexicalQuery(text, message_filter, ROWS_PER_PAGE, page.query.get("cursor"))
         results = await page.library.find_messages(scope, lexical)
     page.service.metrics.count_search("semantic" if not words else "lexical")
     with card(page.text("found_messages")):
@@ -225,13 +222,13 @@ def _excerpt(content: str, words: list[str]) -> str:
 
 
 @register_page("/explorer/sessions", "sessions")
-async def sessions(page: Page) -> None:
+async def show_sessions(page: Page) -> None:
     """Show a user's sessions, the one with the latest message first."""
     if not await draw_explorer_head(page):
         return
     scope, zone = await page.scope(), await user_time_zone(page)
     stored = await page.library.store.session_list(scope).page(
-        SESSION_PAGE_SIZE, page.query.get("cursor")
+        ROWS_PER_PAGE, page.query.get("cursor")
     )
     with card():
         if not stored.items:
@@ -254,7 +251,7 @@ def _draw_session(page: Page, item: StoredSession, zone: tzinfo) -> None:
 
 
 @register_page("/explorer/session", "session")
-async def session(page: Page) -> None:
+async def show_session(page: Page) -> None:
     """Show the summaries of one session, the highest level first."""
     scope = await page.scope(page.query.get("id") or "–")
     store = page.library.store

@@ -2,8 +2,9 @@
 
 import json
 import shlex
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from nicegui import ui
@@ -67,55 +68,35 @@ PERIODS = {
 }
 
 
-@dataclass(slots=True)
 class UsageHistory:
-    """Counts of a period by name, label and bucket."""
+    """Counts of a period by name, bucket and label."""
 
-    buckets: Sequence[datetime]
-    _totals: dict[str, dict[str, int]] = field(default_factory=dict)
-    _by_bucket: dict[tuple[str, datetime], dict[str, int]] = field(default_factory=dict)
+    def __init__(self, buckets: Sequence[datetime]) -> None:
+        self.buckets = buckets
+        self._counts: dict[str, dict[datetime, Counter[str]]] = defaultdict(
+            lambda: {bucket: Counter() for bucket in buckets}
+        )
 
     def add(self, bucket: datetime, name: str, label: str, count: int = 1) -> None:
         """Add a count."""
-        for counts in (
-            self._totals.setdefault(name, {}),
-            self._by_bucket.setdefault((name, bucket), {}),
-        ):
-            counts[label] = counts.get(label, 0) + count
+        self._counts[name].setdefault(bucket, Counter())[label] += count
 
-    def by_label(self, name: str) -> dict[str, int]:
+    def by_label(self, name: str) -> Counter[str]:
         """Return the count of each label."""
-        return {label: n for label, n in self._totals.get(name, {}).items() if label != LEVEL}
-
-    def total(self, name: str) -> int:
-        """Return the count of all labels."""
-        return sum(self.by_label(name).values())
+        return sum(self._counts[name].values(), Counter())
 
     def over_time(self, name: str) -> list[int]:
         """Return the count in each bucket."""
-        return [
-            sum(n for label, n in self._by_bucket.get((name, bucket), {}).items() if label != LEVEL)
-            for bucket in self.buckets
-        ]
+        return [self._counts[name][bucket].total() for bucket in self.buckets]
 
     def percentiles(self, name: str, share: float) -> list[float | None]:
         """Return a percentile of durations in each bucket; None for a bucket without any."""
-        return [
-            estimate_percentile(self._by_bucket.get((name, b), {}), share) for b in self.buckets
-        ]
-
-    def percentile(self, name: str, share: float) -> float | None:
-        """Return a percentile of durations over the whole period."""
-        return estimate_percentile(self.by_label(name), share)
+        counts = self._counts[name]
+        return [estimate_percentile(counts[bucket], share) for bucket in self.buckets]
 
     def levels(self, name: str) -> list[int | None]:
         """Return the stored amount at each bucket; None for a bucket that was not measured."""
-        return [self._by_bucket.get((name, bucket), {}).get(LEVEL) for bucket in self.buckets]
-
-    def level(self, name: str) -> int | None:
-        """Return the latest measured amount."""
-        measured = [level for level in self.levels(name) if level is not None]
-        return measured[-1] if measured else None
+        return [self._counts[name][bucket].get(LEVEL) for bucket in self.buckets]
 
 
 def usage_of_recalls(
@@ -132,7 +113,7 @@ def usage_of_recalls(
 
 
 @register_page("/", "overview")
-async def overview(page: Page) -> None:
+async def show_overview(page: Page) -> None:
     """Show the whole service to an operator, one user to others, and where to begin."""
     show_title(page.text("overview"))
     principal = await page.principal()
@@ -256,16 +237,16 @@ def _draw_sparkline(name: str, over_time: Sequence[int | None]) -> None:
 
 def _draw_totals(page: Page, usage: UsageHistory) -> None:
     """Draw the totals of the whole period in one row."""
-    recalls = usage.total("recalls")
-    abstained = usage.by_label("abstained").get("yes", 0)
+    recalls = usage.by_label("recalls").total()
+    abstained = usage.by_label("abstained")["yes"]
     totals = {
-        "searches": f"{usage.total('searches'):,}",
+        "searches": f"{usage.by_label('searches').total():,}",
         "recalls": f"{recalls:,}",
         "abstentions": f"{abstained:,}" + (f" ({abstained / recalls:.0%})" if recalls else ""),
-        "errors": f"{usage.total('errors'):,}",
+        "errors": f"{usage.by_label('errors').total():,}",
     }
     for share, name in _PERCENTILES:
-        seconds = usage.percentile("recall_seconds", share)
+        seconds = estimate_percentile(usage.by_label("recall_seconds"), share)
         totals[f"recall_{name}"] = "–" if seconds is None else format_duration(seconds)
     with card(), row():
         for name, value in totals.items():
@@ -288,7 +269,7 @@ def _draw_activity(page: Page, usage: UsageHistory, names: Sequence[str]) -> Non
 
 def _draw_latency(page: Page, usage: UsageHistory, name: str) -> None:
     with card(page.text(name)):
-        if not usage.total(name):
+        if not usage.by_label(name):
             show_empty(page.text("nothing_yet"))
             return
         series = []

@@ -7,7 +7,7 @@ from nicegui import ui
 
 from memrecall.agent.result import StopReason
 from memrecall.dashboard.layout import register_page
-from memrecall.dashboard.page import Page, Redirect
+from memrecall.dashboard.page import ROWS_PER_PAGE, Page, Redirect
 from memrecall.dashboard.pages.trace import draw_form
 from memrecall.dashboard.trace_view import HIGH_CONFIDENCE, stop_class, stop_text
 from memrecall.dashboard.widgets import (
@@ -34,13 +34,12 @@ from memrecall.store import (
 )
 from memrecall.types import format_minute
 
-PAGE_SIZE = 25
 _ABSTAINED = {"yes": True, "no": False}
 _NUMBERS = ("min_confidence", "max_confidence", "min_seconds")
 
 
 @register_page("/recalls", "recalls")
-async def recalls(page: Page) -> None:
+async def show_recalls(page: Page) -> None:
     """Show the recalls of a user or of all, the running ones first."""
     principal = await page.principal()
     users = await page.find_users()
@@ -72,7 +71,7 @@ async def _read_page(page: Page, principal: Principal) -> StoredPage[ListedTrace
         users = frozenset({(await page.scope()).user_id})
     return await page.library.store.trace_list.page(
         _read_query(page),
-        PAGE_SIZE,
+        ROWS_PER_PAGE,
         page.query.get("cursor"),
         users=users,
         agent_id=principal.agent_id,

@@ -106,7 +106,7 @@ async def _run(handler: RecallHandler, live: LiveRecall) -> None:
 
 
 @register_page("/recalls/trace", "recall")
-async def trace(page: Page) -> None:
+async def show_trace(page: Page) -> None:
     """Show one recall."""
     stored, result = await _read_trace(page, "id")
     with row():
@@ -191,7 +191,7 @@ def _draw_differences(pages: Sequence[Page], results: Sequence[RecallResult]) ->
 
 
 @register_page("/recalls/live", "running")
-async def live(page: Page) -> None:
+async def show_live(page: Page) -> None:
     """Show a running recall, and at its end a link to the stored one."""
     running = page.service.live.find(await page.scope(), page.query.get("id", ""))
     if running is None:

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from memrecall.dashboard.auth import SEE_OTHER
 from memrecall.dashboard.layout import draw_explorer_head, register_page
-from memrecall.dashboard.page import WORDS, Page
+from memrecall.dashboard.page import ROWS_PER_PAGE, WORDS, Page
 from memrecall.dashboard.repair import go_with_notice
 from memrecall.dashboard.widgets import (
     button_link,
@@ -31,19 +31,18 @@ from memrecall.server.http.users import erase_user, export_user
 from memrecall.store import AuditEntry
 from memrecall.types import format_minute, format_time
 
-PAGE_SIZE = 50
 EXPORT = "/explorer/export"
 _COUNTS = ("messages", "memories")
 
 
 @register_page("/explorer/changes", "changes")
-async def changes(page: Page) -> None:
+async def show_changes(page: Page) -> None:
     """Show who changed the user's data, and when, the latest first."""
     if not await draw_explorer_head(page):
         return
     scope, zone = await page.scope(), await user_time_zone(page)
     log = page.library.store.audit(scope)
-    stored = await log.page(limit=PAGE_SIZE, after=page.query.get("after"))
+    stored = await log.page(limit=ROWS_PER_PAGE, after=page.query.get("after"))
     with card(page.text("changes")):
         dim_label(page.text("changes_hint"))
         if not stored.items:
@@ -93,7 +92,7 @@ def _draw_entry(page: Page, entry: AuditEntry) -> None:
 
 
 @register_page("/explorer/user", "user_data")
-async def user_data(page: Page) -> None:
+async def show_user_data(page: Page) -> None:
     """Show what is stored of a user, and offer to export or erase it."""
     if not await draw_explorer_head(page):
         return
