@@ -11,7 +11,7 @@ from rich.console import Console
 
 from memrecall import progress
 from memrecall.memory import Importer, Library, Reindexer
-from memrecall.progress import NotebookBar, in_notebook, progress_bar, terminal_bar
+from memrecall.progress import progress_bar, terminal_bar
 from memrecall.settings import Settings
 
 from .evaluation.samples import message, write_lines
@@ -44,10 +44,6 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> FakeNotebook:
     return fake
 
 
-def test_in_notebook_is_false_outside_notebook() -> None:
-    assert not in_notebook()
-
-
 def test_notebook_bar_is_updated_in_place(notebook: FakeNotebook) -> None:
     with progress_bar(None, "asking", 3, unit="questions") as advance:
         advance(1)
@@ -78,26 +74,6 @@ def test_progress_false_and_callback(notebook: FakeNotebook) -> None:
     assert notebook.displays == []
 
 
-def test_bar_shows_last_state_after_failure(notebook: FakeNotebook) -> None:
-    def work() -> None:
-        with progress_bar(None, "x", 10, unit="rows") as advance:
-            advance(4)
-            raise ValueError("broken")
-
-    with pytest.raises(ValueError, match="broken"):
-        work()
-    assert notebook.displays[0][-1] == "x: 4 rows of 10 rows"
-
-
-def test_bar_width_is_completed_share(notebook: FakeNotebook) -> None:
-    bar = NotebookBar("importing", 40_000, "bytes")
-    bar.advance(10_000)
-    html = bar._repr_html_()
-    assert "width:25%" in html
-    assert "10.0 kB of 40.0 kB" in html
-    assert "width:100%" in NotebookBar("nothing", 0, "rows")._repr_html_()
-
-
 def test_terminal_shows_bar_and_pipe_does_not(capfd: pytest.CaptureFixture[str]) -> None:
     output = io.StringIO()
     terminal = Console(file=output, force_terminal=True, width=80)
@@ -123,13 +99,3 @@ async def test_import_and_embedding_report_progress(notebook: FakeNotebook, tmp_
         assert notebook.displays[1][-1] == "embedding: 300 rows"
         await Reindexer(library).run()
         assert notebook.displays[2][-1] == "reindexing: 0 rows"
-
-
-async def test_chat_turn_shows_no_bar(notebook: FakeNotebook, tmp_path: Path) -> None:
-    rows = [message("lin", f"m{n}", "2026-01-05", f"number {n}") for n in range(3)]
-    file = write_lines(tmp_path / "chat.jsonl", rows)
-    settings = Settings(db=str(tmp_path / "m.db"), embedder="hash", snapshots=False)
-    async with await Library.open(settings) as library:
-        await Importer(library).run(file, progress=False)
-        await library.vectors.settle()
-        assert notebook.displays == []

@@ -10,7 +10,7 @@ from memrecall.agent import RecallResult
 from memrecall.agent.result import ResolvedTime
 from memrecall.agent.trace import Trace
 from memrecall.agent.trace_events import StartEvent
-from memrecall.agent.view import format_resolved_time, remove_quotations, trace_time_zone
+from memrecall.agent.view import format_resolved_time, trace_time_zone
 from memrecall.memory import Library, recall
 from memrecall.scope import Scope
 from memrecall.settings import Settings
@@ -169,14 +169,3 @@ def test_resolved_times_use_the_users_zone() -> None:
         == "2026-03-01"
     )
     assert trace_time_zone(Trace("tr_1", NOW, ())) is UTC
-
-
-def test_remove_quotations_keeps_other_lines() -> None:
-    summary = "These fit:\n- 2026-03-01, Lin: “I like  green tea best”\n- and more\nremark"
-    assert remove_quotations(summary, ["I like green tea best"]) == "These fit:\n- and more\nremark"
-    assert remove_quotations(summary, ["", "something else entirely"]) == summary
-
-
-def test_trace_without_events_is_displayed() -> None:
-    trace = Trace("tr_1", NOW, ())
-    assert "tr_1" in assert_harmless(trace._repr_html_()).text

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from memrecall.cli.output import cut_line, draw_bar, flatten, indent, wrap
+from memrecall.cli.output import cut_line, flatten, indent, wrap
 from tests.cases import check_each
 
 MIXED = (
@@ -38,14 +38,6 @@ def test_fold_keeps_all_characters_except_spaces(text: str, width: int) -> None:
     assert all(cell_len(line) <= width for line in closed)
 
 
-def test_fold_breaks_long_words() -> None:
-    assert plain(wrap(Text("x" * 25), 10)) == ["x" * 10, "x" * 10, "x" * 5]
-
-
-def test_fold_keeps_line_breaks_and_blank_lines() -> None:
-    assert plain(wrap(Text("a\n\n  b"), 10)) == ["a", "", "  b"]
-
-
 def test_indent_does_not_style_text_like_margin() -> None:
     first, second = indent([Text("one", "green"), Text("two")], 4, Text("1", "bold"))
     assert (first.plain, second.plain) == ("1   one", "    two")
@@ -61,14 +53,3 @@ def test_truncate_adds_ellipsis() -> None:
     assert cut_line(Text("数据库配置"), 7).plain == "数据库…"
     assert cut_line(Text("short"), 7).plain == "short"
     assert flatten("a\n\tb\x1b[31m\u202e") == "a b�[31m�"
-
-
-def test_bar_has_constant_length() -> None:
-    cases: list[tuple[float, int]] = [(0, 0), (0.5, 6), (1, 12), (-1, 0), (7, 12)]
-
-    def check(case: tuple[float, int]) -> None:
-        share, filled = case
-        bar = draw_bar(share, "green").plain
-        assert (bar.count("━"), len(bar)) == (filled, 12)
-
-    check_each(cases, check)

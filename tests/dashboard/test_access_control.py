@@ -113,6 +113,29 @@ async def test_pages_of_other_users_are_refused(browser: Any, keyed_server: Keye
             assert "过敏" not in body, path
 
 
+async def test_read_only_key_can_change_nothing(browser: Any, keyed_server: Keyed) -> None:
+    server, keys = keyed_server
+    async with window_on(browser, server.url) as window:
+        page = window.page
+        await sign_in(window, keys["reader"])
+        for path, link, button, dialog in (
+            ("/explorer/memories", "a:has-text('allergic to peanuts')", "Delete", "Delete"),
+            ("/explorer", "", "delete_forever", "Erase permanently"),
+            ("/recalls", ".mr-list a >> nth=0", "Right", ""),
+            ("/try", "", "Send", ""),
+        ):
+            await window.open(f"{path}?user=maya")
+            if link:
+                await page.click(link)
+                await window.ready()
+            if path == "/try":
+                await page.fill("[aria-label='Your message']", "hello")
+            await page.click(f"main button:has-text('{button}') >> nth=0")
+            if dialog:
+                await page.click(f".q-dialog button:has-text('{dialog}')")
+            await page.locator("text=/this key is read-only/i").wait_for()
+
+
 async def test_menu_has_only_pages_that_the_key_can_use(browser: Any, keyed_server: Keyed) -> None:
     server, keys = keyed_server
     common = ["Overview", "Explorer", "Knowledge", "Recalls"]

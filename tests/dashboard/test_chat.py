@@ -130,13 +130,3 @@ async def test_retracted_text_is_removed(
         answer = await window.text("[role=log] article:last-child")
         assert "Joyce has it." in answer
         assert "reveal" not in answer
-
-
-async def test_read_only_key_cannot_chat(browser: Any, keyed_server: Keyed) -> None:
-    server, keys = keyed_server
-    async with window_on(browser, server.url) as window:
-        await sign_in(window, keys["reader"])
-        await window.open("/try?user=maya")
-        await window.page.fill("[aria-label='Your message']", "hello")
-        await window.page.keyboard.press("Enter")
-        await window.page.wait_for_selector("text=this key is read-only")

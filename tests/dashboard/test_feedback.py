@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.server.server_process import ServerProcess, run_command
 
-from .conftest import Window, sign_in, window_on
+from .conftest import Window
 
 Keyed = tuple[ServerProcess, dict[str, str]]
 
@@ -86,12 +86,3 @@ async def test_another_message_can_be_named_and_must_exist(window: Window) -> No
     await page.fill("[aria-label^='Another message']", "unknown-id")
     await page.click("button:has-text('Save selection')")
     await page.wait_for_selector("text=the user has no message or memory")
-
-
-async def test_read_only_key_cannot_give_feedback(browser: Any, keyed_server: Keyed) -> None:
-    server, keys = keyed_server
-    async with window_on(browser, server.url) as window:
-        await sign_in(window, keys["reader"])
-        await open_recall(window, "maya", "Who has my spare key?")
-        await window.page.click("button:has-text('Right')")
-        await window.page.wait_for_selector("text=this key is read-only")

@@ -198,17 +198,8 @@ async def test_relation_is_corrected_and_removed(window: Window) -> None:
     assert "Statoil" in await relation.inner_text()
     await relation.get_by_role("button", name="Correct relation").click()
     await page.click(".q-dialog .q-checkbox:has-text('Remove')")
-    await api(
-        window,
-        "POST",
-        "/v1/graph/correct",
-        json={
-            "user_id": user,
-            "source": "Tom",
-            "relationship": "works_at",
-            "destination": "Statoil",
-        },
-    )
+    wrong = {"source": "Tom", "relationship": "works_at", "destination": "Statoil"}
+    await api(window, "POST", "/v1/graph/correct", json={"user_id": user, **wrong})
     await page.click(".q-dialog button:has-text('Save')")
     await page.wait_for_selector("text=It was deleted or erased meanwhile")
     assert await actions_of(window, user) == ["Relation corrected"] * 2

@@ -27,6 +27,12 @@ class EvaluationCli:
             "eval", "run", *files, "--mode", mode, "--out", self.folder / name, "--json", *options
         )
 
+    def call(self, command: str, *words: object) -> Outcome:
+        """Run another command of `memrecall eval`; words are names of runs up to an option."""
+        options = next((at for at, word in enumerate(words) if str(word)[:2] == "--"), len(words))
+        runs = [self.folder / str(word) for word in words[:options]]
+        return self.shell("eval", command, *runs, *words[options:])
+
     def file(self, name: str, part: str) -> Path:
         """Return the path of a run's file."""
         return self.folder / name / part

@@ -1,42 +1,29 @@
 """The commands `eval compare`, `report`, `list`, `baseline` and `check`."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from memrecall.evaluation.compare import Change
-from memrecall.evaluation.questions import QuestionResult
 from tests.cases import check_each
 from tests.evaluation.conftest import EvaluationCli
-from tests.evaluation.samples import QUERIES, message, write_lines
+from tests.evaluation.samples import QUERIES, message, read_lines, write_lines
 
 
-def rewrite(evaluation: EvaluationCli, name: str, change: Any) -> None:
-    """Rewrite every result row of a run."""
+def remove_results(evaluation: EvaluationCli, name: str, **chosen: tuple[str, ...]) -> None:
+    """Remove the retrieved keys of some questions from a run."""
+    ((field, values),) = chosen.items()
     file = evaluation.file(name, "results.jsonl")
-    rows = [change(json.loads(line)) for line in file.read_text("utf-8").splitlines()]
-    write_lines(file, rows)
+    rows = read_lines(file)
+    write_lines(file, [row | {"retrieved": []} if row[field] in values else row for row in rows])
 
 
-def without_results(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a result row without retrieved keys."""
-    return {**row, "retrieved": []}
-
-
-def test_compare_json_lists_changes_and_losses(evaluation: EvaluationCli) -> None:
+def test_compare_lists_changes_and_losses(evaluation: EvaluationCli) -> None:
     evaluation.run("a")
     evaluation.run("b")
-    rewrite(
-        evaluation,
-        "b",
-        lambda row: without_results(row) if row["query_id"] in ("q1", "q4") else row,
-    )
-    outcome = evaluation.shell(
-        "eval", "compare", evaluation.folder / "a", evaluation.folder / "b", "--json"
-    )
+    remove_results(evaluation, "b", query_id=("q1", "q4"))
+    outcome = evaluation.call("compare", "a", "b", "--json")
     assert outcome.code == 0, outcome.err
     changes = {(row["metric"], row["category"]): row for row in outcome.json["changes"]}
     overall = changes["recall@10", "overall"]
@@ -45,30 +32,17 @@ def test_compare_json_lists_changes_and_losses(evaluation: EvaluationCli) -> Non
     assert changes["recall@10", "name"]["difference"] == 0
     assert [row["query_id"] for row in outcome.json["worst"]] == ["q1", "q4"]
     assert outcome.json["worst"][0]["query"] == QUERIES[0]["query"]
-
-
-def test_compare_text_output(evaluation: EvaluationCli) -> None:
-    evaluation.run("a")
-    evaluation.run("b")
-    rewrite(evaluation, "b", without_results)
-    options = ("--metric", "hit@5", "--worst", 1)
-    outcome = evaluation.shell(
-        "eval", "compare", evaluation.folder / "a", evaluation.folder / "b", *options
-    )
-    assert "largest losses of hit@5" in outcome.out
-    assert "1.00 → 0.00  我对海鲜过敏吗  q1 fact" in outcome.out
-    unknown_metric = evaluation.shell(
-        "eval", "compare", *2 * (evaluation.folder / "a",), "--metric", "luck"
-    )
+    text = evaluation.call("compare", "a", "b", "--metric", "hit@5", "--worst", 1).out
+    assert "largest losses of hit@5" in text
+    assert "1.00 → 0.00  我对海鲜过敏吗  q1 fact" in text
+    unknown_metric = evaluation.call("compare", "a", "a", "--metric", "luck")
     assert (unknown_metric.code, "metric 'luck'" in unknown_metric.err) == (2, True)
 
 
 def test_compare_search_with_recall(evaluation: EvaluationCli) -> None:
     evaluation.run("a")
     evaluation.run("b", "recall")
-    outcome = evaluation.shell(
-        "eval", "compare", evaluation.folder / "a", evaluation.folder / "b", "--json"
-    )
+    outcome = evaluation.call("compare", "a", "b", "--json")
     metrics = {row["metric"] for row in outcome.json["changes"]}
     assert "recall@10" in metrics
     assert not {"f1", "kept@0.5"} & metrics
@@ -87,21 +61,21 @@ def test_compare_rejects_different_questions(evaluation: EvaluationCli) -> None:
         "nowhere": "is not a run: it has no summary.json",
     }
     for name, words in errors.items():
-        outcome = evaluation.shell(
-            "eval", "compare", evaluation.folder / "a", evaluation.folder / name
-        )
+        outcome = evaluation.call("compare", "a", name)
         assert outcome.code == 2
         assert words in outcome.err
 
 
 def test_report_is_standalone_html(evaluation: EvaluationCli) -> None:
+    questions = [{**QUERIES[0], "category": "<script>alert(1)</script>"}, *QUERIES[1:]]
+    write_lines(evaluation.queries, questions)
     evaluation.run("a")
     evaluation.run("b", "recall")
     page = evaluation.folder / "report.html"
-    runs = (evaluation.folder / "a", evaluation.folder / "b")
-    outcome = evaluation.shell("eval", "report", *runs, "--out", page)
+    outcome = evaluation.call("report", "a", "b", "--out", page)
     assert outcome.code == 0, outcome.err
     text = page.read_text("utf-8")
+    assert "<script" not in text
     assert text.count("<svg") == 6  # by k, by category twice, abstention, calibration, latency
     assert not re.search(r"(src|href)=|url\(|@import|https?://", text)
     assert "color-scheme:light dark" in text
@@ -109,27 +83,17 @@ def test_report_is_standalone_html(evaluation: EvaluationCli) -> None:
     for name in "ab":
         assert f"{name}</h2>" in text  # the slices of each run
     assert ">category: " in text
-    single_run = evaluation.shell(
-        "eval", "report", evaluation.folder / "a", "--out", page, "--json"
-    )
+    single_run = evaluation.call("report", "a", "--out", page, "--json")
     assert single_run.json["file"] == str(page)
     assert page.read_text("utf-8").count("<svg") == 4
-
-
-def test_report_escapes_html(evaluation: EvaluationCli) -> None:
-    write_lines(evaluation.queries, [{**QUERIES[0], "category": "<script>alert(1)</script>"}])
-    evaluation.run("a")
-    page = evaluation.folder / "report.html"
-    evaluation.shell("eval", "report", evaluation.folder / "a", "--out", page)
-    assert "<script" not in page.read_text("utf-8")
 
 
 def test_report_errors(evaluation: EvaluationCli) -> None:
     evaluation.run("a")
     nine = [evaluation.folder / "a"] * 9
-    assert "9 runs do not fit" in evaluation.shell("eval", "report", *nine, "--out", "x.html").err
+    assert "9 runs do not fit" in evaluation.call("report", *nine, "--out", "x.html").err
     missing_folder = evaluation.folder / "no" / "where.html"
-    outcome = evaluation.shell("eval", "report", evaluation.folder / "a", "--out", missing_folder)
+    outcome = evaluation.call("report", "a", "--out", missing_folder)
     assert (outcome.code, "cannot write" in outcome.err) == (2, True)
 
 
@@ -158,16 +122,9 @@ def test_list_shows_runs_folder(evaluation: EvaluationCli, monkeypatch: pytest.M
 def test_run_passes_its_own_baseline(large_evaluation: EvaluationCli, mode: str) -> None:
     large_evaluation.run("run", mode)
     file = large_evaluation.folder / "baseline.json"
-    assert (
-        large_evaluation.shell(
-            "eval", "baseline", large_evaluation.folder / "run", "--out", file
-        ).code
-        == 0
-    )
+    assert large_evaluation.call("baseline", "run", "--out", file).code == 0
     assert len(file.read_bytes()) < 40 * 40 + 400
-    outcome = large_evaluation.shell(
-        "eval", "check", large_evaluation.folder / "run", "--baseline", file, "--json"
-    )
+    outcome = large_evaluation.call("check", "run", "--baseline", file, "--json")
     assert outcome.code == 0, outcome.out
     assert outcome.json["passed"]
     assert {change["difference"] for change in outcome.json["changes"]} == {0.0}
@@ -179,46 +136,27 @@ def test_run_passes_its_own_baseline(large_evaluation: EvaluationCli, mode: str)
 def test_check_exits_1_on_regression(large_evaluation: EvaluationCli) -> None:
     large_evaluation.run("run")
     file = large_evaluation.folder / "baseline.json"
-    large_evaluation.shell("eval", "baseline", large_evaluation.folder / "run", "--out", file)
-    rewrite(
-        large_evaluation,
-        "run",
-        lambda row: without_results(row) if row["query_id"] in ("q1", "q3") else row,
-    )
-    small = large_evaluation.shell(
-        "eval", "check", large_evaluation.folder / "run", "--baseline", file
-    )
+    large_evaluation.call("baseline", "run", "--out", file)
+    remove_results(large_evaluation, "run", query_id=("q1", "q3"))
+    small = large_evaluation.call("check", "run", "--baseline", file)
     assert small.code == 0
     assert "no regressions" in small.out
-    rewrite(
-        large_evaluation,
-        "run",
-        lambda row: without_results(row) if row["category"] == "even" else row,
-    )
-    outcome = large_evaluation.shell(
-        "eval", "check", large_evaluation.folder / "run", "--baseline", file
-    )
+    remove_results(large_evaluation, "run", category=("even",))
+    outcome = large_evaluation.call("check", "run", "--baseline", file)
     assert outcome.code == 1
     assert "regressions: recall@10 (overall), recall@10 (even)" in outcome.out
-
-
-def test_check_ignores_small_categories(evaluation: EvaluationCli) -> None:
-    evaluation.run("run")
-    file = evaluation.folder / "baseline.json"
-    evaluation.shell("eval", "baseline", evaluation.folder / "run", "--out", file)
-    outcome = evaluation.shell(
-        "eval", "check", evaluation.folder / "run", "--baseline", file, "--json"
-    )
-    assert [change["category"] for change in outcome.json["changes"]] == ["overall"]
 
 
 def test_mismatched_baselines_are_rejected(evaluation: EvaluationCli) -> None:
     evaluation.run("run")
     file = evaluation.folder / "baseline.json"
-    evaluation.shell("eval", "baseline", evaluation.folder / "run", "--out", file)
+    evaluation.call("baseline", "run", "--out", file)
+    outcome = evaluation.call("check", "run", "--baseline", file, "--json")
+    categories = [change["category"] for change in outcome.json["changes"]]
+    assert categories == ["overall"]  # the others are small
 
     def check(name: str) -> str:
-        outcome = evaluation.shell("eval", "check", evaluation.folder / name, "--baseline", file)
+        outcome = evaluation.call("check", name, "--baseline", file)
         assert outcome.code == 2
         return outcome.err
 
@@ -235,17 +173,6 @@ def test_mismatched_baselines_are_rejected(evaluation: EvaluationCli) -> None:
     assert "is not a baseline" in check("run")
     file.unlink()
     assert "cannot read" in check("run")
-
-
-def test_incomplete_run_cannot_be_baseline(evaluation: EvaluationCli) -> None:
-    evaluation.run("run")
-    summary = evaluation.file("run", "summary.json")
-    state = json.loads(summary.read_bytes())
-    summary.write_text(json.dumps({**state, "complete": False}), "utf-8")
-    outcome = evaluation.shell(
-        "eval", "baseline", evaluation.folder / "run", "--out", evaluation.folder / "b.json"
-    )
-    assert (outcome.code, "is not complete" in outcome.err) == (2, True)
 
 
 def test_damaged_run_is_reported(evaluation: EvaluationCli) -> None:
@@ -266,7 +193,7 @@ def test_damaged_run_is_reported(evaluation: EvaluationCli) -> None:
         whole = evaluation.file("run", part).read_bytes()
         evaluation.file("run", part).write_text(text, "utf-8")
         page: Path = evaluation.folder / "x.html"
-        outcome = evaluation.shell("eval", "report", evaluation.folder / "run", "--out", page)
+        outcome = evaluation.call("report", "run", "--out", page)
         evaluation.file("run", part).write_bytes(whole)
         assert (outcome.code, error in outcome.err) == (2, True), outcome.err
 
@@ -281,8 +208,3 @@ def test_is_better_depends_on_metric() -> None:
     assert not change("ece", 2.0).is_better
     assert change("ece", 0.5).is_better
     assert not change("ece", 0.5).is_significant
-
-
-def test_question_result_round_trips_through_line() -> None:
-    answer = QuestionResult("q", "c", (("k", 0.5), ("j", None)), probabilities=(0.1, 0.2))
-    assert QuestionResult.from_dict(json.loads(answer.to_line())) == answer

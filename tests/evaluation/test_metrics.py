@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.evaluation.metrics import CUTS, SLICES, categories, latency, measure, summarize
+from memrecall.evaluation.metrics import CUTS, SLICES, abstention_curve, measure, summarize
 from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
 from memrecall.evaluation.report import SliceTable
 from memrecall.evaluation.statistics import (
     MetricTable,
-    PooledMetric,
     area_under_roc,
     brier_skill,
     calibration_bins,
@@ -77,7 +76,7 @@ def test_questions_without_evidence_are_not_counted() -> None:
 def test_unanswerable_questions_alone_define_no_evidence_metrics() -> None:
     overall = summarize([question(1, [])], [search_result(1, ["a"])], [0.1])["overall"]
     assert "recall@10" not in overall
-    assert overall["results@0.5"]["value"] == 1.0
+    assert (overall["results@0.5"]["value"], "kept@0.5" in overall) == (1.0, False)
 
 
 def test_threshold_metrics() -> None:
@@ -173,11 +172,6 @@ def test_calibration_of_small_examples() -> None:
     assert math.isnan(brier_skill(predictions, np.zeros(20)))
 
 
-def test_latency_percentiles() -> None:
-    percentiles = latency([n / 100 for n in range(101)])
-    assert percentiles == {"p50": 0.5, "p95": 0.95}
-
-
 def make_table(scores: Sequence[float]) -> MetricTable:
     column = np.array(scores, dtype=np.float64)
     return MetricTable.of({"score": (column, np.ones(len(column)))}, {})
@@ -198,19 +192,6 @@ def test_paired_interval_of_constant_gain() -> None:
     low, high = paired_intervals(before, after, np.arange(100))
     assert low[0] == pytest.approx(0.05)
     assert high[0] == pytest.approx(0.05)
-
-
-def test_undefined_metric_has_no_interval() -> None:
-    empty = MetricTable.of({"score": (np.zeros(3), np.zeros(3))}, {})
-    low, high = intervals(empty, np.arange(3))
-    assert np.isnan([low[0], high[0]]).all()
-
-
-def test_categories_map_names_to_rows() -> None:
-    questions = [question(1, [], "b"), question(2, [], "a"), question(3, [], "b")]
-    rows_by_name = {name: list(rows) for name, rows in categories(questions).items()}
-    assert rows_by_name == {"a": [1], "b": [0, 2]}
-    assert categories([question(1, [])]) == {}
 
 
 def asked(number: int, user: str, query: str, category: str = "") -> Question:
@@ -250,20 +231,11 @@ def test_slices_have_counts_and_main_metrics() -> None:
     assert english["metrics"]["recall@10"]["value"] == pytest.approx(1 / 3, abs=1e-6)
     assert {"hit@10", "mrr"} <= english["metrics"].keys()
     assert "ndcg@10" not in english["metrics"]
+    sizes_unknown = summarize(SLICED[:2], answers[:2], [0.1, 0.1])["slices"]
+    assert set(sizes_unknown) == {"language"}  # slices with one group are left out
     recalls = [recall_result(n, ["a"], 0.8) for n in range(1, 5)]
     metrics = summarize(SLICED, recalls, [0.1] * 4, SIZES)["slices"]["kind"]["remark"]["metrics"]
     assert {"f1", "abstention_accuracy"} <= metrics.keys()
-
-
-def test_slices_with_one_group_are_left_out() -> None:
-    answers = [search_result(1, ["a"]), search_result(2, ["a"])]
-    alike = [asked(1, "few", "What tea?", "fact"), asked(2, "few", "What rent?", "fact")]
-    metrics = summarize(alike, answers, [0.1, 0.1], SIZES)
-    assert metrics["slices"] == {}
-    assert SliceTable.of(metrics, "search").lines() == []
-    assert set(metrics["categories"]) == {"fact"}
-    sizes_unknown = summarize(SLICED[:2], answers, [0.1, 0.1])["slices"]
-    assert set(sizes_unknown) == {"language"}
 
 
 def test_slices_as_text() -> None:
@@ -330,16 +302,29 @@ def test_metrics_do_not_depend_on_question_order(
         assert math.isnan(first[name]) or -1e-12 <= first[name] <= 1.0 + 1e-12
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
-def test_perfect_predictions_have_no_calibration_error(cases: list[tuple[float, bool]]) -> None:
-    outcomes = np.array([float(outcome) for _, outcome in cases])
-    assert calibration_error(outcomes, outcomes) == 0.0
-    predictions = np.array([prediction for prediction, _ in cases])
-    assert 0.0 <= calibration_error(predictions, outcomes) <= 1.0
+def test_adversarial_questions_are_unanswerable() -> None:
+    questions = [
+        question(1, ["a"], "fact"),
+        question(2, ["b"], "adversarial"),
+        question(3, [], "anything"),
+        question(4, ["c"], "Unanswerable"),
+    ]
+    assert [item.answerable for item in questions] == [True, False, False, False]
+    answers = [recall_result(1, ["a"], 0.9), *(recall_result(n, [], 0.1) for n in (2, 3, 4))]
+    metrics = values(questions, answers)
+    assert (metrics["f1"], metrics["abstention_recall"], metrics["auroc"]) == (1, 1, 1)
+    # Retrieved statements of the other person still count as found.
+    overall = summarize(questions, answers, [0.1] * 4)["overall"]
+    assert overall["recall@10"]["questions"] == 3
 
 
-def test_pooled_metric_covers_selected_questions() -> None:
-    predictions = np.array([[0.2, np.nan], [0.8, 0.6]])
-    pooled = PooledMetric(predictions, np.array([[0.0, 0.0], [1.0, 1.0]]), calibration_error)
-    assert pooled.value(np.array([0])) == pytest.approx(0.2)
-    assert pooled.value(np.array([1])) == pytest.approx(0.3)
+def test_abstention_curve_covers_every_threshold() -> None:
+    questions = [question(1, ["a"]), question(2, ["b"]), question(3, [])]
+    answers = [
+        recall_result(1, ["a"], 0.9),
+        recall_result(2, ["b"], 0.3),
+        recall_result(3, [], 0.4),
+    ]
+    pairs = list(zip(questions, answers, strict=True))
+    assert abstention_curve(pairs) == [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (1.0, 1.0)]
+    assert abstention_curve(pairs[:2]) == []

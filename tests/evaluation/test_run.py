@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import RunFolder
 from memrecall.testing import ScriptedClient, call
 from tests.evaluation.conftest import EvaluationCli, use_few_resamples
-from tests.evaluation.samples import CORPUS, QUERIES, message, read_lines, write_lines
+from tests.evaluation.samples import CORPUS, QUERIES, read_lines, write_lines
 from tests.waiting import LIMIT
 
 MODES = pytest.mark.parametrize("mode", ["search", "recall"])
@@ -61,6 +60,7 @@ def test_summary_has_plan_and_counts(evaluation: EvaluationCli) -> None:
         "fallbacks": 0,
     }
     assert summary["metrics"]["overall"]["recall@10"]["questions"] == 6
+    assert "ece" in summary["metrics"]["overall"]  # the results have probabilities
     assert set(summary["metrics"]["categories"]) == {"fact", "name", "unanswerable"}
     assert "recall@10" not in summary["metrics"]["categories"]["unanswerable"]
     assert summary["metrics"]["latency"]["p50"] > 0
@@ -117,11 +117,7 @@ def test_handed_off_keys_come_first(evaluation: EvaluationCli) -> None:
         assert row["windows"][0] == 5
         assert not (row["abstained"] and handed_off)
     assert any(row["relevant_memory_keys"] for row in results(evaluation, "run").values())
-
-
-def test_recall_abstains_without_evidence(evaluation: EvaluationCli) -> None:
-    evaluation.run("run", "recall")
-    assert results(evaluation, "run")["q6"]["abstained"]
+    assert results(evaluation, "run")["q6"]["abstained"]  # it has no evidence
 
 
 def test_ctrl_c_during_last_question_closes_database(
@@ -191,11 +187,9 @@ def prepare_environment(evaluation: EvaluationCli, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.service
 @pytest.mark.concurrent
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL], ids=["int", "kill"])
-def test_killed_run_can_be_continued(large_evaluation: EvaluationCli, sign: signal.Signals) -> None:
+def test_killed_run_can_be_continued(large_evaluation: EvaluationCli) -> None:
     files = ("--corpus", large_evaluation.corpus, "--queries", large_evaluation.queries)
     options = ("--mode", "search", "--out", large_evaluation.folder / "run")
-    code = 130 if sign is signal.SIGINT else -sign
     with subprocess.Popen(
         [sys.executable, "-c", STUCK_PROGRAM, "eval", "run", *files, *options],
         stdout=subprocess.PIPE,
@@ -203,8 +197,8 @@ def test_killed_run_can_be_continued(large_evaluation: EvaluationCli, sign: sign
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "asking\n"
-        process.send_signal(sign)
-        assert process.wait(LIMIT) == code
+        process.kill()
+        process.wait(LIMIT)
     results_file = large_evaluation.file("run", "results.jsonl")
     assert len(read_lines(results_file)) == 3
     outcome = large_evaluation.run("run")
@@ -228,11 +222,6 @@ async def ask_or_wait(*given):
 SearchEvaluator.ask = ask_or_wait
 main()
 """
-
-
-def test_complete_run_asks_no_questions(evaluation: EvaluationCli) -> None:
-    assert evaluation.run("run").json["asked"] == len(QUERIES)
-    assert evaluation.run("run").json["asked"] == 0
 
 
 def test_incomplete_result_line_is_asked_again(evaluation: EvaluationCli) -> None:
@@ -260,25 +249,12 @@ def test_interrupted_corpus_import_is_repeated(
     assert keys(results(evaluation, "run")["q4"])[0] == "tea"
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        (("--depth", 7), "depth = 50, not 7"),
-        (("--max-questions", 2), "max_questions = None, not 2"),
-    ],
-)
-def test_folder_of_run_with_other_settings_is_rejected(
-    evaluation: EvaluationCli, options: tuple[object, ...], error: str
-) -> None:
-    evaluation.run("run")
-    outcome = evaluation.run("run", "search", *options)
-    assert outcome.code == 2
-    assert error in outcome.err
-
-
-def test_folder_with_other_data_or_files_is_rejected(evaluation: EvaluationCli) -> None:
+def test_folder_of_another_run_is_rejected(evaluation: EvaluationCli) -> None:
     evaluation.run("run")
     assert "mode = search, not recall" in evaluation.run("run", "recall").err
+    assert "depth = 50, not 7" in evaluation.run("run", "search", "--depth", 7).err
+    limited = evaluation.run("run", "search", "--max-questions", 2)
+    assert (limited.code, "max_questions = None, not 2" in limited.err) == (2, True)
     write_lines(evaluation.queries, QUERIES[:3])
     assert "queries_sha256" in evaluation.run("run").err
     assert evaluation.run("odd").code == 0
@@ -358,33 +334,6 @@ def test_bare_run_name_is_in_runs_folder(
     assert "recall@10" in outcome.out
     assert "1 question with evidence later" in outcome.out
     assert (evaluation.folder / "runs" / "mine" / "summary.json").exists()
-
-
-class FakeLibrary:
-    """A library whose search results have probabilities."""
-
-    def __init__(self) -> None:
-        self.requests: list[Any] = []
-
-    async def search(self, scope: Any, request: Any) -> Any:
-        self.requests.append(request)
-        hit = type("Hit", (), {"key": "m1", "score": 0.7, "probability": 0.25})
-        return type("Page", (), {"results": (hit,)})
-
-
-async def test_probabilities_are_stored_if_all_hits_have_them(tmp_path: Path) -> None:
-    from memrecall.evaluation.corpus import read_corpus
-    from memrecall.importers.jsonl import read_entry
-
-    rows = [message("lin", "m1", "2025-01-05", "hello")]
-    corpus = read_corpus(write_lines(tmp_path / "c.jsonl", rows), read_entry)
-    subject: Any = FakeLibrary()
-    question = Question(query_id="q", user_id="lin", query="hello", evidence=("m1",))
-    answer = await SearchEvaluator(subject, corpus, 5).ask(question)
-    assert answer.probabilities == (0.25,)
-    (request,) = subject.requests
-    assert (request.mode, request.threshold, request.limit, request.until) == ("hybrid", 0, 5, None)
-    assert request.now.isoformat() == "2025-01-05T09:01:00+00:00"
 
 
 def test_concurrent_runs_cannot_share_folder(evaluation: EvaluationCli) -> None:
