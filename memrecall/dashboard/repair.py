@@ -13,6 +13,7 @@ from memrecall.dashboard.widgets import (
     confirm,
     describe_error,
     dim_label,
+    draw_button,
     open_dialog,
     row,
 )
@@ -91,8 +92,7 @@ class MemoryActions:
 
     def _draw_button(self, name: str, icon: str, action: Any) -> ui.button:
         color = "color=negative" if name in _REMOVALS else ""
-        button = ui.button(self._page.text(name), icon=icon, on_click=action)
-        return button.props(f"outline {color}")
+        return draw_button(self._page, name, action, icon, f"outline {color}")
 
     def _draw_question(
         self, name: str, icon: str, action: Any, text: str = "", option: str = ""
@@ -210,17 +210,15 @@ class MemorySelection:
 
     def draw_buttons(self) -> None:
         """Draw the buttons; for deleted memories, the one that restores them."""
-        text = self._page.text
+        page = self._page
         with row():
-            ui.checkbox(text("select_all"), on_change=self._select_all).props("dense")
+            ui.checkbox(page.text("select_all"), on_change=self._select_all).props("dense")
             if self._of_deleted:
-                restore = ui.button(text("restore_selected"), icon="undo", on_click=self._restore)
-                restore.props("outline")
+                draw_button(page, "restore_selected", self._restore, "undo")
                 return
-            delete = ui.button(text("delete_selected"), icon="delete", on_click=self._delete)
-            delete.props("outline color=negative")
-            merge = ui.button(text("merge_selected"), icon="merge", on_click=self._merge)
-            merge.props("outline")
+            look = "outline color=negative"
+            draw_button(page, "delete_selected", self._delete, "delete", look)
+            draw_button(page, "merge_selected", self._merge, "merge")
 
     def _select_all(self, change: Any) -> None:
         for _, box in self._boxes.values():
@@ -291,7 +289,7 @@ def draw_undo(page: Page, text: str, undo: Any, expired: str) -> None:
             ui.label(page.text(expired)).classes("mr-warn")
             return
         ui.label(text).classes("mr-good")
-        ui.button(page.text("undo_deletion"), icon="undo", on_click=undo).props("outline")
+        draw_button(page, "undo_deletion", undo, "undo")
 
 
 async def restore_memories(page: Page, keys: Iterable[str]) -> None:
@@ -317,7 +315,7 @@ async def restore_memories(page: Page, keys: Iterable[str]) -> None:
         with ui.element("div").props("role=alert"):
             for line in (summary, *problems):
                 ui.label(line).classes("mr-text")
-        ui.button(page.text("close"), on_click=ui.navigate.reload).props("flat autofocus")
+        draw_button(page, "close", ui.navigate.reload, look="flat autofocus")
 
 
 def _text_area(label: str, text: str) -> ui.textarea:

@@ -57,9 +57,21 @@ def show_code(page: Page, text: str) -> None:
     """Show lines to be copied, with a button that copies them."""
     with ui.element("div").classes("mr-lines"):
         TextElement(tag="pre", text=text).classes("mr-code").props("tabindex=0")
-        button = ui.button(icon="content_copy", on_click=lambda: ui.clipboard.write(text))
-        button.props("flat dense round size=sm")
-        button.props["aria-label"] = page.text("copy")
+        icon_button(page, "copy", "content_copy", lambda: ui.clipboard.write(text))
+
+
+def draw_button(
+    page: Page, name: str, action: Callable[[], Any], icon: str = "", look: str = "outline"
+) -> ui.button:
+    """Draw a button named by a text of the page."""
+    return ui.button(page.text(name), icon=icon or None, on_click=action).props(look)
+
+
+def icon_button(page: Page, name: str, icon: str, action: Callable[[], Any]) -> None:
+    """Draw a small button with an icon only, and its name for screen readers and on hover."""
+    button = ui.button(icon=icon, on_click=action).props("flat dense round size=sm")
+    button.props["aria-label"] = page.text(name)
+    button.tooltip(page.text(name))
 
 
 def button_link(text: str, target: str, icon: str = "") -> None:
@@ -179,8 +191,7 @@ async def open_dialog(
 
         async def wait() -> bool:
             with row():
-                cancel = ui.button(page.text("cancel"), on_click=lambda: dialog.submit(False))
-                cancel.props("flat autofocus")
+                draw_button(page, "cancel", lambda: dialog.submit(False), look="flat autofocus")
                 proceed = ui.button(action_name, on_click=lambda: dialog.submit(True))
                 proceed.props(f"unelevated color={'negative' if removes else 'primary'}")
             return bool(await dialog)
@@ -239,8 +250,7 @@ class PairSelection:
             else:
                 ui.notify(self._warning, type="warning")
 
-        button = ui.button(self._page.text("compare_chosen"), icon="compare", on_click=compare)
-        button.props("outline")
+        draw_button(self._page, "compare_chosen", compare, "compare")
 
 
 def draw_pager(page: Page, next_cursor: str | None) -> None:

@@ -16,6 +16,7 @@ from memrecall.dashboard.trace_view import draw_call, draw_handoff
 from memrecall.dashboard.widgets import (
     card,
     dim_label,
+    draw_button,
     row,
     select_user,
     show_empty,
@@ -88,8 +89,7 @@ class _Conversation:
         with row():
             self._input = ui.input(text("your_message")).props("outlined dense").classes("mr-grow")
             self._input.on("keydown.enter", self.send)
-            self._button = ui.button(text("send"), icon="send", on_click=self.send)
-            self._button.props("unelevated")
+            self._button = draw_button(self._page, "send", self.send, "send", "unelevated")
 
     def draw_details(self) -> None:
         """Draw the container of the details of the last answer."""

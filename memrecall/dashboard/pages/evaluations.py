@@ -17,6 +17,7 @@ from memrecall.dashboard.widgets import (
     card,
     chip_link,
     dim_label,
+    draw_button,
     format_duration,
     row,
     show_code,
@@ -121,8 +122,7 @@ def _draw_set(page: Page, questions: Sequence[Question], database: str | None) -
         users = sorted({question.user_id for question in questions})
         with row():
             ui.label(page.text("labels_count", questions=len(questions), users=len(users)))
-            name = page.text("download_questions")
-            ui.button(name, icon="download", on_click=download).props("outline")
+            draw_button(page, "download_questions", download, "download")
         with ui.expansion(page.text("questions")).classes("mr-expansion").props("dense"):
             for question in questions[:ROWS_PER_PAGE]:
                 with ui.element("div").classes("mr-item"):

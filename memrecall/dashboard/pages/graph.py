@@ -13,6 +13,7 @@ from memrecall.dashboard.widgets import (
     button_link,
     card,
     dim_label,
+    icon_button,
     open_dialog,
     row,
     show_empty,
@@ -121,9 +122,7 @@ def _draw_relation(page: Page, relation: StoredRelation) -> None:
         for message_id in relation.source_message_ids[:3]:
             source = page.user_link("/explorer", around=message_id)
             ui.link(page.text("said_here"), source).classes("mr-small mr-end-of-tie")
-        button = ui.button(icon="edit", on_click=lambda: _correct(page, relation))
-        button.props("flat dense round size=sm").tooltip(page.text("correct"))
-        button.props["aria-label"] = page.text("correct")
+        icon_button(page, "correct", "edit", lambda: _correct(page, relation))
 
 
 async def _correct(page: Page, relation: StoredRelation) -> None:

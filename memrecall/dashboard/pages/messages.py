@@ -20,6 +20,7 @@ from memrecall.dashboard.widgets import (
     form_select,
     hidden_field,
     highlighted_text,
+    icon_button,
     row,
     show_empty,
     show_title,
@@ -209,9 +210,7 @@ def _draw_deletion(page: Page, message: Message) -> None:
         question = page.text("ask_delete_message", text=message.content[:200])
         await confirm(page, question, page.text("purge"), delete, removes=True)
 
-    button = ui.button(icon="delete_forever", on_click=ask).props("flat dense round size=sm")
-    button.props["aria-label"] = page.text("delete_message")
-    button.tooltip(page.text("delete_message"))
+    icon_button(page, "delete_message", "delete_forever", ask)
 
 
 def _excerpt(content: str, words: list[str]) -> str:

@@ -18,6 +18,7 @@ from memrecall.dashboard.widgets import (
     card,
     chip_link,
     dim_label,
+    draw_button,
     format_duration,
     row,
     select_user,
@@ -194,8 +195,7 @@ def _draw_sample(page: Page) -> None:
 
     with card(page.text("sample")):
         ui.label(page.text("sample_hint"))
-        button = ui.button(page.text("load_sample"), icon="download", on_click=load)
-        button.props("unelevated")
+        button = draw_button(page, "load_sample", load, "download", "unelevated")
 
 
 def _ways_in(page: Page, principal: Principal) -> dict[str, str]:

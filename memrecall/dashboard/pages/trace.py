@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from nicegui import background_tasks, ui
@@ -26,6 +27,7 @@ from memrecall.dashboard.widgets import (
     button_link,
     card,
     dim_label,
+    draw_button,
     row,
     show_title,
 )
@@ -68,7 +70,7 @@ def draw_form(page: Page, earlier: StoredTrace | None) -> None:
 
     question.on("keydown.enter", start)
     with row():
-        ui.button(page.text("recall_start"), icon="play_arrow", on_click=start).props("unelevated")
+        draw_button(page, "recall_start", start, "play_arrow", "unelevated")
 
 
 async def _start(page: Page, question: str, settings: dict[str, Any]) -> None:
@@ -137,7 +139,7 @@ def _draw_actions(page: Page, stored: StoredTrace) -> None:
         ui.download.content(text, f"{stored.trace_id}.json", "application/json")
 
     with row():
-        ui.button(page.text("download"), icon="download", on_click=download).props("outline")
+        draw_button(page, "download", download, "download")
         panel = ui.expansion(page.text("recall_again"), icon="replay").classes("mr-expansion")
     with panel:
         draw_form(page, stored)
@@ -276,12 +278,9 @@ class FeedbackPanel:
         with row():
             for is_right, name in ((True, "thumb_up"), (False, "thumb_down")):
                 is_current = self._feedback is not None and self._feedback.is_right == is_right
-                button = ui.button(
-                    self._page.text(name),
-                    icon=name,
-                    on_click=lambda is_right=is_right: self._judge(is_right),
-                )
-                button.props("unelevated" if is_current else "outline")
+                look = "unelevated" if is_current else "outline"
+                judge = partial(self._judge, is_right)
+                button = draw_button(self._page, name, judge, name, look)
                 button.props["aria-pressed"] = "true" if is_current else "false"
             if self._is_labelled:
                 ui.label(self._page.text("in_evaluation")).classes("mr-badge mr-good")
@@ -298,19 +297,17 @@ class FeedbackPanel:
         self._other = ui.input(self._page.text("other_key")).props("outlined dense")
 
     def _draw_buttons(self) -> None:
-        text = self._page.text
+        page, save = self._page, self._save
         with row():
-            save = ui.button(text("save_choice"), on_click=lambda: self._save(self._is_labelled))
-            save.props("outline")
+            draw_button(page, "save_choice", partial(save, self._is_labelled))
             if self._is_labelled:
-                remove = ui.button(text("leave_evaluation"), on_click=lambda: self._save(False))
-                remove.props("outline")
+                draw_button(page, "leave_evaluation", partial(save, False))
             else:
-                add = ui.button(text("add_evaluation"), on_click=lambda: self._save(True))
-                add.props("unelevated icon=playlist_add")
+                add = partial(save, True)
+                draw_button(page, "add_evaluation", add, "playlist_add", "unelevated")
             if self._feedback is not None:
-                ui.button(text("remove_feedback"), on_click=self._remove).props("flat")
-        dim_label(text("evaluation_hint"))
+                draw_button(page, "remove_feedback", self._remove, look="flat")
+        dim_label(page.text("evaluation_hint"))
 
     @property
     def _selected(self) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from memrecall.dashboard.widgets import (
     card,
     confirm,
     dim_label,
+    draw_button,
     open_dialog,
     row,
     show_empty,
@@ -105,15 +106,12 @@ async def show_user_data(page: Page) -> None:
     with card(page.text("export_user")):
         ui.label(page.text("export_hint")).classes("mr-text")
         with row():
-            ui.button(
-                page.text("export_user"), icon="download", on_click=lambda: _ask_export(page)
-            ).props("outline")
+            draw_button(page, "export_user", lambda: _ask_export(page), "download")
     with card(page.text("erase_user")):
         ui.label(page.text("erase_hint")).classes("mr-text")
         with row():
-            ui.button(
-                page.text("erase_user"), icon="delete_forever", on_click=lambda: _ask_erase(page)
-            ).props("outline color=negative")
+            look = "outline color=negative"
+            draw_button(page, "erase_user", lambda: _ask_erase(page), "delete_forever", look)
 
 
 async def _ask_export(page: Page) -> None:
