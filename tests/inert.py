@@ -8,7 +8,7 @@ TEXT_TAGS = {"div", "span", "strong", "em", "s", "details", "summary", "table", 
 SVG_TAGS = {"svg", "g", "line", "circle", "text", "title", "polyline", "rect"}
 SVG_ATTRIBUTES = {
     "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "points", "width", "height",
-    "viewbox", "role", "aria-label", "text-anchor", "transform", "fill", "font-size",
+    "viewbox", "role", "aria-label", "text-anchor", "transform", "fill", "font-family", "font-size",
     "stroke", "stroke-dasharray", "stroke-linejoin", "stroke-opacity", "stroke-width",
 }  # fmt: skip
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -104,11 +105,15 @@ def draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:
 
 
 def draw_run_figures(page: Page, run: EvaluationRun, metrics: dict[str, Any]) -> None:
-    """Draw the figures of a run's report."""
-    for figure in draw_figures([PlottedRun(run.name, PALETTE[0], run, metrics)], page.language):
+    """Draw the figures of a run's report as images, which cannot contain scripts."""
+    plotted = PlottedRun(run.name, PALETTE[0], run, metrics)
+    for figure in draw_figures([plotted], page.language):
+        svg = figure.chart.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
         with card(figure.heading):
             dim_label(figure.caption)
-            ui.html(figure.chart, sanitize=False)  # its texts are escaped
+            image = ui.element("img").classes("mr-figure")
+            image.props["src"] = f"data:image/svg+xml,{quote(svg)}"
+            image.props["alt"] = figure.heading
 
 
 def main_metric(state: RunState) -> str:

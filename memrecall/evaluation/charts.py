@@ -156,7 +156,8 @@ def _text(x: float, y: float, text: str, anchor: str = "middle", **attributes: o
 def _svg(title: str, height: int, parts: Iterable[str]) -> Html:
     frame = {"role": "img", "aria_label": title, "viewBox": f"0 0 {_WIDTH} {height}"}
     style = f"width:{_WIDTH}px;max-width:100%;height:auto"
-    return _element("svg", *parts, **frame, style=style, fill="currentColor", font_size=12)
+    text = {"fill": "currentColor", "font_size": 12, "font_family": "system-ui, sans-serif"}
+    return _element("svg", *parts, **frame, style=style, **text)
 
 
 def _element(name: str, *parts: str, **attributes: object) -> Html:
