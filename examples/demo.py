@@ -118,7 +118,7 @@ def command(*words: str) -> str:
     """Return a command line that works in the current folder."""
     program = "memrecall"
     own = Path(sys.executable).with_name(program)
-    found = shutil.which(program)  # which may be that of another environment
+    found = shutil.which(program)  # maybe of another environment
     if found is None or Path(found).parent != own.parent:
         program = shortest_path(own)
     return shlex.join([program, *words, "--db", shortest_path(DATABASE)])

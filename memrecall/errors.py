@@ -46,7 +46,7 @@ class MemrecallError(Exception):
         return f"{self.message}. {self.hint}" if self.hint else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # By its state: other processes cannot call constructors with arguments of their own.
+        # By its state: constructors have different arguments.
         return _restore, (type(self), self.args, self.__dict__)
 
 

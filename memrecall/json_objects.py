@@ -74,7 +74,7 @@ def is_deeper(value: Any, levels: int) -> bool:
 
 
 def has_more_values(value: Any, count: int) -> bool:
-    """Return True if objects and arrays have more than so many values together."""
+    """Return True if objects and arrays have more than `count` values together."""
     pending = [value] if isinstance(value, dict | list) else []
     while pending and count >= 0:
         outer = pending.pop()

@@ -95,7 +95,7 @@ def parse_messages(
 ) -> tuple[ConversationMessage, ...]:
     """Return a conversation from a text, a dict, a message object or a list of them.
 
-    Message objects are those of memrecall, AutoGen, LangChain, Agent Framework, LlamaIndex,
+    Message objects may be of memrecall, AutoGen, LangChain, Agent Framework, LlamaIndex,
     Pydantic AI, OpenAI's client and its Agents SDK. A message without text, such as a bare tool
     call, is left out. `user_sources` are the sources of AutoGen messages that are the user;
     messages of other sources get the role `other`.

@@ -84,7 +84,7 @@ _NO_SPAN = nullcontext(ActiveSpan(None))
 def tracing(tracer: "Tracer | None") -> Iterator[None]:
     """Record the spans of this block and of the tasks it starts with a tracer.
 
-    None means that of the global provider.
+    None means the global provider's tracer.
     """
     token = _tracer.set(tracer)
     try:
@@ -94,7 +94,7 @@ def tracing(tracer: "Tracer | None") -> Iterator[None]:
 
 
 def _find_tracer() -> "Tracer | None":
-    """Return the tracer of this block, or that of the application's global provider, or None."""
+    """Return the tracer of this block, else the global provider's, else None."""
     tracer = _tracer.get()
     # An application that has set a provider has imported the API.
     api = sys.modules.get("opentelemetry.trace")

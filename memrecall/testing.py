@@ -238,7 +238,7 @@ def record_run(
 def replay_run(folder: Path | str) -> Iterator[CassetteRun]:
     """Replay a recorded run; raise `CassetteMismatch` at the end if any model call differed.
 
-    A framework may have caught the first error: AutoGen gives those of tools to the model, and
+    A framework may have caught the first error: AutoGen gives errors of tools to the model, and
     teams raise a RuntimeError instead.
     """
     from memrecall.types import parse_time

@@ -162,7 +162,7 @@ def check_moment(name: str, moment: datetime | None) -> None:
 
 
 def parse_stored_time(value: object, name: str = "time") -> datetime:
-    """Parse a time that was accepted earlier, when those of every year were."""
+    """Parse a time that was accepted earlier, when every year was."""
     moment = value
     if isinstance(value, str):
         try:

@@ -69,7 +69,7 @@ def load_release_script() -> Any:
 def test_release_finds_interpreters_that_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that is named like a Python but does not run, such as a shim, is none."""
+    """A program that is named like a Python but does not run, such as a shim, is not one."""
     release = load_release_script()
     assert release.supported_versions() == ["3.11", "3.12", "3.13"]
     for name in ("PATH", "PYENV_ROOT", "UV_PYTHON_INSTALL_DIR"):

@@ -47,7 +47,7 @@ AsOf = Annotated[str | None, Option("--as-of", help="Show the state at this time
 Yes = Annotated[bool, Option("--yes", help="Skip the confirmation prompt.")]
 ReadOnly = Annotated[bool, Option("--read-only", help="Forbid writes.")]
 ReadOnlyDb = Annotated[
-    bool, Option("--read-only", help="Open the database read-only; create no file beside it.")
+    bool, Option("--read-only", help="Open the database read-only; create no file next to it.")
 ]
 AllowKnowledge = Annotated[
     bool, Option("--allow-knowledge", help="Allow changes to the shared knowledge base.")

@@ -1,4 +1,4 @@
-"""The commands without a test file of their own, and rules that hold for all."""
+"""Commands without their own test file, and rules that hold for all."""
 
 import json
 import os
