@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from memrecall.errors import InvalidArgument
 from memrecall.json_objects import load_json_object
 
-PREFIX = "MEMRECALL_"
+VARIABLE_PREFIX = "MEMRECALL_"
 _SIMILARITY = 0.8  # of a variable to a setting, from which on it is a typing error
 _OTHER_VARIABLES = frozenset({"config", "user", "hooks", "hook_problem"})  # read elsewhere
 _BOOLEANS = {
@@ -188,9 +188,9 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, str]:
     values: dict[str, str] = {}
     for key, value in environment.items():
         # An empty variable counts as unset: that is the usual way to switch one off.
-        if not key.startswith(PREFIX) or not value:
+        if not key.startswith(VARIABLE_PREFIX) or not value:
             continue
-        name = key.removeprefix(PREFIX).lower()
+        name = key.removeprefix(VARIABLE_PREFIX).lower()
         _refuse_removed(name, key)
         if name in _names():
             values[name] = value
@@ -198,7 +198,7 @@ def _read_environment(environment: Mapping[str, str]) -> dict[str, str]:
         # Other programs set variables with this prefix too, such as MEMRECALL_SERVICE_HOST.
         similar = get_close_matches(name, _names(), 1, _SIMILARITY)
         if similar and name not in _OTHER_VARIABLES:
-            hint = f"Did you mean {PREFIX}{similar[0].upper()}?"
+            hint = f"Did you mean {VARIABLE_PREFIX}{similar[0].upper()}?"
             raise InvalidArgument(f"{key} is not a setting", hint=hint)
     return values
 
@@ -216,7 +216,7 @@ def _read_file(
     file: Path | None, environment: Mapping[str, str]
 ) -> tuple[Path | None, dict[str, Any]]:
     """Read the given file, or the one in the user's configuration folder if there is one."""
-    variable = environment.get(PREFIX + "CONFIG")
+    variable = environment.get(VARIABLE_PREFIX + "CONFIG")
     requested = file or (Path(variable) if variable else None)
     path = requested or config_folder() / "config.toml"
     try:
@@ -225,7 +225,7 @@ def _read_file(
         if requested is None:
             return None, {}
         raise InvalidArgument(
-            f"there is no settings file {path}", hint=f"Check {PREFIX}CONFIG"
+            f"there is no settings file {path}", hint=f"Check {VARIABLE_PREFIX}CONFIG"
         ) from None
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"the settings file {path} cannot be read: {error}") from None

@@ -3,6 +3,6 @@
 
 def main() -> None:
     """Run the command line and exit; an error is one line and an exit code."""
-    from memrecall.cli.app import run  # imports the parser only when it is used
+    from memrecall.cli.app import run_command_line  # imports the parser only when it is used
 
-    run()
+    run_command_line()

@@ -26,43 +26,43 @@ from memrecall.text_length import single_line
 # Functions and groups of commands, by the panel of `--help` that lists them.
 _COMMANDS: dict[str, dict[str, Any]] = {
     "Recall and search": {
-        "recall": recall.recall,
-        "chat": chat.chat,
-        "search": search.search,
-        "graph": search.graph,
-        "trace": recall.traces,
+        "recall": recall.recall_command,
+        "chat": chat.chat_command,
+        "search": search.search_command,
+        "graph": search.graph_command,
+        "trace": recall.trace_commands,
     },
     "Messages and memories": {
         "import": messages.import_messages,
         "export": messages.export,
-        "messages": messages.list_messages,
+        "messages": messages.list_command,
         "neighbors": messages.show_neighbors,
-        "delete-message": messages.delete_message,
+        "delete-message": messages.delete_command,
         "add": memories.add,
-        "memories": memories.memories,
-        "sweep": maintenance.sweep,
+        "memories": memories.memory_commands,
+        "sweep": maintenance.sweep_command,
     },
     "Services and clients": {
-        "serve": serve.serve,
-        "rpc": serve.rpc,
+        "serve": serve.serve_command,
+        "rpc": serve.rpc_command,
         "mcp": serve.mcp,
         "hook": hooks.hook,
-        "hooks": hooks.family,
+        "hooks": hooks.hook_commands,
     },
     "Administration": {
         "doctor": maintenance.doctor,
         "stats": maintenance.stats,
-        "backup": maintenance.backup,
-        "restore": maintenance.restore,
+        "backup": maintenance.backup_command,
+        "restore": maintenance.restore_command,
         "reindex": maintenance.reindex,
         "compact": maintenance.compact,
-        "db": maintenance.database,
-        "users": owners.users,
-        "agents": owners.agents,
-        "sessions": owners.sessions,
-        "keys": owners.keys,
+        "db": maintenance.database_commands,
+        "users": owners.user_commands,
+        "agents": owners.agent_commands,
+        "sessions": owners.session_commands,
+        "keys": owners.key_commands,
     },
-    "Evaluation": {"eval": evaluation.family},
+    "Evaluation": {"eval": evaluation.evaluation_commands},
 }
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -101,7 +101,7 @@ def _root(
     """Long-term memory and recall for LLM agents."""
 
 
-def run() -> NoReturn:
+def run_command_line() -> NoReturn:
     """Parse the arguments, run the command and exit with its code."""
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
@@ -141,11 +141,11 @@ def _fail(message: str, error_code: str, details: dict[str, Any] | None = None) 
     line = single_line(message)
     is_log = sys.argv[1:2] == ["serve"] and not sys.stderr.isatty()
     if "--json" in sys.argv or is_log:
-        from memrecall.cli.output import as_json
+        from memrecall.cli.output import to_json_line
 
         error = {"code": error_code, "message": line, "details": details or {}}
         fields = {"level": "error", "event": "failed to start"} if is_log else {}
-        typer.echo(as_json({**fields, "error": error}), err=True)
+        typer.echo(to_json_line({**fields, "error": error}), err=True)
     else:
         typer.echo(f"error: {line} [{error_code}]", err=True)
     return EXIT_ERROR

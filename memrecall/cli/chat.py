@@ -22,7 +22,7 @@ _HISTORY_MESSAGES = 50  # latest messages of the session that the line editor of
 _WAKE_SECONDS = 0.5
 
 
-def chat(
+def chat_command(
     message: Annotated[
         str | None, Argument(help="The user's message; default: read line by line.")
     ] = None,
@@ -102,7 +102,7 @@ def _try_turn(turn: Callable[[], None], json: bool) -> None:
         typer.echo("stopped; press Ctrl-C again or Ctrl-D to end the chat", err=True)
     except MemrecallError as error:
         if json:
-            typer.echo(output.as_json({"error": {"code": error.code, "message": str(error)}}))
+            typer.echo(output.to_json_line({"error": {"code": error.code, "message": str(error)}}))
         else:
             typer.echo(f"error: {error} [{error.code}]", err=True)
 
@@ -233,7 +233,7 @@ def _without_text(events: list[dict[str, Any]], text: str) -> list[dict[str, Any
 def _open_chat(db: str | None) -> Iterator[tuple[asyncio.Runner, Any, dict[str, Any]]]:
     """Open one event loop for all turns, the library, and the arguments of the chat classes."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as stack:
-        library = runner.run(options.open_library(db, create=True))
+        library = runner.run(options.open_configured(db, create=True))
         stack.callback(lambda: runner.run(library.close()))
         arguments = _chat_arguments(library.settings)
         client = arguments["model_client"]

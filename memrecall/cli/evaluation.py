@@ -1,5 +1,6 @@
 """`eval`: ask labelled questions, measure, compare, report and check."""
 
+import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +21,9 @@ _LISTED_METRICS = ("recall@10", "f1")
 
 RunName = Annotated[str, Argument(help="A run: its folder, or its name in the runs folder.")]
 
-family = typer.Typer(help="Run evaluations, compare and report them, check for regressions.")
+evaluation_commands = typer.Typer(
+    help="Run evaluations, compare and report them, check for regressions."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,8 @@ class _RunOptions:
             )
 
 
-@family.command("run")
-def run(
+@evaluation_commands.command("run")
+def run_evaluation(
     corpus: Annotated[Path, Option(help="Messages and memories, JSON lines.")],
     queries: Annotated[Path, Option(help="Labelled questions, JSON lines.")],
     out: Annotated[str, Option(help="The run's folder: a path, or a name in the runs folder.")],
@@ -116,7 +119,7 @@ def run(
         *(without, db, small_stores, seed),
     )
     chosen.check()
-    folder, state, remaining = options.run(_run(chosen))
+    folder, state, remaining = asyncio.run(_run(chosen))
     if json:
         output.print_json({"run": str(folder), "asked": remaining, **asdict(state)})
         return
@@ -209,8 +212,8 @@ def _print_summary(folder: Path, state: Any) -> None:
         terminal.print(f"[yellow]{fallbacks} answered by rules, because the model failed[/yellow]")
 
 
-@family.command("compare")
-def compare_runs(
+@evaluation_commands.command("compare")
+def compare_command(
     first: RunName,
     second: RunName,
     metric: Annotated[str, Option(help="Metric to compare single questions by.")] = "recall@10",
@@ -274,7 +277,7 @@ def _print_changes(changes: list[Any]) -> None:
         )
 
 
-@family.command("report")
+@evaluation_commands.command("report")
 def report(
     runs: Annotated[list[str], Argument(help="The runs, at most 8.")],
     out: Annotated[Path, Option(help="HTML file to write.")],
@@ -288,8 +291,8 @@ def report(
     output.print_outcome(f"written to {output.escape(str(out))}", fields, json=json)
 
 
-@family.command("list")
-def list_runs(json: options.Json = False) -> None:
+@evaluation_commands.command("list")
+def list_command(json: options.Json = False) -> None:
     """List the runs in the runs folder, newest first."""
     from memrecall.evaluation.runs import find_runs
 
@@ -324,7 +327,7 @@ def _run_fields(path: Path, state: Any) -> dict[str, Any]:
     }
 
 
-@family.command("baseline")
+@evaluation_commands.command("baseline")
 def write_baseline(
     run: RunName,
     out: Annotated[Path, Option(help="JSON file to write.")],
@@ -339,7 +342,7 @@ def write_baseline(
     output.print_outcome(f"written to {output.escape(str(out))}", fields, json=json)
 
 
-@family.command("check")
+@evaluation_commands.command("check")
 def check_run(
     run: RunName,
     baseline: Annotated[Path, Option(help="File of `eval baseline`.")],

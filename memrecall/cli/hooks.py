@@ -43,7 +43,7 @@ Characters = Annotated[int, Option(min=500, max=50_000, help="Size of the recall
 MinConfidence = Annotated[float, Option(min=0, max=1, help="Recall nothing below this confidence.")]
 Capture = Annotated[bool, Option(help="Store what is said.")]
 Recall = Annotated[bool, Option(help="Recall for prompts.")]
-Redact = Annotated[bool, Option(help="Mask keys, tokens and passwords.")]
+RedactOption = Annotated[bool, Option(help="Mask keys, tokens and passwords.")]
 RedactPattern = Annotated[
     list[str] | None,
     Option("--redact-pattern", help="Mask what matches this regular expression; repeatable."),
@@ -52,7 +52,9 @@ DryRun = Annotated[bool, Option("--dry-run", help="Show the change as a diff and
 
 _ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104 -- compared, not bound
 
-family = typer.Typer(help="Let a coding assistant recall and store by itself, through its hooks.")
+hook_commands = typer.Typer(
+    help="Let a coding assistant recall and store by itself, through its hooks."
+)
 
 
 def hook(
@@ -70,7 +72,7 @@ def hook(
     run_hook([event, "--config", str(config), *([payload] if payload else [])])
 
 
-@family.command()
+@hook_commands.command()
 def install(
     client: ClientName,
     user: User,
@@ -86,7 +88,7 @@ def install(
     min_confidence: MinConfidence = MIN_CONFIDENCE,
     capture: Capture = True,
     recall: Recall = True,
-    redact: Redact = True,
+    redact: RedactOption = True,
     redact_pattern: RedactPattern = None,
     dry_run: DryRun = False,
     json: Json = False,
@@ -119,7 +121,7 @@ def install(
     _print_change("install", target, change, dry_run=dry_run, json=json)
 
 
-@family.command()
+@hook_commands.command()
 def uninstall(
     client: ClientName,
     project: Project = None,
@@ -132,7 +134,7 @@ def uninstall(
     _print_change("uninstall", target, change, dry_run=dry_run, json=json)
 
 
-@family.command()
+@hook_commands.command()
 def status(project: Project = None, json: Json = False) -> None:
     """Show for each client whether the hooks are installed, for whom, and what is pending."""
     projects = [None] if project is None else [None, project]

@@ -1,5 +1,6 @@
 """`stats`, `reindex`, `sweep`, `compact`, `backup`, `restore`, `doctor` and `db`."""
 
+import asyncio
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,23 +15,23 @@ from memrecall.store.database.distribution import read_advice, read_status
 EXIT_UNHEALTHY = 1
 _MAX_LISTED = 20
 
-Days = float | None
-
-database = typer.Typer(
+database_commands = typer.Typer(
     help="Distribute a PostgreSQL database by user, and show where its rows are."
 )
 
 
-def sweep(
+def sweep_command(
     user: options.MaybeUser = None,
     all_users: Annotated[bool, Option("--all-users", help="Sweep all users.")] = False,
     db: options.Db = None,
     agent: options.Agent = None,
     older: Annotated[
-        Days, Option("--older-than", help="Days since the last write or update.")
+        float | None, Option("--older-than", help="Days since the last write or update.")
     ] = None,
-    not_recalled: Annotated[Days, Option(help="Days since a search last returned it.")] = None,
-    superseded: Annotated[Days, Option(help="Days since it was superseded.")] = None,
+    not_recalled: Annotated[
+        float | None, Option(help="Days since a search last returned it.")
+    ] = None,
+    superseded: Annotated[float | None, Option(help="Days since it was superseded.")] = None,
     most: Annotated[int | None, Option(help="Keep at most this many memories per user.")] = None,
     expired: Annotated[
         bool, Option("--expired/--keep-expired", help="Delete expired memories.")
@@ -153,7 +154,7 @@ def compact(db: options.Db = None, json: options.Json = False) -> None:
     output.print_outcome(f"compacted{change}", result, json=json)
 
 
-def backup(
+def backup_command(
     file: Annotated[Path, Argument(help="A new file.")],
     db: options.Db = None,
     json: options.Json = False,
@@ -176,7 +177,7 @@ def backup(
     output.print_outcome(text, fields, json=json)
 
 
-def restore(
+def restore_command(
     file: Annotated[Path, Argument(help="A file that `memrecall backup` wrote.")],
     db: options.Db = None,
     overwrite: Annotated[
@@ -193,7 +194,7 @@ def restore(
 
     if not file.is_file():
         raise InvalidArgument(f"there is no backup {file}", hint="Check the path")
-    total = options.run(verify_backup(file))  # before a database is created for it
+    total = asyncio.run(verify_backup(file))  # before a database is created for it
     rows = options.with_library(run, db, create=True)
     text = f"{sum(rows.values()):,} rows restored from {output.escape(str(file))}"
     output.print_outcome(text, {"file": str(file), "rows": rows}, json=json)
@@ -214,7 +215,7 @@ def doctor(
     from memrecall.library.maintenance import diagnose
 
     arguments = {"db": db, "read_only": read_only or None}
-    diagnosis = options.run(
+    diagnosis = asyncio.run(
         diagnose(arguments, load_embedder=not quick, ask_model=model, deep=deep)
     )
     if json:
@@ -238,8 +239,8 @@ def _print_diagnosis(diagnosis: Any) -> None:
         terminal.print(f"     {name:<18} {value} [dim]({origin})[/dim]")
 
 
-@database.command("distribute")
-def distribute(
+@database_commands.command("distribute")
+def distribute_command(
     db: options.Db = None,
     shards: Annotated[int | None, Option(help="Shards per table; 32 if it is new.")] = None,
     json: options.Json = False,
@@ -266,7 +267,7 @@ def _print_advice(advice: list[str]) -> None:
         output.console().print(f"[yellow]note[/yellow]: {output.escape(item)}", soft_wrap=True)
 
 
-@database.command("status")
+@database_commands.command("status")
 def show_status(db: options.Db = None, json: options.Json = False) -> None:
     """Show the nodes and shards of the database, their rows and bytes, and the skew."""
     status = options.with_library(lambda library: read_status(library.store.database), db)

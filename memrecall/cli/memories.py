@@ -12,7 +12,7 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.text_length import single_line
 
 MemoryId = Annotated[str, Argument(help="Memory id.")]
-Filter = Annotated[
+FilterOption = Annotated[
     str | None, Option("--filter", help="""Filter on fields and metadata: '{"topic": "tea"}'.""")
 ]
 Metadata = Annotated[str, Option("--metadata", help="A JSON object.")]
@@ -25,7 +25,7 @@ Sources = Annotated[bool, Option("--sources", help="Also the messages that the m
 _ONE = "Options of one memory that is stored as it is"
 _TRUNCATED = "[yellow]longer than 100 KB: the content was truncated[/yellow]"
 
-memories = typer.Typer(help="Add, list, search, update and delete memories.")
+memory_commands = typer.Typer(help="Add, list, search, update and delete memories.")
 
 
 def _read_text(text: str) -> str:
@@ -71,7 +71,7 @@ def _read_keyword(text: str) -> dict[str, Any]:
         ) from None
 
 
-@memories.command("add")
+@memory_commands.command("add")
 def add(
     text: Annotated[str, Argument(help="The user's message; - reads standard input.")],
     user: options.User,
@@ -156,22 +156,22 @@ def _read_filter(text: str | None) -> dict[str, Any] | None:
     return None if text is None else options.read_object("--filter", text)
 
 
-@memories.command("list")
-def list_memories(
+@memory_commands.command("list")
+def list_command(
     user: options.User,
     db: options.Db = None,
     read_only: options.ReadOnlyDb = False,
     agent: options.Agent = None,
     session: options.Session = None,
-    filter_: Filter = None,
-    as_of: options.AsOf = None,
+    filter_: FilterOption = None,
+    as_of: options.AsOfOption = None,
     superseded: Annotated[
         bool, Option("--superseded", help="Include superseded memories.")
     ] = False,
     deleted: Annotated[bool, Option("--deleted", help="List deleted memories instead.")] = False,
     allow_sensitive: options.AllowSensitive = False,
     limit: Annotated[int, Option(min=1, max=1000, help="Memories per page, at most 1000.")] = 50,
-    cursor: options.Cursor = None,
+    cursor: options.CursorOption = None,
     json: options.Json = False,
 ) -> None:
     """List memories, newest first."""
@@ -196,16 +196,16 @@ def list_memories(
     )
 
 
-@memories.command("search")
-def search(
+@memory_commands.command("search")
+def search_memories(
     query: Annotated[str, Argument(help="What to search for.")],
     user: options.User,
     db: options.Db = None,
     read_only: options.ReadOnlyDb = False,
     agent: options.Agent = None,
     session: options.Session = None,
-    filter_: Filter = None,
-    as_of: options.AsOf = None,
+    filter_: FilterOption = None,
+    as_of: options.AsOfOption = None,
     threshold: Annotated[float, Option("--min-score", help="Lowest score to show.")] = 0.0,
     rerank: Annotated[
         bool, Option("--rerank/--no-rerank", help="Use the full ranking (default).")
@@ -235,7 +235,7 @@ def search(
     output.print_page(result, map(output.memory_line, result["results"]), json=json, empty=empty)
 
 
-@memories.command("show")
+@memory_commands.command("show")
 def show(
     memory_id: MemoryId,
     user: options.User,
@@ -258,7 +258,7 @@ def show(
             output.console().print(f"{name:<18} {output.escape(str(value))}")
 
 
-@memories.command("history")
+@memory_commands.command("history")
 def history(
     memory_id: MemoryId,
     user: options.User,
@@ -287,7 +287,7 @@ def history(
         )
 
 
-@memories.command("update")
+@memory_commands.command("update")
 def update(
     memory_id: MemoryId,
     user: options.User,
@@ -309,8 +309,8 @@ def update(
     output.print_outcome(f"updated: {output.escape(result['memory'])}", result, json=json)
 
 
-@memories.command("delete")
-@memories.command("forget", hidden=True)
+@memory_commands.command("delete")
+@memory_commands.command("forget", hidden=True)
 def delete(
     memory_id: MemoryId,
     user: options.User,
@@ -331,7 +331,7 @@ def _count_sources(result: dict[str, Any]) -> str:
     return f", with {output.count_noun(count, 'message')}" if count else ""
 
 
-@memories.command("undo")
+@memory_commands.command("undo")
 def undo(
     memory_id: MemoryId, user: options.User, db: options.Db = None, json: options.Json = False
 ) -> None:
@@ -340,7 +340,7 @@ def undo(
     output.print_outcome(f"last change of {output.escape(memory_id)} undone", result, json=json)
 
 
-@memories.command("purge")
+@memory_commands.command("purge")
 def purge(
     memory_id: MemoryId,
     user: options.User,
@@ -360,13 +360,13 @@ def purge(
     output.print_outcome(text, result, json=json)
 
 
-@memories.command("delete-all")
+@memory_commands.command("delete-all")
 def delete_all(
     user: options.User,
     db: options.Db = None,
     agent: options.Agent = None,
     session: options.Session = None,
-    filter_: Filter = None,
+    filter_: FilterOption = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count.")] = False,
     yes: options.Yes = False,
     json: options.Json = False,

@@ -70,7 +70,7 @@ def import_messages(
             _print_preview(plan, json)
             return
         plan.require_complete()
-        report, problems = options.run(_import(plan, db, strict))
+        report, problems = asyncio.run(_import(plan, db, strict))
     if json:
         counts = {**asdict(report), "users": len(report.users)}
         survey = {name: plan.survey.describe()[name] for name in ("formats", "skipped", "notes")}
@@ -115,7 +115,7 @@ async def _import(plan: Any, db: str | None, strict: bool) -> tuple[Any, dict[st
     if strict and survey.bad:
         report = ImportReport(lines=survey.entries, bad=survey.bad, refused=True)
         return report, {"not_embedded": "", "stopped": ""}
-    async with await options.open_library(db, create=True) as library:
+    async with await options.open_configured(db, create=True) as library:
         importer, stopped = Importer(library), ""
         try:
             with output.show_progress("importing", survey.entries, unit="messages") as advance:
@@ -204,7 +204,7 @@ def export(
     """Export all data of a user as JSON lines, for `memrecall import`."""
     if out is None and json:
         raise InvalidArgument("--json requires --out", hint="Add --out FILE, or drop --json")
-    lines = options.run(_export(user, out, db, read_only))
+    lines = asyncio.run(_export(user, out, db, read_only))
     if out is not None:
         text = f"{output.count_noun(lines, 'line')} in {output.escape(str(out))}"
         fields = {"user_id": user, "lines": lines, "file": str(out)}
@@ -214,7 +214,7 @@ def export(
 async def _export(user: str, out: Path | None, db: str | None, read_only: bool) -> int:
     lines = 0
     async with (
-        await options.open_library(db, read_only=read_only) as library,
+        await options.open_configured(db, read_only=read_only) as library,
         aclosing(library.export_user(user)) as rows,
     ):
         await options.suggest_user(library, user)
@@ -222,7 +222,7 @@ async def _export(user: str, out: Path | None, db: str | None, read_only: bool) 
         with _create_file(out) as file:
             while row is not None:
                 lines += 1
-                _write_line(file, output.as_json(row))
+                _write_line(file, output.to_json_line(row))
                 row = await anext(rows, None)
     return lines
 
@@ -244,17 +244,17 @@ def _write_line(file: Any, line: str) -> None:
         file.write(line + "\n")
 
 
-def list_messages(
+def list_command(
     user: options.User,
     db: options.Db = None,
     read_only: options.ReadOnlyDb = False,
-    since: options.Since = None,
-    until: options.Until = None,
-    role: options.RoleName = None,
+    since: options.SinceOption = None,
+    until: options.UntilOption = None,
+    role: options.RoleOption = None,
     session: options.Session = None,
     agent: options.Agent = None,
     limit: Annotated[int, Option(min=1, max=200, help="Messages per page, at most 200.")] = 50,
-    cursor: options.Cursor = None,
+    cursor: options.CursorOption = None,
     json: options.Json = False,
 ) -> None:
     """List a user's messages, newest first."""
@@ -297,7 +297,7 @@ def show_neighbors(
     _print_page(options.with_library(read, db, user=user, read_only=read_only), json)
 
 
-def delete_message(
+def delete_command(
     message_id: Annotated[str, Argument(help="Id of the message.")],
     user: options.User,
     yes: options.Yes = False,

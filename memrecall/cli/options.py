@@ -2,19 +2,17 @@
 
 import asyncio
 import json as json_module
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from typer import Option
 
 from memrecall.errors import InvalidArgument
 from memrecall.json_objects import load_json_object
-
-Result = TypeVar("Result")
 
 Db = Annotated[
     str | None,
@@ -32,18 +30,18 @@ MaybeUser = Annotated[
 ]
 Agent = Annotated[str | None, Option("--agent", help="Restrict to this agent's data.")]
 Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
-Since = Annotated[
+SinceOption = Annotated[
     str | None, Option("--since", help="At or after this time (2026-01-26T10:47:00Z).")
 ]
-Until = Annotated[str | None, Option("--until", help="Before this time.")]
-RoleName = Annotated[str | None, Option("--role", help="user, assistant, system, tool or other.")]
+UntilOption = Annotated[str | None, Option("--until", help="Before this time.")]
+RoleOption = Annotated[str | None, Option("--role", help="user, assistant, system, tool or other.")]
 Session = Annotated[str | None, Option("--session", help="Restrict to this session.")]
 CurrentSession = Annotated[
     str | None, Option("--session", help="Session that the message belongs to.")
 ]
-Cursor = Annotated[str | None, Option("--cursor", help="Continue after an earlier page.")]
+CursorOption = Annotated[str | None, Option("--cursor", help="Continue after an earlier page.")]
 After = Annotated[str, Option("--after", help="Continue after this id.")]
-AsOf = Annotated[str | None, Option("--as-of", help="Show the state at this time.")]
+AsOfOption = Annotated[str | None, Option("--as-of", help="Show the state at this time.")]
 Yes = Annotated[bool, Option("--yes", help="Skip the confirmation prompt.")]
 ReadOnly = Annotated[bool, Option("--read-only", help="Forbid writes.")]
 ReadOnlyDb = Annotated[
@@ -57,11 +55,6 @@ AllowSensitive = Annotated[
 ]
 
 
-def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a command's coroutine in a new event loop."""
-    return asyncio.run(work)
-
-
 def read_settings(**arguments: Any) -> Any:
     """Return the settings in effect; arguments override the environment and the file."""
     from memrecall.settings import load_settings
@@ -69,7 +62,7 @@ def read_settings(**arguments: Any) -> Any:
     return load_settings(arguments).settings
 
 
-def open_library(db: str | None, *, create: bool = False, read_only: bool = False) -> Any:
+def open_configured(db: str | None, *, create: bool = False, read_only: bool = False) -> Any:
     """Return a coroutine that opens the library of `--db`; only writing commands `create` it."""
     from memrecall.memory import Library
 
@@ -90,12 +83,12 @@ def with_library(
     """
 
     async def call() -> Any:
-        async with await open_library(db, create=create, read_only=read_only) as library:
+        async with await open_configured(db, create=create, read_only=read_only) as library:
             if user is not None and not create:
                 await suggest_user(library, user)
             return await work(library)
 
-    return run(call())
+    return asyncio.run(call())
 
 
 async def suggest_user(library: Any, user: str) -> None:

@@ -108,10 +108,10 @@ def console(*, errors: bool = False) -> Any:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on one line."""
-    typer.echo(as_json(value))
+    typer.echo(to_json_line(value))
 
 
-def as_json(value: Any) -> str:
+def to_json_line(value: Any) -> str:
     """Return a value as JSON on one line, times as RFC 3339, dataclasses as objects."""
     return json.dumps(value, ensure_ascii=False, default=_encode)
 

@@ -16,15 +16,15 @@ _DURATION = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MAX_CHECKED_USERS = 20
 
-Limit = Annotated[int, Option("--limit", min=1, max=10_000, help="Rows per page.")]
-AgentId = Annotated[str, Argument(help="Agent id.")]
-UserId = Annotated[str, Argument(help="User id.")]
-SessionId = Annotated[str, Argument(help="Session id.")]
+PageSize = Annotated[int, Option("--limit", min=1, max=10_000, help="Rows per page.")]
+AgentArgument = Annotated[str, Argument(help="Agent id.")]
+UserArgument = Annotated[str, Argument(help="User id.")]
+SessionArgument = Annotated[str, Argument(help="Session id.")]
 
-agents = typer.Typer(help="List, disable, enable and erase agents.")
-users = typer.Typer(help="List, disable, enable and erase users, and set their time zone.")
-sessions = typer.Typer(help="List, end and erase sessions.")
-keys = typer.Typer(help="Create, list and revoke keys of the HTTP service.")
+agent_commands = typer.Typer(help="List, disable, enable and erase agents.")
+user_commands = typer.Typer(help="List, disable, enable and erase users, and set their time zone.")
+session_commands = typer.Typer(help="List, end and erase sessions.")
+key_commands = typer.Typer(help="Create, list and revoke keys of the HTTP service.")
 
 
 def _print_owners(page: Any, key: str, json: bool) -> None:
@@ -60,30 +60,36 @@ def _describe_erased(erased: Any) -> str:
     return f"erased: {counts}"
 
 
-@agents.command("list")
+@agent_commands.command("list")
 def list_agents(
-    db: options.Db = None, after: options.After = "", limit: Limit = 100, json: options.Json = False
+    db: options.Db = None,
+    after: options.After = "",
+    limit: PageSize = 100,
+    json: options.Json = False,
 ) -> None:
     """List agents by id."""
     page = options.with_library(lambda lib: lib.store.owners.list_agents(after, limit), db)
     _print_owners(page, "agent_id", json)
 
 
-@agents.command("disable")
-def disable_agent(agent: AgentId, db: options.Db = None, json: options.Json = False) -> None:
+@agent_commands.command("disable")
+def disable_agent(agent: AgentArgument, db: options.Db = None, json: options.Json = False) -> None:
     """Refuse new writes and recalls of an agent."""
     _set_enabled("agent", agent, False, db, json)
 
 
-@agents.command("enable")
-def enable_agent(agent: AgentId, db: options.Db = None, json: options.Json = False) -> None:
+@agent_commands.command("enable")
+def enable_agent(agent: AgentArgument, db: options.Db = None, json: options.Json = False) -> None:
     """Allow writes and recalls of an agent again."""
     _set_enabled("agent", agent, True, db, json)
 
 
-@agents.command("erase")
+@agent_commands.command("erase")
 def erase_agent(
-    agent: AgentId, db: options.Db = None, yes: options.Yes = False, json: options.Json = False
+    agent: AgentArgument,
+    db: options.Db = None,
+    yes: options.Yes = False,
+    json: options.Json = False,
 ) -> None:
     """Erase an agent that has no data left."""
     _confirm(f"agent {agent}", yes)
@@ -92,12 +98,12 @@ def erase_agent(
     output.print_outcome(f"agent {output.escape(agent)} erased", fields, json=json)
 
 
-@users.command("list")
+@user_commands.command("list")
 def list_users(
     db: options.Db = None,
     agent: options.Agent = None,
     after: options.After = "",
-    limit: Limit = 100,
+    limit: PageSize = 100,
     json: options.Json = False,
 ) -> None:
     """List users by id."""
@@ -105,21 +111,21 @@ def list_users(
     _print_owners(page, "user_id", json)
 
 
-@users.command("disable")
-def disable_user(user: UserId, db: options.Db = None, json: options.Json = False) -> None:
+@user_commands.command("disable")
+def disable_user(user: UserArgument, db: options.Db = None, json: options.Json = False) -> None:
     """Refuse new writes and recalls of a user."""
     _set_enabled("user", user, False, db, json)
 
 
-@users.command("enable")
-def enable_user(user: UserId, db: options.Db = None, json: options.Json = False) -> None:
+@user_commands.command("enable")
+def enable_user(user: UserArgument, db: options.Db = None, json: options.Json = False) -> None:
     """Allow writes and recalls of a user again."""
     _set_enabled("user", user, True, db, json)
 
 
-@users.command("zone")
+@user_commands.command("zone")
 def set_zone(
-    user: UserId,
+    user: UserArgument,
     zone: Annotated[str, Argument(help="Time zone, such as Asia/Shanghai.")],
     db: options.Db = None,
     json: options.Json = False,
@@ -132,9 +138,9 @@ def set_zone(
     output.print_outcome(text, {"user_id": user, "time_zone": zone}, json=json)
 
 
-@users.command("erase")
+@user_commands.command("erase")
 def erase_user(
-    user: UserId, db: options.Db = None, yes: options.Yes = False, json: options.Json = False
+    user: UserArgument, db: options.Db = None, yes: options.Yes = False, json: options.Json = False
 ) -> None:
     """Erase all data of a user, derived data included."""
     _confirm(f"all data of user {user}", yes)
@@ -143,12 +149,12 @@ def erase_user(
     output.print_outcome(_describe_erased(erased), fields, json=json)
 
 
-@sessions.command("list")
+@session_commands.command("list")
 def list_sessions(
     user: options.User,
     db: options.Db = None,
     after: options.After = "",
-    limit: Limit = 100,
+    limit: PageSize = 100,
     json: options.Json = False,
 ) -> None:
     """List a user's sessions by id."""
@@ -158,9 +164,9 @@ def list_sessions(
     _print_owners(page, "session_id", json)
 
 
-@sessions.command("end")
+@session_commands.command("end")
 def end_session(
-    session: SessionId, user: options.User, db: options.Db = None, json: options.Json = False
+    session: SessionArgument, user: options.User, db: options.Db = None, json: options.Json = False
 ) -> None:
     """End a session: its messages stay, new ones are refused."""
     options.with_library(
@@ -170,9 +176,9 @@ def end_session(
     output.print_outcome(f"session {output.escape(session)} has ended", fields, json=json)
 
 
-@sessions.command("erase")
+@session_commands.command("erase")
 def erase_session(
-    session: SessionId,
+    session: SessionArgument,
     user: options.User,
     db: options.Db = None,
     yes: options.Yes = False,
@@ -187,7 +193,7 @@ def erase_session(
     output.print_outcome(_describe_erased(erased), fields, json=json)
 
 
-@keys.command("create")
+@key_commands.command("create")
 def create_key(
     user: Annotated[
         list[str] | None, Option(help="User that the key gives access to; repeatable.")
@@ -275,9 +281,12 @@ def read_expiry(text: str | None) -> datetime | None:
         raise InvalidArgument(f"--expires {text} is too far in the future") from None
 
 
-@keys.command("list")
+@key_commands.command("list")
 def list_keys(
-    db: options.Db = None, after: options.After = "", limit: Limit = 100, json: options.Json = False
+    db: options.Db = None,
+    after: options.After = "",
+    limit: PageSize = 100,
+    json: options.Json = False,
 ) -> None:
     """List keys, oldest first, revoked and expired ones included."""
     page = options.with_library(lambda library: library.store.keys.list(after, limit), db)
@@ -289,7 +298,7 @@ def list_keys(
     output.print_page({"items": items, "next_after": page.next_after}, lines, json=json)
 
 
-@keys.command("revoke")
+@key_commands.command("revoke")
 def revoke_key(
     key: Annotated[str, Argument(help="The key's id, mr_<id>, or the whole key.")],
     db: options.Db = None,

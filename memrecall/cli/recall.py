@@ -19,7 +19,7 @@ _TRACE_FILE_HINT = "Give the output of `memrecall recall --json`"
 
 Brief = Annotated[bool, Option("--brief", help="One line per tool call.")]
 
-traces = typer.Typer(help="List, show and purge the traces of recalls.")
+trace_commands = typer.Typer(help="List, show and purge the traces of recalls.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class RecallTime:
     bounds: bool
 
 
-def recall(
+def recall_command(
     user: options.User,
     query: Annotated[
         str | None, Argument(help="The user's message that refers to something earlier.")
@@ -218,7 +218,7 @@ def _observe(*, quiet: bool, brief: bool) -> Iterator[Callable[[Any], None] | No
         yield show
 
 
-@traces.command("show")
+@trace_commands.command("show")
 def show_trace(
     trace_id: Annotated[str | None, Argument(help="Trace id.")] = None,
     user: Annotated[str | None, Option(envvar="MEMRECALL_USER", help="User of the recall.")] = None,
@@ -285,14 +285,14 @@ def _read_result(body: Any, place: str) -> Any:
     raise InvalidArgument(f"{place} is not a recall result: {problem}", hint=_TRACE_FILE_HINT)
 
 
-@traces.command("list")
+@trace_commands.command("list")
 def list_traces(
     user: options.User,
     db: options.Db = None,
     read_only: options.ReadOnlyDb = False,
     agent: options.Agent = None,
     limit: Annotated[int, Option(min=1, max=200, help="Traces per page, at most 200.")] = 50,
-    cursor: options.Cursor = None,
+    cursor: options.CursorOption = None,
     json: options.Json = False,
 ) -> None:
     """List a user's recalls, newest first."""
@@ -321,7 +321,7 @@ def _trace_line(item: Any) -> Any:
     )
 
 
-@traces.command("purge")
+@trace_commands.command("purge")
 def purge_traces(
     older_than: Annotated[int, Option(help="Age in days; applies to all users.")],
     db: options.Db = None,

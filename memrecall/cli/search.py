@@ -12,16 +12,16 @@ _PAGE_FIELDS = ("total_found", "results", "message", "withheld", "next_cursor")
 _WEAK_SCORE = 0.5  # a hint for the reader, never a filter
 
 
-def search(
+def search_command(
     query: Annotated[str, Argument(help="What to search for.")],
     user: options.User,
     db: options.Db = None,
     read_only: options.ReadOnlyDb = False,
     mode: Annotated[str, Option(help="keyword, semantic or hybrid.")] = "hybrid",
     limit: Annotated[int, Option(min=1, max=200, help="Number of results, at most 200.")] = 10,
-    since: options.Since = None,
-    until: options.Until = None,
-    role: options.RoleName = None,
+    since: options.SinceOption = None,
+    until: options.UntilOption = None,
+    role: options.RoleOption = None,
     kind: Annotated[str | None, Option(help="message or memory.")] = None,
     memory_type: Annotated[
         list[str] | None, Option("--type", help="Memory type; repeatable.")
@@ -37,7 +37,7 @@ def search(
     min_score: Annotated[float, Option(help="Lowest score to show, 0 to 1.")] = 0.0,
     allow_sensitive: options.AllowSensitive = False,
     now: Annotated[str | None, Option(help='Reference time for "yesterday" and the like.')] = None,
-    cursor: options.Cursor = None,
+    cursor: options.CursorOption = None,
     json: options.Json = False,
 ) -> None:
     """Search a user's messages and memories."""
@@ -124,16 +124,16 @@ def _reasons(why: Any) -> str:
     return "why: " + (", ".join(positive) or "the other candidates match less")
 
 
-def graph(
+def graph_command(
     user: options.User,
     entity: Annotated[
         str | None, Argument(help="Entity whose relations to show; default: all entities.")
     ] = None,
     to: Annotated[str | None, Option(help="Show the shortest paths to this entity.")] = None,
     depth: Annotated[int | None, Option(min=1, max=6, help="Number of steps, at most 6.")] = None,
-    as_of: options.AsOf = None,
+    as_of: options.AsOfOption = None,
     limit: Annotated[int, Option(min=1, max=1000, help="Number of rows, at most 1000.")] = 100,
-    cursor: options.Cursor = None,
+    cursor: options.CursorOption = None,
     agent: options.Agent = None,
     db: options.Db = None,
     read_only: options.ReadOnlyDb = False,

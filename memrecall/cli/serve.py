@@ -1,5 +1,6 @@
 """`serve`, `rpc` and `mcp`: the service processes."""
 
+import asyncio
 import os
 import shlex
 import sys
@@ -26,7 +27,7 @@ DataDir = Annotated[
 ]
 
 
-def rpc(
+def rpc_command(
     db: options.Db = None,
     agent: Annotated[
         str | None, Option(help="Agent whose knowledge base is served (default).")
@@ -37,7 +38,7 @@ def rpc(
 
     The process that writes to stdin is trusted as an operator and may call every method.
     """
-    options.run(_serve_rpc(db, agent, data_dir))
+    asyncio.run(_serve_rpc(db, agent, data_dir))
 
 
 async def _serve_rpc(db: str | None, agent: str | None, data_dir: str | None) -> None:
@@ -76,7 +77,7 @@ def mcp(
     arguments = {"db": db, "data_dir": data_dir}
     permissions = options.build_permissions(allow_sensitive, allow_knowledge, operator)
     scope = Scope(user, agent, permissions=permissions)
-    options.run(_serve_mcp(arguments, scope, can_write=not read_only))
+    asyncio.run(_serve_mcp(arguments, scope, can_write=not read_only))
 
 
 async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write: bool) -> None:
@@ -108,7 +109,7 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
             await client.close()
 
 
-def serve(
+def serve_command(
     host: Annotated[
         str | None, Option(help="Address to bind (127.0.0.1).", show_default=False)
     ] = None,
@@ -177,7 +178,7 @@ def _serve_demo(settings: Any, *, browser: bool, json: bool) -> None:
             dashboard=True,
         )
         with output.spinner("loading the sample data"):
-            key_id, key = options.run(_fill_demo(settings))
+            key_id, key = asyncio.run(_fill_demo(settings))
         code = SignInCode.create(key_id)
 
         def announce(listening: Any) -> None:

@@ -17,14 +17,13 @@ from rich.console import Console
 
 from memrecall.chat import TextDelta, TextRetracted
 from memrecall.cli.views.chat import ChatTurnView
-from memrecall.testing import Script, ScriptedClient, call, fail, say
+from memrecall.testing import call, fail, say
 from tests.cases import check_each
-from tests.cli.conftest import Shell
+from tests.cli.conftest import PEANUTS, Shell, assert_error_line
 from tests.model.openai_server import Reply, serve, stream
 from tests.waiting import LIMIT, block_until
 
 ROOT = Path(__file__).parent.parent.parent
-PEANUTS = "我对花生过敏，千万别放。"
 DSML = '<｜DSML｜function_calls><｜DSML｜invoke name="recall_memory">'
 GROUP: dict[str, Any] = {
     "group_id": "team",
@@ -39,29 +38,6 @@ GROUP: dict[str, Any] = {
         {"speaker": "bo", "content": "@小助手 Ann 对什么过敏？", "message_id": "g2"},
     ],
 }
-
-
-@pytest.fixture
-def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
-    """A database with one message of lin."""
-    line = {"user_id": "lin", "message_id": "l1", "ts": "2026-03-02T09:00:00Z", "role": "user"}
-    file = tmp_path / "chat.jsonl"
-    file.write_text(json.dumps({**line, "content": PEANUTS}, ensure_ascii=False), "utf-8")
-    assert shell("import", file, "--db", db).code == 0
-    return db
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Replace the configured model by a scripted one."""
-
-    def play(*steps: Any) -> ScriptedClient:
-        steps_: Script = steps
-        client = ScriptedClient(steps_)
-        monkeypatch.setattr("memrecall.memory.client_of", lambda settings: client)
-        return client
-
-    return play
 
 
 def group_file(folder: Path, **changes: Any) -> Path:
@@ -86,7 +62,7 @@ def test_single_message_prints_tool_events_and_answer(
     assert f"    2026-03-02 user: {PEANUTS}" in lines
     assert "  ▸ recall_memory “花生过敏”" in lines
     assert lines[-1] == "你对花生过敏。"
-    assert list_messages(shell, chat, "lin") == [PEANUTS, "我对什么过敏？", "你对花生过敏。"]
+    assert list_messages(shell, chat, "lin")[-2:] == ["我对什么过敏？", "你对花生过敏。"]
 
 
 def test_json_has_answer_and_events(shell: Shell, chat: Path) -> None:
@@ -227,12 +203,13 @@ def test_invalid_group_file_names_field(shell: Shell, db: Path, tmp_path: Path) 
         ({"answers": ["ann"]}, "'ann' is a person"),
         ({"colour": "red"}, "colour"),
     ]
+    stranger = shell("chat", "--group", group_file(tmp_path), "--as", "stranger", "--db", db)
+    assert_error_line(stranger, "stranger")
 
     def check(case: tuple[dict[str, Any], str]) -> None:
         changes, expected = case
-        outcome = shell("chat", "--group", group_file(tmp_path, **changes), "--db", db)
-        assert outcome.code == 2
-        assert expected in outcome.err
+        file = group_file(tmp_path, **changes)
+        assert_error_line(shell("chat", "--group", file, "--db", db), expected)
 
     check_each(cases, check)
 
@@ -247,9 +224,9 @@ def test_contradictory_options_are_rejected(shell: Shell, db: Path, tmp_path: Pa
         ["  ", "--user", "lin"],
         ["--group", tmp_path / "missing.json"],
         ["--group", tmp_path / "bad.json"],
+        ["--user", "lin", "--as", "bo"],
     ):
-        outcome = shell("chat", *arguments, "--db", db)
-        assert (outcome.code, outcome.err.count("\n")) == (2, 1), arguments
+        assert_error_line(shell("chat", *arguments, "--db", db))
     assert not db.exists()
 
 
@@ -453,20 +430,3 @@ def test_group_continues_as_member(
     messages = list_messages(shell, db, "team")
     assert messages[0] == PEANUTS
     assert "好的，那换别的菜" in messages
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--user", "lin", "--as", "bo"), "--as requires --group"),
-        (("--group", "FILE", "--as", "stranger"), "stranger"),
-    ],
-)
-def test_group_rejects_unknown_speaker(
-    shell: Shell, db: Path, tmp_path: Path, words: tuple[str, ...], message: str
-) -> None:
-    file = str(group_file(tmp_path))
-    outcome = shell("chat", *(file if word == "FILE" else word for word in words), "--db", db)
-    assert outcome.code == 2
-    assert message in outcome.err
-    assert outcome.out == ""

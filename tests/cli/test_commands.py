@@ -18,7 +18,7 @@ from memrecall.cli.app import app
 from memrecall.store import Store
 from memrecall.store.database.distribution import ClusterStatus, NodeStatus
 from tests.cases import check_each
-from tests.cli.conftest import Shell
+from tests.cli.conftest import Shell, assert_error_line, import_messages
 from tests.model.openai_server import Reply, completion, refusal, serve, tool_call
 
 ROOT = Path(__file__).parent.parent.parent
@@ -27,7 +27,7 @@ CHAT_MESSAGE = {"message_id", "ts", "user_id", "role", "content"}
 
 
 @pytest.fixture
-def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
+def chat(shell: Shell, db: Path) -> Path:
     """A database with twelve messages of lin and one of maya."""
     lines = [
         {
@@ -41,10 +41,7 @@ def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
         for n in range(12)
     ]
     lines.append({**lines[0], "user_id": "maya", "content": "somebody else's secret"})
-    file = tmp_path / "chat.jsonl"
-    file.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), "utf-8")
-    assert shell("import", file, "--db", db).code == 0
-    return db
+    return import_messages(shell, db, lines)
 
 
 def test_search_json_has_documented_fields(shell: Shell, chat: Path) -> None:
@@ -384,7 +381,7 @@ def test_only_resumable_commands_offer_to_continue(
         work.close()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memrecall.cli.options.run", stop)
+    monkeypatch.setattr("asyncio.run", stop)
     assert shell("search", "x", "--user", "lin", "--db", chat).err == "stopped\n"
     assert "run it again to continue" in shell("reindex", "--db", chat).err
 
@@ -526,11 +523,7 @@ def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> Non
     def check(arguments: list[str]) -> None:
         db_option = [] if arguments == ["dance"] else ["--db", chat]
         outcome = shell(*arguments, *db_option)
-        assert outcome.code == 2
-        assert outcome.out == ""
-        assert outcome.err.startswith("error: ")
-        assert outcome.err.endswith("]\n")  # the code
-        assert outcome.err.count("\n") == 1
+        assert_error_line(outcome)
         as_json = shell(*arguments, *db_option, "--json") if arguments != ["dance"] else None
         if as_json is not None:
             assert json.loads(as_json.err)["error"]["code"] == outcome.err.rpartition("[")[2][:-2]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import check_each
-from tests.cli.conftest import Shell
+from tests.cli.conftest import Shell, assert_error_line
 
 
 @pytest.fixture
@@ -138,10 +138,7 @@ class TestMemories:
         ]
 
         def check(arguments: tuple[str, ...]) -> None:
-            outcome = shell("memories", *arguments, "--user", "ann", "--db", db_of_ann)
-            assert (outcome.code, outcome.out) == (2, "")
-            assert outcome.err.startswith("error: ")
-            assert outcome.err.count("\n") == 1
+            assert_error_line(shell("memories", *arguments, "--user", "ann", "--db", db_of_ann))
 
         check_each(cases, check)
 

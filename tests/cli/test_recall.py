@@ -13,56 +13,16 @@ import pytest
 from rich.cells import cell_len
 
 from memrecall.agent import Trace
-from memrecall.testing import Script, ScriptedClient, call, call_raw, calls, fail, say, think
+from memrecall.testing import call, call_raw, calls, fail, say, think
 from tests.cases import check_each
-from tests.cli.conftest import Shell
+from tests.cli.conftest import GARAGE, PEANUTS, Shell, assert_error_line
 
 ROOT = Path(__file__).parent.parent.parent
 NOW = "2026-04-21T09:00:00Z"
-PEANUTS = "我对花生过敏，千万别放。"
-GARAGE = "The spare key of the garage is with Joyce."
 RESULT = {
     "handoff", "memories", "confidence", "abstained", "stop_reason", "iterations", "windows",
     "usage", "trace", "judged", "model", "language", "now", "queries", "withheld",
 }  # fmt: skip
-
-
-@pytest.fixture
-def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
-    """A database with some messages of lin and of maya."""
-    messages = {
-        "lin": ["周五聚餐，大家有什么忌口？", PEANUTS, "好的，记下了。", "今天跑了十公里。"],
-        "maya": ["Biscuit limps again.", GARAGE, "Good to know.", "Lentil stew tonight."],
-    }
-    lines = [
-        {
-            "user_id": user,
-            "message_id": f"{user}-{n}",
-            "ts": f"2026-03-0{n + 1}T09:00:00Z",
-            "role": "assistant" if n == 2 else "user",
-            "content": text,
-            "session_id": "s1",
-        }
-        for user, texts in messages.items()
-        for n, text in enumerate(texts)
-    ]
-    file = tmp_path / "chat.jsonl"
-    file.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), "utf-8")
-    assert shell("import", file, "--db", db).code == 0
-    return db
-
-
-@pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Replace the configured model by a scripted one."""
-
-    def play(*steps: Any, **options: Any) -> ScriptedClient:
-        steps_: Script = steps
-        client = ScriptedClient(steps_, **options)
-        monkeypatch.setattr("memrecall.memory.client_of", lambda settings: client)
-        return client
-
-    return play
 
 
 def search(query: str, **arguments: Any) -> Any:
@@ -237,10 +197,8 @@ def test_invalid_conversation_error_names_line(shell: Shell, chat: Path, tmp_pat
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
         outcome = shell("recall", "--messages", file, "--user", "lin", "--db", chat)
         assert (outcome.code, outcome.out) == (2, "")
-        assert expected in outcome.err
+        assert_error_line(outcome, expected)
         assert "said.json" in outcome.err
-        assert outcome.err.count("\n") == 1
-        assert outcome.err.endswith("[INVALID_ARGUMENT]\n")
 
     check_each(BAD_FILES, check)
 
@@ -265,10 +223,7 @@ def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> Non
 
     def check(case: tuple[list[str], str]) -> None:
         arguments, expected = case
-        outcome = shell("recall", *arguments, "--user", "lin", "--db", chat)
-        assert (outcome.code, outcome.out) == (2, "")
-        assert expected in outcome.err
-        assert outcome.err.count("\n") == 1
+        assert_error_line(shell("recall", *arguments, "--user", "lin", "--db", chat), expected)
 
     check_each(INVALID_ARGUMENTS, check)
 
@@ -296,67 +251,23 @@ def test_cassette_that_cannot_be_written_is_an_error(shell: Shell, chat: Path) -
 @pytest.mark.usefixtures("peanuts_script")
 @pytest.mark.parametrize("arguments", [["--now", NOW], []])
 def test_replay_reproduces_recorded_trace(
-    shell: Shell, chat: Path, tmp_path: Path, arguments: list[str]
+    shell: Shell,
+    chat: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
 ) -> None:
     cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "我对花生过敏吗？", "--user", "lin", "--db", chat, "--json"]
     recording = shell(*base, *arguments, "--record", cassette).json
     calls_made = [json.loads(line) for line in cassette.read_text("utf-8").splitlines()]
     assert len(calls_made) == recording["usage"]["model_calls"]
+    monkeypatch.setattr("memrecall.memory.client_of", None)  # a replay needs no model
     replay = shell(*base, "--replay", cassette).json
     traces = [Trace.from_dict(result["trace"]).fixed() for result in (recording, replay)]
     assert traces[0] == traces[1]
     assert recording["now"] == replay["now"]
     assert recording["memories"] == replay["memories"]
-
-
-def test_replay_needs_no_model(
-    shell: Shell, chat: Path, tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cassette = tmp_path / "cassette.jsonl"
-    base = ["recall", "花生", "--user", "lin", "--db", chat]
-    script(search("花生"), hand_off("lin-1"))
-    assert shell(*base, "--record", cassette).code == 0
-
-    def unreachable(settings: object) -> None:
-        raise AssertionError("a replay has no model")
-
-    monkeypatch.setattr("memrecall.memory.client_of", unreachable)
-    assert "│ " + PEANUTS in shell(*base, "--replay", cassette).out
-
-
-@pytest.mark.usefixtures("peanuts_script")
-def test_replay_difference_names_call_and_part(shell: Shell, chat: Path, tmp_path: Path) -> None:
-    cassette = tmp_path / "cassette.jsonl"
-    base = ["recall", "花生过敏", "--user", "lin", "--db", chat]
-    shell(*base, "--record", cassette)
-    other = shell("recall", "花生不过敏", "--user", "lin", "--db", chat, "--replay", cassette)
-    assert other.code == 2
-    assert "call 1 of" in other.err
-    assert "differs in messages" in other.err
-    lines = [json.loads(line) for line in cassette.read_text("utf-8").splitlines()]
-    lines[1]["digests"]["tools"] = "something else"
-    del lines[1]["digests"]["line"]  # as if it had been recorded with other tools
-    cassette.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), "utf-8")
-    changed = shell(*base, "--replay", cassette)
-    assert changed.code == 2
-    assert "call 2 of" in changed.err
-    assert "differs in tools" in changed.err
-    as_json = shell(*base, "--replay", cassette, "--json")
-    error = json.loads(as_json.err)["error"]
-    assert (as_json.out, error["code"]) == ("", "FAILED_PRECONDITION")
-    assert (error["details"]["call"], error["details"]["part"]) == (2, "tools")
-
-
-@pytest.mark.usefixtures("peanuts_script")
-def test_incomplete_replay_is_an_error(shell: Shell, chat: Path, tmp_path: Path) -> None:
-    cassette = tmp_path / "cassette.jsonl"
-    base = ["recall", "花生过敏", "--user", "lin", "--db", chat]
-    shell(*base, "--record", cassette)
-    shell("users", "erase", "lin", "--db", chat, "--yes")
-    outcome = shell(*base, "--replay", cassette)
-    assert outcome.code == 2
-    assert "never made" in outcome.err
 
 
 @pytest.mark.usefixtures("peanuts_script")
@@ -366,8 +277,12 @@ def test_replay_uses_recorded_time(shell: Shell, chat: Path, tmp_path: Path) -> 
     shell(*base, "--record", cassette, "--now", NOW)
     assert shell(*base, "--replay", cassette, "--now", NOW).code == 0
     other = shell(*base, "--replay", cassette, "--now", "2026-05-01")
-    assert other.code == 2
-    assert "was recorded with now = 2026-04-21T09:00:00Z" in other.err
+    assert_error_line(other, "was recorded with now = 2026-04-21T09:00:00Z")
+    other = shell("recall", "花生", "--user", "lin", "--db", chat, "--replay", cassette, "--json")
+    error = json.loads(other.err)["error"]
+    assert (error["code"], error["details"]["call"]) == ("FAILED_PRECONDITION", 1)
+    shell("users", "erase", "lin", "--db", chat, "--yes")
+    assert "never made" in shell(*base, "--replay", cassette).err
 
 
 @pytest.mark.usefixtures("peanuts_script")

@@ -16,7 +16,7 @@ import yaml
 
 from memrecall.memory import Library
 from memrecall.scope import Permission
-from memrecall.settings import PREFIX, Settings
+from memrecall.settings import VARIABLE_PREFIX, Settings
 from tests.cases import check_each
 from tests.server.http_service import serve_in_process
 
@@ -157,7 +157,7 @@ def test_probes_and_selectors_fit_together() -> None:
 
 
 def test_settings_of_all_files_exist() -> None:
-    known = {PREFIX + name.upper() for name in Settings.__dataclass_fields__}
+    known = {VARIABLE_PREFIX + name.upper() for name in Settings.__dataclass_fields__}
     own = {"MEMRECALL_LISTEN", "MEMRECALL_BIND", "MEMRECALL_SERVICES"}  # of the proxies
     own |= {f"MEMRECALL_SERVICE_{number}" for number in range(1, 5)} | {"MEMRECALL_SERVICE_"}
     for file in DEPLOY.rglob("*"):
