@@ -9,8 +9,6 @@ from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
-from memrecall.store.database.distribution import distribute as distribute_tables
-from memrecall.store.database.distribution import read_advice, read_status
 
 EXIT_UNHEALTHY = 1
 _MAX_LISTED = 20
@@ -250,9 +248,11 @@ def distribute_command(
     It can be interrupted; the next run continues. Restart the service afterwards.
     """
 
+    from memrecall.store.database import distribution
+
     async def run(library: Any) -> dict[str, list[str]]:
-        tables = await distribute_tables(library.store.database, shards)
-        return {"tables": tables, "advice": await read_advice(library.store.database)}
+        tables = await distribution.distribute(library.store.database, shards)
+        return {"tables": tables, "advice": await distribution.read_advice(library.store.database)}
 
     with output.spinner("distributing"):
         result = options.with_library(run, db)
@@ -270,7 +270,11 @@ def _print_advice(advice: list[str]) -> None:
 @database_commands.command("status")
 def show_status(db: options.Db = None, json: options.Json = False) -> None:
     """Show the nodes and shards of the database, their rows and bytes, and the skew."""
-    status = options.with_library(lambda library: read_status(library.store.database), db)
+    from memrecall.store.database import distribution
+
+    status = options.with_library(
+        lambda library: distribution.read_status(library.store.database), db
+    )
     if json:
         output.print_json(status.as_dict())
         return

@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from memrecall.cli.app import app
-from memrecall.store import Store
+from memrecall.store.database import distribution
 from memrecall.store.database.distribution import ClusterStatus, NodeStatus
 from tests.cases import check_each
 from tests.cli.conftest import Shell, assert_error_line, import_messages
@@ -659,7 +659,7 @@ def test_database_without_citus_is_not_distributed(shell: Shell, location: str) 
 def test_status_says_what_a_distribution_lacks(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def read_partial_status(_store: Store) -> ClusterStatus:
+    async def read_partial_status(_database: object) -> ClusterStatus:
         nodes = [NodeStatus("db1:5432", is_coordinator=False, is_active=True)]
         return ClusterStatus(
             is_distributed=True,
@@ -668,7 +668,7 @@ def test_status_says_what_a_distribution_lacks(
             nodes=nodes,
         )
 
-    monkeypatch.setattr(Store, "cluster_status", read_partial_status)
+    monkeypatch.setattr(distribution, "read_status", read_partial_status)
     out = " ".join(shell("db", "status", "--db", chat).out.split())
     assert "partly distributed, without traces, memories" in out
     assert "`memrecall db distribute`" in out
