@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
-from memrecall.agent.blocks import BlockRecaller, NeedJudge
+from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import Clock, RecallOptions
 from memrecall.agent.phrases import say
@@ -223,9 +223,7 @@ class AgentMemory:
         recaller = await self.memory.recaller(
             session_id=self._session(session_id), **self.recall_arguments
         )
-        blocks = BlockRecaller(
-            recaller, NeedJudge(), USER_SOURCES, self._block_characters, self._place
-        )
+        blocks = BlockRecaller(recaller, USER_SOURCES, self._block_characters, self._place)
         return (await blocks.recall_block(conversation, observer=observer))[0]
 
     async def _remember(self, messages: object, session_id: str | None) -> None:

@@ -57,7 +57,6 @@ def make_components(library: Library, scope: Scope) -> list[tuple[Any, Any]]:
         library,
         scope,
         initial_messages=[user_message("hi")],
-        decide_with_model=True,
         long_message_characters=99,
         **reader,
     )

@@ -12,7 +12,6 @@ from autogen_agentchat.messages import TextMessage
 from autogen_core import FunctionCall, Image
 from autogen_core.models import (
     AssistantMessage,
-    CreateResult,
     FunctionExecutionResult,
     FunctionExecutionResultMessage,
     LLMMessage,
@@ -30,13 +29,11 @@ from memrecall.agent import (
     StopReason,
     write_block,
 )
-from memrecall.agent.blocks import NeedJudge
 from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.agent.tools.memories import RecallAnswer
 from memrecall.agent.trace import Recorder
-from memrecall.errors import CallerError, CassetteMismatch, InvalidArgument, StorageUnreachable
+from memrecall.errors import InvalidArgument, StorageUnreachable
 from memrecall.memory import Library
-from memrecall.model.client import BaseClient, Request
 from memrecall.scope import Scope
 from memrecall.store.feed import ChangeFeed
 from memrecall.testing import ScriptedClient, call, fail, say, wait
@@ -159,13 +156,6 @@ MACHINE_MADE = (
 
 async def test_framework_text_is_not_recalled(library: Library) -> None:
     await check_no_recall(library, MACHINE_MADE)
-
-
-async def test_framework_text_needs_no_model_decision() -> None:
-    async def check(prompt: str) -> None:
-        assert not await NeedJudge(ScriptedClient([])).needs_recall([REQUEST, prompt], "en")
-
-    await check_each_async(FRAMEWORK_TEXTS, check)
 
 
 async def test_quoted_framework_text_is_recalled(library: Library) -> None:
@@ -681,77 +671,6 @@ async def test_returned_messages_are_a_copy(library: Library) -> None:
     context = await add_messages(MemoryContext(library, ANN), user_message("hi"))
     (await context.get_messages()).clear()
     assert await context.get_messages() == [user_message("hi")]
-
-
-# Decision by a model
-
-
-PLAIN = "Set up the database"  # no rule matches it
-
-
-DECISIONS = (
-    (['{"needed": true}'], True),
-    (['```json\n{"needed": true}\n```'], True),
-    (['{"needed": false}'], False),
-    (["YES", "I would say YES"], False),
-    (['{"needed": "maybe"}', "[]"], False),
-    (["perhaps", '{"needed": true}'], True),
-)
-
-
-async def test_model_decides_whether_to_recall(library: Library) -> None:
-    async def check(decision: tuple[list[str], bool]) -> None:
-        answers, recalls = decision
-        steps = [say(answer) for answer in answers]
-        client = ScriptedClient([*steps, *([search(), hand_off("a1")] if recalls else [])])
-        context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
-        await add_messages(context, user_message(PLAIN))
-        assert len(recalled_blocks(await context.get_messages())) == int(recalls)
-        assert client.remaining == 0
-
-    await check_each_async(DECISIONS, check)
-
-
-async def test_decision_of_the_rules_needs_no_model(library: Library) -> None:
-    client = search_and_hand_off("a1")
-    context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
-    await add_messages(context, user_message())
-    assert len(recalled_blocks(await context.get_messages())) == 1
-
-
-async def test_unreadable_decision_falls_back_to_rules(library: Library) -> None:
-    for step in (fail("unreachable"), call("search_memories", query="x")):
-        client = ScriptedClient([step, step])
-        context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
-        await add_messages(context, user_message(PLAIN))
-        assert await context.get_messages() == [user_message(PLAIN)]
-
-
-class RaisingClient(BaseClient):
-    """A third-party client that raises errors of any type."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__("rude", ScriptedClient([]).model_info)
-        self._error = error
-
-    async def _answer(self, request: Request) -> CreateResult:
-        raise self._error
-
-
-async def test_errors_of_third_party_clients_fall_back_to_rules() -> None:
-    assert not await NeedJudge(RaisingClient(ConnectionError("!"))).needs_recall([PLAIN], "en")
-    assert await NeedJudge(RaisingClient(ConnectionError("!"))).needs_recall([REQUEST], "en")
-    with pytest.raises(CassetteMismatch):
-        await NeedJudge(RaisingClient(CassetteMismatch("call 1"))).needs_recall([PLAIN], "en")
-    with pytest.raises(CallerError):
-        await NeedJudge(RaisingClient(InvalidArgument("?"))).needs_recall([PLAIN], "en")
-
-
-@pytest.mark.concurrent
-async def test_slow_decision_falls_back_to_rules() -> None:
-    slow = BlockingClient(say('{"needed": true}'))
-    async with fail_if_blocked():
-        assert not await NeedJudge(slow, seconds=0.05).needs_recall([PLAIN], "en")
 
 
 # Arguments of recall

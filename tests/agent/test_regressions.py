@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from memrecall.agent import MemoryContext, Recaller, StopReason
-from memrecall.agent.blocks import NeedJudge
 from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.phrases import say_codes
 from memrecall.agent.prompt_view import write_block
@@ -43,27 +42,6 @@ GREETING = "Good morning"
 
 
 class TestVerdicts:
-    async def test_unreadable_verdict_falls_back_to_rules(self) -> None:
-        judge = NeedJudge(ScriptedClient([say("YES, certainly"), say("I said YES")]))
-        assert not await judge.needs_recall([GREETING], "en")  # falls back to the rules
-        judge = NeedJudge(ScriptedClient([]))
-        assert await judge.needs_recall(
-            [REQUEST], "en"
-        )  # the rules see a need, so no model is called
-
-    @pytest.mark.parametrize(
-        ("answer", "needed"),
-        [
-            ('{"needed": "false"}', False),
-            ('{"needed": false}', False),
-            ('{"needed": "true"}', True),
-            ("```json\n{'needed': True}\n```", True),
-        ],
-    )
-    async def test_boolean_verdict_is_parsed(self, answer: str, needed: bool) -> None:
-        judge = NeedJudge(ScriptedClient([say(answer)]))
-        assert await judge.needs_recall([GREETING], "en") is needed
-
     async def test_forced_handoff_is_marked_unjudged(self, library: Library) -> None:
         recall = await run_recall(
             library, search("database config port pool"), fail("quota", "no money"),

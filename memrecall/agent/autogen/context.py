@@ -12,7 +12,7 @@ from autogen_core.tools import BaseTool, ToolSchema
 from pydantic import BaseModel, Field
 
 from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
-from memrecall.agent.blocks import BlockRecaller, NeedJudge
+from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, block_message, is_block_message
@@ -40,7 +40,6 @@ class MemoryContextConfig(ReaderConfig):
     """The settings of a `MemoryContext`."""
 
     initial_messages: list[LLMMessage] | None = None
-    decide_with_model: bool = False
     long_message_characters: int = LONG_MESSAGE
 
 
@@ -65,7 +64,6 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         initial_messages: list[LLMMessage] | None = None,
         user_sources: Iterable[object] = USER_SOURCES,
-        decide_with_model: bool = False,
         block_characters: int = BLOCK_CHARACTERS,
         long_message_characters: int = LONG_MESSAGE,
         clock: Clock = utc_now,
@@ -76,14 +74,12 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
         self._recaller = Recaller(
             library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
         )
-        judge = NeedJudge(model_client if decide_with_model else None)
-        self._block_recaller = BlockRecaller(self._recaller, judge, user_sources, block_characters)
+        self._block_recaller = BlockRecaller(self._recaller, user_sources, block_characters)
         self._long_message = long_message_characters
         self._config = MemoryContextConfig(
             options=options,
             initial_messages=initial_messages,
             user_sources=sorted(self._block_recaller.user_sources),
-            decide_with_model=decide_with_model,
             block_characters=block_characters,
             long_message_characters=long_message_characters,
         )

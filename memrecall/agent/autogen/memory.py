@@ -34,7 +34,7 @@ from memrecall.agent.autogen.components import (
     RecallConfig,
     find_binding,
 )
-from memrecall.agent.blocks import BlockRecaller, NeedJudge
+from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
 from memrecall.agent.phrases import say
@@ -290,7 +290,7 @@ class RecallMemory(RecallComponent, Memory, Component[ReaderConfig]):
         )
         self.cancellation_token: CancellationToken | None = None
         self._block_recaller = BlockRecaller(
-            self._recaller, NeedJudge(), user_sources, block_characters, "after"
+            self._recaller, user_sources, block_characters, "after"
         )
         self._config = ReaderConfig(
             options=options,

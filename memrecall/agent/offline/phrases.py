@@ -26,10 +26,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Too few results within the stated time; I drop the time filter.",
         "这段时间内结果太少，去掉时间限制。",
     ),
-    "both": (
-        "Too few results by keywords; I add semantic search.",
-        "按原词找到的太少，同时按意思搜索。",
-    ),
     "lower": ("Too few results; I accept lower scores.", "结果太少，降低相关性要求。"),
     "anyone": ("Too few results; I include all speakers.", "结果太少，不再限定是谁说的。"),
     "context": (
@@ -44,10 +40,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "read": (
         "I read the best matches and what was said around them.",
         "阅读最相关的内容及其前后文。",
-    ),
-    "pause": (
-        "The search was refused; I extract the keywords of the request first.",
-        "搜索被拒绝，先看看请求里的关键词。",
     ),
     "expand": (
         "“{reference}” refers to something before this window; I request earlier messages.",

@@ -300,7 +300,7 @@ def _plans(
 ) -> Iterator[_SearchPlan]:
     base: dict[str, Any] = {
         "query": _build_query(request),
-        "search_mode": request.mode,
+        "search_mode": "hybrid",
         "limit": _LIMIT,
         "min_relevance_score": _DEFAULT_MIN_SCORE,
     }
@@ -318,7 +318,7 @@ def _plans(
     yield _SearchPlan("first", base | span | role)
     if searches and searches[-1].error == ToolErrorCode.EMBEDDER:
         yield _SearchPlan("words_only", base | {"search_mode": "keyword"})
-    is_filtered = bool(span or role or request.mode != "hybrid")
+    is_filtered = bool(span or role)
     # If only a time describes what is meant, messages of another time are not it.
     has_only_time = request.times.message_span is not None and not request.search_terms
     if (not findings.hits or (abstains and is_filtered)) and not has_only_time:
@@ -371,8 +371,6 @@ def _wider_plans(request: ParsedRequest, base: dict[str, Any]) -> Iterator[_Sear
         yield _SearchPlan("any_time", low | _role_filter(request))
     elif request.speaker_role:
         yield _SearchPlan("anyone", low)
-    elif request.mode != "hybrid":
-        yield _SearchPlan("both", low | {"search_mode": "hybrid"})
     else:
         yield _SearchPlan("lower", low)
     if len(request.search_terms) <= 1 and request.earlier and request.points_back:

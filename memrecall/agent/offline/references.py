@@ -6,9 +6,7 @@ from typing import Literal
 
 from memrecall.agent.offline.vocabulary import (
     BASE_SPEECH_VERBS_EN,
-    DATE_NAMES,
     PAST_SPEECH_VERBS_EN,
-    RELATIONS,
     SPEECH_VERBS_ZH,
     alternation,
     chinese_pattern,
@@ -178,18 +176,3 @@ PERSONAL_ADVICE = (
         "|我(?:该|应该|可以)[^，。？！怎如]{1,10}(?:什么|哪)"
     ),
 )
-
-
-_SENTENCE_START = re.compile(r"(?:^|[.?!:;\n]\s+)[\"'“(]*[A-Z][a-z]+")
-_CAPITALISED = re.compile(r"\b[A-Z][a-z]+\b")
-
-
-def find_people(text: str) -> list[str]:
-    """Return the names and the relations, such as "sister", that a text has."""
-    sentence_starts = {match.end() for match in _SENTENCE_START.finditer(text)}
-    names = [
-        match.group()
-        for match in _CAPITALISED.finditer(text)
-        if match.end() not in sentence_starts and not DATE_NAMES.fullmatch(match.group())
-    ]
-    return names + [match.group() for each in RELATIONS for match in each.finditer(text)]

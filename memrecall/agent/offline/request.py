@@ -1,11 +1,11 @@
 """Parsing of a request: its references, search terms, times and kind of question."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Literal, TypeVar
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER, Reference, find_references
@@ -15,14 +15,13 @@ from memrecall.agent.offline.vocabulary import (
     ASSISTANCE_VERBS_ZH,
     GENERIC_WORDS_EN,
     GENERIC_WORDS_ZH,
-    MEMORY_TYPE_HINTS,
     POLITE_PHRASES,
-    QUESTION_KINDS,
+    PREFERENCES,
     QUESTION_MARKERS,
+    QUESTIONS_FOR_ALL,
     REQUEST_MARKERS,
     SPEECH_VERBS_EN,
     SPEECH_VERBS_ZH,
-    QuestionKind,
     alternation,
     chinese_pattern,
     english_pattern,
@@ -30,14 +29,12 @@ from memrecall.agent.offline.vocabulary import (
     pattern_ignoring_case,
 )
 from memrecall.messages import ConversationMessage
-from memrecall.search.request import Mode
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import is_question
 from memrecall.text.times import TimeSpan, find_times
 from memrecall.text.tokens import stem, word_coverage
 from memrecall.types import Language, Role
 
-T = TypeVar("T")
 MAX_PARSED_LENGTH = 2_000
 _MAX_QUOTE_LENGTH = 60
 _MAX_WORDS = 16
@@ -172,49 +169,37 @@ _PRONOUN = re.compile(r"[\s,]*(?:i|we|you)\s+(?:\w+\s+)?", re.IGNORECASE)
 _MAX_MESSAGE_SPAN = timedelta(days=8)
 _MAX_DISTANCE = 48  # characters between an English verb of speech and its time
 
-# How many days back a vague time reaches; None if it names no time.
-_VAGUE_TIMES: dict[int | None, tuple[re.Pattern[str], ...]] = {
-    None: (
-        chinese_pattern("一直,习惯,总是,向来,平时,通常"),
-        english_pattern("always,usually,generally,all along"),
+_VAGUE_TIMES = (
+    chinese_pattern(
+        "一直,习惯,总是,向来,平时,通常,刚才,刚刚,方才,最近,近来,这几天,前几天,前两天,上次,上回,上一次,之前,先前"
     ),
-    3: (chinese_pattern("刚才,刚刚,方才"), english_pattern("just now,a moment ago,a minute ago")),
-    7: (
-        chinese_pattern("最近,近来,这几天,前几天,前两天"),
-        english_pattern("recently,lately,the other day,other day,these days"),
+    english_pattern(
+        """
+        always,usually,generally,all along,just now,a moment ago,a minute ago,recently,lately
+        the other day,other day,these days,last time,previously,earlier,before
+        """
     ),
-    30: (
-        chinese_pattern("上次,上回,上一次,之前,先前"),
-        english_pattern("last time,previously,earlier,before"),
-    ),
-}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTimes:
     """The times that a request names.
 
-    `message_span` limits the search to messages of that time. `recency_days` only breaks ties.
+    `message_span` limits the search to messages of that time.
     """
 
     spans: tuple[TimeSpan, ...] = ()
     message_span: TimeSpan | None = None
-    recency_days: int | None = None
 
 
 def _read_times(text: str, spans: Sequence[TimeSpan]) -> RequestTimes:
-    vague = tuple(pattern for patterns in _VAGUE_TIMES.values() for pattern in patterns)
-    exact = [span for span in spans if not matches_any(span.text, vague)]
+    exact = [span for span in spans if not matches_any(span.text, _VAGUE_TIMES)]
     candidates = [span for span in exact if _dates_speech(text, span)]
     # People misremember months, and two times are asked about together: neither is a filter.
     is_filter = len(candidates) == 1 and _is_short(candidates[0])
     message_span = candidates[0] if is_filter else None
-    return RequestTimes(tuple(spans), message_span, _first_match(text, _VAGUE_TIMES))
-
-
-def _first_match(text: str, patterns_by_key: Mapping[T, Iterable[re.Pattern[str]]]) -> T | None:
-    matches = (key for key, patterns in patterns_by_key.items() if matches_any(text, patterns))
-    return next(matches, None)
+    return RequestTimes(tuple(spans), message_span)
 
 
 def _is_short(span: TimeSpan) -> bool:
@@ -261,9 +246,8 @@ class ParsedRequest:
     times: RequestTimes
     speaker_role: SpeakerRole | None
     is_about_user: bool  # a question about the user, whatever the conversation is about
-    question_kind: QuestionKind
-    mode: Mode
-    memory_type: str | None  # the type of memory that is probably meant
+    asks_for_all: bool  # a count, or a list of all of something
+    asks_for_preference: bool
     earlier: tuple[WindowMessage, ...]  # the messages before it, latest first
 
     @property
@@ -343,7 +327,6 @@ def parse_request(
     words, exact_terms = extract_content_words(text, spans), extract_exact_terms(text, spans)
     references = find_references(text)
     is_asking = bool(references) or matches_any(text, QUESTION_MARKERS)
-    has_only_exact_terms = bool(exact_terms) and word_coverage(words, " ".join(exact_terms)) >= 1
     return ParsedRequest(
         language=language,
         text=text,
@@ -355,10 +338,8 @@ def parse_request(
         # A statement such as "I like apples" does not ask for anyone's words.
         speaker_role=find_speaker_role(text) if is_asking else None,
         is_about_user=matches_any(text, QUESTIONS_ABOUT_USER),
-        question_kind=_first_match(text, QUESTION_KINDS) or "fact",
-        # Questions that only contain an exact term find more in hybrid mode.
-        mode="keyword" if has_only_exact_terms else "hybrid",
-        memory_type=_first_match(text, MEMORY_TYPE_HINTS),
+        asks_for_all=matches_any(text, QUESTIONS_FOR_ALL),
+        asks_for_preference=matches_any(text, PREFERENCES),
         earlier=tuple(
             WindowMessage(message.role, content, extract_content_words(content))
             for message in reversed(earlier)

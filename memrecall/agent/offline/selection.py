@@ -6,13 +6,11 @@ confidence combines both.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from memrecall.agent.offline.findings import Candidate, Findings
-from memrecall.agent.offline.references import find_people
 from memrecall.agent.offline.request import (
     ParsedRequest,
     extract_content_words,
@@ -25,7 +23,7 @@ from memrecall.agent.offline.vocabulary import (
 )
 from memrecall.search.ranking.people import find_speakers
 from memrecall.search.updates import replacements_first
-from memrecall.text.tokens import MatchableText, word_coverage
+from memrecall.text.tokens import word_coverage
 
 _MAX_KEYS = 8
 _UNCALIBRATED = 0.5  # what a relevance is worth as a probability
@@ -38,6 +36,7 @@ _SMALL_STORE = 1_000
 # a fact is mostly said once, so that precision counts more.
 _RECALL_WEIGHT, _RECALL_WEIGHT_OF_FACT, _RECALL_WEIGHT_OF_COUNT = 1.0, 0.5, 2.0
 _SIMILAR_SHARE = 0.85  # of the best probability
+_PREFERENCE = "user_preference"  # the type of memories
 _TYPE_BOOST, _EXPIRED_FACTOR = 2.0, 0.5
 _SAID_FACTOR, _SAID_SHARE = 0.25, 0.6
 _OTHER_SUBJECT_FACTOR = 0.3  # of hits without the words of a follow-up, if others have them
@@ -47,36 +46,10 @@ _SENTENCES = re.compile(r"(?<=[.!?。！？])\s*(?=\S)")
 _ABSTAIN_BELOW = 0.47  # of the probability that there is an answer
 _FEW_ROWS, _MANY_ROWS = 100, 15_000
 _PERSON_MARGIN = 0.1  # how much more is usually said about the right person than about others
-# An exact term that occurs verbatim is no coincidence.
-_MIN_WITH_EXACT_TERMS = 0.6
 # The best candidate may be wrong though there is an answer. The power was chosen so that the
 # confidence is right on average over all sets.
 _SELECTION_POWER = 0.7
 _MIN_ANSWERABLE = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class _Features:
-    """Inputs of a logistic model, or its weights."""
-
-    def probability(self, weights: "_Features", bias: float) -> float:
-        names = [field.name for field in fields(self)]
-        total = sum(getattr(weights, name) * getattr(self, name) for name in names)
-        return 1 / (1 + math.exp(-total - bias))
-
-
-@dataclass(frozen=True, slots=True)
-class _CandidateFeatures(_Features):
-    chance: float  # the probability that its search gave it, if there is an answer, in log odds
-    rank: float  # the logarithm of its rank in its search
-    is_question: float
-
-
-# The probability that a candidate is evidence, if there is any. Logistic regression on KdConv,
-# FriendsQA, Molweni, MADial and LifeBench, whole and as small stores, and on fixtures/recall and
-# one half of fixtures/first_hour; each set has the same weight.
-_CANDIDATE_WEIGHTS = _CandidateFeatures(chance=0.8, rank=-0.35, is_question=-0.2)
-_CANDIDATE_BIAS = 0.1
 
 
 class _EvidenceContext:
@@ -86,17 +59,13 @@ class _EvidenceContext:
         self.request = request
         self.findings = findings
         self.hits = findings.hits
-        self.named_speakers = _find_named_speakers(request.text, self.hits)
+        speakers = [hit.speaker for hit in self.hits if hit.speaker]
+        self.named_speakers = find_speakers(request.text, speakers)
         messages = (hit for hit in self.hits if hit.kind == "message")
         self.repetitions = {m.key for m in messages if repeats_request(m.text, request.text)}
         # The relevance of the best hit is nearly the probability that there is an answer.
         counted = (h for h in self.hits if h.key not in self.repetitions or self.has_answer(h))
         self.answerable = max((hit.score for hit in counted), default=0.0)
-        # Speakers count as part of what they said.
-        self.texts: Mapping[str, MatchableText] = {
-            key: MatchableText.from_text(f"{candidate.speaker} {candidate.text}")
-            for key, candidate in findings.candidates.items()
-        }
 
     def has_answer(self, question: Candidate) -> bool:
         """Return True if the message after a question may answer it."""
@@ -108,14 +77,6 @@ class _EvidenceContext:
         # Users and assistants mostly have no name.
         return is_expected and (reply.speaker or reply.role) != (question.speaker or question.role)
 
-    def features(self, candidate: Candidate) -> _CandidateFeatures:
-        share = _search_probability(candidate) / max(self.answerable, _MIN_ANSWERABLE)
-        return _CandidateFeatures(
-            chance=_log_odds(share),
-            rank=math.log1p(candidate.rank),
-            is_question=float(candidate.is_question),
-        )
-
 
 def _search_probability(candidate: Candidate) -> float:
     """Return the probability that the search gave a candidate; by words alone it gives none."""
@@ -124,14 +85,8 @@ def _search_probability(candidate: Candidate) -> float:
     return candidate.score * _UNCALIBRATED
 
 
-def _find_named_speakers(text: str, hits: Sequence[Candidate]) -> list[str]:
-    speakers = dict.fromkeys(hit.speaker for hit in hits if hit.speaker)
-    return [speaker for speaker in speakers if _name_pattern(speaker).search(text)]
-
-
-def _name_pattern(name: str) -> re.Pattern[str]:
-    boundary = r"\b" if name.isascii() else ""
-    return re.compile(rf"{boundary}{re.escape(name)}{boundary}('s|’s|的)?", re.IGNORECASE)
+def _logistic(total: float) -> float:
+    return 1 / (1 + math.exp(-total))
 
 
 def _log_odds(probability: float) -> float:
@@ -169,7 +124,7 @@ class Selection:
 
     def competing_statements(self, request: ParsedRequest) -> tuple[ScoredCandidate, ...]:
         """Return similar statements of the user, if the request asks for a single fact."""
-        if request.question_kind == "count" or request.times.spans:
+        if request.asks_for_all or request.times.spans:
             return ()
         return tuple(
             scored
@@ -202,17 +157,11 @@ def select_evidence(request: ParsedRequest, findings: Findings) -> Selection:
 
 
 def _move_latest_first(selection: Selection, request: ParsedRequest) -> Selection:
-    """Put the user's latest statement first: it overrides earlier ones and the assistant's.
-
-    A question about what the assistant said "last time" asks for its latest message.
-    """
+    """Put the user's latest statement first: it overrides earlier ones and the assistant's."""
     selection = _move_replacements_first(selection)
     if any(candidate.replaces for candidate in selection.candidates):
         return selection
     competitors = selection.competing_statements(request)
-    times = request.times
-    if request.speaker_role == "assistant" and times.recency_days is not None and not times.spans:
-        competitors = selection.similar
     if not competitors:
         return selection
     latest = max(competitors, key=lambda scored: scored.candidate.created_at)
@@ -230,7 +179,7 @@ def _move_replacements_first(selection: Selection) -> Selection:
 def _best_size(context: _EvidenceContext, probabilities: Sequence[float]) -> int:
     """Return how many candidates to take for the highest expected F-measure."""
     stored = context.findings.stored_count
-    is_count = context.request.question_kind == "count"
+    is_count = context.request.asks_for_all
     is_single = stored < _SMALL_STORE and not context.request.is_topical
     weight = _RECALL_WEIGHT_OF_FACT if is_single else _RECALL_WEIGHT
     weight = _RECALL_WEIGHT_OF_COUNT if is_count else weight
@@ -244,14 +193,17 @@ def _best_size(context: _EvidenceContext, probabilities: Sequence[float]) -> int
 def _probability(context: _EvidenceContext, hit: Candidate) -> float:
     """Return the probability that a hit is meant.
 
-    Memories of the type that the request hints at gain, expired ones lose. Preferences and
-    settings are mostly in the user's own words, unless the request names another speaker.
+    Preferences and settings are mostly in the user's own words, unless the request names another
+    speaker. Expired memories lose.
     """
-    probability = context.features(hit).probability(_CANDIDATE_WEIGHTS, _CANDIDATE_BIAS)
-    expected_type = context.request.memory_type
+    # If there is any evidence. Logistic regression on KdConv, FriendsQA, Molweni, MADial and
+    # LifeBench, whole and as small stores, and on fixtures/recall and one half of
+    # fixtures/first_hour; each set has the same weight.
+    share = _search_probability(hit) / max(context.answerable, _MIN_ANSWERABLE)
+    total = 0.1 + 0.8 * _log_odds(share) - 0.35 * math.log1p(hit.rank) - 0.2 * hit.is_question
+    probability = _logistic(total)
     is_users = hit.role == "user" and not context.named_speakers
-    is_own_preference = expected_type == "user_preference" and is_users
-    if is_own_preference or (expected_type is not None and hit.memory_type == expected_type):
+    if context.request.asks_for_preference and (is_users or hit.memory_type == _PREFERENCE):
         probability = min(probability * _TYPE_BOOST, 1.0)
     if context.request.followed_question is not None:
         probability *= _follow_up_factor(context, hit)
@@ -307,79 +259,22 @@ def repeats_question(request: ParsedRequest, hit: Candidate) -> bool:
     return bool(words) and word_coverage(words, request.text) >= 1
 
 
-def _time_match(request: ParsedRequest, candidate: Candidate) -> float:
-    """Return 1 if a candidate is from a time that the request names, 0 if from another.
-
-    0.5 if that is unknown, and if only the time is what it shares with the request.
-    """
-    spans = request.times.spans
-    text = f"{candidate.speaker} {candidate.text}"
-    if not spans or not candidate.created_at or not word_coverage(request.words, text):
-        return 0.5
-    try:
-        created = datetime.fromisoformat(candidate.created_at)
-        is_inside = any(
-            (span.start is None or created >= span.start)
-            and (span.end is None or created < span.end)
-            for span in spans
-        )
-    except (ValueError, TypeError):
-        return 0.5
-    return float(is_inside)
-
-
-@dataclass(frozen=True, slots=True)
-class _AnswerFeatures(_Features):
-    answerable: float  # the probability that the search found an answer, in log odds
-    size: float  # the more somebody has stored, the more of the questions about it have an answer
-    time_match: float  # whether the best is from a time that the request names
-    is_topical: float  # 1: searched by a conversation, which shares few terms with its evidence
-    lacks_person: float  # 1: the best does not mention a person that the request names
-    is_uncertain: float  # 1: the best says that something is unknown or undecided
-    lacks_value: float  # 1: the request asks for a number or the like, which the best lacks
-    other_person: float  # how much more of the request was said about another person
-
-
-# Logistic regression on the same sets, as far as they have questions without an answer, half of
-# the weight each. Set by hand: `size`, since those sets are small stores, `time_match`, which
-# LifeBench alone would make thrice as high, and the last one, which hardly any question shows.
-_ANSWER_WEIGHTS = _AnswerFeatures(
-    answerable=0.65,
-    size=0.3,
-    time_match=0.5,
-    is_topical=0.7,
-    lacks_person=-0.2,
-    is_uncertain=-0.9,
-    lacks_value=-2.0,
-    other_person=-7.0,
-)
-_ANSWER_BIAS = 0.0
-
-
 def _answer_probability(context: _EvidenceContext, best: Candidate) -> float:
-    """Return the probability that there is an answer, judged by the best candidate."""
+    """Return the probability that there is an answer, judged by the best candidate.
+
+    Logistic regression on the same sets, as far as they have questions without an answer, half of
+    the weight each. Set by hand: the size, since those sets are small stores, and the lead of
+    another person, which hardly any question shows.
+    """
     request, stored = context.request, context.findings.stored_count
-    features = _AnswerFeatures(
-        answerable=_log_odds(context.answerable),
-        size=math.log(min(max(stored, _FEW_ROWS), _MANY_ROWS) / _FEW_ROWS),
-        time_match=_time_match(request, best),
-        is_topical=float(request.is_topical),
-        lacks_person=float(_lacks_person(request.text, f"{best.speaker} {best.text}")),
-        is_uncertain=float(matches_any(best.text, UNCERTAIN)),
-        lacks_value=float(_lacks_value(request.text, best.text)),
-        other_person=_other_person_lead(context),
-    )
-    probability = features.probability(_ANSWER_WEIGHTS, _ANSWER_BIAS)
-    exact_terms = [MatchableText.from_text(term) for term in request.exact_terms]
-    if exact_terms and all(context.texts[best.key].match(term) >= 1 for term in exact_terms):
-        probability = max(probability, _MIN_WITH_EXACT_TERMS)
-    return probability
-
-
-def _lacks_person(request_text: str, text: str) -> bool:
-    """Return True if a text lacks a person that the request names."""
-    folded = text.casefold()
-    return any(person.casefold() not in folded for person in find_people(request_text))
+    # The more somebody has stored, the more of the questions about it have an answer.
+    size = math.log(min(max(stored, _FEW_ROWS), _MANY_ROWS) / _FEW_ROWS)
+    total = 0.25 + 0.65 * _log_odds(context.answerable) + 0.3 * size
+    # A conversation shares few terms with its evidence.
+    total += 0.7 * request.is_topical
+    total -= 0.9 * matches_any(best.text, UNCERTAIN)
+    total -= 2.0 * _lacks_value(request.text, best.text)
+    return _logistic(total - 7.0 * _other_person_lead(context))
 
 
 def _lacks_value(question: str, text: str) -> bool:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable
-from typing import Literal
 
 
 def alternation(phrases: str) -> str:
@@ -117,45 +116,25 @@ GENERIC_WORDS_EN = _word_set(
     """
 )
 
-# In this order: a question that is of several kinds counts as the first. All others are facts.
-QuestionKind = Literal["fact", "count", "when", "preference"]
-QUESTION_KINDS: dict[QuestionKind, tuple[re.Pattern[str], ...]] = {
-    "count": (
-        chinese_pattern(
-            """
-            几次,多少次,几回,多少回,几个,多少个,几家,几本,几位,几种,哪些,所有,全部,一共,总共
-            都有什么,列出,列举,每次,前前后后,来龙去脉,前后经过,从头到尾,累计,加起来,还欠
-            """
-        ),
-        english_pattern(
-            """
-            how many,how often,how much,list all,list every,all the,every time,all of,what are all
-            which ones,name all,list the,so far,in total,altogether,the whole story,still owe
-            """
-        ),
+# Questions for a count, or for all of something.
+QUESTIONS_FOR_ALL = (
+    chinese_pattern(
+        """
+        几次,多少次,几回,多少回,几个,多少个,几家,几本,几位,几种,哪些,所有,全部,一共,总共
+        都有什么,列出,列举,每次,前前后后,来龙去脉,前后经过,从头到尾,累计,加起来,还欠
+        """
     ),
-    "when": (
-        chinese_pattern("什么时候,啥时候,何时,哪天,哪一天,几号,几点,几月,哪年,哪个月,多久"),
-        english_pattern(
-            "when,what day,which day,what date,which date,what time,how long,since when"
-        ),
+    english_pattern(
+        """
+        how many,how often,how much,list all,list every,all the,every time,all of,what are all
+        which ones,name all,list the,so far,in total,altogether,the whole story,still owe
+        """
     ),
-    "preference": (
-        chinese_pattern("喜欢,偏好,爱吃,爱喝,爱看,讨厌,不喜欢,习惯,最爱"),
-        english_pattern("prefer,prefers,preferred,preferences?,favou?rites?,hate,dislike"),
-    ),
-}
-# Memory types that a request is likely to mean.
-MEMORY_TYPE_HINTS = {
-    "user_preference": (
-        chinese_pattern("配置,设置,偏好,习惯,喜欢"),
-        english_pattern("settings?,config,configuration,configured,preferences?,prefer,favou?rite"),
-    ),
-    "command_output": (
-        chinese_pattern("执行,运行,输出结果"),
-        english_pattern("ran,run,executed,output"),
-    ),
-}
+)
+PREFERENCES = (
+    chinese_pattern("配置,设置,偏好,习惯,喜欢"),
+    english_pattern("settings?,config,configuration,configured,preferences?,prefer,favou?rite"),
+)
 QUESTION_MARKERS = (
     chinese_pattern(
         "？,什么,怎么,哪,谁,几,多少,吗,呢,何时,为何,如何,是不是,有没有,能不能,是否,啥,咋"
@@ -181,29 +160,6 @@ REQUEST_MARKERS = (
     ),
 )
 
-# People named by a relation. 妈 also matches 妈妈 and 老妈, 姐 matches 姐姐 and 表姐.
-RELATIONS = (
-    english_pattern(
-        """
-        sister,brother,mother,mum,mom,father,dad,wife,husband,son,daughter,uncle,aunt,cousin,niece
-        nephew,grandma,grandmother,grandpa,grandfather,boss,manager,colleague,coworker,neighbour
-        neighbor,friend,roommate,flatmate,landlord,teacher,doctor,partner,girlfriend,boyfriend,kid
-        kids,child,children,baby
-        """
-    ),
-    chinese_pattern(
-        """
-        姐,妹,哥,弟,妈,爸,母亲,父亲,老婆,老公,妻子,丈夫,儿子,女儿,叔,姨,舅,姑,奶奶,爷爷,外婆,外公
-        老板,经理,同事,邻居,朋友,室友,房东,老师,医生,女友,男友,孩子
-        """
-    ),
-)
-DATE_NAMES = english_pattern(
-    """
-    Monday,Tuesday,Wednesday,Thursday,Friday,Saturday,Sunday,January,February,March,April,May,June
-    July,August,September,October,November,December
-    """
-)
 # Statements that something is unknown or undecided.
 UNCERTAIN = (
     pattern_ignoring_case(

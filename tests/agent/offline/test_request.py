@@ -119,25 +119,6 @@ def test_times_of_speech_and_of_events_are_distinguished() -> None:
     check_each(TIMES_OF_SPEECH, check)
 
 
-ROUGH_TIMES: tuple[tuple[str, int | None], ...] = (
-    ("刚才的代码", 3),
-    ("最近的安排", 7),
-    ("上次的安排", 30),
-    ("一直的习惯", None),
-    ("lately", 7),
-    ("as previously agreed", 30),
-    ("what I always do", None),
-)
-
-
-def test_vague_times_set_the_recency() -> None:
-    def check(case: tuple[str, int | None]) -> None:
-        text, days = case
-        assert parse(text).times.recency_days == days
-
-    check_each(ROUGH_TIMES, check)
-
-
 SPEAKER_ROLES: tuple[tuple[str, str | None], ...] = (
     ("我说过几次要换工作", "user"),
     ("我喜欢喝什么", "user"),
@@ -160,30 +141,6 @@ def test_speaker_role() -> None:
         assert parse(text).speaker_role == role
 
     check_each(SPEAKER_ROLES, check)
-
-
-QUESTION_KINDS: tuple[tuple[str, str], ...] = (
-    ("我去过几次海边", "count"),
-    ("list all the books I read", "count"),
-    ("什么时候搬的家", "when"),
-    ("when did we move?", "when"),
-    ("我的偏好", "preference"),
-    ("which tea do I prefer?", "preference"),
-    ("我家的密码", "fact"),
-)
-
-
-def test_question_kinds() -> None:
-    def check(case: tuple[str, str]) -> None:
-        text, kind = case
-        assert parse(text).question_kind == kind
-
-    check_each(QUESTION_KINDS, check)
-
-
-def test_exact_terms_alone_use_keyword_search() -> None:
-    assert parse("/etc/hub/hub.yaml").mode == "keyword"
-    assert parse("why did we change /etc/hub/hub.yaml in production").mode == "hybrid"
 
 
 def test_earlier_messages_are_latest_first() -> None:
