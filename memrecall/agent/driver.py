@@ -117,8 +117,8 @@ class Recaller:
         """Find what the last user message refers to. Every recall ends in one result.
 
         `as_of` is the "now" of the recall: later messages and memories are not seen. It overrides
-        that of the constructor; an `observer` is called beside that of the constructor. `time_zone`
-        overrides the user's time zone. A cancelled token ends the recall with the results so far;
+        the constructor's; an `observer` is called after the constructor's. `time_zone` overrides
+        the user's time zone. A cancelled token ends the recall with the results so far;
         a cancelled task raises CancelledError.
         """
         conversation = Conversation(_parse_request(messages), self.library.store, self.scope)

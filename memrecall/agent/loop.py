@@ -16,7 +16,7 @@ from memrecall.agent.dispatch import (
 )
 from memrecall.agent.policy import RecallPolicy, RecallStep
 from memrecall.agent.prompt import bound_text, call_to_resend, identify_calls
-from memrecall.agent.prompt_view import SOURCE
+from memrecall.model.structured import SOURCE
 from memrecall.agent.result import StopReason
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState, ToolRun
 from memrecall.agent.tools import HANDOFF

@@ -18,11 +18,10 @@ from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOu
 from memrecall.budget import Budget, Limit
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
+from memrecall.model.structured import SOURCE
 from memrecall.text.snippets import find_center
 from memrecall.text_length import single_line, truncate_around, truncate_text
 from memrecall.types import Language, format_time
-
-SOURCE = "memrecall"
 
 SEARCH_CHARACTERS = 2_900
 DETAIL_CHARACTERS = 4_000

@@ -15,7 +15,7 @@ from memrecall.types import Language
 if TYPE_CHECKING:  # a search of a running recall; this module knows finished ones
     from memrecall.agent.state import SearchRecord
 
-_MAX_QUERY = 1_000  # characters
+_MAX_WORDS = 1_000  # characters
 
 
 class StopReason(StrEnum):
@@ -93,7 +93,7 @@ class RecalledMemory(_FrozenModel):
     role: str | None
     ts: datetime
     session_id: str | None
-    relevance_score: float | None  # None: shown beside a hit, not a search result
+    relevance_score: float | None  # None: shown next to a hit, not a search result
     why: dict[str, float] | None = None
     valid_to: datetime | None = None
     times: list[ResolvedTime] = []
@@ -133,7 +133,7 @@ def words_about(
     The part that is shown of a long content is centred on it.
     """
     queries = [each.arguments["query"] for each in searches if key in each.keys]
-    return [str((queries or [request])[-1])[:_MAX_QUERY]]
+    return [str((queries or [request])[-1])[:_MAX_WORDS]]
 
 
 class RecallResult(_FrozenModel):

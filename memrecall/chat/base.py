@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from memrecall.agent import Recaller
 from memrecall.agent.driver import utc_now
-from memrecall.agent.tools.search import ANSWERED_BY, RECALLED, RULES
+from memrecall.agent.tools.search import ANSWERED_BY, BY_RULES, RECALLED
 from memrecall.agent.trace import Observer
 from memrecall.chat.events import (
     TRUNCATED,
@@ -26,7 +26,7 @@ from memrecall.chat.events import (
 )
 from memrecall.chat.offline import offline_chat_client, only_asks
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.phrases import say, say_count
+from memrecall.chat.phrases import say_count, tell
 from memrecall.chat.tools import TurnRecalls
 from memrecall.chat.turn import ASSISTANT, USER, Turn, TurnKey, is_running, join_turn
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, describe_validation_error
@@ -141,7 +141,7 @@ class Chat:
         """Return the system messages: the prompt, then what varies between turns."""
         context = [
             *facts,
-            say(language, "now", now=await self._now()),
+            tell(language, "now", now=await self._now()),
             self._recall_limit(language),
         ]
         return [
@@ -152,7 +152,7 @@ class Chat:
     def _recall_limit(self, language: Language) -> str:
         options = self._options
         if not options.own_recalls:
-            return say(language, "cap_none")
+            return tell(language, "cap_none")
         phrase = "cap_counted" if options.count_forced else "cap_beside"
         count = options.own_recalls
         return say_count(language, phrase, count, cap=options.recalls, left=count)
@@ -240,7 +240,7 @@ class Chat:
             if turn.finish_reason in TRUNCATED:
                 metadata[FINISH_REASON] = turn.finish_reason
             if self._uses_rules:
-                metadata[ANSWERED_BY] = RULES
+                metadata[ANSWERED_BY] = BY_RULES
             elif turn.sources:
                 metadata[RECALLED] = list(turn.sources)
             message = new_message(

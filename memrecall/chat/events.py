@@ -152,5 +152,5 @@ class Failed(_Event):
         return {"type": self.kind, "code": self.error.code, "message": str(self.error)}
 
 
-TextEvent = TextDelta | TextRetracted
-ChatEvent = ToolCall | ToolResult | TextEvent | Final | Failed
+TextChange = TextDelta | TextRetracted
+ChatEvent = ToolCall | ToolResult | TextChange | Final | Failed

@@ -34,7 +34,7 @@ from memrecall.chat.history import (
     untruncated,
 )
 from memrecall.chat.mentions import Member, Members, find_mentions, remove_mentions, remove_names
-from memrecall.chat.phrases import chat_language, say
+from memrecall.chat.phrases import chat_language, tell
 from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.errors import InvalidArgument
@@ -44,7 +44,7 @@ from memrecall.model import protocol
 from memrecall.scope import Scope
 from memrecall.types import Language, Message, Role
 
-PROMPT = "chat_group"
+GROUP_PROMPT = "chat_group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,13 +199,13 @@ class GroupChat(Chat):
         self, member: Member, view: MemberView, is_mentioned: bool, language: Language
     ) -> TurnStart:
         facts = self._facts(member, language)
-        messages = await self._prompt(PROMPT, language, facts, member.instructions)
+        messages = await self._prompt(GROUP_PROMPT, language, facts, member.instructions)
         texts = [message.content for message in view.before]
         history = fit_texts(texts, self._options.history_characters)
         messages += self._history_messages(member, view, history)
-        messages.append(to_model_message(Role.USER, say(language, "your_turn", name=member.name)))
+        messages.append(to_model_message(Role.USER, tell(language, "your_turn", name=member.name)))
         request = self._to_request(view.request)
-        mentioned = say(language, "mentioned" if is_mentioned else "not_mentioned")
+        mentioned = tell(language, "mentioned" if is_mentioned else "not_mentioned")
         answers = {
             OTHER_MESSAGES: TextAnswer(content=view.to_json(language), results=len(view.others)),
             IS_MENTIONED: TextAnswer(content=mentioned, results=1),
@@ -226,16 +226,16 @@ class GroupChat(Chat):
         )
 
     def _facts(self, member: Member, language: Language) -> list[str]:
-        joint = say(language, "also_joint")
+        joint = tell(language, "also_joint")
         members = [
-            say(language, "also_called", name=m.name, nicknames=joint.join(m.nicknames))
+            tell(language, "also_called", name=m.name, nicknames=joint.join(m.nicknames))
             if m.nicknames
             else m.name
             for m in self.members
         ]
         return [
-            say(language, "you_are", name=member.name, id=member.member_id),
-            say(language, "members", members=joint.join(members)),
+            tell(language, "you_are", name=member.name, id=member.member_id),
+            tell(language, "members", members=joint.join(members)),
         ]
 
     def _history_messages(

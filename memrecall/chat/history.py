@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from memrecall.agent.prompt_view import to_json
-from memrecall.chat.phrases import say
+from memrecall.chat.phrases import tell
 from memrecall.store import Timeline
 from memrecall.text_length import truncate_text
 from memrecall.types import Language, Message, format_time
@@ -93,10 +93,10 @@ class MemberView:
         if self.is_cut:
             phrase = "omitted_but_asking" if self.has_older_mention else "omitted"
             count = len(self.others) - self.has_older_mention
-            notes.append(say(language, phrase, shown=count))
+            notes.append(tell(language, phrase, shown=count))
         if truncated:
-            notes.append(say(language, "shortened", count=truncated))
-        return say(language, "note_joint").join(notes)
+            notes.append(tell(language, "shortened", count=truncated))
+        return tell(language, "note_joint").join(notes)
 
 
 def _mentions(message: Message, member_id: str) -> bool:

@@ -11,7 +11,7 @@ from memrecall import model
 from memrecall.agent.offline.needs import is_greeting, needs_recall
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
 from memrecall.agent.tools import IS_MENTIONED, RECALL_MEMORY
-from memrecall.chat.phrases import say
+from memrecall.chat.phrases import tell
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
 from memrecall.model import protocol
@@ -75,7 +75,7 @@ def single_answer(request: RuleRequest) -> RuleAnswer:
 def group_answer(request: RuleRequest) -> RuleAnswer:
     """Answer the prompt `chat_group` the same way if mentioned, else stay silent."""
     result = _tool_results(request.messages).get(IS_MENTIONED)
-    if result is None or result.content != say(request.language, "mentioned"):
+    if result is None or result.content != tell(request.language, "mentioned"):
         return RuleAnswer(text=SILENCE)
     return RuleAnswer(text=_answer(request))
 

@@ -60,7 +60,7 @@ def detect_language(text: str) -> Language | None:
 
 
 _PHRASES: dict[str, tuple[str, str]] = {
-    # Facts beside the prompt
+    # Facts that follow the prompt
     "now": ("Now: {now}.", "现在：{now}。"),
     "you_are": ("You are {name} (id {id}).", "你是{name}（id {id}）。"),
     "members": ("Members of the group: {members}.", "群成员：{members}。"),
@@ -152,10 +152,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
 }
 
 
-say = partial(fill_phrase, _PHRASES)
+tell = partial(fill_phrase, _PHRASES)
 
 
 def say_count(language: Language, name: str, count: int, /, **values: object) -> str:
     """Return a phrase in the form that it has for a number."""
     numbered = f"{name}_{count}"
-    return say(language, numbered if numbered in _PHRASES else name, **values)
+    return tell(language, numbered if numbered in _PHRASES else name, **values)

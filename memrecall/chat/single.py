@@ -30,7 +30,7 @@ from memrecall.model import protocol
 from memrecall.scope import Scope
 from memrecall.types import Language, Message, NewMessage, Role
 
-PROMPT = "chat_single"
+SINGLE_PROMPT = "chat_single"
 
 
 class SingleChat(Chat):
@@ -114,7 +114,7 @@ class SingleChat(Chat):
         history: Sequence[Message],
         language: Language,
     ) -> TurnStart:
-        messages = await self._prompt(PROMPT, language, (), self._instructions)
+        messages = await self._prompt(SINGLE_PROMPT, language, (), self._instructions)
         texts = fit_texts([m.content for m in history], self._options.history_characters)
         messages += [to_model_message(m.role, text) for m, text in zip(history, texts, strict=True)]
         messages.append(to_model_message(Role.USER, request.text))

@@ -19,7 +19,7 @@ from memrecall.agent.tools.table import function_schemas, tools_for
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.chat.history import fit_texts
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.phrases import say, say_count
+from memrecall.chat.phrases import say_count, tell
 from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
@@ -84,7 +84,7 @@ class TurnRecalls:
 
     def _failure(self, reason: str) -> TextAnswer:
         _log.warning("a turn continues without its recall: %s", reason)
-        return TextAnswer(content=_empty(say(self.language, "recall_failed")), is_error=True)
+        return TextAnswer(content=_empty(tell(self.language, "recall_failed")), is_error=True)
 
     def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
         if not result.handoff.success:
@@ -93,7 +93,7 @@ class TurnRecalls:
         if count:
             withheld = say_count(self.language, "withheld", count, count=count)
         if not result.memories:
-            nothing = say(self.language, "nothing_recalled")
+            nothing = tell(self.language, "nothing_recalled")
             return TextAnswer(content=_empty(withheld or nothing))
         # For a recalled answer its own sources are noted, so that chains of answers stay short.
         for memory in result.memories:
@@ -136,7 +136,7 @@ def _event(memory: RecalledMemory, text: str) -> dict[str, Any]:
 
 
 class TurnTools:
-    """The tools of one turn; `answers` are those of the group's tools without arguments."""
+    """The tools of one turn; `answers` holds the results of the group's tools without arguments."""
 
     def __init__(
         self, recalls: TurnRecalls, answers: Mapping[str, TextAnswer] | None = None
@@ -184,7 +184,7 @@ class TurnTools:
     def _count_call(self) -> None:
         if self._remaining <= 0:
             cap = self.recalls.options.tool_calls
-            raise InvalidArgument(say(self.recalls.language, "too_many_calls", cap=cap))
+            raise InvalidArgument(tell(self.recalls.language, "too_many_calls", cap=cap))
         self._remaining -= 1
 
     def _log(self, call: protocol.FunctionCall, answer: TextAnswer, how: str) -> None:

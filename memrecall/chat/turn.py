@@ -13,9 +13,9 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
-from memrecall.chat.events import ChatEvent, TextEvent, ToolCall, ToolResult
+from memrecall.chat.events import ChatEvent, TextChange, ToolCall, ToolResult
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.phrases import say
+from memrecall.chat.phrases import tell
 from memrecall.chat.tools import TurnTools
 from memrecall.chat.visible_text import AnswerReasoning, MemberFilter, VisibleText
 from memrecall.errors import CallerError, ModelFailed
@@ -103,7 +103,7 @@ class Turn:
                 async for event in events:
                     yield event
         if self.degraded and not self.visible.text:
-            for event in self.visible.add(say(self._start.language, "no_answer")):
+            for event in self.visible.add(tell(self._start.language, "no_answer")):
                 yield event
 
     async def _play_round(self, deadline: float) -> Events:
@@ -135,7 +135,7 @@ class Turn:
         self.silent = visible.is_silent and self._start.may_pass and not visible.text
         return self.silent or (visible.has_text and not visible.has_leaks)
 
-    async def _ask(self, without_tools: bool, deadline: float) -> AsyncGenerator[TextEvent, None]:
+    async def _ask(self, without_tools: bool, deadline: float) -> AsyncGenerator[TextChange, None]:
         """Yield the text events of one answer; set `_reply`, or None if tools are refused."""
         self._reply = None
         self.visible.begin()
@@ -230,13 +230,13 @@ def remove_calls(
     for message in messages:
         if isinstance(message, protocol.FunctionExecutionResultMessage):
             for result in message.content:
-                text = say(language, "as_data", tool=result.name, content=result.content)
+                text = tell(language, "as_data", tool=result.name, content=result.content)
                 plain.append(protocol.UserMessage(content=text, source=USER))
         elif not isinstance(message, protocol.AssistantMessage) or isinstance(message.content, str):
             plain.append(message)
     if answer:
         plain.append(protocol.AssistantMessage(content=answer, source=ASSISTANT))
-    plain.append(protocol.UserMessage(content=say(language, "answer_in_words"), source=USER))
+    plain.append(protocol.UserMessage(content=tell(language, "answer_in_words"), source=USER))
     return plain
 
 
@@ -297,7 +297,7 @@ def is_running(key: TurnKey) -> bool:
 
 
 async def join_turn(key: TurnKey, play: Callable[[], Events]) -> Events:
-    """Yield the events of the running turn with a key; start it with `play` if there is none."""
+    """Yield the events of the running turn with a key; start it with `play` otherwise."""
     running = _RUNNING.setdefault(asyncio.get_running_loop(), {})
     if not is_running(key):
         running[key] = SharedTurn(play())

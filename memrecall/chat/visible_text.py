@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from weakref import WeakSet
 
-from memrecall.chat.events import LeakReport, TextDelta, TextEvent, TextRetracted
+from memrecall.chat.events import LeakReport, TextChange, TextDelta, TextRetracted
 from memrecall.chat.mentions import FOLDS
 from memrecall.text.leaks import LeakFilter, LeakMode, Reasoning
 
@@ -240,12 +240,12 @@ class VisibleText:
         self.has_text = self.has_leaks = self.is_silent = self._is_cut = False
         self._is_over = False
 
-    def feed(self, chunk: str) -> list[TextEvent]:
+    def feed(self, chunk: str) -> list[TextChange]:
         """Take a chunk of the answer; return what changes for the reader."""
         self._has_input = self._has_input or bool(chunk.strip())
         return self._show(self._leak_filter.feed(_remove_unstorable(chunk)))
 
-    def end(self) -> list[TextEvent]:
+    def end(self) -> list[TextChange]:
         """End the answer; return what changes for the reader."""
         self._is_over = True
         events = self._show(self._leak_filter.close(), last=True)
@@ -261,7 +261,7 @@ class VisibleText:
             self._leak_filter.close()
             self._report_leaks()
 
-    def add(self, text: str) -> list[TextEvent]:
+    def add(self, text: str) -> list[TextChange]:
         """Add a text of the program's own; return what changes for the reader."""
         self.begin()
         return self._show(text, last=True)
@@ -277,9 +277,9 @@ class VisibleText:
             if self._on_leak is not None:
                 self._on_leak(leak.family)
 
-    def _show(self, text: str, *, last: bool = False) -> list[TextEvent]:
+    def _show(self, text: str, *, last: bool = False) -> list[TextChange]:
         """Return the events of new text; keep trailing whitespace and undecided text pending."""
-        events: list[TextEvent] = []
+        events: list[TextChange] = []
         if self._leak_filter.has_retracted and not self._has_retracted:
             self._has_retracted, self.is_silent = True, False
             events = self._retract()
@@ -325,14 +325,14 @@ class VisibleText:
             return None
         return own if self._is_cut else text, own[:sign].rstrip()
 
-    def _fall_silent(self) -> list[TextEvent]:
+    def _fall_silent(self) -> list[TextChange]:
         """Take back the text; a member that may pass has said nothing in the whole turn."""
         self.is_silent = True
         if self._member_filter is not None and self._member_filter.may_pass:
             self._earlier_text = ""
         return self._retract()
 
-    def _retract(self) -> list[TextEvent]:
+    def _retract(self) -> list[TextChange]:
         """Take back the text of this answer; return the event if there is any."""
         was_shown = self.text != self._earlier_text
         self.text, self.has_text, self._pending = self._earlier_text, False, ""

@@ -42,7 +42,7 @@ from memrecall.scope import Scope
 from memrecall.text.language import language_of
 from memrecall.types import Role
 
-DESCRIPTION = (
+AGENT_DESCRIPTION = (
     "Recalls what the user refers to from earlier conversations: hands over memories, evidence and "
     "how sure it is, or a question."
 )
@@ -93,7 +93,7 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         user_sources: Iterable[object] = USER_SOURCES,
         block_characters: int = BLOCK_CHARACTERS,
-        description: str = DESCRIPTION,
+        description: str = AGENT_DESCRIPTION,
         clock: Clock = utc_now,
         as_of: datetime | None = None,
         observer: Observer | None = None,
@@ -163,7 +163,7 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
                     yield event
 
     def _remember(self, messages: Iterable[ConversationMessage], result: RecallResult) -> None:
-        # With the name before it, the text is not that of a stored message, which would hide it.
+        # With the name before it, the text differs from a stored message, which would hide it.
         text = f"{self.name}: {result.handoff.search_summary}"
         answer = ConversationMessage(Role.OTHER, text, speaker=self.name)
         self._conversation = [*self._conversation, *messages, answer][-LARGEST_WINDOW:]
@@ -177,7 +177,7 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
         return MemRecallAgentState(conversation=self._conversation).model_dump(mode="json")
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
-        """Replace the conversation by that of a saved state."""
+        """Restore the conversation of a saved state."""
         self._conversation = MemRecallAgentState.model_validate(state).conversation
 
     def _decline(self) -> RecallHandoffMessage:

@@ -155,7 +155,7 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
         return state.model_dump(mode="json")
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
-        """Replace the messages and the block by those of a saved state."""
+        """Restore the messages and the block of a saved state."""
         loaded = MemoryContextState.model_validate(state)
         self._messages = loaded.messages
         self._blocks = loaded.blocks

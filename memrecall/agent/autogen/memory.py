@@ -65,7 +65,7 @@ from memrecall.model import SchemaTool
 from memrecall.scope import Scope
 from memrecall.types import Language, NewMemory, Origin, format_time
 
-DESCRIPTION = TOOLS[RECALL].texts("en").description
+TOOL_DESCRIPTION = TOOLS[RECALL].texts("en").description
 _TEXT_TYPES = (MemoryMimeType.TEXT.value, MemoryMimeType.MARKDOWN.value, MemoryMimeType.JSON.value)
 
 
@@ -73,7 +73,7 @@ class RecallToolConfig(RecallConfig):
     """The settings of a `RecallTool`."""
 
     name: str = RECALL
-    description: str = DESCRIPTION
+    description: str = TOOL_DESCRIPTION
     language: Language = "en"
 
 
@@ -98,7 +98,7 @@ class RecallTool(
         model_client: ChatCompletionClient | None = None,
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         name: str = RECALL,
-        description: str = DESCRIPTION,
+        description: str = TOOL_DESCRIPTION,
         language: Language = "en",
         clock: Clock = utc_now,
         as_of: datetime | None = None,
@@ -242,7 +242,7 @@ def memory_tools(
     """Return tools for a parent agent to manage one user's memories.
 
     They are remember, recall, correct and forget. `redact` is applied to every text before it is
-    stored; `language` is that of the texts; the other arguments are those of `recall`.
+    stored; `language` is the language of the texts; the other arguments go to `recall`.
     """
     context = ToolContext(library=library, scope=scope, language=language, redact=redact or str)
     tools = tools_for(Interface.AUTOGEN)
@@ -265,7 +265,7 @@ class RecallMemory(RecallComponent, Memory, Component[ReaderConfig]):
 
     Each turn adds at most one message of data to the parent's context, before the model is called;
     a message that needs no recall adds none. `update_context` gets no cancellation token from
-    AutoGen: set that of the parent's run as `cancellation_token`.
+    AutoGen: set the token of the parent's run as `cancellation_token`.
     """
 
     component_type = "memory"

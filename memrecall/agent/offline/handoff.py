@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from memrecall.agent import phrases
 from memrecall.agent.offline.findings import Candidate, Findings, Situation
-from memrecall.agent.offline.phrases import say
+from memrecall.agent.offline.phrases import explain
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage
 from memrecall.agent.offline.selection import Selection
+from memrecall.agent.phrases import say, say_codes
 from memrecall.budget import Limit
 from memrecall.text.tokens import word_coverage
 from memrecall.text_length import single_line
@@ -36,17 +36,17 @@ def build_window_handoff(
 ) -> dict[str, Any]:
     """Return the handoff for a reference to a message of the conversation itself."""
     language = request.language
-    speaker = say(language, message.role if message.role in _ROLES else "somebody")
+    speaker = explain(language, message.role if message.role in _ROLES else "somebody")
     text = single_line(message.text, _MAX_QUOTE_LENGTH)
-    summary = say(language, "summary_in_window", who=speaker, text=text)
+    summary = explain(language, "summary_in_window", who=speaker, text=text)
     confidence = _WINDOW_CONFIDENCE if stored else 0.0
-    return _fields(say(language, "in_window"), summary, stored, confidence)
+    return _fields(explain(language, "in_window"), summary, stored, confidence)
 
 
 def build_empty_handoff(request: ParsedRequest) -> dict[str, Any]:
     """Return the handoff for a message that refers to nothing."""
     language = request.language
-    return _fields(say(language, "nothing_asked"), say(language, "summary_nothing_asked"))
+    return _fields(explain(language, "nothing_asked"), explain(language, "summary_nothing_asked"))
 
 
 def _fields(
@@ -66,7 +66,7 @@ def _evidence_handoff(
 ) -> dict[str, Any]:
     language = request.language
     candidates = selection.candidates
-    lines = [say(language, "summary_found", asked=single_line(request.text, _MAX_QUERY_LENGTH))]
+    lines = [explain(language, "summary_found", asked=single_line(request.text, _MAX_QUERY_LENGTH))]
     outdated = _replaced_candidates(findings, candidates)
     valid = [candidate for candidate in candidates if candidate.key not in outdated]
     lines += [_quote(request, "quote", candidate) for candidate in valid]
@@ -77,9 +77,9 @@ def _evidence_handoff(
     # Statements of the user that may contradict each other: the latest one is valid.
     competing = [scored.candidate for scored in selection.competing_statements(request)]
     days = {candidate.day for candidate in competing if candidate.key not in outdated}
-    lines += [say(language, "later_wins", when=max(days))] if len(days) > 1 else []
+    lines += [explain(language, "later_wins", when=max(days))] if len(days) > 1 else []
     summary = _summarize(lines, request, findings)
-    reason = say(language, "found", count=len(candidates))
+    reason = explain(language, "found", count=len(candidates))
     reasoning = _explain_selection(request, findings, candidates)
     return _fields(reason, summary, candidates, selection.confidence) | {"reasoning": reasoning}
 
@@ -103,19 +103,21 @@ def _not_found_handoff(
     queries = dict.fromkeys(
         f"“{single_line(run.arguments['query'], _MAX_QUERY_LENGTH)}”" for run in situation.searches
     )
-    query_list = say(language, "and").join(queries) or "-"
+    query_list = explain(language, "and").join(queries) or "-"
     text = single_line(request.text, _MAX_QUERY_LENGTH)
     phrase = "summary_withheld" if findings.withheld else "summary_not_found"
-    lines = [say(language, phrase, asked=text, queries=query_list)]
+    lines = [explain(language, phrase, asked=text, queries=query_list)]
     lines += [_quote(request, "closest", hit) for hit in selection.candidates[:1]]
     summary = _summarize(lines, request, findings)
     confidence = round(min(selection.confidence / 2, 0.2), 2)
-    return _fields(say(language, "not_found"), summary, confidence=confidence) | {
+    return _fields(explain(language, "not_found"), summary, confidence=confidence) | {
         "needs_more_info": True,
-        "follow_up_question": say(language, "ask_withheld")
+        "follow_up_question": explain(language, "ask_withheld")
         if findings.withheld
         else _follow_up_question(request),
-        "reasoning": say(language, "why_not", count=len(findings.hits)) if findings.hits else None,
+        "reasoning": explain(language, "why_not", count=len(findings.hits))
+        if findings.hits
+        else None,
     }
 
 
@@ -126,29 +128,29 @@ def _failure_handoff(
     language = request.language
     codes = _say_failures(language, findings)
     if codes:
-        summary = phrases.say(language, "end_failed", reason=codes)
+        summary = say(language, "end_failed", reason=codes)
     elif limit is not None:
-        summary = say(language, "summary_limited", limit=phrases.say_codes(language, limit))
+        summary = explain(language, "summary_limited", limit=say_codes(language, limit))
     else:
-        summary = say(language, "summary_unsearched")
-    return _fields(say(language, "failed" if codes else "unsearched"), summary)
+        summary = explain(language, "summary_unsearched")
+    return _fields(explain(language, "failed" if codes else "unsearched"), summary)
 
 
 def _say_failures(language: Language, findings: Findings) -> str:
-    return phrases.say_codes(language, *dict.fromkeys(findings.failures))
+    return say_codes(language, *dict.fromkeys(findings.failures))
 
 
 def _summarize(lines: list[str], request: ParsedRequest, findings: Findings) -> str:
     language, count = request.language, findings.withheld
     codes = _say_failures(language, findings)
-    lines = [*lines, phrases.say(language, "matches_withheld", count=count)] if count else lines
-    return "\n".join([*lines, say(language, "partly_failed", codes=codes)] if codes else lines)
+    lines = [*lines, say(language, "matches_withheld", count=count)] if count else lines
+    return "\n".join([*lines, explain(language, "partly_failed", codes=codes)] if codes else lines)
 
 
 def _quote(request: ParsedRequest, phrase: str, hit: Candidate, **values: str) -> str:
     text = single_line(hit.text, _MAX_QUOTE_LENGTH)
     who = _speaker_name(request, hit)
-    return say(request.language, phrase, when=hit.day, who=who, text=text, **values)
+    return explain(request.language, phrase, when=hit.day, who=who, text=text, **values)
 
 
 def _speaker_name(request: ParsedRequest, hit: Candidate) -> str:
@@ -156,9 +158,9 @@ def _speaker_name(request: ParsedRequest, hit: Candidate) -> str:
         return hit.speaker
     role = hit.role if hit.role in _ROLES else hit.speaker
     if role in _ROLES:
-        return say(request.language, role)
+        return explain(request.language, role)
     is_stored = hit.kind in ("memory", "knowledge")
-    return say(request.language, hit.kind if is_stored else "somebody")
+    return explain(request.language, hit.kind if is_stored else "somebody")
 
 
 def _explain_selection(
@@ -167,14 +169,14 @@ def _explain_selection(
     language = request.language
     text = " ".join(candidate.text for candidate in candidates)
     shared = [term for term in request.search_terms if word_coverage([term], text) >= 1]
-    words = say(language, "and").join(dict.fromkeys(shared[:_MAX_LISTED_WORDS]))
+    words = explain(language, "and").join(dict.fromkeys(shared[:_MAX_LISTED_WORDS]))
     count = findings.successful_searches
-    return say(
+    return explain(
         language,
         "why" if words else "why_meaning",
         words=words,
         score=max(candidate.score for candidate in candidates),
-        searches=say(language, "once" if count == 1 else "times", count=count),
+        searches=explain(language, "once" if count == 1 else "times", count=count),
     )
 
 
@@ -182,8 +184,8 @@ def _follow_up_question(request: ParsedRequest) -> str:
     language = request.language
     terms = (request.exact_terms or request.words)[:_MAX_LISTED_WORDS]
     if not terms and request.references:
-        return say(language, "ask_bare", reference=request.references[0].text)
-    words = say(language, "and").join(terms) or say(language, "this")
+        return explain(language, "ask_bare", reference=request.references[0].text)
+    words = explain(language, "and").join(terms) or explain(language, "this")
     if request.times.message_span is not None:
-        return say(language, "ask_time", words=words, when=request.times.message_span.text)
-    return say(language, "ask_words", words=words)
+        return explain(language, "ask_time", words=words, when=request.times.message_span.text)
+    return explain(language, "ask_words", words=words)

@@ -144,4 +144,4 @@ _PHRASES: dict[str, tuple[str, str]] = {
 }
 
 
-say = partial(fill_phrase, _PHRASES)
+explain = partial(fill_phrase, _PHRASES)

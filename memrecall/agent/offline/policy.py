@@ -17,7 +17,7 @@ from typing import Any
 from memrecall.agent.offline.findings import Candidate, Findings, Situation, collect_findings
 from memrecall.agent.offline.handoff import build_empty_handoff, build_handoff, build_window_handoff
 from memrecall.agent.offline.needs import is_greeting
-from memrecall.agent.offline.phrases import say
+from memrecall.agent.offline.phrases import explain
 from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage, parse_request
 from memrecall.agent.offline.selection import repeats_question, select_evidence
@@ -77,7 +77,7 @@ class RulesPolicy:
         self._earlier_runs = 0
 
     def begin_iteration(self) -> str:
-        """Tell the tool calls so far from those of the new iteration."""
+        """Remember how many tool calls earlier iterations made."""
         self._earlier_runs = len(self._state.runs)
         return ""
 
@@ -153,7 +153,7 @@ class _StepDecision:
             return None
         size = self._situation.window.shown
         reference = request.references[0].text if request.references else request.text[:20]
-        thought = say(request.language, "expand", reference=reference)
+        thought = explain(request.language, "expand", reference=reference)
         arguments = {"reason": thought, "current_size": size, "requested_size": 2 * size}
         return _call(EXPANSION, arguments, thought)
 
@@ -182,8 +182,8 @@ class _StepDecision:
         uses_context = plan.phrase == "first" and request.is_bare and request.earlier
         phrase = "first_context" if uses_context else plan.phrase
         words = request.search_terms or request.context_words
-        listed = say(request.language, "and").join(dict.fromkeys(words[:5]))
-        return say(request.language, phrase, words=listed or _build_query(request)[:40])
+        listed = explain(request.language, "and").join(dict.fromkeys(words[:5]))
+        return explain(request.language, phrase, words=listed or _build_query(request)[:40])
 
     def _read_details(self) -> RecallStep | None:
         has_read = any(run.tool == DETAIL for run in self._situation.current_runs)
@@ -197,7 +197,7 @@ class _StepDecision:
         questions = [*asked, *(c for c in candidates[1:] if c.is_question)]
         anchors = list({c.key: c for c in (*candidates[:1], *questions)}.values())
         calls = [_function_call(DETAIL, {"memory_key": c.key}) for c in anchors[:_MAX_DETAILS]]
-        return RecallStep(calls, thought=say(self._request.language, "read"))
+        return RecallStep(calls, thought=explain(self._request.language, "read"))
 
     def _hand_off(self) -> RecallStep:
         request, findings = self._request, self._findings
@@ -211,7 +211,7 @@ class _StepDecision:
         else:
             arguments = build_handoff(request, self._situation, findings, self._selection)
             phrase = "finish" if arguments["relevant_memory_keys"] else "give_up"
-        return _call(HANDOFF, arguments, say(request.language, phrase))
+        return _call(HANDOFF, arguments, explain(request.language, phrase))
 
 
 def _refers_to_nothing(request: ParsedRequest) -> bool:

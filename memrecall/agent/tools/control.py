@@ -150,7 +150,7 @@ def _write_sections(
 
 
 def _notes(language: Language, dropped: Sequence[str], unlisted: int, withheld: int) -> list[str]:
-    """Return what a parent must know beside the evidence: dropped keys, withheld memories."""
+    """Return what a parent must know besides the evidence: dropped keys, withheld memories."""
     notes = []
     if dropped:
         keys = ", ".join(dropped)

@@ -177,7 +177,7 @@ def _nearby(state: RecallState, message: Message) -> NearbyMessage:
 
 
 class MessageSearchParams(StrictInput):
-    """What to look for in what was said."""
+    """A search of the messages."""
 
     query: Annotated[str, Field(min_length=1)]
     limit: Annotated[int, Field(ge=1, le=50)] = 10
@@ -245,7 +245,7 @@ def cut_excerpts(contents: Sequence[str], query: str, length: int) -> list[str]:
 
 
 class ReadMemoryParams(StrictInput):
-    """Something by its key, and where to begin."""
+    """A key, and the offset to read from."""
 
     memory_key: str
     offset: Annotated[int, Field(ge=0)] = 0

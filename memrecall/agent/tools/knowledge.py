@@ -13,7 +13,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.store import KnowledgeEntry, NewKnowledge
 from memrecall.text.snippets import snippets
 
-ACTOR = "memory tools"
+KNOWLEDGE_ACTOR = "memory tools"
 MAX_RESULTS = 100
 PART_LENGTH = 8_000
 
@@ -27,7 +27,7 @@ class AddParams(StrictInput):
 
 
 class UpdateParams(StrictInput):
-    """What to change in an entry."""
+    """An entry by its id, and the fields to change."""
 
     kb_id: str
     content: str | None = None
@@ -36,7 +36,7 @@ class UpdateParams(StrictInput):
 
 
 class StoredEntry(ToolOutput):
-    """An entry that was stored."""
+    """The stored entry."""
 
     id: str
     summary: str
@@ -61,7 +61,7 @@ class EntryMatch(ToolOutput):
 
 
 class EntryMatches(ToolOutput):
-    """The best entries, the best first; none if nothing has to do with the question."""
+    """The best entries, the best first; empty if nothing is relevant."""
 
     results: list[EntryMatch]
     query: str = Field(default="", exclude=True)
@@ -79,7 +79,7 @@ class EntrySnippet(ToolOutput):
 
 
 class EntrySnippets(ToolOutput):
-    """The best entries, the best first; none if nothing has to do with the question."""
+    """The best entries, the best first; empty if nothing is relevant."""
 
     results: list[EntrySnippet]
 
@@ -125,7 +125,7 @@ class DeleteParams(StrictInput):
 
 
 class Deleted(ToolOutput):
-    """An entry that is gone."""
+    """The deleted entry."""
 
     status: Literal["success"] = "success"
     id: str
@@ -133,7 +133,7 @@ class Deleted(ToolOutput):
 
 async def add_knowledge(context: ToolContext, params: AddParams) -> StoredEntry:
     """Store an entry in the knowledge base."""
-    entry = NewKnowledge(params.content, params.summary, tuple(params.tags), actor=ACTOR)
+    entry = NewKnowledge(params.content, params.summary, tuple(params.tags), actor=KNOWLEDGE_ACTOR)
     return StoredEntry(id=await context.knowledge.add(entry), summary=params.summary)
 
 
@@ -144,7 +144,7 @@ async def update_knowledge(context: ToolContext, params: UpdateParams) -> Stored
         raise InvalidArgument(
             "the update has no fields", hint="Pass at least one of content, summary or tags"
         )
-    entry = await context.knowledge.update(params.kb_id, actor=ACTOR, **changes)
+    entry = await context.knowledge.update(params.kb_id, actor=KNOWLEDGE_ACTOR, **changes)
     return StoredEntry(id=entry.knowledge_key, summary=entry.summary)
 
 

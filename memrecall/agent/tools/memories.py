@@ -21,18 +21,18 @@ from memrecall.text.snippets import find_center
 from memrecall.text_length import single_line, truncate_around
 from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin, Role, format_time
 
-MAX_TEXT = 4_000
+MAX_MEMORY_TEXT = 4_000
 _SIMILAR_MEMORIES = 3
 _SIMILAR_SCORE = 0.5
 
-Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+MemoryText = Annotated[str, Field(min_length=1, max_length=MAX_MEMORY_TEXT)]
 Reason = Annotated[str, Field(max_length=500)]
 
 
 class RememberArguments(ToolInput):
     """Arguments of `remember` for a parent agent."""
 
-    text: Text
+    text: MemoryText
     memory_type: str = Field(default="general", min_length=1, max_length=LABEL_LENGTH)
 
     def new_memory(self, redact: Redact) -> NewMemory:
@@ -41,7 +41,7 @@ class RememberArguments(ToolInput):
 
 
 class RememberParams(StrictInput):
-    """Something to keep."""
+    """A fact to remember."""
 
     content: Annotated[str, Field(min_length=1)]
     summary: str = ""
@@ -63,7 +63,7 @@ class MemoryChange(ToolOutput):
 
 
 class McpMemory(ToolOutput):
-    """A memory that was stored, or the one that says the same already.
+    """The stored memory, or an existing one that says the same.
 
     `replaced` lists the keys of memories that no longer hold, `similar` memories that may have to
     be forgotten. `truncated` means that the content was too long and only its beginning is stored.
@@ -85,7 +85,10 @@ async def remember(
     except ValidationError:
         raise InvalidArgument("the text cannot be stored") from None
     request = SearchRequest(
-        memory.content[:MAX_TEXT], limit=_SIMILAR_MEMORIES, kind="memory", threshold=_SIMILAR_SCORE
+        memory.content[:MAX_MEMORY_TEXT],
+        limit=_SIMILAR_MEMORIES,
+        kind="memory",
+        threshold=_SIMILAR_SCORE,
     )
     page = await context.library.search(context.scope, request)
     outcome, *ended = await context.add_memory(memory)
@@ -128,7 +131,7 @@ class CorrectArguments(ToolInput):
     """Arguments of `correct`."""
 
     memory_key: str
-    text: Text
+    text: MemoryText
     reason: Reason = ""
 
 
@@ -173,7 +176,7 @@ class ForgetArguments(ToolInput):
 
 
 class ForgetParams(StrictInput):
-    """A memory or a message."""
+    """A memory or a message by its key."""
 
     reason: ClassVar[str] = "asked to forget"
 

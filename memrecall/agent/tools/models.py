@@ -1,6 +1,6 @@
 """Arguments and results of the five recall tools, and the base classes of all tools.
 
-Names, types, defaults and bounds are those of the specification; fields marked as additions are
+Names, types, defaults and bounds follow the specification; fields marked as additions are
 optional. `prompts/tools.*.md` describes the arguments to models in their language.
 """
 

@@ -9,6 +9,7 @@ from functools import partial
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.offline.request import repeats_request
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState, SearchRecord
+from memrecall.agent.tools.context import MAX_QUERY
 from memrecall.agent.tools.keywords import expand_query
 from memrecall.agent.tools.models import (
     MemorySearchResultItem,
@@ -27,16 +28,15 @@ from memrecall.types import EARLIEST, Message, Role
 from memrecall.workers import in_process
 
 # Metadata of a stored answer: what wrote it, and the keys of the memories it is based on.
-ANSWERED_BY, RULES = "answered_by", "rules"
+ANSWERED_BY, BY_RULES = "answered_by", "rules"
 RECALLED = "recalled"
-MAX_QUERY = 1_000
 _PREVIEW = 200
 # Each round asks for twice as many results, so that a daily question is soon left behind.
 _MAX_ROUNDS = 5
 _MAX_LIMIT = 200
 _MAX_SOURCES = 10
 _MAX_REPHRASED = 2
-_MAX_ENTRIES = 3  # of the knowledge base, beside the memories and messages
+_MAX_ENTRIES = 3  # of the knowledge base, in addition to memories and messages
 
 
 async def search_memories(
@@ -213,7 +213,7 @@ async def _find_repetitions(
         hit.key: Repetition.EXACT
         for hit in hits
         if conversation.has_message(hit.key, hit.content)
-        or (hit.kind == "message" and hit.metadata.get(ANSWERED_BY) == RULES)
+        or (hit.kind == "message" and hit.metadata.get(ANSWERED_BY) == BY_RULES)
     }
     others = [hit for hit in hits if hit.kind == "message" and hit.key not in kinds]
     texts = [hit.content for hit in others]

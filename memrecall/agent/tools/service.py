@@ -23,23 +23,23 @@ Level = Literal["kb", "workspace", "all"]
 
 
 class NoParams(StrictInput):
-    """Nothing is to be said."""
+    """Takes no parameters."""
 
 
 class TaskParams(StrictInput):
-    """One task."""
+    """The id of a task."""
 
     task_id: str
 
 
 class Workspace(ToolOutput):
-    """A workspace that was made."""
+    """The created workspace."""
 
     path: str
 
 
 class Cleaned(ToolOutput):
-    """A workspace that is gone."""
+    """The removed workspace."""
 
     status: Literal["success"] = "success"
     path: str
@@ -58,7 +58,7 @@ async def cleanup(context: ToolContext, params: TaskParams) -> Cleaned:
 
 
 class Status(ToolOutput):
-    """Whether everything works."""
+    """The state of the knowledge base and of the workspaces."""
 
     status: Literal["ok", "degraded"]
     kb_status: Literal["loaded", "unloaded"]
@@ -109,7 +109,7 @@ class DumpParams(StrictInput):
 
 
 class Dump(_PartialOutput):
-    """Everything of a level, by ids and paths. `left_out` counts what there was no room for."""
+    """The contents of a level, by id and path. `left_out` counts what did not fit."""
 
     status: Literal["ok"] = "ok"
     data: dict[str, Any]
@@ -159,7 +159,7 @@ class SearchParams(StrictInput):
 
 
 class ToolHit(ToolOutput):
-    """Something that was found: an entry by its id, or a file by its task and path."""
+    """A match: an entry by its id, or a file by its task and path."""
 
     source: Literal["kb", "workspace"]
     key: str
@@ -167,7 +167,7 @@ class ToolHit(ToolOutput):
 
 
 class ToolHits(_PartialOutput):
-    """What was found. `left_out` counts the files that were not looked into, by reason."""
+    """The matches. `left_out` counts the files that were not searched, by reason."""
 
     status: Literal["ok"] = "ok"
     results: list[ToolHit]
@@ -208,7 +208,7 @@ def _entry_fields(entry: KnowledgeEntry) -> dict[str, Any]:
 
 
 class BackedUp(ToolOutput):
-    """A backup that was made."""
+    """The created backup."""
 
     status: Literal["ok"] = "ok"
     message: str
@@ -216,13 +216,13 @@ class BackedUp(ToolOutput):
 
 
 class RestoreParams(StrictInput):
-    """A backup."""
+    """The path of a backup."""
 
     backup_path: str
 
 
 class Restored(ToolOutput):
-    """A state that was brought back; `former_state` is a backup of what it replaced."""
+    """The restored state; `former_state` is a backup of what it replaced."""
 
     status: Literal["ok"] = "ok"
     message: str
@@ -236,7 +236,7 @@ async def backup(context: ToolContext, _params: NoParams) -> BackedUp:
 
 
 async def restore(context: ToolContext, params: RestoreParams) -> Restored:
-    """Replace the knowledge base and the workspaces by those of a backup."""
+    """Replace the knowledge base and the workspaces with the contents of a backup."""
     former = await (await context.open_backups()).restore(params.backup_path)
     while await context.knowledge.embed_pending():
         pass

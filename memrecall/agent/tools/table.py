@@ -49,7 +49,7 @@ _GROUP = frozenset({Interface.GROUP_CHAT})
 
 
 def _tool(handler: Callable[[Any, Any], Awaitable[Any]], name: str = "", **options: Any) -> Tool:
-    """Return a tool; its models are those of the handler's annotations unless options name them."""
+    """Return a tool; its models are the handler's annotations unless options name them."""
     _, arguments, result = get_type_hints(handler).values()
     models = {"arguments": arguments, "result": result}
     return Tool(name=name or handler.__name__, handler=handler, **(models | options))
