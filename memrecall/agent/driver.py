@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypedDict
 
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.dispatch import TOOL_SECONDS
@@ -79,6 +80,16 @@ class RecallOptions:
             raise InvalidArgument(
                 f"keep_traces_days is {self.keep_traces_days}", hint="Use 0 or more"
             )
+
+
+class RecallArguments(TypedDict, total=False):
+    """The keyword arguments that everything that recalls accepts; see `Recaller`."""
+
+    model_client: protocol.ChatCompletionClient | None
+    options: RecallOptions
+    clock: Clock
+    as_of: datetime | None
+    observer: Observer | None
 
 
 class Recaller:

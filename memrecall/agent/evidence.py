@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 from memrecall.agent.result import Nearby, RecalledMemory, ResolvedTime
 from memrecall.agent.state import RecallState
@@ -79,8 +80,9 @@ async def resolve_times(
 
 
 async def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
-    return RecalledMemory(
-        memory_key=hit.key,
+    return _recalled(
+        state,
+        hit.key,
         kind=hit.kind,
         memory_type=hit.memory_type,
         summary=hit.summary,
@@ -89,8 +91,6 @@ async def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
         role=hit.role,
         ts=hit.ts,
         session_id=hit.session_id,
-        relevance_score=hit.score,
-        why=hit.why.as_dict(),
         times=await resolve_times(state, hit.content, hit.ts),
         made_from=source_keys(hit.role, hit.metadata),
         claimed_by=hit.origin if hit.conflicts_with else None,
@@ -101,19 +101,15 @@ async def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
 
 async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemory:
     sources = await state.library.store.timeline(state.scope).get_many(memory.source_message_ids)
-    hit = state.hits.get(memory.memory_key)
-    return RecalledMemory(
-        memory_key=memory.memory_key,
+    return _recalled(
+        state,
+        memory.memory_key,
         kind="memory",
         memory_type=memory.memory_type,
         summary=memory.summary,
         content=memory.content,
-        speaker=None,
-        role=None,
         ts=memory.since,
         session_id=memory.session_id,
-        relevance_score=hit and hit.score,
-        why=hit and hit.why.as_dict(),
         valid_to=memory.valid_to,
         times=await resolve_times(state, memory.content, memory.since),
         sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
@@ -125,19 +121,16 @@ async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemo
 
 async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
     before, after = await find_neighbors(state, message, _NEIGHBORS)
-    hit = state.hits.get(message.message_id)
-    return RecalledMemory(
-        memory_key=message.message_id,
+    return _recalled(
+        state,
+        message.message_id,
         kind="message",
         memory_type="message",
-        summary="",
         content=message.content,
         speaker=message.speaker,
         role=message.role.value,
         ts=message.ts,
         session_id=message.session_id,
-        relevance_score=hit and hit.score,
-        why=hit and hit.why.as_dict(),
         times=await resolve_times(state, message.content, message.ts),
         before=[_nearby(neighbor) for neighbor in before],
         after=[_nearby(neighbor) for neighbor in after],
@@ -146,20 +139,23 @@ async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
 
 
 def _from_knowledge(state: RecallState, entry: KnowledgeEntry) -> RecalledMemory:
-    hit = state.hits.get(entry.knowledge_key)
-    return RecalledMemory(
-        memory_key=entry.knowledge_key,
+    return _recalled(
+        state,
+        entry.knowledge_key,
         kind="knowledge",
         memory_type="knowledge",
         summary=entry.summary,
         content=entry.content,
-        speaker=None,
-        role=None,
         ts=entry.updated_at,
-        session_id=None,
-        relevance_score=hit and hit.score,
-        why=hit and hit.why.as_dict(),
     )
+
+
+def _recalled(state: RecallState, key: str, **fields: Any) -> RecalledMemory:
+    """Return a piece of evidence with the score of the search that found it."""
+    hit = state.hits.get(key)
+    defaults = {"summary": "", "speaker": None, "role": None, "session_id": None}
+    found = {"relevance_score": hit and hit.score, "why": hit and hit.why.as_dict()}
+    return RecalledMemory(memory_key=key, **(defaults | found | fields))
 
 
 def _nearby(message: Message) -> Nearby:

@@ -16,7 +16,6 @@ from memrecall.agent.dispatch import (
 )
 from memrecall.agent.policy import RecallPolicy, RecallStep
 from memrecall.agent.prompt import bound_text, call_to_resend, identify_calls
-from memrecall.model.structured import SOURCE
 from memrecall.agent.result import StopReason
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState, ToolRun
 from memrecall.agent.tools import HANDOFF
@@ -26,6 +25,7 @@ from memrecall.agent.trace_events import CallEvent, ResultEvent, SteerEvent, Tex
 from memrecall.budget import Budget, Limit
 from memrecall.errors import ModelFailed
 from memrecall.model import protocol
+from memrecall.model.structured import SOURCE
 
 _MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key
 _MAX_BAD_CALLS = 3  # in a row

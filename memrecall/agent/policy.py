@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from memrecall import model
 from memrecall.agent.prompt import Prompt, bound_answer
-from memrecall.agent.prompt_view import SOURCE, to_json, write_briefing, write_hint
+from memrecall.agent.prompt_view import to_json, write_briefing, write_hint
 from memrecall.agent.state import (
     MAX_CONSECUTIVE_SEARCHES,
     KeywordModel,
@@ -34,7 +34,7 @@ from memrecall.model.failures import to_model_failure
 from memrecall.model.options import create_accepted
 from memrecall.model.prompts import load_prompt
 from memrecall.model.protocol import message_texts
-from memrecall.model.structured import Structured, ask_json
+from memrecall.model.structured import SOURCE, Structured, ask_json
 from memrecall.telemetry import trace_model
 from memrecall.text_length import estimate_tokens
 

@@ -19,7 +19,6 @@ from memrecall.agent.prompt_view import (
     to_json,
     write_failure,
 )
-from memrecall.agent.prompt_view import SOURCE as SOURCE  # of the messages that hosts add
 from memrecall.agent.result import RecalledMemory
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.definition import Interface, Tool
@@ -37,6 +36,7 @@ from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.sync import Memory
 from memrecall.messages import USER_SOURCES, ConversationMessage, parse_items
 from memrecall.model import protocol
+from memrecall.model.structured import SOURCE as SOURCE  # of the messages that hosts add
 from memrecall.types import Language, Role
 
 _log = logging.getLogger(__name__)

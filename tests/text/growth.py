@@ -204,7 +204,6 @@ READERS: Mapping[str, Reader] = {
     "only_asks": offline.only_asks,
     "recall request": _read_request,
     "find_references": references.find_references,
-    "find_people": references.find_people,
     "strip_polite_phrases": request.strip_polite_phrases,
     "needs_recall": lambda text: needs.needs_recall(text, [text]),
     "is_greeting": needs.is_greeting,

@@ -3,8 +3,7 @@
 import contextlib
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from autogen_agentchat import messages as autogen_messages
 from autogen_agentchat.agents import BaseChatAgent
@@ -20,7 +19,6 @@ from autogen_agentchat.messages import (
 from autogen_agentchat.state import BaseState
 from autogen_core import CancellationToken, Component, FunctionCall
 from autogen_core.models import (
-    ChatCompletionClient,
     FunctionExecutionResult,
     RequestUsage,
     UserMessage,
@@ -29,12 +27,11 @@ from pydantic import Field
 
 from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
 from memrecall.agent.conversation import LARGEST_WINDOW
-from memrecall.agent.driver import Clock, Recaller, RecallOptions, stream_recall, utc_now
+from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions, stream_recall, utc_now
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.agent.result import RecallHandoff, RecallResult, StopReason
 from memrecall.agent.tools.control import write_parent_message
-from memrecall.agent.trace import Observer
 from memrecall.agent.trace_events import CallEvent, ResultEvent, ThoughtEvent, TraceEvent
 from memrecall.library.library import Library
 from memrecall.messages import USER_SOURCES, ConversationMessage, name_sources, parse_messages
@@ -89,27 +86,22 @@ class MemRecallAgent(RecallComponent, BaseChatAgent, Component[MemRecallAgentCon
         library: Library,
         scope: Scope,
         *,
-        model_client: ChatCompletionClient | None = None,
-        options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         user_sources: Iterable[object] = USER_SOURCES,
         block_characters: int = BLOCK_CHARACTERS,
         description: str = AGENT_DESCRIPTION,
-        clock: Clock = utc_now,
-        as_of: datetime | None = None,
-        observer: Observer | None = None,
+        **arguments: Unpack[RecallArguments],
     ) -> None:
         super().__init__(name, description)
-        self._recaller = Recaller(
-            library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
-        )
+        self._recaller = Recaller(library, scope, **arguments)
         self._user_sources = name_sources(user_sources)
         self._block_characters = block_characters
         # AutoGen stamps messages with the time of the machine, which another clock contradicts.
-        self._uses_time_of_messages = clock is utc_now and as_of is None
+        has_own_clock = arguments.get("clock", utc_now) is not utc_now
+        self._uses_time_of_messages = not has_own_clock and arguments.get("as_of") is None
         self._config = MemRecallAgentConfig(
             name=name,
             description=description,
-            options=options,
+            options=arguments.get("options", RecallOptions()),
             user_sources=sorted(self._user_sources),
             block_characters=block_characters,
         )

@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 from autogen_core import CancellationToken, Component
 from autogen_core.model_context import ChatCompletionContext
-from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessage, UserMessage
+from autogen_core.models import AssistantMessage, LLMMessage, UserMessage
 from autogen_core.tools import BaseTool, ToolSchema
 from pydantic import BaseModel, Field
 
 from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
 from memrecall.agent.blocks import BlockRecaller
-from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
+from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, block_message, is_block_message
 from memrecall.agent.result import RecallResult, StopReason
@@ -60,24 +60,18 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
         library: Library,
         scope: Scope,
         *,
-        model_client: ChatCompletionClient | None = None,
-        options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         initial_messages: list[LLMMessage] | None = None,
         user_sources: Iterable[object] = USER_SOURCES,
         block_characters: int = BLOCK_CHARACTERS,
         long_message_characters: int = LONG_MESSAGE,
-        clock: Clock = utc_now,
-        as_of: datetime | None = None,
-        observer: Observer | None = None,
+        **arguments: Unpack[RecallArguments],
     ) -> None:
         super().__init__(initial_messages)
-        self._recaller = Recaller(
-            library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
-        )
+        self._recaller = Recaller(library, scope, **arguments)
         self._block_recaller = BlockRecaller(self._recaller, user_sources, block_characters)
         self._long_message = long_message_characters
         self._config = MemoryContextConfig(
-            options=options,
+            options=arguments.get("options", RecallOptions()),
             initial_messages=initial_messages,
             user_sources=sorted(self._block_recaller.user_sources),
             block_characters=block_characters,

@@ -8,9 +8,8 @@ import contextlib
 import json
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from autogen_agentchat.messages import BaseAgentEvent
 from autogen_core import CancellationToken, Component
@@ -22,7 +21,7 @@ from autogen_core.memory import (
     UpdateContextResult,
 )
 from autogen_core.model_context import ChatCompletionContext
-from autogen_core.models import AssistantMessage, ChatCompletionClient, LLMMessage
+from autogen_core.models import AssistantMessage, LLMMessage
 from autogen_core.tools import BaseStreamTool, ToolSchema
 from pydantic import BaseModel, ConfigDict
 
@@ -36,7 +35,7 @@ from memrecall.agent.autogen.components import (
 )
 from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.dispatch import error_code
-from memrecall.agent.driver import Clock, Recaller, RecallOptions, utc_now
+from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import (
     BLOCK_CHARACTERS,
@@ -95,23 +94,20 @@ class RecallTool(
         library: Library,
         scope: Scope,
         *,
-        model_client: ChatCompletionClient | None = None,
-        options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         name: str = RECALL,
         description: str = TOOL_DESCRIPTION,
         language: Language = "en",
-        clock: Clock = utc_now,
-        as_of: datetime | None = None,
-        observer: Observer | None = None,
+        **arguments: Unpack[RecallArguments],
     ) -> None:
         super().__init__(RecallToolArguments, RecallAnswer, name, description)
         self._tool = TOOLS[RECALL].for_interface(Interface.AUTOGEN)
-        self._recaller = Recaller(
-            library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
-        )
+        self._recaller = Recaller(library, scope, **arguments)
         self._context = ToolContext(library=library, scope=scope, language=language)
         self._config = RecallToolConfig(
-            options=options, name=name, description=description, language=language
+            options=arguments.get("options", RecallOptions()),
+            name=name,
+            description=description,
+            language=language,
         )
 
     @property
@@ -231,13 +227,9 @@ def memory_tools(
     library: Library,
     scope: Scope,
     *,
-    model_client: ChatCompletionClient | None = None,
-    options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
     redact: Redact | None = None,
     language: Language = "en",
-    clock: Clock = utc_now,
-    as_of: datetime | None = None,
-    observer: Observer | None = None,
+    **arguments: Unpack[RecallArguments],
 ) -> list[Any]:  # an agent's list of tools also takes functions
     """Return tools for a parent agent to manage one user's memories.
 
@@ -249,13 +241,9 @@ def memory_tools(
     recall = RecallTool(
         library,
         scope,
-        model_client=model_client,
-        options=options,
         description=tools[RECALL].texts(language).description,
         language=language,
-        clock=clock,
-        as_of=as_of,
-        observer=observer,
+        **arguments,
     )
     return [recall if name == RECALL else MemoryTool(tool, context) for name, tool in tools.items()]
 
@@ -277,23 +265,17 @@ class RecallMemory(RecallComponent, Memory, Component[ReaderConfig]):
         library: Library,
         scope: Scope,
         *,
-        model_client: ChatCompletionClient | None = None,
-        options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         user_sources: Iterable[object] = USER_SOURCES,
         block_characters: int = BLOCK_CHARACTERS,
-        clock: Clock = utc_now,
-        as_of: datetime | None = None,
-        observer: Observer | None = None,
+        **arguments: Unpack[RecallArguments],
     ) -> None:
-        self._recaller = Recaller(
-            library, scope, model_client, options, clock=clock, as_of=as_of, observer=observer
-        )
+        self._recaller = Recaller(library, scope, **arguments)
         self.cancellation_token: CancellationToken | None = None
         self._block_recaller = BlockRecaller(
             self._recaller, user_sources, block_characters, "after"
         )
         self._config = ReaderConfig(
-            options=options,
+            options=arguments.get("options", RecallOptions()),
             user_sources=sorted(self._block_recaller.user_sources),
             block_characters=block_characters,
         )

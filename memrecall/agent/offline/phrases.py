@@ -22,21 +22,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Semantic search failed; I search by keywords only.",
         "语义搜索不可用，改用关键词搜索。",
     ),
-    "any_time": (
-        "Too few results within the stated time; I drop the time filter.",
-        "这段时间内结果太少，去掉时间限制。",
-    ),
-    "lower": ("Too few results; I accept lower scores.", "结果太少，降低相关性要求。"),
-    "anyone": ("Too few results; I include all speakers.", "结果太少，不再限定是谁说的。"),
-    "context": (
-        "Too few results; I add words from the conversation.",
-        "结果太少，加上对话里的词再搜索。",
-    ),
-    "meaning": (
-        "Too few results by keywords; I search by meaning.",
-        "按词找到的太少，改按意思搜索。",
-    ),
-    "keywords": ("I search with the keywords only.", "只用关键的词再搜索一次。"),
+    "wider": ("Too few results; I widen the search.", "结果太少，放宽条件再搜索。"),
     "read": (
         "I read the best matches and what was said around them.",
         "阅读最相关的内容及其前后文。",

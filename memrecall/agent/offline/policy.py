@@ -367,18 +367,14 @@ def _role_filter(request: ParsedRequest) -> dict[str, Any]:
 def _wider_plans(request: ParsedRequest, base: dict[str, Any]) -> Iterator[_SearchPlan]:
     """Yield wider searches, the most promising first: the loop allows three without new hits."""
     low = base | {"min_relevance_score": _LOW_MIN_SCORE}
-    if request.times.message_span is not None:
-        yield _SearchPlan("any_time", low | _role_filter(request))
-    elif request.speaker_role:
-        yield _SearchPlan("anyone", low)
-    else:
-        yield _SearchPlan("lower", low)
+    has_time = request.times.message_span is not None
+    yield _SearchPlan("wider", low | (_role_filter(request) if has_time else {}))
     if len(request.search_terms) <= 1 and request.earlier and request.points_back:
         words = " ".join((request.question, *request.context_words[:_MAX_KEYWORDS]))
-        yield _SearchPlan("context", low | {"query": _clip(words)})
+        yield _SearchPlan("wider", low | {"query": _clip(words)})
     if request.search_terms:
         terms = dict.fromkeys((*request.exact_terms, *request.words[:_MAX_KEYWORDS]))
         keyword_search = {"search_mode": "keyword", "min_relevance_score": _KEYWORD_MIN_SCORE}
-        yield _SearchPlan("keywords", base | keyword_search | {"query": _clip(" ".join(terms))})
-    yield _SearchPlan("anyone", low)
-    yield _SearchPlan("meaning", low | {"search_mode": "semantic"})
+        yield _SearchPlan("wider", base | keyword_search | {"query": _clip(" ".join(terms))})
+    yield _SearchPlan("wider", low)
+    yield _SearchPlan("wider", low | {"search_mode": "semantic"})
