@@ -35,7 +35,7 @@ from memrecall.agent.trace import Recorder
 from memrecall.errors import InvalidArgument, StorageUnreachable
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.store.feed import ChangeFeed
+from memrecall.store import Store
 from memrecall.testing import ScriptedClient, call, fail, say, wait
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
@@ -461,10 +461,10 @@ async def test_earlier_blocks_are_not_part_of_the_conversation(library: Library)
 async def test_storage_failure_becomes_a_block(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(self: ChangeFeed) -> None:
+    async def broken(self: Store, scope: Scope) -> None:
         raise StorageUnreachable("the <database> is gone")
 
-    monkeypatch.setattr(ChangeFeed, "version", broken)
+    monkeypatch.setattr(Store, "read_version", broken)
     context = await add_messages(MemoryContext(library, ANN), user_message())
     (block,) = recalled_blocks(await context.get_messages())
     assert "could not be searched" in block

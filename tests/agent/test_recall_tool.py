@@ -28,8 +28,8 @@ from memrecall.budget import Limits
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
 from memrecall.model.client import Request
-from memrecall.scope import Permission
-from memrecall.store.feed import ChangeFeed
+from memrecall.scope import Permission, Scope
+from memrecall.store import Store
 from memrecall.testing import ScriptedClient, call, call_raw, calls, say, wait
 from memrecall.types import NewMemory, Origin
 
@@ -225,10 +225,10 @@ async def test_empty_query_returns_an_answer(library: Library) -> None:
 async def test_storage_failure_returns_an_answer(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(self: ChangeFeed) -> None:
+    async def broken(self: Store, scope: Scope) -> None:
         raise StorageUnreachable("the database is gone")
 
-    monkeypatch.setattr(ChangeFeed, "version", broken)
+    monkeypatch.setattr(Store, "read_version", broken)
     answer = await run_tool(make_tool(library), query=REQUEST)
     assert answer["stop_reason"] == "storage_failed"
     assert "does not mean that nothing is stored" in answer["summary"]
