@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from memrecall.chat import Member
 from memrecall.cli.options import read_json_file
 from memrecall.errors import InvalidArgument, describe_validation_error
+from memrecall.json_objects import parse_json_line
 from memrecall.messages import parse_message
 from memrecall.types import Content, Id, Moment
 
@@ -24,44 +25,40 @@ _GROUP_HINT = (
 def read_messages(file: str) -> list[Any]:
     """Read messages from a file, or from standard input for "-"; errors name the line."""
     source = "standard input" if file == "-" else file
-    items = list(_load_items(_read_text(file), source))
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {file}: {error.strerror or error}") from None
+    is_list = data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    items = _load_list(data, source) if is_list else _load_lines(data, source)
     messages = [message for place, item in items for message in _read_message(item, place)]
     if not messages:
         raise InvalidArgument(f"{source} contains no message", hint=_MESSAGE_HINT)
     return messages
 
 
-def _read_text(file: str) -> str:
+def _load_list(data: bytes, source: str) -> Iterator[tuple[str, Any]]:
+    """Yield every item of a JSON list with its place."""
     try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        raise InvalidArgument(f"cannot read {file}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InvalidArgument(f"{file} line {line}: not UTF-8", hint=_MESSAGE_HINT) from None
-
-
-def _load_items(text: str, source: str) -> Iterator[tuple[str, Any]]:
-    """Yield every item with its place, for error messages."""
-    if text.lstrip().startswith("["):
-        for number, item in enumerate(_load_json(text, source, 1), 1):
-            yield f"{source} message {number}", item
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield f"{source} line {number}", _load_json(line, source, number)
-
-
-def _load_json(text: str, source: str, first_line: int) -> Any:
-    try:
-        return json.loads(text)
+        items = json.loads(data)
     except json.JSONDecodeError as error:
-        place = f"{source} line {first_line + error.lineno - 1}"
+        place = f"{source} line {error.lineno}"
         raise InvalidArgument(f"{place}: not JSON ({error.msg})", hint=_MESSAGE_HINT) from None
-    except RecursionError:
-        place = f"{source} line {first_line}"
-        raise InvalidArgument(f"{place}: nested too deeply", hint=_MESSAGE_HINT) from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"{source} is not JSON ({error})", hint=_MESSAGE_HINT) from None
+    for number, item in enumerate(items, 1):
+        yield f"{source} message {number}", item
+
+
+def _load_lines(data: bytes, source: str) -> Iterator[tuple[str, Any]]:
+    """Yield the object of every line with its place."""
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            place = f"{source} line {number}"
+            try:
+                yield place, parse_json_line(line)
+            except InvalidArgument as error:
+                raise InvalidArgument(f"{place}: {error.message}", hint=_MESSAGE_HINT) from None
 
 
 def _read_message(item: Any, place: str) -> tuple[Any, ...]:

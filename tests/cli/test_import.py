@@ -140,12 +140,6 @@ def test_lines_of_disabled_user_are_reported(shell: Shell, db: Path, tmp_path: P
     assert outcome.json["stored"] == 1
 
 
-def test_user_option_is_default_for_lines(shell: Shell, db: Path, tmp_path: Path) -> None:
-    file = write(tmp_path, line(1, user_id=None), line(2))
-    assert shell("import", file, "--db", db, "--user", "maya").code == 0
-    assert len(shell("messages", "--user", "maya", "--db", db, "--json").json["items"]) == 1
-
-
 def test_every_accepted_field_is_stored(shell: Shell, db: Path, tmp_path: Path) -> None:
     fields = {
         "speaker": "林晓",
@@ -166,8 +160,10 @@ def test_import_ignores_byte_order_mark_and_blank_lines(
     shell: Shell, db: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "chat.jsonl"
-    file.write_bytes(b"\xef\xbb\xbf" + line(1).encode() + b"\r\n\r\n  \n" + line(2).encode())
-    assert shell("import", file, "--db", db, "--json").json["stored"] == 2
+    first, second = line(1, user_id=None).encode(), line(2).encode()
+    file.write_bytes(b"\xef\xbb\xbf" + first + b"\r\n\r\n  \n" + second)
+    assert shell("import", file, "--db", db, "--user", "maya", "--json").json["stored"] == 2
+    assert len(shell("messages", "--user", "maya", "--db", db, "--json").json["items"]) == 1
 
 
 def test_missing_import_file_creates_no_database(shell: Shell, db: Path, tmp_path: Path) -> None:
@@ -231,6 +227,8 @@ def notes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_format_of_another_package_is_imported(shell: Shell, db: Path, notes: Path) -> None:
     assert registry.get_format("notes") is NOTES
+    other = write(notes.parent, line(1, user_id="maya"))
+    assert shell("import", other, "--db", db, "--json").json["stored"] == 1  # as JSON lines
     refused = shell("import", notes, "--db", db, "--user", "lin", "--strict", "--json")
     assert refused.json["refused"]
     outcome = shell("import", notes, "--db", db, "--user", "lin", "--json")
@@ -239,13 +237,6 @@ def test_format_of_another_package_is_imported(shell: Shell, db: Path, notes: Pa
     items = shell("messages", "--user", "lin", "--db", db, "--json").json["items"]
     assert [item["content"] for item in items] == ["soup", "tea"]
     assert shell("import", notes, "--db", db, "--user", "lin", "--json").json["repeated"] == 2
-
-
-def test_other_files_are_read_as_json_lines(
-    shell: Shell, db: Path, notes: Path, tmp_path: Path
-) -> None:
-    outcome = shell("import", write(tmp_path, line(1)), "--db", db, "--json")
-    assert outcome.json["stored"] == 1
 
 
 def test_interrupted_import_prints_how_to_continue(

@@ -174,7 +174,7 @@ BAD_FILES: list[tuple[str | bytes, str]] = [
     ('{"role": "user", "content": " "}', "contains no message"),
     ('{"role": "user", "content": "a"}\n{"role"', "line 2: not JSON"),
     ('[{"role": "user", "content": "a"},\n{"role"]', "line 2: not JSON"),
-    ('{"role": "user", "content": "a"}\n[1]', "line 2: not an object"),
+    ('{"role": "user", "content": "a"}\n[1]', "line 2: not a JSON object"),
     ('[{"role": "user", "content": "a"}, 7]', "message 2: not an object"),
     ('\n\n{"content": "a"}', "line 3: role is missing"),
     ('{"role": "user"}', "line 1: content is missing"),
