@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, TextIO
+from typing import IO, Any, AnyStr, TextIO
 
 from memrecall.errors import InvalidArgument
 from memrecall.importers.encodings import CERTAIN, decode_sample, find_encoding, open_text
@@ -82,25 +82,24 @@ class SourceFile:
 
     def lines(self) -> Iterator[tuple[int, str | None]]:
         """Yield the number and the text of each line; None for a line above `MAX_LINE`."""
-        number = 0
         with self.text() as stream:
-            while line := stream.readline(MAX_LINE):
-                number += 1
-                is_whole = line.endswith("\n") or len(line) < MAX_LINE
-                yield number, line.rstrip("\n") if is_whole else None
-                while not is_whole and (line := stream.readline(MAX_LINE)):
-                    is_whole = line.endswith("\n")
+            for number, line in _read_lines(stream, "\n"):
+                yield number, None if line is None else line.rstrip("\n")
 
     def byte_lines(self) -> Iterator[tuple[int, bytes | None]]:
         """Yield the number and the bytes of each line; None for a line above `MAX_LINE`."""
-        number = 0
         with self.open() as stream:
-            while line := stream.readline(MAX_LINE):
-                number += 1
-                is_whole = line.endswith(b"\n") or len(line) < MAX_LINE
-                yield number, line if is_whole else None
-                while not is_whole and (line := stream.readline(MAX_LINE)):
-                    is_whole = line.endswith(b"\n")
+            yield from _read_lines(stream, b"\n")
+
+
+def _read_lines(stream: IO[AnyStr], newline: AnyStr) -> Iterator[tuple[int, AnyStr | None]]:
+    number = 0
+    while line := stream.readline(MAX_LINE):
+        number += 1
+        is_whole = line.endswith(newline) or len(line) < MAX_LINE
+        yield number, line if is_whole else None
+        while not is_whole and (line := stream.readline(MAX_LINE)):
+            is_whole = line.endswith(newline)
 
 
 @dataclass
@@ -170,7 +169,7 @@ def _open_file(path: Path, name: str) -> Iterator[Source]:
         raise _unreadable(path, error) from None
     if not is_archive:
         source = Source(name, is_single=True)
-        source.add(name, size, lambda: path.open("rb"))
+        source.add(name, size, partial(path.open, "rb"))
         yield source
         return
     try:
@@ -190,8 +189,8 @@ def _read_folder(folder: Path) -> Source:
                 continue
             status = path.lstat()
             if stat.S_ISREG(status.st_mode):
-                opened = _opener(path)
-                source.add(path.relative_to(folder).as_posix(), status.st_size, opened)
+                name = path.relative_to(folder).as_posix()
+                source.add(name, status.st_size, partial(path.open, "rb"))
             else:
                 kind = "symbolic links" if stat.S_ISLNK(status.st_mode) else "special files"
                 source.left_out[kind] += 1
@@ -200,10 +199,6 @@ def _read_folder(folder: Path) -> Source:
                 source.left_out["symbolic links"] += 1
     source.files.sort(key=lambda file: file.name)
     return source
-
-
-def _opener(path: Path) -> Callable[[], IO[bytes]]:
-    return lambda: path.open("rb")
 
 
 def _read_archive(archive: zipfile.ZipFile, name: str, size: int) -> Source:
@@ -217,7 +212,7 @@ def _read_archive(archive: zipfile.ZipFile, name: str, size: int) -> Source:
         if stat.S_ISLNK(member.external_attr >> 16):
             source.left_out["symbolic links"] += 1
         elif not any(part in _LEFT_OUT for part in member.filename.split("/")):
-            source.add(member.filename, member.file_size, _member_opener(archive, member))
+            source.add(member.filename, member.file_size, partial(archive.open, member))
     return source
 
 
@@ -238,10 +233,6 @@ def _unusable_archive(name: str, reason: str) -> InvalidArgument:
     return InvalidArgument(
         f"cannot read the archive {name}: {reason}", hint="Unpack it and pass the folder"
     )
-
-
-def _member_opener(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Callable[[], IO[bytes]]:
-    return lambda: archive.open(member)
 
 
 def _too_large(name: str, reason: str) -> InvalidArgument:

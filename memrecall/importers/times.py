@@ -1,11 +1,13 @@
 """Times as people's applications write them: 12/31/23, 9:41 PM or 2023年12月31日 下午9:41."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime, tzinfo
+from itertools import islice, pairwise
+from typing import NamedTuple
 
 from memrecall.errors import InvalidArgument
-from memrecall.importers.records import DateOrder, from_iso, from_unix, in_zone
+from memrecall.importers.records import DateOrder, Note, from_iso, from_unix, in_zone
 
 _MORNING = ("am", "上午", "早上", "凌晨", "清晨", "오전", "午前")
 _AFTERNOON = ("pm", "下午", "晚上", "傍晚", "中午", "오후", "午後")
@@ -17,54 +19,54 @@ _NAMED = ("%b %d, %Y %I:%M:%S %p", "%b %d, %Y, %I:%M %p", "%d %b %Y %H:%M:%S", "
 _SPACES = str.maketrans("\u00a0\u202f\u2009", "   ")
 
 
-@dataclass(slots=True)
-class DateOrderGuess:
-    """The order of day, month and year in a file, decided by all of its dates."""
-
-    largest_first: int = 0
-    largest_second: int = 0
-    has_year_first: bool = False
-    has_half_days: bool = False
-    falls_day_first: int = 0  # dates before the one above them, read as day, month, year
-    falls_month_first: int = 0
-    _previous: tuple[int, int, int] | None = None
-
-    def observe(self, first: str, second: str, third: str, *, has_half_day: bool) -> None:
-        """Take a date into account."""
-        one, two, three = int(first), int(second), int(third)
-        self.has_year_first |= len(first) > 2
-        self.has_half_days |= has_half_day
-        self.largest_first = max(self.largest_first, one)
-        self.largest_second = max(self.largest_second, two)
-        if self._previous is not None:
-            before_one, before_two, before_three = self._previous
-            self.falls_day_first += (three, two, one) < (before_three, before_two, before_one)
-            self.falls_month_first += (three, one, two) < (before_three, before_one, before_two)
-        self._previous = (one, two, three)
-
-    def decide(self) -> tuple[DateOrder, bool]:
-        """Return the order, and whether nothing in the file speaks for it."""
-        if self.has_year_first:
-            return "ymd", False
-        if self.largest_first > 12 or self.largest_second > 12:
-            return ("dmy" if self.largest_first > 12 else "mdy"), False
-        if self.falls_day_first != self.falls_month_first:
-            is_day_first = self.falls_day_first < self.falls_month_first
-            return ("dmy" if is_day_first else "mdy"), False
-        # Half days and month before day go together in the United States and nearly nowhere else.
-        return ("mdy" if self.has_half_days else "dmy"), True
+_MAX_DATES = 100_000  # that decide the order: memory must not grow with the file
+_ORDERS: dict[DateOrder, str] = {"dmy": "day/month", "mdy": "month/day", "ymd": "year/month/day"}
 
 
-AMBIGUOUS = (
-    "dates such as {date} can be read as day/month or month/day: read as {order}; "
-    "--date-order changes it"
-)
+class WrittenDate(NamedTuple):
+    """The three numbers of a date, and whether its time has half a day (AM, 下午)."""
+
+    numbers: tuple[str, str, str]
+    has_half_day: bool
 
 
-def split_date(text: str) -> tuple[str, str, str, bool] | None:
-    """Return the three numbers of a written date, and whether it has half a day; None if none."""
+def find_order(dates: Iterable[WrittenDate]) -> tuple[DateOrder | None, list[Note]]:
+    """Return the order of day, month and year in a file, and a note if nothing speaks for it."""
+    dates = list(islice(dates, _MAX_DATES))
+    if not dates:
+        return None, []
+    if any(len(date.numbers[0]) > 2 for date in dates):
+        return "ymd", []
+    triples = [(int(one), int(two), int(three)) for (one, two, three), _ in dates]
+    if max(one for one, _, _ in triples) > 12:
+        return "dmy", []
+    if max(two for _, two, _ in triples) > 12:
+        return "mdy", []
+    # Messages stand in the order of their times: the wrong order of a date goes back more often.
+    falls_day_first = _count_falls([(three, two, one) for one, two, three in triples])
+    falls_month_first = _count_falls([(three, one, two) for one, two, three in triples])
+    if falls_day_first != falls_month_first:
+        return ("dmy" if falls_day_first < falls_month_first else "mdy"), []
+    # Half days and month before day go together in the United States and nearly nowhere else.
+    order: DateOrder = "mdy" if any(date.has_half_day for date in dates) else "dmy"
+    text = (
+        f"dates such as {'/'.join(dates[-1].numbers)} can be read as day/month or month/day:"
+        f" read as {_ORDERS[order]}; --date-order changes it"
+    )
+    return order, [Note(text)]
+
+
+def _count_falls(dates: list[tuple[int, int, int]]) -> int:
+    """Return how many dates are before the one above them."""
+    return sum(after < before for before, after in pairwise(dates))
+
+
+def split_date(text: str) -> WrittenDate | None:
+    """Return the numbers of a written date; None if a text is not one."""
     match = _NUMERIC.match(normalize_spaces(text).strip())
-    return (match[1], match[2], match[3], bool(match[4] or match[8])) if match else None
+    if match is None:
+        return None
+    return WrittenDate((match[1], match[2], match[3]), bool(match[4] or match[8]))
 
 
 def normalize_spaces(text: str) -> str:
@@ -72,10 +74,13 @@ def normalize_spaces(text: str) -> str:
     return text.translate(_SPACES)
 
 
-def combine(
+def combine_date(
     date: tuple[str, str, str], clock: tuple[str | None, ...], order: DateOrder, zone: tzinfo
 ) -> datetime:
-    """Return the time of the groups of `DATE` and `TIME`; ValueError if there is none such."""
+    """Return the time of the groups of `DATE` and `TIME`.
+
+    Raise ValueError for an impossible date.
+    """
     parts = dict(zip(order, map(int, date), strict=True))
     year = parts["y"] + (2000 if parts["y"] < 100 else 0)
     period, hour_text, minute, second, half = clock
@@ -116,7 +121,7 @@ def _parse_numbers(value: str, order: DateOrder | None, zone: tzinfo) -> datetim
     orders: tuple[DateOrder, ...] = (order,) if order else ("ymd", "dmy", "mdy")
     for candidate in orders:
         try:
-            return combine(date, groups[3:], candidate, zone)
+            return combine_date(date, groups[3:], candidate, zone)
         except (ValueError, OverflowError):
             continue
     return None

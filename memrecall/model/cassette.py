@@ -1,7 +1,6 @@
 """Clients that record model calls to a cassette and replay them exactly."""
 
 import json
-import operator
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -11,12 +10,12 @@ from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage
 
 from memrecall.errors import CassetteMismatch, ModelFailed
 from memrecall.model.cassette_file import (
-    VERSION,
+    CASSETTE_VERSION,
     CassetteHeader,
     RecordedCall,
     RecordedFailure,
     append_call,
-    extend_chain,
+    digest_messages,
     make_digest,
     public_message,
     public_options,
@@ -25,7 +24,6 @@ from memrecall.model.cassette_file import (
     write_text,
 )
 from memrecall.model.client import (
-    AnyTool,
     BaseClient,
     JsonOutput,
     Part,
@@ -38,45 +36,20 @@ from memrecall.model.options import create_accepted
 _EXCERPT_LENGTH = 60
 
 
-class RequestFingerprints:
-    """Digests of the parts of requests; only new messages of a history are read."""
+def read_messages(messages: Sequence[LLMMessage]) -> list[str]:
+    """Return the canonical form of each message."""
+    return [to_canonical_json(public_message(message)) for message in messages]
 
-    def __init__(self) -> None:
-        self.texts: list[str] = []  # the canonical messages of the last request
-        self.shared = 0  # how many of them the previous request began with
-        self._messages: list[LLMMessage] = []
-        self._chain: list[str] = []  # digests of each message and all before it
-        self._tools: tuple[AnyTool, ...] = ()
-        self._tools_digest = make_digest("[]")
 
-    def read(self, request: Request) -> dict[str, str]:
-        """Return the digest of each part, and update `texts` and `shared`."""
-        self._read_messages(request.messages)
-        return {
-            "messages": self._chain[-1] if self._chain else "",
-            "tools": self._read_tools(request.tools),
-            "tool_choice": request.tool_choice,
-            "json_output": _describe_output(request.json_output),
-            "options": make_digest(to_canonical_json(public_options(request.options))),
-        }
-
-    def _read_messages(self, messages: Sequence[LLMMessage]) -> None:
-        self.shared = shared = _first_difference(self._messages, messages)
-        del self.texts[shared:], self._chain[shared:]
-        self._messages = list(messages)
-        texts = [to_canonical_json(public_message(message)) for message in messages[shared:]]
-        self.texts += texts
-        extend_chain(self._chain, texts)
-
-    def _read_tools(self, tools: tuple[AnyTool, ...]) -> str:
-        # Schemas are expensive to compute, and the tools rarely change.
-        is_same = len(tools) == len(self._tools) and all(map(operator.is_, tools, self._tools))
-        if not is_same:
-            self._tools_digest = make_digest(
-                to_canonical_json([tool_schema(tool) for tool in tools])
-            )
-            self._tools = tools
-        return self._tools_digest
+def read_digests(request: Request, texts: Sequence[str]) -> dict[str, str]:
+    """Return the digest of each part of a request, whose messages have these canonical texts."""
+    return {
+        "messages": digest_messages(texts),
+        "tools": make_digest(to_canonical_json([tool_schema(tool) for tool in request.tools])),
+        "tool_choice": request.tool_choice,
+        "json_output": _describe_output(request.json_output),
+        "options": make_digest(to_canonical_json(public_options(request.options))),
+    }
 
 
 def _describe_output(json_output: JsonOutput) -> str:
@@ -108,10 +81,10 @@ class RecordingClient(BaseClient):
         super().__init__(str(getattr(inner, "model", "")), inner.model_info)
         self._inner = inner
         self._path = Path(path)
-        self._fingerprints = RequestFingerprints()
+        self._texts: list[str] = []  # the messages of the last request
         self._calls = 0
         self._header = CassetteHeader(
-            cassette=VERSION,
+            cassette=CASSETTE_VERSION,
             model=self.model,
             model_info=inner.model_info,
             about=dict(about or {}),
@@ -152,13 +125,14 @@ class RecordingClient(BaseClient):
             append_call(self._path, line)
 
     def _start(self, request: Request, *, stream: bool) -> RecordedCall:
-        digests = self._fingerprints.read(request)
-        shared, texts = self._fingerprints.shared, self._fingerprints.texts
+        texts = read_messages(request.messages)
+        shared = _first_difference(self._texts, texts)
+        self._texts = texts
         self._calls += 1
         return RecordedCall(
             call=self._calls,
             header=self._header if self._calls == 1 else None,
-            digests=digests,
+            digests=read_digests(request, texts),
             kept=shared,
             messages=[json.loads(text) for text in texts[shared:]],
             tools=list(request.tool_names),
@@ -180,7 +154,6 @@ class ReplayClient(BaseClient):
         header, self._lines = read_cassette(self._path)
         super().__init__(header.model, header.model_info)
         self.about: Mapping[str, Any] = header.about
-        self._fingerprints = RequestFingerprints()
         self.mismatch: CassetteMismatch | None = None  # the first
         self._expected: list[str] = []
         self._call_count = 0
@@ -227,10 +200,15 @@ class ReplayClient(BaseClient):
 
     def _verify(self, line: RecordedCall, request: Request, stream: bool) -> None:
         recorded = {**line.digests, "stream": str(line.stream)}
-        current = {**self._fingerprints.read(request), "stream": str(stream)}
+        texts = read_messages(request.messages)
+        current = {**read_digests(request, texts), "stream": str(stream)}
         for part, now in current.items():
             if recorded.get(part) != now:
-                difference = self._describe_difference(line, part, request, now)
+                difference = (
+                    _compare_messages(self._expected, texts)
+                    if part == "messages"
+                    else _describe_difference(line, part, request, now)
+                )
                 raise CassetteMismatch(
                     f"call {line.call} of {self._path} differs in {part}: {difference}",
                     hint="Record the cassette again if the change is intended",
@@ -238,16 +216,13 @@ class ReplayClient(BaseClient):
                     part=part,
                 )
 
-    def _describe_difference(
-        self, line: RecordedCall, part: str, request: Request, now: str
-    ) -> str:
-        if part == "messages":
-            return _compare_messages(self._expected, self._fingerprints.texts)
-        if part == "tools":
-            return f"it was {line.tools}, now {list(request.tool_names)}"
-        if part == "options":
-            return f"it was {line.options}, now {public_options(request.options)}"
-        return f"it was {line.digests.get(part, line.stream)}, now {now}"
+
+def _describe_difference(line: RecordedCall, part: str, request: Request, now: str) -> str:
+    if part == "tools":
+        return f"it was {line.tools}, now {list(request.tool_names)}"
+    if part == "options":
+        return f"it was {line.options}, now {public_options(request.options)}"
+    return f"it was {line.digests.get(part, line.stream)}, now {now}"
 
 
 def _record_failure(line: RecordedCall, failure: ModelFailed) -> None:
@@ -264,8 +239,7 @@ def _replay(line: RecordedCall) -> CreateResult:
 def _first_difference(before: Sequence[object], now: Sequence[object]) -> int:
     pairs = enumerate(zip(before, now, strict=False))
     shorter = min(len(before), len(now))
-    # Identity first: most messages of a history are the same objects.
-    return next((i for i, (a, b) in pairs if a is not b and a != b), shorter)
+    return next((i for i, (a, b) in pairs if a != b), shorter)
 
 
 def _compare_messages(expected: list[str], texts: list[str]) -> str:

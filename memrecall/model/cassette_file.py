@@ -8,6 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +23,7 @@ from memrecall.errors import (
 )
 from memrecall.model.client import text_model_info
 
-VERSION = 1
+CASSETTE_VERSION = 1
 
 
 class _StrictModel(BaseModel):
@@ -72,7 +73,7 @@ class RecordedCall(_StrictModel):
 
 
 _LINE = "line"  # the digest of the whole line, which older cassettes do not have
-EMPTY_HEADER = CassetteHeader(cassette=VERSION, model="", model_info=text_model_info())
+EMPTY_HEADER = CassetteHeader(cassette=CASSETTE_VERSION, model="", model_info=text_model_info())
 
 
 def append_call(path: Path, line: RecordedCall) -> None:
@@ -110,9 +111,10 @@ def read_cassette(path: Path) -> tuple[CassetteHeader, list[RecordedCall]]:
     header = calls[0].header if calls else EMPTY_HEADER
     if header is None:
         raise InvalidArgument(f"{path}: the first call has no header")
-    if header.cassette != VERSION:
+    if header.cassette != CASSETTE_VERSION:
         raise InvalidArgument(
-            f"{path}: unsupported cassette version {header.cassette}; only {VERSION} can be read",
+            f"{path}: cassette version {header.cassette} is unsupported;"
+            f" only {CASSETTE_VERSION} can be read",
             hint="Record it again",
         )
     _check_digests(path, calls)
@@ -130,20 +132,18 @@ def _parse(path: Path, number: int, line: str) -> RecordedCall:
     raise InvalidArgument(f"{path} line {number} is not a cassette line: {problem}")
 
 
-def extend_chain(chain: list[str], texts: Iterable[str]) -> None:
-    """Append the digest of each text and all before it."""
-    for text in texts:
-        chain.append(make_digest((chain[-1] if chain else "") + text))
+def digest_messages(texts: Iterable[str]) -> str:
+    """Return the digest of a history: each message is digested with all before it."""
+    return reduce(lambda digest, text: make_digest(digest + text), texts, "")
 
 
 def _check_digests(path: Path, calls: Sequence[RecordedCall]) -> None:
     """Raise CassetteMismatch if the readable text of a request is not what was recorded."""
-    chain: list[str] = []
+    texts: list[str] = []
     for call in calls:
-        del chain[call.kept :]
-        extend_chain(chain, map(to_canonical_json, call.messages))
+        texts[call.kept :] = map(to_canonical_json, call.messages)
         digests = {
-            "messages": chain[-1] if chain else "",
+            "messages": digest_messages(texts),
             "options": make_digest(to_canonical_json(call.options)),
         }
         for part, digest in digests.items():

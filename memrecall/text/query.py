@@ -106,31 +106,6 @@ def parse_query(text: str) -> Query:
     return _Parser([*tokens, _Sign(_END, len(text))]).parse()
 
 
-def to_text(query: Query) -> str:
-    """Return a text that `parse_query` parses to this query."""
-    match query:
-        case Term(text):
-            return text
-        case Prefix(text):
-            return f"{text}*"
-        case Phrase(text):
-            # A phrase that contains a quotation mark needs corner brackets.
-            return f"「{text}」" if any(quote in text for quote in _QUOTES) else f'"{text}"'
-        case QueryNot(part):
-            is_compound = isinstance(part, QueryAnd | QueryOr)
-            return f"NOT {_enclose(part) if is_compound else to_text(part)}"
-        case QueryAnd(parts):
-            return " ".join(_enclose(x) if isinstance(x, QueryOr) else to_text(x) for x in parts)
-        case QueryOr(parts):
-            return " OR ".join(map(to_text, parts)) or "*"
-        case _:
-            assert_never(query)
-
-
-def _enclose(query: Query) -> str:
-    return f"({to_text(query)})"
-
-
 def positive_words(query: Query) -> list[str]:
     """Return the words, phrases and prefixes (with star) outside any NOT, in order."""
     match query:

@@ -23,9 +23,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from memrecall.errors import CassetteMismatch, InvalidArgument, ModelFailed
-from memrecall.model import RecordingClient, ReplayClient, Request, cassette
-from memrecall.model.cassette_file import public_message
-from memrecall.testing import ScriptedClient, Step, call, calls, fail, repeat, say, think, wait
+from memrecall.model import RecordingClient, ReplayClient, Request
+from memrecall.testing import ScriptedClient, Step, call, calls, fail, say, think, wait
 
 from ..cases import check_each, check_each_async
 from ..waiting import wait_until
@@ -417,23 +416,3 @@ def test_any_text_round_trips(path: Path, texts: list[str], answer: str) -> None
         assert (await ReplayClient(path).create(messages)).content == answer
 
     asyncio.run(run())
-
-
-async def test_long_history_is_serialised_once(
-    path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    serialised: list[LLMMessage] = []
-
-    def plain_message(message: LLMMessage) -> dict[str, Any]:
-        serialised.append(message)
-        return real(message)
-
-    real = public_message
-    monkeypatch.setattr(cassette, "public_message", plain_message)
-    client = RecordingClient(ScriptedClient([repeat(say("ok"), 100)]), path)
-    messages: list[LLMMessage] = [user_message("长" * 2000)]
-    for i in range(100):
-        messages.append(user_message(f"{i} " + "长" * 2000))
-        await client.create(messages, tools=tools)
-    assert serialised == messages  # each once
-    assert len(read_text(path)) < 100 * 10_000

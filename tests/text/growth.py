@@ -83,7 +83,7 @@ def _search(text: str) -> object:
     words = text[: query.MAX_QUERY_LENGTH].split()
     with suppress(InvalidArgument):  # A beginning of the text may be invalid, and the text valid.
         parsed = query.parse_query(text[: query.MAX_QUERY_LENGTH])
-        words = query.positive_words(query.parse_query(query.to_text(parsed)))
+        words = query.positive_words(parsed)
     return snippets.snippets(text, words)
 
 

@@ -16,7 +16,7 @@ from memrecall.importers.records import (
 )
 from memrecall.importers.source import SourceFile
 from memrecall.importers.tables import Row, read_header, read_rows
-from memrecall.importers.times import AMBIGUOUS, DateOrderGuess, parse_written_time, split_date
+from memrecall.importers.times import WrittenDate, find_order, parse_written_time, split_date
 from memrecall.messages import parse_role
 from memrecall.types import Role
 
@@ -37,8 +37,8 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     yield from _note_missing(columns)
     order = options.date_order
     if order is None:
-        order, notes = _find_order(file, columns["time"]) if "time" in columns else (None, [])
-        yield from (Note(text) for text in notes)
+        order, notes = find_order(_read_dates(file, columns.get("time")))
+        yield from notes
     ids = DerivedIds("csv")
     for line, row in read_rows(file):
         if isinstance(row, Fault):
@@ -73,23 +73,16 @@ def find_columns(header: list[str], mapping: Mapping[str, str], name: str) -> di
 
 def _note_missing(columns: dict[str, str]) -> Iterator[Note]:
     if "time" not in columns:
-        yield Note("no column is known to have times, which become that of the import: --map time=")
+        yield Note("no time column found: using the import time (set one with --map time=COLUMN)")
     if "speaker" not in columns and "role" not in columns:
-        yield Note("no column is known to have speakers, so all is the user's: --map speaker=")
+        yield Note("no speaker column found: treating every message as the user's")
 
 
-def _find_order(file: SourceFile, column: str) -> tuple[DateOrder | None, list[str]]:
-    guess, date = DateOrderGuess(), None
-    for _, row in read_rows(file):
-        parts = None if isinstance(row, Fault) else split_date(row.get(column, ""))
+def _read_dates(file: SourceFile, column: str | None) -> Iterator[WrittenDate]:
+    for _, row in read_rows(file) if column else ():
+        parts = None if isinstance(row, Fault) else split_date(row.get(column or "", ""))
         if parts is not None:
-            date = parts[:3]
-            guess.observe(*date, has_half_day=parts[3])
-    if date is None:
-        return None, []
-    order, is_ambiguous = guess.decide()
-    written = AMBIGUOUS.format(date="/".join(date), order=order)
-    return order, [written] if is_ambiguous else []
+            yield parts
 
 
 def _read_row(

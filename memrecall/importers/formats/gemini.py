@@ -10,7 +10,7 @@ from typing import Any
 
 from memrecall.errors import InvalidArgument
 from memrecall.importers.html_text import html_to_text
-from memrecall.importers.json_stream import JsonStream, has_members
+from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     DerivedIds,
     Fault,
@@ -44,10 +44,8 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
             hint="Choose JSON for My Activity in Google Takeout, under «Multiple formats»",
         )
     ids = DerivedIds("gemini")
-    with file.text() as stream:
-        reader = JsonStream(stream)
-        for number in reader.elements():
-            yield from _read_entry(number, reader.value(), ids)
+    for number, entry in read_values(file):
+        yield from _read_entry(number, entry, ids)
 
 
 def _read_entry(number: int, entry: Any, ids: DerivedIds) -> Iterator[Item]:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.importers.json_stream import JsonStream, has_members
+from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     Fault,
     FileFormat,
@@ -43,10 +43,8 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     title = folder or ("slack" if source.is_single else source.name)
     # A channel keeps its id when it is renamed.
     channel = _Channel(people.channels.get(title, title), title)
-    with file.text() as stream:
-        reader = JsonStream(stream)
-        for number in reader.elements():
-            yield _read_message(number, reader.value(), channel, people.names)
+    for number, message in read_values(file):
+        yield _read_message(number, message, channel, people.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +76,10 @@ def _read_list(file: SourceFile | None) -> list[dict[str, Any]]:
     """Return the objects of a list; none if there is no such file."""
     if file is None:
         return []
-    with file.text() as stream:
-        reader = JsonStream(stream)
-        try:
-            items = [reader.value() for _ in reader.elements()]
-        except InvalidArgument:
-            return []  # of another application
-    return [item for item in items if isinstance(item, dict)]
+    try:
+        return [item for _, item in read_values(file) if isinstance(item, dict)]
+    except InvalidArgument:
+        return []  # of another application
 
 
 def _names_of(user: dict[str, Any]) -> tuple[str, ...]:

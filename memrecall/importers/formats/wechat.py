@@ -1,7 +1,7 @@
 """WeChat, as its common export tools write it.
 
 WeChatMsg (留痕): CSV with `StrContent`, or text of `time name` lines above each message.
-PyWxDump: CSV or JSON with `is_sender`, `talker` and `msg`, and `users.json` beside them.
+PyWxDump: CSV or JSON with `is_sender`, `talker` and `msg`, and `users.json` in the same folder.
 """
 
 import json
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.importers.json_stream import JsonStream, has_members
+from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     DerivedIds,
     Fault,
@@ -116,15 +116,12 @@ def _read_row(line: int, row: Row, chat: _Chat, people: dict[str, str]) -> Item:
 
 def _read_json(file: SourceFile, chat: _Chat) -> Iterator[Item]:
     people = _read_people(file)
-    with file.text() as stream:
-        reader = JsonStream(stream)
-        for number in reader.elements():
-            value = reader.value()
-            if not isinstance(value, dict):
-                yield Fault(number, "a message that is no object")
-                continue
-            row = {str(name).casefold(): _cell(cell) for name, cell in value.items()}
-            yield _read_row(number, row, chat, people)
+    for number, value in read_values(file):
+        if not isinstance(value, dict):
+            yield Fault(number, "a message that is no object")
+            continue
+        row = {str(name).casefold(): _cell(cell) for name, cell in value.items()}
+        yield _read_row(number, row, chat, people)
 
 
 def _cell(value: Any) -> str:
@@ -136,14 +133,13 @@ def _read_people(file: SourceFile) -> dict[str, str]:
     listing = file.source.get(str(file.folder / "users.json"))
     if listing is None:
         return {}
-    with listing.text() as stream:
-        try:
-            users = JsonStream(stream).value()
-        except InvalidArgument:
-            return {}
-    users = users if isinstance(users, dict) else {}
+    try:
+        people = [item for _, item in read_values(listing) if isinstance(item, dict)]
+    except InvalidArgument:
+        return {}
     return {
         wxid: str(user.get("remark") or user.get("nickname") or wxid)
+        for users in people
         for wxid, user in users.items()
         if isinstance(user, dict)
     }

@@ -11,7 +11,6 @@ from memrecall.importers.records import (
     FileFormat,
     Item,
     Lines,
-    Note,
     ReadOptions,
     Skipped,
     message_record,
@@ -19,11 +18,11 @@ from memrecall.importers.records import (
 )
 from memrecall.importers.source import SourceFile
 from memrecall.importers.times import (
-    AMBIGUOUS,
     DATE,
     TIME,
-    DateOrderGuess,
-    combine,
+    WrittenDate,
+    combine_date,
+    find_order,
     normalize_spaces,
 )
 from memrecall.types import Role
@@ -96,8 +95,9 @@ def _match_head(line: str) -> _Message | None:
 def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
     order = options.date_order
     if order is None:
-        order, note = _find_order(file)
-        yield from (Note(text) for text in note)
+        order, notes = find_order(_read_dates(file))
+        yield from notes
+    order = order or "dmy"
     title = _title_of(file)
     ids = DerivedIds("whatsapp", title)
     message: _Message | None = None
@@ -117,18 +117,10 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
         yield _finish(message, order, options, title, ids)
 
 
-def _find_order(file: SourceFile) -> tuple[DateOrder, list[str]]:
-    guess = DateOrderGuess()
-    date: tuple[str, str, str] | None = None
+def _read_dates(file: SourceFile) -> Iterator[WrittenDate]:
     for _, line in file.lines():
         if line is not None and (message := _match_head(line)) is not None:
-            date = message.date
-            guess.observe(*date, has_half_day=bool(message.clock[0] or message.clock[4]))
-    order, is_ambiguous = guess.decide()
-    if not is_ambiguous or date is None:
-        return order, []
-    names = {"dmy": "day/month", "mdy": "month/day", "ymd": "year/month/day"}
-    return order, [AMBIGUOUS.format(date="/".join(date), order=names[order])]
+            yield WrittenDate(message.date, bool(message.clock[0] or message.clock[4]))
 
 
 def _title_of(file: SourceFile) -> str:
@@ -153,7 +145,7 @@ def _finish(
         return Skipped(line, "system lines")
     speaker, said = match[1].strip(f"{_MARKS}~ \u202f\u00a0"), match[2]
     try:
-        ts = combine(message.date, message.clock, order, options.zone)
+        ts = combine_date(message.date, message.clock, order, options.zone)
     except (ValueError, OverflowError):
         return Fault(line, f"{'/'.join(message.date)} is no date in the order {order}")
     content, content_type = _read_content(said)
