@@ -230,10 +230,6 @@ _LATIN = rf"[^\W_{CJK}]"
 _ANY_WORD = re.compile(rf"[A-Za-z](?:\+\+|#)(?!{_LATIN})|{WORD}|{EMOJI}")  # C++ before C
 _BEFORE_WORD = re.compile(rf"(?<!{_LATIN})(?<!{_LATIN}')")
 _AFTER_WORD = re.compile(rf"(?!'?{_LATIN})")
-# In a longer text, searching for a few spellings is faster than looking up every word.
-_LONG_TEXT = 2_000
-_NO_TERMS: frozenset[str] = frozenset()
-_MAX_SPELLINGS = 50
 
 
 class _TermsByWord(dict[str, frozenset[str]]):
@@ -245,51 +241,28 @@ class _TermsByWord(dict[str, frozenset[str]]):
     def __init__(self, terms: frozenset[str]) -> None:
         super().__init__()
         self.terms = terms
-        # Stemming every word is slow. It only changes the first letters of die, lie and tie.
-        self._beginnings = tuple({term[:2] if len(term) > 3 else term[0] for term in terms})
         prefixes = [term[:-1] for term in terms if term.endswith("*")]
-        self._prefixes = frozenset(prefixes)
         self._prefix_lengths = sorted({len(prefix) for prefix in prefixes})
 
     def __missing__(self, word: str) -> frozenset[str]:
-        folded = fold_word(word)
-        is_simple = word.isalpha() and (len(word) == 1 or word[1:].islower())
-        if is_simple:
-            is_possible = folded.startswith(self._beginnings)
-        else:
-            folded = folded.replace("'", "")
-            is_possible = any(beginning in folded for beginning in self._beginnings)
-        terms = _NO_TERMS
-        if is_possible:
-            terms = self.terms.intersection(self._terms_of(word, folded, is_simple))
-        self[word] = terms
+        self[word] = terms = self.terms.intersection(self._terms_of(word))
         return terms
 
-    def _terms_of(self, word: str, folded: str, is_simple: bool) -> Iterator[str]:
+    def _terms_of(self, word: str) -> Iterator[str]:
         """Yield the terms that find a word: its stem, the parts of an identifier, its prefixes."""
         yield stem(word)
-        if not is_simple:
+        if not word.isalpha() or not (len(word) == 1 or word[1:].islower()):
             yield from analyze(word).extras
-        beginnings = (folded[:length] for length in self._prefix_lengths)
-        yield from (f"{beginning}*" for beginning in beginnings if beginning in self._prefixes)
+        folded = fold_word(word).replace("'", "")
+        yield from (f"{folded[:length]}*" for length in self._prefix_lengths)
 
     def find(self, plain: str) -> Iterator[_TermMatch]:
         """Yield the words of a text that match."""
-        for match in self._pattern(plain).finditer(plain):
+        for match in _ANY_WORD.finditer(plain):
             if terms := self[match[0]]:  # Few words of a text match: the others must cost little.
                 start, end = match.span()
                 if _is_whole_word(plain, start, end):
                     yield start, end, terms
-
-    def _pattern(self, plain: str) -> re.Pattern[str]:
-        """Return a pattern of the words that may match: of a long text, their few spellings."""
-        if len(plain) > _LONG_TEXT:
-            tokens = set(plain.split())
-            words = {word for token in tokens for word in _ANY_WORD.findall(token) if self[word]}
-            if len(words) <= _MAX_SPELLINGS:
-                longest_first = sorted(words, key=len, reverse=True)
-                return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
-        return _ANY_WORD
 
 
 def _is_whole_word(plain: str, start: int, end: int) -> bool:
