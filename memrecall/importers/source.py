@@ -169,7 +169,7 @@ def _open_file(path: Path, name: str) -> Iterator[Source]:
         raise _unreadable(path, error) from None
     if not is_archive:
         source = Source(name, is_single=True)
-        source.add(name, size, partial(path.open, "rb"))
+        source.add(name, size, _opener(path))
         yield source
         return
     try:
@@ -190,7 +190,7 @@ def _read_folder(folder: Path) -> Source:
             status = path.lstat()
             if stat.S_ISREG(status.st_mode):
                 name = path.relative_to(folder).as_posix()
-                source.add(name, status.st_size, partial(path.open, "rb"))
+                source.add(name, status.st_size, _opener(path))
             else:
                 kind = "symbolic links" if stat.S_ISLNK(status.st_mode) else "special files"
                 source.left_out[kind] += 1
@@ -199,6 +199,10 @@ def _read_folder(folder: Path) -> Source:
                 source.left_out["symbolic links"] += 1
     source.files.sort(key=lambda file: file.name)
     return source
+
+
+def _opener(path: Path) -> Callable[[], IO[bytes]]:
+    return lambda: path.open("rb")
 
 
 def _read_archive(archive: zipfile.ZipFile, name: str, size: int) -> Source:

@@ -20,18 +20,11 @@ from memrecall.text.leaks.channels import (
     AnswerChannel,
     ReasoningFormat,
 )
-from memrecall.text.leaks.formats import (
-    CODE_CALLS,
-    LENIENT_CALLS,
-    MACROS,
-    STRICT_CALLS,
-    FormatKind,
-    FormatRow,
-    StartPosition,
-)
+from memrecall.text.leaks.formats import MACROS, FormatKind, FormatRow, StartPosition
 from memrecall.text.leaks.json_calls import NamePrefixes
 from memrecall.text.leaks.markdown import STOPS, LineState
 from memrecall.text.leaks.patterns import Node, parse, parse_words
+from memrecall.text.leaks.tool_formats import CODE_CALLS, LENIENT_CALLS, STRICT_CALLS
 
 Reasoning = Literal["auto", "strip", "open", "keep"]
 """What happens to reasoning: see `LeakFilter`."""
