@@ -35,7 +35,7 @@ SINGLE: list[Row] = [
         PARSE,
         None,
     ),
-    ("1e999", '{"jsonrpc": "2.0", "method": "echo", "params": [1e999], "id": 1}', PARSE, None),
+    ("an infinite id", '{"jsonrpc": "2.0", "method": "echo", "id": 1e999}', INVALID, None),
     ("100,000 arrays in arrays", "[" * 100_000 + "]" * 100_000, PARSE, None),
     ("100,000 arrays that never end", "[" * 100_000, PARSE, None),
     ("65 levels", "[" * 65 + "]" * 65, PARSE, None),
@@ -57,8 +57,8 @@ SINGLE: list[Row] = [
     ("an id that is true", call(id=True), INVALID, None),
     ("an id that is an object", call(id={}), INVALID, None),
     ("an id that is an array", call(id=[1]), INVALID, None),
-    ("a key twice", '{"jsonrpc": "2.0", "method": "echo", "id": 1, "id": 2}', INVALID, None),
-    ("a key twice inside", call(id=1)[:-1] + ', "params": [{"a": 1, "a": 1}]}', INVALID, 1),
+    ("a key twice", '{"jsonrpc": "2.0", "method": "echo", "id": 1, "id": 2}', PARSE, None),
+    ("a key twice inside", call(id=1)[:-1] + ', "params": [{"a": 1, "a": 1}]}', PARSE, None),
     ("an unknown method", call(method="foobar", id="1"), UNKNOWN, "1"),
     ("a method of the protocol itself", call(method="rpc.discover", id=1), UNKNOWN, 1),
     ("an empty method", call(method="", id=1), UNKNOWN, 1),
@@ -125,11 +125,7 @@ async def test_id_is_returned_unchanged() -> None:
         message = call(params=[])[:-1] + f', "id": {source}}}'
         reply = await answer(message.encode(), dispatch, lambda _error: "r_1")
         assert reply is not None
-        echoed = reply.decode().partition('"id":')[2].removesuffix("}")
-        if source.startswith('"'):  # the same string, whatever its escapes
-            assert json.loads(echoed) == json.loads(source)
-        else:
-            assert echoed == source
+        assert json.loads(reply)["id"] == json.loads(source)
 
     await check_each_async(IDS, check)
 

@@ -22,7 +22,15 @@ from memrecall.errors import MemrecallError, NotFound
 from memrecall.model.prompts import load_prompt
 from memrecall.server.mcp.context import ContextOf, RequestContext
 from memrecall.server.mcp.resources import JSON_TYPE, TEMPLATES, list_resources, read_resource
-from memrecall.server.rpc.codec import Code, Params, RpcError, answer, as_json, fault_of, report_bug
+from memrecall.server.rpc.codec import (
+    Code,
+    Params,
+    RpcError,
+    answer,
+    as_json,
+    report_bug,
+    to_rpc_error,
+)
 from memrecall.server.rpc.stdio import StdioStreams, run_until_signal
 from memrecall.types import Language
 
@@ -213,12 +221,12 @@ async def _convert_errors(work: Awaitable[Any], context: ToolContext) -> Any:
 def _to_mcp_error(error: Exception, context: ToolContext) -> MCPError:
     if not isinstance(error, MemrecallError):
         return _internal_error(error)
-    fault = fault_of(error, trusted=context.is_trusted)
+    fault = to_rpc_error(error, trusted=context.is_trusted)
     return MCPError(int(fault.code), _message_of(error, context))
 
 
 def _message_of(error: MemrecallError, context: ToolContext) -> str:
-    fault = fault_of(error, trusted=context.is_trusted)
+    fault = to_rpc_error(error, trusted=context.is_trusted)
     return str(fault.data["reason"] if fault.code is Code.INVALID_PARAMS else fault.message)
 
 

@@ -3,7 +3,6 @@
 Every reply is one line of JSON.
 """
 
-import json
 import logging
 import math
 from collections.abc import Awaitable, Callable
@@ -12,7 +11,7 @@ from enum import IntEnum
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from memrecall.agent.tools.arguments import parse_arguments
 from memrecall.agent.tools.context import ToolContext
@@ -29,7 +28,7 @@ from memrecall.errors import (
     RunError,
     StorageFull,
 )
-from memrecall.json_objects import MAX_DEPTH, containers, is_deeper
+from memrecall.json_objects import parse_json
 from memrecall.server.errors import add_error_fields, describe_failure, log_bug, new_request_id
 
 log = logging.getLogger("memrecall.server")
@@ -72,8 +71,6 @@ TITLES = {
     Code.INTERNAL_ERROR: "Internal error",
 }
 
-_BRACKETS = (b"{", b"[")
-
 
 @dataclass(frozen=True, slots=True)
 class RpcLimits:
@@ -83,22 +80,7 @@ class RpcLimits:
     batch: int = 50
 
 
-class ExactFloat(float):
-    """A number that keeps its source text, because an id must be returned unchanged."""
-
-    __slots__ = ("source",)
-    source: str
-
-    def __new__(cls, source: str) -> "ExactFloat":
-        """Parse a number; raise ValueError if it overflows."""
-        number = super().__new__(cls, source)
-        if math.isinf(number):
-            raise ValueError(f"the number {source[:20]} is too large")
-        number.source = source
-        return number
-
-
-Id = str | int | ExactFloat | None
+CallId = str | int | float | None
 Params = dict[str, Any] | list[Any] | None
 Dispatch = Callable[[str, Params], Awaitable[Any]]
 Report = Callable[[Exception], str]
@@ -121,7 +103,7 @@ class RpcCall:
 
     method: str
     params: Params
-    id: Id = None
+    id: CallId = None
     is_notification: bool = False
 
 
@@ -131,11 +113,7 @@ class InvalidCall:
 
     code: Code
     reason: str
-    id: Id = None
-
-
-class _DuplicateKeys(dict[str, Any]):
-    """An object with a repeated key, whose meaning is ambiguous."""
+    id: CallId = None
 
 
 async def answer(
@@ -169,7 +147,7 @@ async def _answer_call(
     return None if item.is_notification else reply
 
 
-def _error_reply(call_id: Id, error: RpcError) -> bytes:
+def _error_reply(call_id: CallId, error: RpcError) -> bytes:
     body = {"code": int(error.code), "message": error.message}
     try:
         text = to_json(body if error.data is None else {**body, "data": error.data})
@@ -178,12 +156,8 @@ def _error_reply(call_id: Id, error: RpcError) -> bytes:
     return _reply(call_id, b'"error":' + text)
 
 
-def _reply(call_id: Id, member: bytes) -> bytes:
-    if isinstance(call_id, ExactFloat):
-        text = call_id.source
-    else:
-        text = json.dumps(call_id, ensure_ascii=False)
-    return b'{"jsonrpc":"2.0",' + member + b',"id":' + text.encode() + b"}"
+def _reply(call_id: CallId, member: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0",' + member + b',"id":' + to_json(call_id) + b"}"
 
 
 def _parse_message(
@@ -193,7 +167,7 @@ def _parse_message(
     if len(data) > limits.bytes:
         return InvalidCall(Code.INVALID_REQUEST, f"the message is larger than {limits.bytes} bytes")
     try:
-        value = _parse_json(data)
+        value = parse_json(data)
     except ValueError as error:
         return InvalidCall(Code.PARSE_ERROR, str(error))
     if not isinstance(value, list):
@@ -205,41 +179,14 @@ def _parse_message(
     return [_parse_call(item) for item in value]
 
 
-def _parse_json(data: bytes) -> Any:
-    # Only the first parser is strict about UTF-8, surrogates, depth and digits; only the second
-    # reveals repeated keys and the source text of numbers.
-    from_json(data, allow_inf_nan=False, cache_strings=False)
-    value = json.loads(
-        data.decode(), parse_float=ExactFloat, parse_int=_parse_int, object_pairs_hook=_parse_object
-    )
-    if sum(map(data.count, _BRACKETS)) > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
-        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
-    return value
-
-
-def _parse_int(source: str) -> int | ExactFloat:
-    return ExactFloat(source) if source == "-0" else int(source)
-
-
-def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    return value if len(value) == len(pairs) else _DuplicateKeys(value)
-
-
-def _has_duplicate_keys(value: Any) -> bool:
-    if isinstance(value, _DuplicateKeys):
-        return True
-    return isinstance(value, dict | list) and any(map(_has_duplicate_keys, containers(value)))
-
-
 def _parse_call(value: Any) -> RpcCall | InvalidCall:
     if not isinstance(value, dict):
         return InvalidCall(Code.INVALID_REQUEST, "a call is an object")
-    if isinstance(value, _DuplicateKeys):
-        return InvalidCall(Code.INVALID_REQUEST, "a key appears twice")
     call_id = value.get("id")
     is_valid_id = call_id is None or (
-        isinstance(call_id, str | int | float) and not isinstance(call_id, bool)
+        isinstance(call_id, str | int | float)
+        and not isinstance(call_id, bool)
+        and call_id not in (math.inf, -math.inf)
     )
     reason = _check_call(value) if is_valid_id else "an id is a string, a number or null"
     if reason:
@@ -255,10 +202,10 @@ def _check_call(value: dict[str, Any]) -> str:
         return "method must be a string"
     if "params" in value and not isinstance(value["params"], dict | list):
         return "params must be an object or an array"
-    return "a key appears twice" if _has_duplicate_keys(value) else ""
+    return ""
 
 
-def fault_of(error: MemrecallError, *, trusted: bool) -> RpcError:
+def to_rpc_error(error: MemrecallError, *, trusted: bool) -> RpcError:
     """Return the error for the caller; only a trusted one sees the message of a failed run."""
     code = next(code for kind, code in _CODES if isinstance(error, kind))
     message = str(error) if trusted or isinstance(error, CallerError) else describe_failure(error)
@@ -281,7 +228,7 @@ def dispatcher(context: ToolContext) -> Dispatch:
                 fields: dict[str, Any] = {"method": method}
                 add_error_fields(fields, error)
                 log.warning("a tool failed", extra={"fields": fields})
-            raise fault_of(error, trusted=context.is_trusted) from None
+            raise to_rpc_error(error, trusted=context.is_trusted) from None
 
     return dispatch
 
