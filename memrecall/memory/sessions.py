@@ -279,7 +279,7 @@ class SessionsMixin(MemoryBase):
     async def split_entity(
         self, alias: str, user_id: str | None = None, agent_id: str | None = None
     ) -> None:
-        """Take back a merge: give a name an entity of its own, with what was stated of it."""
+        """Undo a merge: move an alias and its relations to a new entity."""
         library, scope = (await self._open()).library, self._scope(user_id, agent_id)
         await library.graph(scope).split(alias)
         await library.store.audit(scope).add(AuditEntry("split_entity", self._actor))

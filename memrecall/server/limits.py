@@ -9,14 +9,11 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any
 
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.metrics import Metrics
 from memrecall.text_length import cache_short_texts
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 RETRY_SECONDS = 2
 BURST_SECONDS = 10  # a caller that was silent may send as many requests as in this time at once
@@ -54,7 +51,7 @@ class TokenBuckets:
         return min(most, seconds * self._rate)
 
 
-def _remember(values: OrderedDict[Key, Value], key: Key, value: Value) -> None:
+def _remember(values: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     """Set a caller's value; of too many callers, forget the one that was silent longest."""
     values[key] = value
     values.move_to_end(key)

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import os
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -20,11 +20,10 @@ from prometheus_client import (
     Gauge,
     Histogram,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
-from prometheus_client.registry import Collector
 
 from memrecall.agent import RecallResult
 from memrecall.errors import MemrecallError
@@ -43,6 +42,9 @@ _SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
 _SEARCHES = frozenset({"/v1/messages/lexical_search", "/v1/messages/semantic_search"})
 _FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # where several workers write their values
 _METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"})
+
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # They only double the series.
 
 
 def latency_label(seconds: float) -> str:
@@ -246,23 +248,11 @@ class Metrics:
         self._indexes.set(self._index_bytes())
 
     def render(self) -> bytes:
-        """Return all metrics in the text format of Prometheus; those of workers are added up."""
+        """Return all metrics in the text format of Prometheus; the values of workers are added up."""
         self.measure()
         registry = self._registry
         if _FOLDER_VARIABLE in os.environ:
             registry = CollectorRegistry()
             MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        text: Any = generate_latest(_WithoutCreated(registry))
+        text: Any = generate_latest(registry)
         return bytes(text)
-
-
-class _WithoutCreated(Collector):
-    """A registry without its `_created` series, which only double the number of series."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def collect(self) -> Iterator[Metric]:
-        for metric in self._registry.collect():
-            metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
-            yield metric

@@ -35,9 +35,15 @@ from memrecall.server.errors import (
 )
 from memrecall.server.http import chat, graph, memories, messages, recall, users
 from memrecall.server.http.context import Context, Service
-from memrecall.server.http.message_models import ErrorBody, Health, ReadinessReport
 from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, RequestMiddleware
-from memrecall.server.http.openapi import complete_document, docs_page, route_options
+from memrecall.server.http.openapi import (
+    ErrorBody,
+    Health,
+    ReadinessReport,
+    complete_document,
+    docs_page,
+    route_options,
+)
 from memrecall.server.http.payloads import (
     MEDIA_TYPE,
     JsonResponse,
@@ -115,7 +121,7 @@ def create_app(
 
     With `allow_keyless`, local callers need no key while the database has none: use it only for a
     server that listens on the loopback address. Requests are recorded by an OpenTelemetry `tracer`.
-    With `dashboard` the service includes a web dashboard, which needs `run_dashboard` beside it;
+    With `dashboard` the service includes a web dashboard, which needs a running `run_dashboard`;
     `sign_in` signs one browser in. `stores_usage` counts for the dashboard of another process.
     """
     settings = library.settings
@@ -265,7 +271,7 @@ async def _handle_http_exception(request: Request, error: Exception) -> Response
 
 
 def _allowed_methods(path: str) -> str:
-    """Return the methods of all routes of a path; the framework knows those of one route only."""
+    """Return the methods of all routes of a path; the framework knows one route only."""
     return ", ".join(
         sorted({method for route in _matching_routes(path) for method in route.methods or ()})
     )

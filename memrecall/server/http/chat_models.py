@@ -47,7 +47,7 @@ _Instructions = Annotated[
 
 
 class RecallLimits(RequestModel):
-    """Limits of one recall, below those of the server."""
+    """Limits of one recall, at most the limits of the server."""
 
     iterations: Annotated[int | None, Field(strict=True, ge=1, le=MAX_LIMITS.iterations)] = None
     model_calls: Annotated[int | None, Field(strict=True, ge=0, le=MAX_LIMITS.model_calls)] = None

@@ -1,4 +1,4 @@
-"""The state that all endpoints share (readiness, running recalls), and that of one request."""
+"""The state of the service (readiness, running recalls) and of one request."""
 
 import asyncio
 import logging

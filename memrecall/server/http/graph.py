@@ -212,7 +212,7 @@ async def merge_entities(body: MergeRequest, context: Context) -> Response:
 
 @router.post("/graph/split", **route_options("split_entity", EntityChange, 400, 404, 413, 415))
 async def split_entity(body: SplitRequest, context: Context) -> Response:
-    """Take back a merge: give a name an entity of its own, with what was stated of it."""
+    """Undo a merge: move an alias and its relations to a new entity."""
     await (await context.writable_memory(body.user_id, body.agent_id)).split_entity(
         **body.arguments()
     )

@@ -63,7 +63,7 @@ class UndoQuery(OwnerQuery):
 
 
 class MergeMemoriesRequest(OwnerQuery):
-    """The other memories of a merge, and the text of the new one; by default that of the first."""
+    """The other memories of a merge, and the text of the new one (default: the first text)."""
 
     others: Annotated[list[Id], Field(min_length=1, max_length=MAX_MERGED)]
     data: MemoryText | None = None
@@ -87,8 +87,8 @@ class PurgedMemory(BaseModel):
     messages: list[str]
 
 
-Owner = Annotated[OwnerQuery, Query()]
-Removal = Annotated[RemovalQuery, Query()]
+_Owner = Annotated[OwnerQuery, Query()]
+_Removal = Annotated[RemovalQuery, Query()]
 
 
 @router.post(
@@ -147,7 +147,7 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
 
 
 @router.get("/memories/{memory_id:memory}", **route_options("get_memory", MemoryItem, 400, 404))
-async def get_memory(memory_id: PathId, query: Owner, context: Context) -> Response:
+async def get_memory(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Read one memory."""
     item = await (await context.active_memory(query.user_id)).get(memory_id)
     if item is None or item["kind"] != "memory":
@@ -160,7 +160,7 @@ async def get_memory(memory_id: PathId, query: Owner, context: Context) -> Respo
     **route_options("update_memory", UpdatedMemory, 400, 404, 409, 413, 415, 507),
 )
 async def update_memory(
-    memory_id: PathId, body: UpdateRequest, query: Owner, context: Context
+    memory_id: PathId, body: UpdateRequest, query: _Owner, context: Context
 ) -> Response:
     """Update the text or the fields of a memory; its history keeps the previous version."""
     context.principal.require_write()
@@ -181,7 +181,7 @@ async def merge_memories(
 
 
 @router.delete("/memories/{memory_id:memory}", **route_options("delete_memory", Changed, 400, 404))
-async def delete_memory(memory_id: PathId, query: Removal, context: Context) -> Response:
+async def delete_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
     """Hide a memory at once; the deletion can be undone until the memory is purged."""
     memory = await context.writable_memory(query.user_id)
     return JsonResponse(await memory.delete(memory_id, sources=query.sources))
@@ -190,7 +190,7 @@ async def delete_memory(memory_id: PathId, query: Removal, context: Context) -> 
 @router.get(
     "/memories/{memory_id:memory}/history", **route_options("read_history", MemoryHistory, 400, 404)
 )
-async def read_history(memory_id: PathId, query: Owner, context: Context) -> Response:
+async def read_history(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Read the change history of a memory, the oldest change first; deleted memories included."""
     steps = await (await context.active_memory(query.user_id)).history(memory_id)
     return JsonResponse({"results": steps})
@@ -210,7 +210,7 @@ async def undo_memory(
 @router.post(
     "/memories/{memory_id:memory}/purge", **route_options("purge_memory", PurgedMemory, 400, 404)
 )
-async def purge_memory(memory_id: PathId, query: Removal, context: Context) -> Response:
+async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
     """Erase a memory permanently, deleted or not, with its history, vector and what quotes it."""
     memory = await context.writable_memory(query.user_id)
     report = await memory.purge(memory_id, sources=query.sources)
@@ -221,7 +221,7 @@ async def purge_memory(memory_id: PathId, query: Removal, context: Context) -> R
 
 
 @router.get("/jobs/{job_id}", **route_options("read_job", Job, 400, 404))
-async def read_job(job_id: PathId, query: Owner, context: Context) -> Response:
+async def read_job(job_id: PathId, query: _Owner, context: Context) -> Response:
     """Read the state of a background add, for a day; a running one ends with its process."""
     job = await (await context.active_memory(query.user_id)).job(job_id)
     result = job.get("result")

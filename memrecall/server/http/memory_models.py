@@ -16,29 +16,29 @@ from memrecall.server.http.message_models import (
     MAX_BATCH,
     MAX_CURSOR,
     InputMessages,
+    OwnerId,
     QueryText,
     RequestModel,
     SessionId,
-    UserId,
     accept_messages,
 )
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
 
 MAX_PROMPT_CHARS = MAX_FILTERS_CHARS = 20_000
 
-AgentId = Annotated[
+_AgentId = Annotated[
     Id,
     Field(
         description="If the key is bound to an agent, this must be that agent.",
         json_schema_extra=ID_BOUNDS,
     ),
 ]
-MemoryType = Annotated[CleanText, Field(min_length=1, max_length=LABEL_LENGTH)]
+_TypeName = Annotated[CleanText, Field(min_length=1, max_length=LABEL_LENGTH)]
 MemoryText = Annotated[CleanText, Field(min_length=1, pattern=r"\S")]
 EntityName = Annotated[CleanText, Field(min_length=1, max_length=NAME_LENGTH)]
 Flag = Annotated[bool, Field(strict=True)]
 OptionalUser = Annotated[
-    UserId | None, Field(description="The owner of the data; optional for a key of one user.")
+    OwnerId | None, Field(description="The owner of the data; optional for a key of one user.")
 ]
 RunId = Annotated[SessionId | None, Field(description="`session_id` under mem0's name.")]
 TopK = Annotated[int | None, Field(ge=1, description="`limit` under mem0's name.")]
@@ -91,7 +91,7 @@ class RemovalQuery(OwnerQuery):
 class AgentRequest(OwnerQuery):
     """A request for the data of a user, or of one agent of theirs."""
 
-    agent_id: AgentId | None = None
+    agent_id: _AgentId | None = None
 
 
 class SessionRequest(AgentRequest):
@@ -114,7 +114,7 @@ class AddRequest(SessionRequest):
         bool, Field(strict=True, description="False: store every message as a memory, verbatim.")
     ] = True
     memory_type: Annotated[
-        MemoryType | None, Field(description="`short` and `long` set the layer.")
+        _TypeName | None, Field(description="`short` and `long` set the layer.")
     ] = None
     prompt: Annotated[
         CleanText | None,
@@ -162,14 +162,14 @@ class UpdateRequest(RequestModel):
     data: Annotated[MemoryText | None, Field(description="`memory` under mem0's name.")] = None
     text: Annotated[MemoryText | None, Field(description="`memory` under mem0's name.")] = None
     summary: CleanText | None = None
-    memory_type: MemoryType | None = None
+    memory_type: _TypeName | None = None
     layer: Literal["short", "long"] | None = None
     metadata: dict[str, Any] | None = None
     sensitive: Flag | None = None
     pinned: Flag | None = None
     subject: EntityName | None = None
     speaker: EntityName | None = None
-    field: MemoryType | None = None
+    field: _TypeName | None = None
     valid_from: Moment | None = None
     valid_to: Moment | None = None
     expires_at: Moment | None = None

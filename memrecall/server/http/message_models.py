@@ -50,7 +50,7 @@ ReturnField = Literal[
 ]
 
 ID_BOUNDS = {"minLength": 1, "maxLength": ID_LENGTH}
-UserId = Annotated[Id, Field(description="The owner of the data.", json_schema_extra=ID_BOUNDS)]
+OwnerId = Annotated[Id, Field(description="The owner of the data.", json_schema_extra=ID_BOUNDS)]
 MessageId = Annotated[
     Id, Field(description="Unique among the user's messages.", json_schema_extra=ID_BOUNDS)
 ]
@@ -61,7 +61,7 @@ PathId = Annotated[
     BeforeValidator(lambda value: value.replace("\0", "/") if isinstance(value, str) else value),
 ]
 PageSize = Annotated[int, Field(ge=1, le=LARGEST_PAGE, description="Maximum items per page.")]
-Cursor = Annotated[
+_Cursor = Annotated[
     str,
     Field(
         min_length=1,
@@ -69,8 +69,8 @@ Cursor = Annotated[
         description="`next_cursor` of the previous page.",
     ),
 ]
-Since = Annotated[Moment, Field(description="Start of the time range (inclusive).")]
-Until = Annotated[Moment, Field(description="End of the time range (exclusive).")]
+_Since = Annotated[Moment, Field(description="Start of the time range (inclusive).")]
+_Until = Annotated[Moment, Field(description="End of the time range (exclusive).")]
 Whole = Field(strict=True)  # JSON says 5, not "5" and not 5.0
 QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=r"\S")]
 RoleName = Annotated[str, WithJsonSchema({"type": "string", "enum": list(ROLE_NAMES)})]
@@ -143,8 +143,8 @@ class RequestModel(BaseModel):
 class TimeRange(RequestModel):
     """A range of message times."""
 
-    since: Since | None = None
-    until: Until | None = None
+    since: _Since | None = None
+    until: _Until | None = None
 
 
 class RangeQuery(TimeRange):
@@ -152,7 +152,7 @@ class RangeQuery(TimeRange):
 
     role: Role | None = None
     page_size: PageSize = PAGE_SIZE
-    cursor: Annotated[Cursor, Field(max_length=MAX_CURSOR)] | None = None
+    cursor: Annotated[_Cursor, Field(max_length=MAX_CURSOR)] | None = None
 
     def filter(self) -> MessageFilter:
         """Return the filter of the store."""
@@ -166,7 +166,7 @@ class NeighborsQuery(RequestModel):
     after: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS)] = 0
 
 
-class Filter(RequestModel):
+class SearchFilter(RequestModel):
     """A filter on messages."""
 
     time_range: TimeRange | None = None
@@ -174,8 +174,8 @@ class Filter(RequestModel):
 
 
 class _SearchRequest(RequestModel):
-    user_id: UserId
-    filter: Filter | None = None
+    user_id: OwnerId
+    filter: SearchFilter | None = None
     return_fields: Annotated[
         list[ReturnField] | None,
         Field(max_length=20, description="Return only these fields and `message_id`."),
@@ -183,7 +183,7 @@ class _SearchRequest(RequestModel):
 
     def message_filter(self) -> MessageFilter:
         """Return the filter of the store."""
-        chosen = self.filter or Filter()
+        chosen = self.filter or SearchFilter()
         times = chosen.time_range or TimeRange()
         return MessageFilter(times.since, times.until, chosen.role)
 
@@ -196,7 +196,7 @@ class LexicalSearchRequest(_SearchRequest):
         Field(description='Words, "phrases", AND, OR, NOT, -word, (groups), prefix*.'),
     ]
     page_size: Annotated[PageSize, Whole] = PAGE_SIZE
-    cursor: Cursor | None = None
+    cursor: _Cursor | None = None
 
 
 class SemanticSearchRequest(_SearchRequest):
@@ -361,40 +361,3 @@ class DeletedMessage(BaseModel):
     event: Literal["DELETE"]
     deleted: int
     memories: list[str]
-
-
-class Health(BaseModel):
-    """The status of the service."""
-
-    status: Literal["ok"]
-    version: str
-
-
-class ReadinessReport(BaseModel):
-    """What the service needs, and that all of it is ready."""
-
-    status: Literal["ready"]
-    checks: dict[str, Literal["ok"]]
-
-
-class ErrorDetail(BaseModel):
-    """What went wrong."""
-
-    code: Literal[
-        "INVALID_ARGUMENT",
-        "UNAUTHENTICATED",
-        "PERMISSION_DENIED",
-        "NOT_FOUND",
-        "CONFLICT",
-        "RESOURCE_EXHAUSTED",
-        "UNAVAILABLE",
-        "INTERNAL",
-    ]
-    message: str
-    details: dict[str, Any]
-
-
-class ErrorBody(BaseModel):
-    """The body of every error response."""
-
-    error: ErrorDetail

@@ -39,7 +39,7 @@ from memrecall.store import ScopedMessage
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=JsonRoute)
 
-FIELDS: tuple[str, ...] = get_args(ReturnField)
+MESSAGE_FIELDS: tuple[str, ...] = get_args(ReturnField)
 
 
 @router.get("/users/{user_id}/messages", **route_options("read_messages", MessagePage, 400, 404))
@@ -52,7 +52,7 @@ async def read_messages(
         query.filter(), page_size=query.page_size, cursor=query.cursor
     )
     context.service.metrics.count_search("range")
-    return await page_response(page.items, FIELDS, next_cursor=page.next_cursor)
+    return await page_response(page.items, MESSAGE_FIELDS, next_cursor=page.next_cursor)
 
 
 @router.post(
@@ -95,7 +95,7 @@ async def read_neighbors(
         message_id, before=query.before, after=query.after
     )
     context.service.metrics.count_search("neighbors")
-    return await page_response(page.items, FIELDS)
+    return await page_response(page.items, MESSAGE_FIELDS)
 
 
 @router.delete(
@@ -188,12 +188,12 @@ def _require_own_labels(
 
 def _select_fields(return_fields: Sequence[str] | None) -> Sequence[str]:
     if return_fields is None:
-        return FIELDS
-    return [name for name in FIELDS if name == "message_id" or name in return_fields]
+        return MESSAGE_FIELDS
+    return [name for name in MESSAGE_FIELDS if name == "message_id" or name in return_fields]
 
 
 def _with_message_ids(error: CallerError, entries: Sequence[ScopedMessage]) -> RequestError:
-    """Return the error of a batch with the ids of the rejected messages beside their positions."""
+    """Return the error of a batch with the ids and positions of the rejected messages."""
     problem = problem_from_error(error)
     faults = problem.details.get("faults")
     if not faults:

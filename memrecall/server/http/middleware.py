@@ -275,7 +275,7 @@ class AdmissionMiddleware:
             raise _too_large(max_bytes)
         if body:
             _require_type(headers, LINES_TYPE if is_lines else MEDIA_TYPE)
-        return _replay(body, receive)
+        return replay_body(body, receive)
 
     async def _drain(self, receive: Receive) -> None:
         """Read on within bounds: a client that is still sending does not read the response."""
@@ -305,15 +305,12 @@ async def _collect(receive: Receive, max_bytes: int) -> tuple[bytes, bool]:
     return b"".join(parts), has_more
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    is_sent = False
+def replay_body(body: bytes, receive: Receive) -> Receive:
+    """Return a function that receives a body which was read already, then what comes after it."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:
-        nonlocal is_sent
-        if is_sent:
-            return await receive()
-        is_sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return messages.pop() if messages else await receive()
 
     return replay
 

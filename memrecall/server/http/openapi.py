@@ -6,13 +6,12 @@ from dataclasses import dataclass, field
 from html import escape
 from http import HTTPStatus
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import Response
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 
-from memrecall.server.http.message_models import ErrorBody
 from memrecall.server.http.payloads import LINES_TYPE, MEDIA_TYPE, JsonResponse
 
 _COMMON_ERRORS = (401, 403, 429, 500, 503)
@@ -47,6 +46,43 @@ _PAGE_HEADERS = {
 }
 
 
+class Health(BaseModel):
+    """The status of the service."""
+
+    status: Literal["ok"]
+    version: str
+
+
+class ReadinessReport(BaseModel):
+    """What the service needs, and that all of it is ready."""
+
+    status: Literal["ready"]
+    checks: dict[str, Literal["ok"]]
+
+
+class ErrorDetail(BaseModel):
+    """What went wrong."""
+
+    code: Literal[
+        "INVALID_ARGUMENT",
+        "UNAUTHENTICATED",
+        "PERMISSION_DENIED",
+        "NOT_FOUND",
+        "CONFLICT",
+        "RESOURCE_EXHAUSTED",
+        "UNAVAILABLE",
+        "INTERNAL",
+    ]
+    message: str
+    details: dict[str, Any]
+
+
+class ErrorBody(BaseModel):
+    """The body of every error response."""
+
+    error: ErrorDetail
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """A recorded request to an endpoint and its response; a list is one of JSON lines."""
@@ -67,7 +103,7 @@ def route_options(
 ) -> dict[str, Any]:
     """Return the arguments of a route's decorator: its id, response model and error statuses.
 
-    `also` names text media types that the route returns beside the model's JSON, or instead of it.
+    `also` names text media types that the route returns in addition to JSON, or instead of it.
     """
     success: dict[str, Any] = {"description": "Done."}
     if model is not None:

@@ -30,7 +30,7 @@ class JsonResponse(JSONResponse):
 
 
 async def items_response(items: Iterable[bytes], **extra: Any) -> Response:
-    """Return a response with `items`, which are JSON, beside `extra` values.
+    """Return a response with `items`, which are JSON, and `extra` values.
 
     A page has megabytes: other requests are served between its parts.
     """
@@ -49,7 +49,7 @@ async def items_response(items: Iterable[bytes], **extra: Any) -> Response:
 async def page_response(
     messages: Iterable[Message], fields: Collection[str], **extra: Any
 ) -> Response:
-    """Return a response with these fields of the messages as `items`, beside `extra` values."""
+    """Return a response with these fields of the messages as `items`, and `extra` values."""
     # Serialized straight from the models: dicts in between would take twice the time.
     include = set(fields)
     return await items_response((to_json(item, include=include) for item in messages), **extra)

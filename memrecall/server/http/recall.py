@@ -126,7 +126,7 @@ async def _with_session(
 
 
 def _parse_options(header: str, client: str) -> Binding:
-    """Return the options of an installation; its scope is that of the path and the key."""
+    """Return the options of an installation; the path and the key decide its scope."""
     options = load_json_object(header) or {}
     fields = {name: options[name] for name in REQUEST_OPTIONS if name in options}
     binding = _BINDING.validate_python({"client": client, "user": "", **fields})

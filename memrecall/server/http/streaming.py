@@ -61,7 +61,7 @@ class ServerEvent:
         return b"event: " + self.name.encode() + b"\ndata: " + self.data + b"\n\n"
 
 
-Events = AsyncGenerator[ServerEvent, None]
+_Events = AsyncGenerator[ServerEvent, None]
 
 
 def prefers(accept: str, media_type: str) -> bool:
@@ -90,7 +90,7 @@ class EventStream(Response):
 
     def __init__(
         self,
-        events: Callable[[], Events],
+        events: Callable[[], _Events],
         closing: asyncio.Event,
         deadline: float,
     ) -> None:

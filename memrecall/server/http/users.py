@@ -34,7 +34,7 @@ MAX_STATE_TOKENS = 100_000
 STATE_TOKENS = 1_000
 EXPORT_SECONDS = 600.0  # a slow client must not keep a database connection for longer
 _CHUNK_BYTES = 64 * 1024
-Days = Annotated[float | None, Field(strict=True, ge=0)]
+_Days = Annotated[float | None, Field(strict=True, ge=0)]
 _BODY_OF_LINES = {
     "requestBody": {"required": True, "content": {LINES_TYPE: {"schema": {"type": "string"}}}}
 }
@@ -61,11 +61,11 @@ class EndSessionRequest(AgentRequest):
 
 
 class SweepRequest(AgentRequest):
-    """A retention policy; null and false disable a rule. Days count back from now."""
+    """A retention policy; null and false disable a rule. _Days count back from now."""
 
-    older_than_days: Days = None
-    not_recalled_days: Days = None
-    superseded_days: Days = None
+    older_than_days: _Days = None
+    not_recalled_days: _Days = None
+    superseded_days: _Days = None
     expired: Flag = True
     duplicates: Flag = True
     most_memories: Annotated[int | None, Field(strict=True, ge=0)] = None

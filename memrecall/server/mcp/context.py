@@ -21,8 +21,8 @@ from memrecall.memory.jobs import Processes
 from memrecall.scope import Scope
 from memrecall.types import Origin
 
-RequestContext = ServerRequestContext[Any, Any]
-ContextOf = Callable[[RequestContext], Awaitable[ToolContext]]
+McpRequest = ServerRequestContext[Any, Any]
+ContextOf = Callable[[McpRequest], Awaitable[ToolContext]]
 Limiter = Callable[[], AbstractAsyncContextManager[None]]
 
 ACTOR = "mcp"
@@ -33,7 +33,7 @@ def make_context(
     scope: Scope,
     model_client: Any = None,
     *,
-    request: RequestContext | None = None,
+    request: McpRequest | None = None,
     ingestor: Ingestor | None = None,
     has_user: bool = True,
     can_write: bool = True,
@@ -75,9 +75,7 @@ def make_ingestor(library: Library, model_client: Any) -> Ingestor:
     return Ingestor(library, extractor, Processes())
 
 
-async def _recall(
-    recaller: Recaller, messages: object, request: RequestContext | None
-) -> RecallResult:
+async def _recall(recaller: Recaller, messages: object, request: McpRequest | None) -> RecallResult:
     """Recall; a caller that sent a progress token is told of each tool call."""
     if request is None or (request.meta or {}).get("progress_token") is None:
         return await recaller.recall(messages)

@@ -12,7 +12,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from pydantic_core import from_json
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from memrecall.agent.tools.context import NO_USER, ToolContext
 from memrecall.errors import InvalidArgument, RunError
@@ -21,7 +21,8 @@ from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
-from memrecall.server.mcp.context import RequestContext, make_context, make_ingestor
+from memrecall.server.http.middleware import replay_body
+from memrecall.server.mcp.context import McpRequest, make_context, make_ingestor
 from memrecall.server.mcp.server import McpHandlers
 from memrecall.server.rpc.codec import Code
 
@@ -62,7 +63,7 @@ class McpEndpoint:
             _check_keys(body)
             # Progress needs a stream of events; everything else is answered with plain JSON.
             manager = self._streaming if _PROGRESS in body else self._plain
-            await manager.handle_request(scope, _replay(body, receive), send)
+            await manager.handle_request(scope, replay_body(body, receive), send)
         finally:
             self._active_requests -= 1
             if not self._active_requests:
@@ -80,7 +81,7 @@ class McpEndpoint:
             await self._service.closing.wait()
             await self._idle.wait()
 
-    async def _context_of(self, context: RequestContext) -> ToolContext:
+    async def _context_of(self, context: McpRequest) -> ToolContext:
         request: Any = context.request
         assert isinstance(request, Request)  # noqa: S101 -- HTTP always has one
         principal = _bind_user(request)
@@ -104,16 +105,6 @@ def _check_keys(body: bytes) -> None:
         if has_repeated_keys(body, from_json(body)):
             message = "not JSON: an object has the same key twice"
             raise RequestError(Problem("INVALID_ARGUMENT", message))
-
-
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a function that receives a body which was read already, then what comes after it."""
-    messages = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return replay
 
 
 @asynccontextmanager

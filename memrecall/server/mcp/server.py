@@ -20,7 +20,7 @@ from memrecall.agent.tools.models import ToolOutput
 from memrecall.agent.tools.table import find_tool, tools_for
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.model.prompts import load_prompt
-from memrecall.server.mcp.context import ContextOf, RequestContext
+from memrecall.server.mcp.context import ContextOf, McpRequest
 from memrecall.server.mcp.resources import JSON_TYPE, TEMPLATES, list_resources, read_resource
 from memrecall.server.rpc.codec import (
     Code,
@@ -114,7 +114,7 @@ class McpHandlers:
         return server
 
     async def list_tools(
-        self, request: RequestContext, _params: types.PaginatedRequestParams | None
+        self, request: McpRequest, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         """Return the tools that the caller may use, always in the same order."""
         context = await self._context_of(request)
@@ -124,7 +124,7 @@ class McpHandlers:
         )
 
     async def call_tool(
-        self, request: RequestContext, params: types.CallToolRequestParams
+        self, request: McpRequest, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         """Run a tool. Its errors go to the model, which may correct the call."""
         context = await self._context_of(request)
@@ -145,7 +145,7 @@ class McpHandlers:
         return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=data)
 
     async def list_resources(
-        self, request: RequestContext, params: types.PaginatedRequestParams | None
+        self, request: McpRequest, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         """Return a page of the bound user's collections and memories."""
         context = await self._context_of(request)
@@ -154,7 +154,7 @@ class McpHandlers:
         return types.ListResourcesResult(resources=resources, next_cursor=cursor)
 
     async def list_templates(
-        self, request: RequestContext, _params: types.PaginatedRequestParams | None
+        self, request: McpRequest, _params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         """Return the URI templates of the resources."""
         context = await self._context_of(request)
@@ -162,7 +162,7 @@ class McpHandlers:
         return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read_resource(
-        self, request: RequestContext, params: types.ReadResourceRequestParams
+        self, request: McpRequest, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         """Return one resource."""
         context = await self._context_of(request)
@@ -179,7 +179,7 @@ class McpHandlers:
         return types.ReadResourceResult(contents=[contents])
 
     async def list_prompts(
-        self, request: RequestContext, _params: types.PaginatedRequestParams | None
+        self, request: McpRequest, _params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
         """Return the prompts, if a user is bound."""
         context = await self._context_of(request)
@@ -187,7 +187,7 @@ class McpHandlers:
         return types.ListPromptsResult(prompts=prompts if context.has_user else [])
 
     async def get_prompt(
-        self, request: RequestContext, params: types.GetPromptRequestParams
+        self, request: McpRequest, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         """Return a question after what is remembered about it, or how to use the tools."""
         context = await self._context_of(request)
@@ -241,7 +241,7 @@ async def serve_stdio(make_context: Callable[..., ToolContext]) -> None:
     `make_context(request=…)` returns the context of a request.
     """
 
-    async def context_of(request: RequestContext) -> ToolContext:
+    async def context_of(request: McpRequest) -> ToolContext:
         return make_context(request=request)
 
     streams = StdioStreams()
