@@ -248,7 +248,7 @@ class Metrics:
         self._indexes.set(self._index_bytes())
 
     def render(self) -> bytes:
-        """Return all metrics in the text format of Prometheus; the values of workers are added up."""
+        """Return all metrics in the text format of Prometheus, summed over the workers."""
         self.measure()
         registry = self._registry
         if _FOLDER_VARIABLE in os.environ:

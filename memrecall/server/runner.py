@@ -29,7 +29,7 @@ from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
 from memrecall.server.connections import GuardedProtocol
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
-from memrecall.server.supervisor import Role, ServiceProcess, supervise
+from memrecall.server.supervisor import ProcessRole, ServiceProcess, supervise
 from memrecall.settings import Settings
 from memrecall.telemetry import export_spans
 from memrecall.text.keywords import extract_keywords
@@ -141,20 +141,22 @@ def _run_workers(settings: Settings, announce: Announce) -> None:
         target = (__name__, serve_worker.__name__)
         divided = _divide_limits(settings)
         processes = [
-            ServiceProcess(str(number), target, listeners[0], divided, Role(False, number == 0))
+            ServiceProcess(
+                str(number), target, listeners[0], divided, ProcessRole(False, number == 0)
+            )
             for number in range(settings.workers)
         ]
         if info.dashboard is not None:
             port = settings.port + 1 if settings.port else 0
             listeners.append(stack.enter_context(_bind(settings.host, port)))
-            role = Role(True, False)
+            role = ProcessRole(True, False)
             processes.append(ServiceProcess("dashboard", target, listeners[1], divided, role))
             info = replace(info, dashboard=f"{_url(listeners[1])}/")
         supervise(processes, lambda: announce(info), listeners, settings.drain_seconds)
 
 
 def serve_worker(
-    listener: socket.socket, on_start: Callable[[], None], settings: Settings, role: Role
+    listener: socket.socket, on_start: Callable[[], None], settings: Settings, role: ProcessRole
 ) -> None:
     """Serve in one of several processes."""
     _run_in_event_loop(serve(settings, lambda _: on_start(), listener, role))
@@ -181,7 +183,7 @@ async def serve(
     settings: Settings,
     announce: Announce,
     listener: socket.socket | None = None,
-    role: Role = Role(),  # noqa: B008 -- frozen
+    role: ProcessRole = ProcessRole(),  # noqa: B008 -- frozen
     sign_in: SignInCode | None = None,
 ) -> None:
     """Serve within a running event loop; see `run_server`.

@@ -31,7 +31,7 @@ _STOP_SECONDS = 60.0  # longer than a service takes to stop once it is drained
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class ProcessRole:
     """What one of several processes does besides answering requests."""
 
     has_dashboard: bool = True  # unless it is switched off or not installed
