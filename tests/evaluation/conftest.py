@@ -39,16 +39,16 @@ class EvaluationCli:
 
 
 @pytest.fixture
-def evaluation(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EvaluationCli:
-    use_few_resamples(monkeypatch)
+def evaluation(shell: Shell, tmp_path: Path) -> EvaluationCli:
     corpus = write_lines(tmp_path / "corpus.jsonl", CORPUS)
     queries = write_lines(tmp_path / "queries.jsonl", QUERIES)
     return EvaluationCli(shell, tmp_path, corpus, queries)
 
 
-def use_few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use few resamples for intervals; their accuracy is tested elsewhere."""
-    monkeypatch.setattr("memrecall.evaluation.statistics.RESAMPLES", 50)
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use few resamples for intervals; one test asks for the real number."""
+    monkeypatch.setattr("memrecall.evaluation.statistics.RESAMPLES", 20)
 
 
 @pytest.fixture

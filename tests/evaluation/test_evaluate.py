@@ -18,7 +18,7 @@ from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 
 from ..inert import EVIL, assert_harmless
-from .conftest import EvaluationCli, use_few_resamples
+from .conftest import EvaluationCli
 from .samples import CORPUS, QUERIES, write_lines
 
 CHINESE = [row for row in QUERIES if row["user_id"] == "lin"]
@@ -28,11 +28,6 @@ CHINESE = [row for row in QUERIES if row["user_id"] == "lin"]
 def engine() -> str:
     """Evaluation knows no engine."""
     return "sqlite"
-
-
-@pytest.fixture(autouse=True)
-def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_few_resamples(monkeypatch)
 
 
 def files(tmp_path: Path, questions: list[Any] = QUERIES) -> tuple[Corpus, QuestionSet]:

@@ -177,7 +177,8 @@ def make_table(scores: Sequence[float]) -> MetricTable:
     return MetricTable.of({"score": (column, np.ones(len(column)))}, {})
 
 
-def test_interval_contains_mean_and_is_deterministic() -> None:
+def test_interval_contains_mean_and_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memrecall.evaluation.statistics.RESAMPLES", 1_000)
     table = make_table([0.0, 1.0] * 50)
     rows = np.arange(table.size)
     low, high = intervals(table, rows)
