@@ -30,6 +30,7 @@ class Outcome:
 Shell = Callable[..., Outcome]
 PEANUTS = "我对花生过敏，千万别放。"
 GARAGE = "The spare key of the garage is with Joyce."
+_DATABASES: dict[str, bytes] = {}  # by the messages that were imported into them
 
 
 _build_commands_once = cache(get_command)
@@ -64,10 +65,16 @@ def db(tmp_path: Path) -> Path:
 
 
 def import_messages(shell: Shell, db: Path, lines: Iterable[dict[str, Any]]) -> Path:
-    """Import messages into a database; return its path."""
+    """Import messages into a database, or copy one that has them; return its path."""
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    if text in _DATABASES:
+        db.touch(mode=0o600)
+        db.write_bytes(_DATABASES[text])
+        return db
     file = db.with_suffix(".jsonl")
-    file.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), "utf-8")
+    file.write_text(text, "utf-8")
     assert shell("import", file, "--db", db).code == 0
+    _DATABASES[text] = db.read_bytes()
     return db
 
 
