@@ -8,7 +8,9 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --
 EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(BIN)/memrecall eval
 # Two workers by default: the test suite is written for two cores.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest
+# LOAD=6 runs tests while six other processes keep the processors busy.
+LOAD ?=
+PYTEST = $(if $(LOAD),$(BIN)/python -m tests.load $(LOAD)) $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS)
 # Only their own targets run these tests: they need minutes, a model, npm or a cluster.
 LEFT_OUT := not long and not model and not conformance and not cluster
@@ -16,8 +18,6 @@ LEFT_OUT := not long and not model and not conformance and not cluster
 unexport PYTHONDONTWRITEBYTECODE
 # The number of generated requests per endpoint in `make fuzz`, and the random seed.
 EXAMPLES ?= 200
-# How long `make soak` puts load on each database.
-SECONDS ?= 600
 SEED := $(or $(SEED),$(shell date +%s))
 
 # The MCP conformance suite; the second package is the Node binary that it requires.
@@ -29,7 +29,7 @@ SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(NODE_OF_$(shell unam
 INTEGRATIONS := agent_framework crewai langgraph llama_index openai_agents pydantic_ai
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-texts test-service test-browser test-docs test-integrations test-repeat test-loaded test-long test-model test-cluster fuzz soak conformance cassettes notebooks docs check format bench eval release screenshots constraints clean
+.PHONY: help install demo test test-texts test-service test-browser test-docs test-integrations test-repeat test-long test-model test-cluster fuzz conformance cassettes notebooks docs check format bench eval release screenshots constraints clean
 
 help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -71,16 +71,12 @@ $(INTEGRATIONS:%=test-integration-%): test-integration-%: .integrations/%/.insta
 	@PYTHONWARNINGS=ignore .integrations/$*/bin/python -m pip --disable-pip-version-check --quiet install --no-deps -e .
 	@touch $@
 
-# How often `make test-repeat` runs each test, and the number of busy processes at the same time.
+# How often `make test-repeat` runs each test.
 ROUNDS ?= 20
-LOAD ?= 6
 
+test-repeat: LOAD := $(or $(LOAD),6)
 test-repeat: $(VENV)/.installed-dev  ## repeat the concurrent tests under CPU load
-	@$(BIN)/python -m tests.load $(LOAD) $(PYTEST) $(PARALLEL) --count $(ROUNDS) \
-	  -m "concurrent and $(LEFT_OUT)"
-
-test-loaded: $(VENV)/.installed-dev  ## run the tests once under CPU load
-	@$(BIN)/python -m tests.load $(LOAD) $(MAKE) test
+	@$(PYTEST) $(PARALLEL) --count $(ROUNDS) -m "concurrent and $(LEFT_OUT)"
 
 test-long: $(VENV)/.installed-dev  ## run the slow tests (minutes)
 	@$(PYTEST) $(PARALLEL) -m long --timeout=1800
@@ -106,9 +102,6 @@ fuzz: $(VENV)/.installed-dev  ## fuzz the HTTP service with schemathesis (minute
 	@echo "EXAMPLES=$(EXAMPLES) SEED=$(SEED)"
 	@MEMRECALL_FUZZ_EXAMPLES=$(EXAMPLES) MEMRECALL_FUZZ_SEED=$(SEED) \
 	  $(PYTEST) tests/server/test_schemathesis.py
-
-soak: $(VENV)/.installed-dev  ## run the service under load and faults (SECONDS=600 on each database)
-	@$(BIN)/python benchmarks/soak.py --seconds $(SECONDS)
 
 conformance: $(VENV)/.installed-dev  ## run the MCP conformance suite; needs npm, and Node 22 or Linux
 	@mkdir -p .conformance && echo '*' > .conformance/.gitignore
