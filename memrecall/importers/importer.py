@@ -15,7 +15,7 @@ from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import ScopedMessage
 from memrecall.types import NewMemory, NewMessage, Origin
 
-BATCH = 1_000
+IMPORT_BATCH = 1_000
 
 
 @dataclass(slots=True)
@@ -165,7 +165,7 @@ class Importer:
 
 
 def _is_full(batch: Sequence[_Entry], strict: bool) -> bool:
-    return len(batch) == BATCH and not strict
+    return len(batch) == IMPORT_BATCH and not strict
 
 
 def _to_entry(file: str, record: Record, default_user: str | None) -> _Entry:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pydantic import ValidationError
 
 from memrecall.errors import CallerError, InvalidArgument, describe_validation_error
-from memrecall.importers.records import Fault, FileFormat, Item, ReadOptions, Record
+from memrecall.importers.records import Fault, FileFormat, ReadItem, ReadOptions, Record
 from memrecall.importers.source import MAX_LINE, SourceFile
 from memrecall.json_objects import parse_json_line
 from memrecall.messages import join_content_parts, parse_role
@@ -18,7 +18,7 @@ _MESSAGE_FIELDS = frozenset(NewMessage.model_fields)
 _REQUIRED = ("message_id", "ts", "role", "content")
 
 
-def read_messages(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     """Yield the message of each line, or the reason why it has none."""
     for number, line in read_lines(file):
         if isinstance(line, Fault):
@@ -67,4 +67,4 @@ def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
 
 
 # Any file that no other format recognises is read as JSON lines if it is named as such, or alone.
-FORMAT = FileFormat("jsonl", lambda file: file.suffix in (".jsonl", ".ndjson"), read_messages)
+FORMAT = FileFormat("jsonl", lambda file: file.suffix in (".jsonl", ".ndjson"), _read)

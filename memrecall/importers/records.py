@@ -66,7 +66,7 @@ class Note:
     text: str
 
 
-Item = Record | Skipped | Fault | Note
+ReadItem = Record | Skipped | Fault | Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class FileFormat:
 
     name: str
     matches: Callable[[SourceFile], bool]
-    read: Callable[[SourceFile, ReadOptions], Iterator[Item]]
+    read: Callable[[SourceFile, ReadOptions], Iterator[ReadItem]]
     between_people: bool = False
 
 

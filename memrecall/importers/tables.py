@@ -10,7 +10,7 @@ from memrecall.types import MESSAGE_LENGTH
 _DELIMITERS = ",;\t|"
 _MAX_FIELD = 4 * MESSAGE_LENGTH
 
-Row = dict[str, str]
+TableRow = dict[str, str]
 
 
 def read_header(file: SourceFile) -> list[str]:
@@ -25,7 +25,7 @@ def read_header(file: SourceFile) -> list[str]:
     return [_name(cell) for cell in row] if len(row) > 1 else []
 
 
-def read_rows(file: SourceFile) -> Iterator[tuple[int, Row | Fault]]:
+def read_rows(file: SourceFile) -> Iterator[tuple[int, TableRow | Fault]]:
     """Yield the rows below the header, by the names of the columns in lower case."""
     # The limit is the process's: one for a whole message must fit.
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
@@ -60,6 +60,6 @@ def _name(cell: str) -> str:
     return " ".join(cell.strip().strip('"').casefold().split())
 
 
-def pick(row: Row, *names: str) -> str:
+def pick(row: TableRow, *names: str) -> str:
     """Return the first of these cells that is not empty."""
     return next((row[name].strip() for name in names if row.get(name, "").strip()), "")

@@ -36,7 +36,7 @@ from memrecall.model.options import create_accepted
 _EXCERPT_LENGTH = 60
 
 
-def read_messages(messages: Sequence[LLMMessage]) -> list[str]:
+def canonical_messages(messages: Sequence[LLMMessage]) -> list[str]:
     """Return the canonical form of each message."""
     return [to_canonical_json(public_message(message)) for message in messages]
 
@@ -125,7 +125,7 @@ class RecordingClient(BaseClient):
             append_call(self._path, line)
 
     def _start(self, request: Request, *, stream: bool) -> RecordedCall:
-        texts = read_messages(request.messages)
+        texts = canonical_messages(request.messages)
         shared = _first_difference(self._texts, texts)
         self._texts = texts
         self._calls += 1
@@ -200,7 +200,7 @@ class ReplayClient(BaseClient):
 
     def _verify(self, line: RecordedCall, request: Request, stream: bool) -> None:
         recorded = {**line.digests, "stream": str(line.stream)}
-        texts = read_messages(request.messages)
+        texts = canonical_messages(request.messages)
         current = {**read_digests(request, texts), "stream": str(stream)}
         for part, now in current.items():
             if recorded.get(part) != now:

@@ -82,7 +82,7 @@ async def test_edited_memory_of_mem0_is_reported(library: Library, tmp_path: Pat
 async def test_progress_counts_messages_after_each_batch(
     library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memrecall.importers.importer.BATCH", 4)
+    monkeypatch.setattr("memrecall.importers.importer.IMPORT_BATCH", 4)
     lines = (FIXTURES / "openai" / "messages.jsonl").read_text("utf-8") + "[1]\n"
     file = tmp_path / "messages.jsonl"
     file.write_text(lines, "utf-8")

@@ -12,7 +12,7 @@ from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     Fault,
     FileFormat,
-    Item,
+    ReadItem,
     ReadOptions,
     Skipped,
     current_branch,
@@ -26,12 +26,12 @@ from memrecall.types import Role
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     for number, value in read_values(file):
         yield from _read_conversation(number, value)
 
 
-def _read_conversation(number: int, data: Any) -> Iterator[Item]:
+def _read_conversation(number: int, data: Any) -> Iterator[ReadItem]:
     mapping = data.get("mapping") if isinstance(data, dict) else None
     if not isinstance(mapping, dict):
         yield Fault(number, "a conversation without a mapping of messages")
@@ -65,7 +65,7 @@ def _read_message(
     session: str,
     ts: datetime | None,
     title: Any,
-) -> Item:
+) -> ReadItem:
     author = message.get("author") or {}
     role = _ROLES.get(str(author.get("role")))
     details = message.get("metadata") or {}

@@ -7,7 +7,7 @@ from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     Fault,
     FileFormat,
-    Item,
+    ReadItem,
     ReadOptions,
     Skipped,
     current_branch,
@@ -21,12 +21,12 @@ from memrecall.types import Role
 _ROLES = {"human": Role.USER, "assistant": Role.ASSISTANT}
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     for number, value in read_values(file):  # a list, one conversation, or one a line
         yield from _read_conversation(number, value)
 
 
-def _read_conversation(number: int, data: Any) -> Iterator[Item]:
+def _read_conversation(number: int, data: Any) -> Iterator[ReadItem]:
     messages = data.get("chat_messages") if isinstance(data, dict) else None
     if not isinstance(messages, list):
         yield Fault(number, "a conversation without chat_messages")
@@ -46,7 +46,7 @@ def _visible_names(data: dict[str, Any], messages: list[dict[str, Any]]) -> set[
     return set(current_branch(parents, data.get("current_leaf_message_uuid")))
 
 
-def _read_message(number: int, data: dict[str, Any], message: dict[str, Any]) -> Item:
+def _read_message(number: int, data: dict[str, Any], message: dict[str, Any]) -> ReadItem:
     role = _ROLES.get(str(message.get("sender")))
     if role is None:
         return Fault(number, f"sender {message.get('sender')!r} is neither human nor assistant")

@@ -8,14 +8,14 @@ from memrecall.importers.records import (
     DerivedIds,
     Fault,
     FileFormat,
-    Item,
     Note,
+    ReadItem,
     ReadOptions,
     message_record,
     stable_id,
 )
 from memrecall.importers.source import SourceFile
-from memrecall.importers.tables import Row, read_header, read_rows
+from memrecall.importers.tables import TableRow, read_header, read_rows
 from memrecall.importers.times import WrittenDate, find_order, parse_written_time, split_date
 from memrecall.messages import parse_role
 from memrecall.types import Role
@@ -32,7 +32,7 @@ _COMMON = {
 }
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     columns = find_columns(read_header(file), options.columns, file.name)
     yield from _note_missing(columns)
     order = options.date_order
@@ -87,12 +87,12 @@ def _read_dates(file: SourceFile, column: str | None) -> Iterator[WrittenDate]:
 
 def _read_row(
     line: int,
-    cells: Row,
+    cells: TableRow,
     stem: str,
     options: ReadOptions,
     order: DateOrder | None,
     ids: DerivedIds,
-) -> Item:
+) -> ReadItem:
     time, speaker = cells.get("time", ""), cells.get("speaker", "")
     role = _role_of(cells.get("role", ""), speaker)
     session = cells.get("session") or stem

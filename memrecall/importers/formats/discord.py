@@ -7,7 +7,7 @@ from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     Fault,
     FileFormat,
-    Item,
+    ReadItem,
     ReadOptions,
     Skipped,
     from_iso,
@@ -20,7 +20,7 @@ from memrecall.types import Role
 _KINDS = ("Default", "Reply")
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     guild: dict[str, Any] = {}
     channel: dict[str, Any] = {}
     with file.text() as stream:
@@ -44,7 +44,7 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _read_message(number: int, message: Any, channel: str, title: str) -> Item:
+def _read_message(number: int, message: Any, channel: str, title: str) -> ReadItem:
     if not isinstance(message, dict):
         return Fault(number, "a message that is no object")
     if message.get("type", "Default") not in _KINDS:

@@ -15,7 +15,7 @@ from memrecall.importers.records import (
     DerivedIds,
     Fault,
     FileFormat,
-    Item,
+    ReadItem,
     ReadOptions,
     Skipped,
     from_iso,
@@ -37,7 +37,7 @@ def _matches(file: SourceFile) -> bool:
     return names_product and has_members(file.sample, "header", "title", "time")
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     if file.suffix == ".html":
         raise InvalidArgument(
             "activity in HTML has times only in the words of your language",
@@ -48,7 +48,7 @@ def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
         yield from _read_entry(number, entry, ids)
 
 
-def _read_entry(number: int, entry: Any, ids: DerivedIds) -> Iterator[Item]:
+def _read_entry(number: int, entry: Any, ids: DerivedIds) -> Iterator[ReadItem]:
     if not isinstance(entry, dict):
         yield Fault(number, "an activity that is no object")
         return

@@ -7,14 +7,14 @@ from memrecall.importers.records import (
     DerivedIds,
     Fault,
     FileFormat,
-    Item,
+    ReadItem,
     ReadOptions,
     Skipped,
     message_record,
     stable_id,
 )
 from memrecall.importers.source import SourceFile
-from memrecall.importers.tables import Row, pick, read_header, read_rows
+from memrecall.importers.tables import TableRow, pick, read_header, read_rows
 from memrecall.importers.times import parse_written_time
 from memrecall.types import Role
 
@@ -31,13 +31,15 @@ def _matches(file: SourceFile) -> bool:
     return any(names <= header for names in _HEADERS)
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     ids = DerivedIds("imessage")
     for line, row in read_rows(file):
         yield row if isinstance(row, Fault) else _read_row(line, row, file.stem, options, ids)
 
 
-def _read_row(line: int, row: Row, stem: str, options: ReadOptions, ids: DerivedIds) -> Item:
+def _read_row(
+    line: int, row: TableRow, stem: str, options: ReadOptions, ids: DerivedIds
+) -> ReadItem:
     kind = pick(row, "is_from_me", "direction", "type").casefold()
     if kind == "notification":
         return Skipped(line, "notices")

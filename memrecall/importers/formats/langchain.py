@@ -10,7 +10,7 @@ from typing import Any
 
 from memrecall.importers.formats.openai import read_conversations
 from memrecall.importers.json_stream import has_members, read_values
-from memrecall.importers.records import FileFormat, Item, ReadOptions
+from memrecall.importers.records import FileFormat, ReadItem, ReadOptions
 from memrecall.importers.source import SourceFile
 
 _TYPE = re.compile(r'"type"\s*:\s*"(?:human|ai|HumanMessage|AIMessage(?:Chunk)?)"')
@@ -24,7 +24,7 @@ def _matches(file: SourceFile) -> bool:
     return is_dump or (bool(_TYPE.search(sample)) and has_members(sample, "type", "content"))
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     yield from read_conversations("langchain", read_values(file), _flatten)
 
 

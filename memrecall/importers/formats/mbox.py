@@ -13,8 +13,8 @@ from memrecall.importers.html_text import html_to_text
 from memrecall.importers.records import (
     Fault,
     FileFormat,
-    Item,
     Note,
+    ReadItem,
     ReadOptions,
     digest,
     in_zone,
@@ -50,7 +50,7 @@ def _matches(file: SourceFile) -> bool:
     return has_start and _HEADERS.match(file.sample) is not None
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     for number, (data, is_cut) in enumerate(_split(file), 1):
         if is_cut:
             yield Note(f"mails above {_MAX_MAIL // 1024**2} MiB are read without their end")
@@ -96,7 +96,7 @@ class _FieldLimit:
         return line[:_MAX_FIELD] + b"\n" if self._size == len(line) else b""
 
 
-def _read_mail(number: int, mail: Message, options: ReadOptions) -> Item:
+def _read_mail(number: int, mail: Message, options: ReadOptions) -> ReadItem:
     name, address = _split_address(_header(mail, "From"))
     date = _header(mail, "Date")
     try:

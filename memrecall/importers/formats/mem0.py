@@ -13,7 +13,7 @@ from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     Fault,
     FileFormat,
-    Item,
+    ReadItem,
     ReadOptions,
     Record,
     Skipped,
@@ -34,7 +34,7 @@ def _matches(file: SourceFile) -> bool:
     )
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     memories = (memory for _, value in read_values(file) for memory in _unwrap(value))
     for number, memory in enumerate(memories, 1):
         yield _read_memory(number, memory)
@@ -46,7 +46,7 @@ def _unwrap(value: Any) -> list[Any]:
     return results if isinstance(results, list) else [value]
 
 
-def _read_memory(number: int, value: Any) -> Item:
+def _read_memory(number: int, value: Any) -> ReadItem:
     if not isinstance(value, dict) or not isinstance(value.get("memory"), str):
         return Fault(number, "not a memory of mem0")
     text = make_storable(value["memory"]).strip()

@@ -13,7 +13,7 @@ from memrecall.importers.records import (
     DerivedIds,
     Fault,
     FileFormat,
-    Item,
+    ReadItem,
     ReadOptions,
     Skipped,
     digest,
@@ -32,11 +32,11 @@ def _matches(file: SourceFile) -> bool:
     return has_members(file.sample, "role", "content") and not is_own
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     yield from read_conversations("openai", read_values(file), lambda value: value)
 
 
-def read_conversations(name: str, values: Iterator[Numbered], unwrap: Any) -> Iterator[Item]:
+def read_conversations(name: str, values: Iterator[Numbered], unwrap: Any) -> Iterator[ReadItem]:
     """Yield the messages of conversations; `unwrap` makes each a dict of known form."""
     loose = _Conversation(name)
     starts = DerivedIds(name)
@@ -79,7 +79,7 @@ class _Conversation:
         self._session: str | None = None
         self._ids: DerivedIds | None = None
 
-    def read(self, number: int, value: Any) -> Iterator[Item]:
+    def read(self, number: int, value: Any) -> Iterator[ReadItem]:
         """Yield what is known now: nothing until the user has spoken."""
         if not isinstance(value, dict):
             yield Fault(number, "not a message")
@@ -96,7 +96,7 @@ class _Conversation:
         if self._session or message.role is Role.USER or len(self._waiting) >= 100:
             yield from self.finish()
 
-    def finish(self) -> Iterator[Item]:
+    def finish(self) -> Iterator[ReadItem]:
         """Yield the messages that wait for the name of their session."""
         if self._session is None:
             parts = [f"{message.role}:{message.text}" for _, message in self._waiting]
@@ -106,7 +106,7 @@ class _Conversation:
             yield self._record(number, message)
         self._waiting = []
 
-    def _record(self, number: int, message: ConversationMessage) -> Item:
+    def _record(self, number: int, message: ConversationMessage) -> ReadItem:
         own_id = message.message_id
         ids = self._ids or DerivedIds(self._name)
         return message_record(

@@ -13,7 +13,7 @@ from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     Fault,
     FileFormat,
-    Item,
+    ReadItem,
     ReadOptions,
     Skipped,
     from_unix,
@@ -33,7 +33,7 @@ def _matches(file: SourceFile) -> bool:
     return bool(_DAY.search(file.name)) and has_members(file.sample, "type", "ts")
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     source = file.source
     # The lists are beside the folders of the channels, and read once for all days.
     people = source.shared.get("slack people") or _read_people(source, file.folder.parent)
@@ -96,7 +96,7 @@ def _names_of(user: dict[str, Any]) -> tuple[str, ...]:
 
 def _read_message(
     number: int, message: Any, channel: _Channel, people: dict[str, tuple[str, ...]]
-) -> Item:
+) -> ReadItem:
     if not isinstance(message, dict):
         return Fault(number, "a message that is no object")
     if message.get("type") != "message" or message.get("subtype") not in _SPOKEN:

@@ -8,7 +8,7 @@ from memrecall.importers.json_stream import JsonStream, has_members
 from memrecall.importers.records import (
     Fault,
     FileFormat,
-    Item,
+    ReadItem,
     ReadOptions,
     Skipped,
     from_iso,
@@ -40,7 +40,7 @@ def _matches(file: SourceFile) -> bool:
     return has_members(sample, "type", "id", "messages") and _CHAT.search(sample) is not None
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     with file.text() as stream:
         yield from _Chats(JsonStream(stream), options).read()
 
@@ -53,7 +53,7 @@ class _Chats:
         self._options = options
         self._owner = ""
 
-    def read(self) -> Iterator[Item]:
+    def read(self) -> Iterator[ReadItem]:
         """Yield the messages of a chat, or of all chats of an account."""
         chat: dict[str, Any] = {}
         for name in self._reader.members():
@@ -70,7 +70,7 @@ class _Chats:
             else:
                 self._reader.skip()
 
-    def _read_list(self) -> Iterator[Item]:
+    def _read_list(self) -> Iterator[ReadItem]:
         for name in self._reader.members():
             if name == "list":
                 for _ in self._reader.elements():
@@ -78,7 +78,7 @@ class _Chats:
             else:
                 self._reader.skip()
 
-    def _read_messages(self, chat: dict[str, Any]) -> Iterator[Item]:
+    def _read_messages(self, chat: dict[str, Any]) -> Iterator[ReadItem]:
         chat_id = str(chat.get("id") or chat.get("name") or "")
         for number in self._reader.elements():
             message = self._reader.value()
@@ -89,7 +89,9 @@ class _Chats:
             else:
                 yield self._read_message(number, message, chat_id, chat.get("name"))
 
-    def _read_message(self, number: int, message: dict[str, Any], chat_id: str, title: Any) -> Item:
+    def _read_message(
+        self, number: int, message: dict[str, Any], chat_id: str, title: Any
+    ) -> ReadItem:
         author = str(message.get("from_id") or "")
         speaker = str(message.get("from") or author or title or "")
         ts = from_unix(message.get("date_unixtime"))

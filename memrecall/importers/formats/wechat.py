@@ -16,15 +16,15 @@ from memrecall.importers.records import (
     DerivedIds,
     Fault,
     FileFormat,
-    Item,
     Lines,
+    ReadItem,
     ReadOptions,
     Skipped,
     message_record,
     stable_id,
 )
 from memrecall.importers.source import SourceFile
-from memrecall.importers.tables import Row, pick, read_header, read_rows
+from memrecall.importers.tables import TableRow, pick, read_header, read_rows
 from memrecall.importers.times import parse_written_time
 from memrecall.types import Role
 
@@ -51,7 +51,7 @@ def _is_text(sample: str) -> bool:
     return len(lines) == 2 and bool(_HEAD.match(lines[0])) and bool(lines[1].strip())
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     chat = _Chat(_PART.sub("", file.stem), options, DerivedIds("wechat", _PART.sub("", file.stem)))
     if has_members(file.sample, "is_sender"):
         yield from _read_json(file, chat)
@@ -69,7 +69,7 @@ class _Chat:
 
     def record(
         self, line: int, *, time: str, speaker: str, text: str, is_me: bool, kind: str, key: str
-    ) -> Item:
+    ) -> ReadItem:
         """Return one message; what is neither text nor named media is skipped."""
         if kind in _SYSTEM_TYPES:
             return Skipped(line, "system messages")
@@ -94,13 +94,13 @@ class _Chat:
         )
 
 
-def _read_table(file: SourceFile, chat: _Chat) -> Iterator[Item]:
+def _read_table(file: SourceFile, chat: _Chat) -> Iterator[ReadItem]:
     people = _read_people(file)
     for line, row in read_rows(file):
         yield row if isinstance(row, Fault) else _read_row(line, row, chat, people)
 
 
-def _read_row(line: int, row: Row, chat: _Chat, people: dict[str, str]) -> Item:
+def _read_row(line: int, row: TableRow, chat: _Chat, people: dict[str, str]) -> ReadItem:
     is_me = pick(row, "issender", "is_sender") in ("1", "True", "true")
     sender = pick(row, "remark", "nickname", "sender", "talker")
     return chat.record(
@@ -114,7 +114,7 @@ def _read_row(line: int, row: Row, chat: _Chat, people: dict[str, str]) -> Item:
     )
 
 
-def _read_json(file: SourceFile, chat: _Chat) -> Iterator[Item]:
+def _read_json(file: SourceFile, chat: _Chat) -> Iterator[ReadItem]:
     people = _read_people(file)
     for number, value in read_values(file):
         if not isinstance(value, dict):
@@ -145,7 +145,7 @@ def _read_people(file: SourceFile) -> dict[str, str]:
     }
 
 
-def _read_text(file: SourceFile, chat: _Chat) -> Iterator[Item]:
+def _read_text(file: SourceFile, chat: _Chat) -> Iterator[ReadItem]:
     head: tuple[int, re.Match[str]] | None = None
     body = Lines()
     for number, line in file.lines():
@@ -158,7 +158,7 @@ def _read_text(file: SourceFile, chat: _Chat) -> Iterator[Item]:
     yield from _finish(head, body, chat)
 
 
-def _finish(head: tuple[int, re.Match[str]] | None, body: Lines, chat: _Chat) -> Iterator[Item]:
+def _finish(head: tuple[int, re.Match[str]] | None, body: Lines, chat: _Chat) -> Iterator[ReadItem]:
     """Yield the message below a head; a head without a message is a system message."""
     if head is None:
         return

@@ -9,8 +9,8 @@ from memrecall.importers.records import (
     DerivedIds,
     Fault,
     FileFormat,
-    Item,
     Lines,
+    ReadItem,
     ReadOptions,
     Skipped,
     message_record,
@@ -92,7 +92,7 @@ def _match_head(line: str) -> _Message | None:
     return _Message(0, date, values[3:], Lines(line[match.end() :]))
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[Item]:
+def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
     order = options.date_order
     if order is None:
         order, notes = find_order(_read_dates(file))
@@ -137,7 +137,7 @@ def _title_of(file: SourceFile) -> str:
 
 def _finish(
     message: _Message, order: DateOrder, options: ReadOptions, title: str, ids: DerivedIds
-) -> Item:
+) -> ReadItem:
     line = message.line
     text = message.body.join()
     match = _SPEAKER.match(text)

@@ -19,7 +19,7 @@ class JsonTextError(ValueError):
     """A text that is not JSON, or that does not have the expected form."""
 
 
-class Node(NamedTuple):
+class JsonNode(NamedTuple):
     """A value and where it stands in the text."""
 
     start: int
@@ -32,7 +32,7 @@ class Child(NamedTuple):
     """A member of an object (which starts at its key) or an item of an array."""
 
     start: int
-    node: Node
+    node: JsonNode
     key: str | None = None
 
     @property
@@ -41,7 +41,7 @@ class Child(NamedTuple):
         return self.node.end
 
 
-def parse(text: str) -> Node:
+def parse_text(text: str) -> JsonNode:
     """Return the value of JSON with comments, with the places of its parts."""
     start = _skip(text, 1 if text.startswith("\ufeff") else 0)
     try:
@@ -53,7 +53,7 @@ def parse(text: str) -> Node:
     return root
 
 
-def find(node: Node, path: Path) -> Node | None:
+def find(node: JsonNode, path: Path) -> JsonNode | None:
     """Return the value at a path, if there is one."""
     for key in path:
         is_position = isinstance(key, int)
@@ -69,7 +69,7 @@ def find(node: Node, path: Path) -> Node | None:
 
 def add_item(text: str, path: Sequence[str], item: Any) -> tuple[str, list[str]]:
     """Append an item to the array at a path; return the text and the paths that were created."""
-    root = parse(text)
+    root = parse_text(text)
     missing = [n for n in range(1, len(path) + 1) if find(root, path[:n]) is None]
     if not missing:
         return _append(text, path, None, item, list), []
@@ -88,7 +88,7 @@ def set_member(text: str, key: str, value: Any) -> str:
 
 def remove(text: str, path: Path) -> str:
     """Remove the member or item at a path, which must exist."""
-    parent = find(parse(text), path[:-1])
+    parent = find(parse_text(text), path[:-1])
     last = path[-1]
     if parent is None:
         raise KeyError(last)
@@ -97,7 +97,7 @@ def remove(text: str, path: Path) -> str:
 
 
 def _append(text: str, path: Path, key: str | None, value: Any, kind: type) -> str:
-    node = find(parse(text), path)
+    node = find(parse_text(text), path)
     if node is None or not isinstance(node.value, kind):
         name = "/".join(map(str, path)) or "the file"
         raise JsonTextError(f"{name} is not {_NAMES[kind is list]}")
@@ -114,7 +114,7 @@ def _append(text: str, path: Path, key: str | None, value: Any, kind: type) -> s
     return f"{text[:at]},{before.group() if before else ' '}{addition}{text[at:]}"
 
 
-def _cut(text: str, container: Node, position: int) -> str:
+def _cut(text: str, container: JsonNode, position: int) -> str:
     """Remove a child and its comma; comments beside it stay."""
     child = container.children[position]
     if position > 0:
@@ -136,7 +136,7 @@ def _skip(text: str, at: int) -> int:
     return match.end() if match else at
 
 
-def _parse_value(text: str, at: int) -> Node:
+def _parse_value(text: str, at: int) -> JsonNode:
     if text[at : at + 1] == "{":
         return _parse_container(text, at, "}", is_object=True)
     if text[at : at + 1] == "[":
@@ -145,12 +145,12 @@ def _parse_value(text: str, at: int) -> Node:
     if match is None:
         raise _error(text, at)
     try:
-        return Node(at, match.end(), json.loads(match.group()))
+        return JsonNode(at, match.end(), json.loads(match.group()))
     except ValueError:
         raise _error(text, at) from None
 
 
-def _parse_container(text: str, start: int, closing: str, *, is_object: bool) -> Node:
+def _parse_container(text: str, start: int, closing: str, *, is_object: bool) -> JsonNode:
     children: list[Child] = []
     at = _skip(text, start + 1)
     while text[at : at + 1] != closing:
@@ -163,7 +163,7 @@ def _parse_container(text: str, start: int, closing: str, *, is_object: bool) ->
             raise _error(text, at)
     values = [child.node.value for child in children]
     value = {child.key: child.node.value for child in children} if is_object else values
-    return Node(start, at + 1, value, tuple(children))
+    return JsonNode(start, at + 1, value, tuple(children))
 
 
 def _parse_member(text: str, at: int) -> Child:

@@ -89,7 +89,7 @@ class SettingsFile:
             return SettingsChange(None, None)
         with self._refusing_unreadable():
             after = self._remove_notify(text) if self._is_toml else self._remove(text, created)
-            is_blank = not after.strip() if self._is_toml else not json_text.parse(after).value
+            is_blank = not after.strip() if self._is_toml else not json_text.parse_text(after).value
         return SettingsChange(text, None if FILE in created and is_blank else after)
 
     def apply(self, change: SettingsChange) -> None:
@@ -127,7 +127,7 @@ class SettingsFile:
     def _add_entries(self, text: str, deadline: float) -> tuple[str, list[str]]:
         added: list[str] = []
         for key, value in self._client.required:
-            if json_text.find(json_text.parse(text), (key,)) is None:
+            if json_text.find(json_text.parse_text(text), (key,)) is None:
                 text = json_text.set_member(text, key, value)
                 added.append(key)
         for event in self._client.events:
@@ -161,7 +161,7 @@ class SettingsFile:
         return [n for n, entry in entries if any(map(self._is_own(event), _hooks(entry)))]
 
     def _entries(self, text: str, event: str) -> list[object]:
-        node = json_text.find(json_text.parse(text), ("hooks", event))
+        node = json_text.find(json_text.parse_text(text), ("hooks", event))
         return node.value if node is not None and isinstance(node.value, list) else []
 
     def _is_own(self, event: str) -> Callable[[object], bool]:
@@ -177,7 +177,7 @@ class SettingsFile:
 
     def _remove_entry(self, text: str, path: tuple[str, str, int]) -> str:
         """Remove an entry; of a group to which the user has added hooks, only the own one."""
-        node = json_text.find(json_text.parse(text), path)
+        node = json_text.find(json_text.parse_text(text), path)
         hooks = _hooks(node.value if node else None)
         is_own = self._is_own(path[1])
         own = [position for position, hook in enumerate(hooks) if is_own(hook)]
@@ -191,7 +191,7 @@ class SettingsFile:
         required = dict(self._client.required)
         for each in reversed([name for name in created if name != FILE]):
             path = each.split("/")
-            node = json_text.find(json_text.parse(text), path)
+            node = json_text.find(json_text.parse_text(text), path)
             if node is not None and (each in required or not node.value):
                 text = json_text.remove(text, path)
         return text
