@@ -9,7 +9,6 @@ from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from memrecall.extraction.model import ModelExtractor
-    from memrecall.extraction.offline import offline_client
     from memrecall.extraction.protocol import Extractor, Fact, KnownMemory, Utterance
     from memrecall.extraction.rules.extractor import RuleExtractor
     from memrecall.extraction.signature import fold_person_name
@@ -22,7 +21,6 @@ __all__ = [
     "RuleExtractor",
     "Utterance",
     "fold_person_name",
-    "offline_client",
 ]
 
 __getattr__ = lazy_exports(
@@ -30,7 +28,6 @@ __getattr__ = lazy_exports(
     {
         ".model": ("ModelExtractor",),
         ".signature": ("fold_person_name",),
-        ".offline": ("offline_client",),
         ".protocol": ("Extractor", "Fact", "KnownMemory", "Utterance"),
         ".rules.extractor": ("RuleExtractor",),
     },

@@ -31,7 +31,6 @@ from memrecall.extraction.sentences import claimed_statements
 from memrecall.extraction.signature import end_name
 from memrecall.extraction.summaries import shorten
 from memrecall.model import protocol
-from memrecall.model.prompts import answers_by_rules
 from memrecall.model.structured import Structured, ask_prompt
 from memrecall.text.language import language_of
 from memrecall.text.normalize import entity_key
@@ -64,8 +63,6 @@ class ModelExtractor:
         self._client = client
         self._seconds = seconds
         self._embedder = embedder
-        # The offline client answers by the rules: the result must not claim a model.
-        self._by: By = "rules" if answers_by_rules(client) else "model"
         self._rules = RuleExtractor()
 
     async def facts(
@@ -82,7 +79,7 @@ class ModelExtractor:
         stated = await in_process(text_length(*utterances), claimed_statements, utterances)
         claims = list((await self._rules.facts(stated, now=now, zone=zone)).facts)
         if not conversation.has_speech:
-            return Extracted((), self._by, claims=tuple(claims))
+            return Extracted((), "model", claims=tuple(claims))
         facts: list[Fact] = []
         problems: list[str] = []
         groups = list(conversation.groups())
@@ -107,7 +104,7 @@ class ModelExtractor:
                     claims += [claim] if claim and not fact else []
                 messages = [*earlier, *visible.values()]
                 facts += await verify.drop_inventions(checked, messages, self._embedder)
-        by, problem = self._describe(problems, len(groups))
+        by, problem = _describe(problems, len(groups))
         unique = dict.fromkeys
         return Extracted(tuple(unique(facts)), by, problem, tuple(unique(claims)))
 
@@ -126,7 +123,7 @@ class ModelExtractor:
             return Decided(by_rules.decisions, "rules", reply.problem)
         verdicts = reply.value.decisions
         decisions = verify.merge_verdicts(facts, visible, verdicts, by_rules.decisions)
-        return Decided(decisions, self._by)
+        return Decided(decisions, "model")
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
         """Return the entities that the utterances name, and their relations."""
@@ -150,7 +147,7 @@ class ModelExtractor:
                 relations += valid
                 new = _entities(reply.value, valid)
             entities = {**new, **entities}
-        by, problem = self._describe(problems, len(groups))
+        by, problem = _describe(problems, len(groups))
         return Related(tuple(entities.values()), tuple(dict.fromkeys(relations)), by, problem)
 
     async def summarise(
@@ -176,7 +173,7 @@ class ModelExtractor:
         if reply.value is None or not reply.value.summary:
             by_rules = await self._rules.summarise(lines, limit_characters, language)
             return Summary(by_rules.text, "rules", reply.problem or "the summary is empty")
-        return Summary(shorten(reply.value.summary, limit_characters), self._by)
+        return Summary(shorten(reply.value.summary, limit_characters), "model")
 
     async def _ask(
         self, prompt: str, language: Language, lines: Sequence[str], answer: type[T]
@@ -184,15 +181,6 @@ class ModelExtractor:
         return await ask_prompt(
             self._client, prompt, language, lines, answer, seconds=self._seconds
         )
-
-    def _describe(self, problems: Sequence[str], parts: int) -> tuple[By, str]:
-        """Return who read a conversation of several parts, and what went wrong."""
-        if not problems:
-            return self._by, ""
-        details = "; ".join(dict.fromkeys(problems))
-        if len(problems) == parts:
-            return "rules", details
-        return self._by, f"{len(problems)} of {parts} parts were read by rules: {details}"
 
 
 class _PromptConversation:
@@ -239,6 +227,16 @@ class _PromptConversation:
             for utterance in self.earlier(group)
             if (text := visible_text(utterance))
         ]
+
+
+def _describe(problems: Sequence[str], parts: int) -> tuple[By, str]:
+    """Return who read a conversation of several parts, and what went wrong."""
+    if not problems:
+        return "model", ""
+    details = "; ".join(dict.fromkeys(problems))
+    if len(problems) == parts:
+        return "rules", details
+    return "model", f"{len(problems)} of {parts} parts were read by rules: {details}"
 
 
 def _entities(answer: wire.RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:

@@ -33,7 +33,7 @@ from memrecall.extraction.signature import (
     fold_person_name,
 )
 from memrecall.extraction.summaries import whole_sentences
-from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time
+from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, parse_since
 from memrecall.text.language import language_of
 from memrecall.text.normalize import normalize_caseless
 from memrecall.types import Language, Role
@@ -73,7 +73,7 @@ def check_fact(
             return None
     elif not _is_well_formed(text, language_of(text)) or not evidence.supports(text, subject):
         return None
-    since = read_time(item.since) or sources[-1].ts or now
+    since = parse_since(item.since) or sources[-1].ts or now
     return Fact(
         text,
         subject,
@@ -204,7 +204,7 @@ def _read_relation(
     verb = re.sub(r"\W+", "_", item.relationship.strip().lower()).strip("_")
     if not all(ends) or not verb or not sources:
         return None
-    since = read_time(item.since) or sources[-1].ts or now
+    since = parse_since(item.since) or sources[-1].ts or now
     ids = tuple(source.message_id for source in sources)
     return Relation(ends[0], verb, ends[1], ids, since, item.ended)
 

@@ -1,15 +1,14 @@
 """The JSON lines in which a model sees conversations, and the answers it gives."""
 
 import json
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from typing import Annotated, Any, ClassVar
-from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Fact, KnownMemory, Utterance
-from memrecall.types import Role, format_time, parse_time
+from memrecall.types import format_time, parse_time
 
 
 def _numbers(value: object) -> list[int]:
@@ -22,14 +21,13 @@ def _text(value: object) -> str:
     return "" if value is None or value in ("null", "None", "none") else str(value).strip()
 
 
-def read_number(value: object) -> int | None:
-    """Return the first number in a value, or None."""
+def _number(value: object) -> int | None:
     return next(iter(_numbers(value)), None)
 
 
 Text = Annotated[str, BeforeValidator(_text)]
 Numbers = Annotated[list[int], BeforeValidator(_numbers)]
-Number = Annotated[int | None, BeforeValidator(read_number)]
+Number = Annotated[int | None, BeforeValidator(_number)]
 
 
 class FactItem(BaseModel):
@@ -141,23 +139,7 @@ def utterance_line(number: int, utterance: Utterance, text: str, *, context: boo
     )
 
 
-def read_utterance(line: dict[str, Any]) -> Utterance:
-    """Return the utterance of a line; unreadable values are dropped."""
-    try:
-        role = Role(str(line.get("role", "user")))
-    except ValueError:
-        role = Role.OTHER
-    speaker = line.get("speaker")
-    return Utterance(
-        str(line.get("id", "")),
-        str(speaker) if speaker else None,
-        role,
-        str(line.get("text", "")),
-        read_time(line.get("time")),
-    )
-
-
-def read_time(value: object) -> datetime | None:
+def parse_since(value: object) -> datetime | None:
     """Return a time, or None if it cannot be parsed."""
     if not isinstance(value, str) or not value:
         return None
@@ -171,14 +153,6 @@ def setting_line(now: datetime, zone: tzinfo, prompt: str | None) -> str:
     """Return the current time, the time zone and the guidance as a line."""
     name = getattr(zone, "key", None) or str(zone)
     return to_line({"now": format_time(now), "zone": name, "guidance": prompt})
-
-
-def read_zone(name: object) -> tzinfo:
-    """Return the time zone of a name, or UTC if it is unknown."""
-    try:
-        return ZoneInfo(str(name))
-    except (ValueError, OSError):
-        return UTC
 
 
 def fact_line(number: int, fact: Fact) -> str:

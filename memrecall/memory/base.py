@@ -18,6 +18,7 @@ from memrecall.memory.reranking import CheckedReranker, Reranker, make_reranker
 from memrecall.memory.search import RecallTimes
 from memrecall.memory.short_term import ShortTermMemory
 from memrecall.messages import Redact
+from memrecall.model.prompts import answers_by_rules
 from memrecall.pools import ProcessOwner
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search import VectorDB
@@ -221,7 +222,7 @@ def make_extractor(
     from memrecall.extraction import ModelExtractor, RuleExtractor
 
     model = client or client_of(settings)
-    return RuleExtractor() if model is None else ModelExtractor(model, embedder=embedder)
+    return RuleExtractor() if answers_by_rules(model) else ModelExtractor(model, embedder=embedder)
 
 
 class MemoryBase:

@@ -8,14 +8,13 @@ Each name may have a rule, which lives in the layer that owns the prompt.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from memrecall.errors import NotFound
-from memrecall.json_objects import load_json_object
 from memrecall.model import protocol
 from memrecall.types import Language
 
@@ -77,12 +76,6 @@ class RuleRequest:
     tools: tuple[str, ...] = ()
     forced: str | None = None
     required: bool = False
-
-    def json_lines(self) -> Iterator[dict[str, Any]]:
-        """Yield the JSON objects of messages that hold one per line, skipping other lines."""
-        for message in self.messages:
-            if isinstance(message.content, str):
-                yield from filter(None, map(load_json_object, message.content.split("\n")))
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ _MAX_PORT = 65_535
 _BACKLOG = 512
 _FAREWELL_SECONDS = 2.0
 # What worker processes run: the rules that answer for a model.
-_WORKER_MODULES = ("memrecall.extraction.offline", "memrecall.chat.offline")
+_WORKER_MODULES = ("memrecall.extraction.rules.extractor", "memrecall.chat.offline")
 _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read when the library is imported
 _TICKS_PER_SECOND = 10  # of uvicorn's main loop
 MAX_CONNECTIONS = 2_000  # of one process; above it, requests get a 503

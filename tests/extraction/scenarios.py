@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.extraction import KnownMemory, ModelExtractor, Utterance
-from memrecall.extraction.offline import offline_client
 from memrecall.model.cassette import RecordingClient
 from memrecall.model.protocol import ChatCompletionClient
 from memrecall.testing import ScriptedClient, say
@@ -28,15 +27,11 @@ LIMIT = 200
 
 @dataclass(frozen=True)
 class Scenario:
-    """One recorded flow: facts, decisions, relations, a summary. Without steps, rules answer."""
+    """One recorded flow: facts, decisions, relations, a summary."""
 
-    steps: Sequence[Any] | None
+    steps: Sequence[Any]
     messages: Sequence[Utterance]
     known: Sequence[KnownMemory] = ()
-
-    def client(self) -> ChatCompletionClient:
-        """Return the model to record."""
-        return offline_client() if self.steps is None else ScriptedClient(self.steps)
 
 
 MESSAGES_EN = parse_turns(
@@ -217,8 +212,6 @@ SCENARIOS: dict[str, Scenario] = {
         MOVED_ZH,
         KNOWN_ZH,
     ),
-    "offline.en": Scenario(None, MESSAGES_EN, KNOWN_EN),
-    "offline.zh": Scenario(None, MESSAGES_ZH),
 }
 
 
@@ -254,7 +247,7 @@ async def record() -> None:
         file.unlink()
     for name, scenario in SCENARIOS.items():
         client = RecordingClient(
-            scenario.client(), FOLDER / f"{name}.jsonl", about={"now": NOW.isoformat()}
+            ScriptedClient(scenario.steps), FOLDER / f"{name}.jsonl", about={"now": NOW.isoformat()}
         )
         results = await run(scenario, client)
         (FOLDER / f"{name}.result.json").write_text(result_text(results), "utf-8")

@@ -32,8 +32,6 @@ SOURCES: list[tuple[str, list[str]]] = [
     ("mended.zh", ["model", "model", "model", "model"]),
     ("useless.en", ["rules", "rules", "rules", "rules"]),
     ("useless.zh", ["rules", "rules", "rules", "rules"]),
-    ("offline.en", ["rules", "rules", "rules", "rules"]),
-    ("offline.zh", ["rules", "rules", "rules", "rules"]),
 ]
 
 

@@ -10,7 +10,6 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.table import find_tool
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.extraction import offline_client
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.mcp.context import make_context
@@ -53,14 +52,11 @@ async def current(library: Library, user: str) -> list[str]:
     return [item["memory"] for item in reversed(page["results"])]
 
 
-@pytest.mark.parametrize("with_model", [False, True], ids=["rules", "model"])
-async def test_remember_deduplicates_and_supersedes(library: Library, with_model: bool) -> None:
-    client = offline_client() if with_model else None
-
+async def test_remember_deduplicates_and_supersedes(library: Library) -> None:
     async def check(case: tuple[str, str, str]) -> None:
         first, second, expected = case
         user = f"{expected} {first}"
-        context = make_context(library, Scope(user), client)
+        context = make_context(library, Scope(user))
         old = await call(context, "remember", content=first)
         new = await call(context, "remember", content=second)
         is_same = expected == "same"
