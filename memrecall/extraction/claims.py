@@ -1,6 +1,6 @@
 """New facts and what is stored: related memories, later ones, and those that claims contradict.
 
-Claims that the user did not make are stored beside what they contradict, never instead of it.
+Claims that the user did not make are stored too, but never replace what they contradict.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ _IS_ORDER = "the text gives orders and states no fact"
 async def find_related(
     library: Library, scope: Scope, facts: Iterable[Fact]
 ) -> dict[str, MemoryRecord]:
-    """Return memories about the same things: those of the same field, and by search."""
+    """Return memories about the same things: of the same field, and found by search."""
     related: dict[str, MemoryRecord] = {}
     store = library.store
     for fact in facts:
@@ -52,7 +52,7 @@ async def find_related(
 
 
 def known_memories(records: Mapping[str, MemoryRecord]) -> dict[str, KnownMemory]:
-    """Return what is known; what is only claimed is not."""
+    """Return the stored facts, without claims."""
     stated = (r for r in records.values() if not r.provenance.conflicts_with)
     return {record.memory_key: _to_known(record) for record in stated}
 
@@ -86,7 +86,10 @@ def decide_outdated(
 
 
 def is_earlier(sources: Sequence[Utterance], record: MemoryRecord) -> bool:
-    """Return True if messages are older than a memory, but not the user's for those of others."""
+    """Return True if the sources predate the memory.
+
+    A user's own message never counts as older than someone else's claim.
+    """
     is_own = record.provenance.origin is Origin.USER or least_trusted(sources) is not Origin.USER
     said_at = latest_time(sources)
     return is_own and said_at is not None and said_at < record.said_at
@@ -150,7 +153,7 @@ def plan_replacement(
 
 
 async def review_plan(library: Library, scope: Scope, steps: Sequence[PlanStep]) -> list[PlanStep]:
-    """Return the steps, with those of others that contradict the user marked as claims.
+    """Return the steps; what others say against the user is marked as a claim.
 
     What the user's last message states is the user's, whoever writes it down.
     """

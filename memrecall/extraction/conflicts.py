@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from memrecall.extraction.protocol import USER, Fact, KnownMemory, MemoryType, Relation
+from memrecall.extraction.protocol import USER, Fact, FactType, KnownMemory, Relation
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import FactSignature, fact_signature, overlap
 from memrecall.text.normalize import normalize_caseless
@@ -93,7 +93,7 @@ def rows_contradict(row: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
     """Return True if two stored memories cannot both hold."""
 
     def replaces(new: Mapping[Any, Any], old: Mapping[Any, Any]) -> bool:
-        subject, memory_type = new["subject"] or USER, cast(MemoryType, new["memory_type"])
+        subject, memory_type = new["subject"] or USER, cast(FactType, new["memory_type"])
         fact = Fact(new["content"], subject, memory_type, new["field"])
         known = KnownMemory("", old["content"], old["subject"] or USER, old["field"])
         memory = sign(replace(known, memory_type=old["memory_type"]))

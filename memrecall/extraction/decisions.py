@@ -17,7 +17,7 @@ from memrecall.extraction.conflicts import (
     is_known,
     sign,
 )
-from memrecall.extraction.protocol import RETRACTION, Decision, Fact, KnownMemory, MemoryType
+from memrecall.extraction.protocol import RETRACTION, Decision, Fact, FactType, KnownMemory
 from memrecall.extraction.signature import FactSignature, fact_signature, overlap
 from memrecall.text.normalize import normalize_caseless
 
@@ -51,7 +51,7 @@ def find_successor(fact: Fact, later: Iterable[KnownMemory]) -> KnownMemory | No
     """Return the first of some memories, said after a fact, that takes its place."""
     memory = sign(_as_known(fact, ""))
     for known in later:
-        kind = cast(MemoryType, known.memory_type)
+        kind = cast(FactType, known.memory_type)
         newer = Fact(known.text, known.subject, kind, known.field)
         if contradicts(newer, memory) and not is_known(fact, sign(known)):
             return known
@@ -87,7 +87,7 @@ def _stored_key(memory: SignedMemory) -> str | None:
 
 
 def _supersede(fact: Fact, old: SignedMemory, memories: list[SignedMemory]) -> Iterator[Decision]:
-    """Put the fact in the place of a memory, and end other memories that it says are over."""
+    """Replace a memory by the fact, and end other memories that it says are over."""
     ended = [memory for memory in memories if memory is not old and _is_over(fact, memory)]
     field = None if fact.field else old.known.field
     key = old.known.memory_key

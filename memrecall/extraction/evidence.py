@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 
 from memrecall.embedding.protocol import Embedder
-from memrecall.extraction.own_words import is_person, own_words
 from memrecall.extraction.protocol import USER, Utterance
+from memrecall.extraction.quotations import is_person, own_words
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.sentences import Sentence, claimed_words, split_sentences
 from memrecall.extraction.signature import SPEAKER_NAMES, fact_signature, fold_person_name

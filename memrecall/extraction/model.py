@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from memrecall.embedding.protocol import Embedder
 from memrecall.extraction import verify, wire
 from memrecall.extraction.evidence import visible_text
-from memrecall.extraction.own_words import is_person
 from memrecall.extraction.protocol import (
     USER,
     By,
@@ -26,6 +25,7 @@ from memrecall.extraction.protocol import (
     Utterance,
     text_length,
 )
+from memrecall.extraction.quotations import is_person
 from memrecall.extraction.rules.extractor import RuleExtractor
 from memrecall.extraction.sentences import claimed_statements
 from memrecall.extraction.signature import end_name

@@ -9,8 +9,8 @@ from memrecall.types import USER as USER
 from memrecall.types import Language, Role
 
 By = Literal["model", "rules"]
-Event = Literal["ADD", "UPDATE", "DELETE", "NONE"]
-MemoryType = Literal[
+DecisionEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+FactType = Literal[
     "user_profile",
     "user_preference",
     "relationship",
@@ -27,7 +27,7 @@ EntityType = Literal[
     "person", "organization", "place", "field", "animal", "language", "event", "thing"
 ]
 
-RETRACTION: MemoryType = "retraction"
+RETRACTION: FactType = "retraction"
 """The type of a request to forget: it is never stored, it only ends other memories."""
 
 
@@ -53,7 +53,7 @@ class Fact:
 
     text: str
     subject: str = USER
-    memory_type: MemoryType = "general"
+    memory_type: FactType = "general"
     field: str | None = None
     source_ids: tuple[str, ...] = ()
     valid_from: datetime | None = None
@@ -87,7 +87,7 @@ class Decision:
     `field` is the slot that a fact without one inherits from the memory it supersedes.
     """
 
-    event: Event
+    event: DecisionEvent
     fact: Fact
     memory_key: str | None = None
     text: str = ""
@@ -191,5 +191,5 @@ class Extractor(Protocol):
         limit_characters: int,
         language: Language | None = None,
     ) -> Summary:
-        """Return a summary within the limit; `language` is that of the text by default."""
+        """Return a summary within the limit; by default in the language of the text."""
         ...

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from memrecall.extraction.own_words import MAX_MESSAGE, is_person, own_words, unquoted_words
 from memrecall.extraction.protocol import Utterance
+from memrecall.extraction.quotations import MAX_MESSAGE, is_person, own_words, unquoted_words
 from memrecall.extraction.rules.tables import load_table
 from memrecall.text.language import language_of
 from memrecall.types import Language, Role
@@ -75,7 +75,7 @@ def claimed_words(utterance: Utterance) -> str:
 def claimed_statements(utterances: Iterable[Utterance]) -> list[Utterance]:
     """Return the claims that the rules can read, as if the user had made them.
 
-    They are a person's words beside orders, and what others state of "the user".
+    They are a person's words next to orders, and what others state of "the user".
     """
     texts = ((utterance, _claimed_statement(utterance)) for utterance in utterances)
     return [replace(u, role=Role.USER, speaker=None, text=text) for u, text in texts if text]

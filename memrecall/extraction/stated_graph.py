@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from memrecall.extraction.own_words import is_person
 from memrecall.extraction.protocol import USER, Entity, Related, Relation, Utterance
+from memrecall.extraction.quotations import is_person
 from memrecall.extraction.rules.conversation import SourcedStatement, read_statements
 from memrecall.extraction.rules.dates import date_statement, find_statement_times
 from memrecall.extraction.rules.statements import StatedRelation
@@ -114,7 +114,7 @@ class _Graph:
 
 
 def _without_time(stated: StatedRelation, statement: SourcedStatement) -> str:
-    """Return the destination, that of a place without the time that follows its name."""
+    """Return the destination; the name of a place ends before a time that follows it."""
     name = stated.destination
     if stated.kind not in ("place", "organization"):
         return name

@@ -11,18 +11,18 @@ from memrecall.errors import EmbedderFailed
 from memrecall.extraction.conflicts import has_one_value, is_known, sign
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
 from memrecall.extraction.evidence import Evidence, cited
-from memrecall.extraction.own_words import is_person, own_words
 from memrecall.extraction.protocol import (
     RETRACTION,
     USER,
     Decision,
     EntityType,
     Fact,
+    FactType,
     KnownMemory,
-    MemoryType,
     Relation,
     Utterance,
 )
+from memrecall.extraction.quotations import is_person, own_words
 from memrecall.extraction.rules.conversation import build_facts, read_statements, slot_name
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import (
@@ -38,7 +38,7 @@ from memrecall.text.language import language_of
 from memrecall.text.normalize import normalize_caseless
 from memrecall.types import Language, Role
 
-TYPES = frozenset(get_args(MemoryType))
+TYPES = frozenset(get_args(FactType))
 ENTITY_TYPES = frozenset(get_args(EntityType))
 MAX_FACT = 500
 _MAX_FIELD = 40
@@ -77,7 +77,7 @@ def check_fact(
     return Fact(
         text,
         subject,
-        cast(MemoryType, item.type) if item.type in TYPES else "general",
+        cast(FactType, item.type) if item.type in TYPES else "general",
         slot_name(item.field[:_MAX_FIELD]) or _read_slot(item, text, subject),
         tuple(source.message_id for source in sources),
         min(since, now) if item.type != "plan" else sources[-1].ts or now,
@@ -136,7 +136,7 @@ def check_claim(
     subject = _subject(item.about, None, utterances)
     if not Evidence(sources, sources, zone, claims=True).supports(text, subject):
         return None
-    memory_type = cast(MemoryType, item.type) if item.type in TYPES else "general"
+    memory_type = cast(FactType, item.type) if item.type in TYPES else "general"
     ids = tuple(source.message_id for source in sources)
     return Fact(text, subject, memory_type, slot_name(item.field[:_MAX_FIELD]), ids, None)
 

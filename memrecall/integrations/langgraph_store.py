@@ -14,10 +14,10 @@ from typing import Any
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.integrations.agent_memory import AgentMemory, framework_of
 from memrecall.memory.memory import AsyncMemory
-from memrecall.memory.records import LARGEST_LIMIT
-from memrecall.memory.search import LARGEST_LIMIT as MOST_RESULTS
+from memrecall.memory.records import LARGEST_LIST
 from memrecall.memory.sync import Memory
 from memrecall.messages import Redact, redact_text
+from memrecall.search.request import LARGEST_LIMIT
 from memrecall.types import NewMemory, Origin
 
 with framework_of("langgraph"):
@@ -101,7 +101,7 @@ class MemoryStore(BaseStore):
         items: list[dict[str, Any]] = []
         cursor = None
         while count is None or len(items) < count:
-            limit = LARGEST_LIMIT if count is None else min(count - len(items), LARGEST_LIMIT)
+            limit = LARGEST_LIST if count is None else min(count - len(items), LARGEST_LIST)
             page = await self._memory.memory.get_all(filters=filters, limit=limit, cursor=cursor)
             items += page["results"]
             cursor = page["next_cursor"]
@@ -147,11 +147,11 @@ class MemoryStore(BaseStore):
 
 
 def _require_searchable(count: int) -> None:
-    if count > MOST_RESULTS:
+    if count > LARGEST_LIMIT:
         raise InvalidArgument(
-            f"a search with a query returns the best {MOST_RESULTS} items; offset and limit"
+            f"a search with a query returns the best {LARGEST_LIMIT} items; offset and limit"
             f" ask for {count}",
-            hint=f"Use at most {MOST_RESULTS}, or leave out the query to list all items",
+            hint=f"Use at most {LARGEST_LIMIT}, or leave out the query to list all items",
         )
 
 

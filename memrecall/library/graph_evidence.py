@@ -100,7 +100,7 @@ class TrackedChanges:
     async def merge(
         self, keys: Sequence[str], new: NewMemory, *, origin: Origin, actor: str, reason: str
     ) -> str:
-        """Store a memory in the place of several; return its key."""
+        """Replace several memories by one; return its key."""
         check_metadata(new.metadata)
         key = await self._changes.merge(keys, new, origin=origin, actor=actor, reason=reason)
         await self.follow(await self._memories.get_states([*keys, key]))
@@ -215,7 +215,7 @@ class TrackedChanges:
     async def withdraw(self, relation: StoredRelation) -> None:
         """Hide a relation for good, and the ends that nothing else connects.
 
-        It is kept as long as its sources are, so that it can be stored anew.
+        It is kept as long as its sources are, so that it can be stored again.
         """
         await self._graph.revise({relation.relation_id: WITHDRAWN})
         hidden: dict[str, list[str]] = {}

@@ -73,7 +73,7 @@ class ScopeBinding:
         """
         user = _join("user_id", self.user_id, user_id)
         agent = _join("agent_id", self.agent_id, agent_id)
-        session = _join("session_id", self.session_id, session_of(session_id, run_id))
+        session = _join("session_id", self.session_id, named_session(session_id, run_id))
         if user is None and agent is None and session is None:
             raise InvalidArgument(
                 "user_id, agent_id and session_id are all missing",
@@ -114,7 +114,7 @@ def _join(name: str, bound: str | None, value: str | None) -> str | None:
     return value if bound is None else bound
 
 
-def session_of(session_id: str | None, run_id: str | None) -> str | None:
+def named_session(session_id: str | None, run_id: str | None) -> str | None:
     """Return the session that a call names, as `session_id` or as `run_id`."""
     if session_id is not None and run_id is not None and session_id != run_id:
         raise InvalidArgument(

@@ -17,6 +17,7 @@ from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
 from memrecall.memory.display import GraphResult
+from memrecall.memory.records import LARGEST_LIST
 from memrecall.scope import Scope
 from memrecall.store import Graph, NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.cursors import require_limit
@@ -26,7 +27,6 @@ from memrecall.types import NAME_LENGTH, MemoryRecord, Role, check_text
 from memrecall.workers import in_process
 
 DEEPEST = 6
-LARGEST_LIMIT = 1_000
 MOST_PATHS = 100
 MOST_ENTITIES = 2_000  # that one query visits
 MOST_RELATED_NAMES = 8
@@ -59,7 +59,7 @@ class GraphView:
 
     async def entities(self, *, limit: int = 100, cursor: str | None = None) -> dict[str, Any]:
         """Return a page of entities with their types and aliases, oldest first."""
-        require_limit("limit", limit, LARGEST_LIMIT)
+        require_limit("limit", limit, LARGEST_LIST)
         page = await self._graph.page(limit=limit + 1, after=cursor)
         items = [entity_item(entity) for entity in page[:limit]]
         next_cursor = page[limit - 1].entity_id if len(page) > limit else None
@@ -70,7 +70,7 @@ class GraphView:
     ) -> list[dict[str, Any]]:
         """Return the relations within `depth` steps of an entity, nearest first."""
         require_limit("depth", depth, DEEPEST)
-        require_limit("limit", limit, LARGEST_LIMIT)
+        require_limit("limit", limit, LARGEST_LIST)
         frontier = {entity.entity_id for entity in await self._graph.entities([name])}
         visited = set(frontier)
         relations: dict[str, StoredRelation] = {}
@@ -145,7 +145,7 @@ async def related_names(graph: Graph, query: str, as_of: datetime | None) -> tup
     return tuple(names)[:MOST_RELATED_NAMES]
 
 
-async def extract_relations(
+async def write_relations(
     library: Library,
     extractor: Extractor,
     scope: Scope,
@@ -202,11 +202,11 @@ async def relate_memory(library: Library, scope: Scope, record: MemoryRecord) ->
         return  # Nobody's facts and mere claims are not in the graph.
     source = record.source_message_ids[-1] if record.source_message_ids else ""
     utterance = Utterance(source, record.speaker, Role.USER, record.content, record.since)
-    await extract_relations(library, RuleExtractor(), scope, [utterance])
+    await write_relations(library, RuleExtractor(), scope, [utterance])
     await library.changes(scope).follow_neighbours([record.memory_key])
 
 
-async def correct_relation(
+async def replace_relation(
     library: Library,
     scope: Scope,
     wrong: Mapping[str, str],
@@ -271,7 +271,7 @@ async def undo_correction(library: Library, scope: Scope, correction_id: str) ->
 
 
 def is_correction_id(text: str) -> bool:
-    """Return True for an id that `correct_relation` returned."""
+    """Return True for an id that `replace_relation` returned."""
     return _CORRECTION.fullmatch(text) is not None
 
 

@@ -32,7 +32,7 @@ from memrecall.extraction.protocol import (
 from memrecall.extraction.rules.conversation import refers_back
 from memrecall.library.library import Library
 from memrecall.memory.display import AddResult, GraphResult
-from memrecall.memory.graph import extract_relations
+from memrecall.memory.graph import write_relations
 from memrecall.memory.jobs import Processes, run_process
 from memrecall.memory.records import outcome_item, to_utterance, to_utterances
 from memrecall.memory.short_term import SessionSummaries
@@ -158,25 +158,19 @@ class Ingestor:
         context: Sequence[Utterance] = ()
         if any(refers_back(utterance.text) for utterance in utterances):
             context = await self._context(scope, utterances)
-        graph = await self.extract_relations(scope, utterances, context)
+        graph = await write_relations(self._library, self._extractor, scope, utterances, context)
         # The graph takes each relation for the latest one; the memories know better.
         outdated = [outcome for outcome in outcomes if outcome.successor_key]
         keys = [key for o in outdated for key in (o.memory_key, o.successor_key) if key]
         await self._library.changes(scope).follow_neighbours(keys)
         return graph
 
-    async def extract_relations(
-        self, scope: Scope, utterances: Sequence[Utterance], context: Sequence[Utterance] = ()
-    ) -> GraphResult:
-        """Extract entities and relations from messages and write them into the graph."""
-        return await extract_relations(self._library, self._extractor, scope, utterances, context)
-
     async def remember(
         self, scope: Scope, memory: NewMemory, *, origin: Origin, actor: str
     ) -> list[PlanOutcome]:
-        """Store a memory as it is, unless it is known, in the place of those it contradicts.
+        """Store a memory as it is, unless it is known; it replaces what it contradicts.
 
-        The first outcome is that of the memory, the others are of memories that it ended. What the
+        The first outcome is about the memory, the others about memories that it ended. What the
         user said is kept: only the user's own messages replace it.
         """
         extracted = await self._read_facts(scope, [Utterance("", None, Role.USER, memory.content)])

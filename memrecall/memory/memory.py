@@ -14,7 +14,7 @@ from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.records import (
-    LARGEST_LIMIT,
+    LARGEST_LIST,
     find_mergeable,
     follow_text,
     list_memories,
@@ -46,8 +46,8 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
     `actor` is the author that change histories record. Without `db`, `settings` or a `library` the
     database of the settings is opened at first use. Without an `extractor`, the `llm` (also called
     `model_client`) extracts facts, or the model of the settings, or else rules do. `embedder`,
-    `reranker`, `graph_db` and `vector_db` are objects that replace those of the settings; `prompt`
-    is that of every `add` without one.
+    `reranker`, `graph_db` and `vector_db` are objects that replace what the settings name;
+    `prompt` is used by every `add` without one.
     """
 
     async def add(
@@ -143,7 +143,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         """Return a page of memories, newest first; with `messages`, of messages instead.
 
         `superseded` includes memories that no longer hold; `deleted` lists the deleted ones. If no
-        user is bound or named, an agent or session means that of every user, one after the other.
+        user is bound or named, the agent or session of every user is listed in turn.
         """
         ids, rest = take_scope(
             filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
@@ -154,7 +154,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         )
         store = (await self._open()).library.store
         limit = choose_limit(limit, top_k, _LIMIT)
-        require_limit("limit", limit, LARGEST_LIMIT)
+        require_limit("limit", limit, LARGEST_LIST)
         if messages and rest:
             raise InvalidArgument(
                 "filters apply to memories, not to messages",

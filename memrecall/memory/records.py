@@ -37,7 +37,7 @@ from memrecall.types import (
     format_time,
 )
 
-LARGEST_LIMIT = 1_000
+LARGEST_LIST = 1_000  # memories, messages, entities or relations of one call
 _MESSAGES_PER_PAGE = 200
 _NOT_SHOWN = {"provenance", "deleted_at", "last_recalled_at"}
 _MESSAGE_FIELDS = {
@@ -56,7 +56,7 @@ _FIELD_ALIASES = {"memory": "content", "text": "content", "data": "content"}
 
 
 def parse_update(data: object, fields: Mapping[str, Any], redact: Redact | None) -> dict[str, Any]:
-    """Return the fields to update, validated like those of a new memory."""
+    """Return the fields to update, validated like the fields of a new memory."""
     values: dict[str, Any] = dict(fields)
     if isinstance(data, Mapping):
         values = {**data, **values}
@@ -83,7 +83,7 @@ def parse_update(data: object, fields: Mapping[str, Any], redact: Redact | None)
 
 
 def follow_text(values: dict[str, Any], record: MemoryRecord) -> dict[str, Any]:
-    """Return the fields to update, with keywords of the new text for those of the old one."""
+    """Return the fields to update, with the keywords of a new text."""
     if "content" not in values or "keywords" in values or not record.keywords:
         return values
     words = fact_keywords(values["content"], record.subject or USER)

@@ -13,7 +13,7 @@ from memrecall.settings import Settings, check_key, check_url
 _log = logging.getLogger(__name__)
 
 MOST_RERANKED = 50
-CHOICES = ("endpoint:MODEL", "cross-encoder:NAME")
+RERANKERS = ("endpoint:MODEL", "cross-encoder:NAME")
 
 
 class Reranker(Protocol):
@@ -120,7 +120,7 @@ def make_reranker(settings: Settings) -> Reranker | None:
         return EndpointReranker(url or settings.base_url, name, api_key=settings.api_key)
     if kind == "cross-encoder" and name:
         return CrossEncoderReranker(name)
-    make, rest = require_plugin("rerankers", settings.reranker, CHOICES)
+    make, rest = require_plugin("rerankers", settings.reranker, RERANKERS)
     reranker: Reranker = make(rest, settings)
     return reranker
 

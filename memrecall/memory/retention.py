@@ -22,7 +22,7 @@ from memrecall.settings import Settings, parse_object
 from memrecall.store import AuditEntry, MemoryQuery, Store, read_filter
 from memrecall.types import MemoryRecord
 
-ACTOR = "sweep"
+_SWEEP = "sweep"
 _PAGE = 500
 _EXAMPLE = '{"hours": 24, "older_than_days": 90, "purge": false}'
 
@@ -105,7 +105,7 @@ class _Candidate:
     fingerprint: bytes | None  # equal for duplicates; None if the memory is superseded
 
 
-async def sweep(library: Library, scope: Scope, options: SweepOptions) -> dict[str, Any]:
+async def sweep_scope(library: Library, scope: Scope, options: SweepOptions) -> dict[str, Any]:
     """Find what a policy removes and, unless it is a dry run, hide or purge it."""
     reasons = await _select(library.store, scope, options)
     removed = 0
@@ -114,9 +114,9 @@ async def sweep(library: Library, scope: Scope, options: SweepOptions) -> dict[s
         for reason in sorted(set(reasons.values())):
             keys = [key for key, key_reason in reasons.items() if key_reason == reason]
             if options.purge:
-                removed += len((await library.purge(scope, keys, actor=ACTOR)).memories)
+                removed += len((await library.purge(scope, keys, actor=_SWEEP)).memories)
             else:
-                hidden = await changes.delete(keys, actor=ACTOR, reason=reason, digests=False)
+                hidden = await changes.delete(keys, actor=_SWEEP, reason=reason, digests=False)
                 removed += len(hidden.memories)
     results = [{"id": key, "reason": reason} for key, reason in reasons.items()]
     counts = {"found": len(reasons), "removed": removed, "reasons": Counter(reasons.values())}
@@ -256,7 +256,7 @@ class RetentionMixin(MemoryBase):
     async def _sweep_user(self, scope: Scope, options: SweepOptions) -> dict[str, Any]:
         resources = await self._open()
         await resources.recall_times.flush()
-        return await sweep(resources.library, scope, options)
+        return await sweep_scope(resources.library, scope, options)
 
     async def schedule_sweeps(
         self,
@@ -306,8 +306,8 @@ class RetentionMixin(MemoryBase):
     ) -> dict[str, Any]:
         """Hide all memories of a scope that match the filters; return their number.
 
-        If no user is bound or named, an agent or session means that of every user; each user's
-        memories are deleted in a transaction of their own.
+        If no user is bound or named, the agent or session of every user is meant; each
+        user's memories are deleted in one transaction.
         """
         ids, rest = take_scope(
             filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id

@@ -14,6 +14,7 @@ from memrecall.memory.records import hit_item, quote_conflicts, score_details
 from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
+from memrecall.search.request import LARGEST_LIMIT
 from memrecall.store import Graph, MemoryQuery, Reads, Store, read_filter
 from memrecall.store.database.cursors import require_limit
 from memrecall.store.graph_tables import TableReader
@@ -22,7 +23,6 @@ _log = logging.getLogger(__name__)
 
 Kinds = Literal["memory", "message", "all"]
 
-LARGEST_LIMIT = 200
 MOST_PENDING = 500
 _RANK_CONSTANT = 60  # the usual constant of reciprocal rank fusion
 

@@ -9,9 +9,10 @@ from memrecall.memory.base import MemoryBase, SessionKey
 from memrecall.memory.display import GraphResult
 from memrecall.memory.graph import (
     GraphView,
-    correct_relation,
     is_correction_id,
+    replace_relation,
     undo_correction,
+    write_relations,
 )
 from memrecall.memory.long_term import LongTermMemory
 from memrecall.memory.recall import make_recaller
@@ -164,7 +165,7 @@ class SessionsMixin(MemoryBase):
         else:
             # These messages are not stored, so the graph cannot name them as sources.
             utterances = [to_utterance(message, "") for message in parse_new_messages(messages)]
-        return await resources.ingestor.extract_relations(scope, utterances)
+        return await write_relations(resources.library, resources.extractor, scope, utterances)
 
     async def graph(
         self,
@@ -300,7 +301,7 @@ class SessionsMixin(MemoryBase):
         """
         library, scope = (await self._open()).library, self._scope(user_id, agent_id)
         triple = {"source": source, "relationship": relationship, "destination": destination}
-        report = await correct_relation(library, scope, triple, correction)
+        report = await replace_relation(library, scope, triple, correction)
         for key in report["ids"]:
             await library.store.audit(scope).add(AuditEntry("correct_relation", self._actor, key))
         return report

@@ -33,7 +33,7 @@ _MOST_MESSAGES = 200  # that `context` reads
 _MOST_TOKENS = 10_000_000  # more than any model reads
 _MOST_REMADE = 10  # withdrawn summaries of each level that one update makes again
 
-Part = TypeVar("Part")
+Choice = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,10 +302,10 @@ def _last_lines(messages: Sequence[Message], budget: int) -> tuple[list[str], in
 
 
 def _fitting(
-    items: Sequence[Part], budget: int, text_of: Callable[[Part], str]
-) -> tuple[list[Part], int]:
+    items: Sequence[Choice], budget: int, text_of: Callable[[Choice], str]
+) -> tuple[list[Choice], int]:
     """Return the first items that fit a budget of tokens, and what is left of it."""
-    chosen: list[Part] = []
+    chosen: list[Choice] = []
     for item in items:
         price = estimate_tokens(text_of(item)) + 1
         if price > budget:

@@ -27,8 +27,8 @@ _THREADS = 8
 class _ExitHooks:
     """Finalizers that run when the main thread ends, before the interpreter shuts down.
 
-    `atexit` is too late: by then the interpreter waits for threads, such as those of database
-    connections, that were never asked to stop. One thread waits on behalf of all.
+    `atexit` is too late: by then the interpreter waits for threads, such as a database
+    connection's, that were never asked to stop. One thread waits on behalf of all.
     """
 
     def __init__(self) -> None:

@@ -105,7 +105,7 @@ class Graph:
         return [relation for _, _, relation in edges]
 
     async def latest(self, limit: int) -> list[StoredRelation]:
-        """Return those of the latest relations that are valid, latest first."""
+        """Return the latest relations, latest first, without ended ones."""
         rows = await self._read("relations", {}, limit=limit, newest=True)
         edges = await self._to_edges([row for row in rows if _is_valid(row, None)])
         return [relation for _, _, relation in reversed(edges)]

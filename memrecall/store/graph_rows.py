@@ -61,7 +61,7 @@ async def end_relations(
 async def move(
     rows: GraphTransaction, entity_id: str, target: str, alias: str | None = None
 ) -> None:
-    """Move the names and relations of an entity to another, or only those of one alias."""
+    """Move the names and relations of an entity to another, or only one alias and its own."""
     for table, column, name in (
         ("aliases", "entity_id", "alias"),
         *(("relations", end, end_alias) for end, end_alias in ENDS),

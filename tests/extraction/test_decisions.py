@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memrecall.extraction import Fact, KnownMemory, RuleExtractor
 from memrecall.extraction.conflicts import ends, sign
 from memrecall.extraction.decisions import decide
-from memrecall.extraction.protocol import RETRACTION, Decision, MemoryType
+from memrecall.extraction.protocol import RETRACTION, Decision, FactType
 from memrecall.extraction.rules.tables import load_table
 from tests.cases import check_each
 
@@ -22,7 +22,7 @@ from .transcripts import NOW, parse_turns
 def make_fact(
     text: str,
     field: str | None = None,
-    kind: MemoryType = "user_profile",
+    kind: FactType = "user_profile",
     *,
     subject: str = "user",
     negated: bool = False,

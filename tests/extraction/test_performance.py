@@ -11,7 +11,7 @@ from importlib.resources import files
 import pytest
 
 from memrecall.extraction import Utterance
-from memrecall.extraction.own_words import MAX_MESSAGE
+from memrecall.extraction.quotations import MAX_MESSAGE
 from memrecall.extraction.rules.extractor import _read_facts
 from memrecall.extraction.sentences import MAX_SENTENCE
 from tests.cases import check_each

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from itertools import islice
 
-from memrecall.extraction.own_words import MAX_MESSAGE, is_person
 from memrecall.extraction.protocol import Fact, Utterance
+from memrecall.extraction.quotations import MAX_MESSAGE, is_person
 from memrecall.extraction.rules.chinese import ChineseReader
 from memrecall.extraction.rules.dates import date_statement, find_statement_times, last_date
 from memrecall.extraction.rules.english import EnglishReader

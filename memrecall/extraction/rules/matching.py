@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from memrecall.extraction.protocol import EntityType, MemoryType
+from memrecall.extraction.protocol import EntityType, FactType
 from memrecall.extraction.rules.dates import find_statement_times, has_time
 from memrecall.extraction.rules.statements import (
     Clause,
@@ -76,12 +76,12 @@ def assign_device_slot(match: FactMatch, noun: str) -> FactMatch:
     return match
 
 
-def find_slot(table: LanguageTable, noun: str) -> tuple[MemoryType, str] | None:
+def find_slot(table: LanguageTable, noun: str) -> tuple[FactType, str] | None:
     """Return the memory type and slot that a noun names: "birthday", "sister's favourite tea"."""
     of_kin = table.fullmatch("noun_of_kin", noun)
     name = table.remove("slot_time", of_kin["what"] if of_kin else noun)
     slot = table.mapping("slots").get(table.remove("slot_adjective", name))
-    memory_type: MemoryType = "plan" if slot == "goal" else "user_profile"
+    memory_type: FactType = "plan" if slot == "goal" else "user_profile"
     if favourite := table.fullmatch("favourite", name):
         what = next(filter(None, favourite.groupdict().values()))
         memory_type, slot = "user_preference", table.write("favourite_slot", what=what)

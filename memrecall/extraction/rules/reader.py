@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
 
-from memrecall.extraction.protocol import MemoryType
+from memrecall.extraction.protocol import FactType
 from memrecall.extraction.rules.matching import assign_device_slot, find_slot, has_content
 from memrecall.extraction.rules.stated_relations import RelationReader
 from memrecall.extraction.rules.statements import (
@@ -305,7 +305,7 @@ class SentenceReader(ABC):
             yield Statement(text, me.key, self.language, "retraction", slot, negated=bool(slot))
 
     def _own(
-        self, me: Person, text: str, memory_type: MemoryType, value: str, tense: Tense
+        self, me: Person, text: str, memory_type: FactType, value: str, tense: Tense
     ) -> Statement:
         return Statement(text, me.key, self.language, memory_type, value=value, tense=tense)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, tzinfo
 from typing import Literal
 
-from memrecall.extraction.protocol import USER, EntityType, MemoryType
+from memrecall.extraction.protocol import USER, EntityType, FactType
 from memrecall.types import Language
 
 Tense = Literal["present", "past", "future", "unreal"]
@@ -41,7 +41,7 @@ class FactPattern:
     """
 
     pattern: re.Pattern[str]
-    memory_type: MemoryType
+    memory_type: FactType
     field: str | None = None
     relation: str | None = None
     kind: EntityType = "thing"
@@ -134,7 +134,7 @@ class Statement:
     text: str
     subject: str
     language: Language
-    memory_type: MemoryType
+    memory_type: FactType
     field: str | None = None
     value: str = ""
     negated: bool = False

@@ -18,7 +18,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar, cast, get_args
 
-from memrecall.extraction.protocol import EntityType, MemoryType
+from memrecall.extraction.protocol import EntityType, FactType
 from memrecall.extraction.rules.statements import FactPattern, Tense
 
 _T = TypeVar("_T")
@@ -147,7 +147,7 @@ class LanguageTable:
         default = {"present"} if self.language == "en" and "any" not in flags else _TENSES
         return FactPattern(
             self._compile(row[head.end() :]),
-            cast(MemoryType, head["type"]),
+            cast(FactType, head["type"]),
             head["field"],
             head["relation"],
             cast(EntityType, head["kind"] or "thing"),

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from memrecall.extraction.protocol import USER
 from memrecall.memory.graph import DEEPEST
-from memrecall.memory.graph import LARGEST_LIMIT as LARGEST_GRAPH
+from memrecall.memory.records import LARGEST_LIST
 from memrecall.server.http.context import Context
 from memrecall.server.http.memories import describe_problems
 from memrecall.server.http.memory_models import (
@@ -42,7 +42,7 @@ class GraphQuery(AgentRequest):
     ] = None
     depth: Annotated[int | None, Field(ge=1, le=DEEPEST)] = None
     as_of: AsOf = None
-    limit: Annotated[int, Field(ge=1, le=LARGEST_GRAPH)] = 100
+    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST)] = 100
     cursor: Annotated[
         ListCursor | None, Field(description="`next_cursor` of the previous page of entities.")
     ] = None

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from memrecall.json_objects import parse_json
-from memrecall.memory.base import session_of
-from memrecall.memory.records import LARGEST_LIMIT as LARGEST_LIST
-from memrecall.memory.search import LARGEST_LIMIT as LARGEST_SEARCH
+from memrecall.memory.base import named_session
+from memrecall.memory.records import LARGEST_LIST
 from memrecall.memory.search import Kinds
+from memrecall.search.request import LARGEST_LIMIT
 from memrecall.server.errors import invalid_field
 from memrecall.server.http.message_models import (
     ID_BOUNDS,
@@ -102,7 +102,7 @@ class SessionRequest(AgentRequest):
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of the `AsyncMemory` method, with one name for the session."""
-        return {**super().arguments(), "session_id": session_of(self.session_id, self.run_id)}
+        return {**super().arguments(), "session_id": named_session(self.session_id, self.run_id)}
 
 
 class AddRequest(SessionRequest):
@@ -137,8 +137,8 @@ class MemorySearchRequest(SessionRequest):
     """A search of memories, of one session if it is named."""
 
     query: QueryText
-    limit: Annotated[int, Field(strict=True, ge=1, le=LARGEST_SEARCH)] = 100
-    top_k: Annotated[TopK, Field(strict=True, le=LARGEST_SEARCH)] = None
+    limit: Annotated[int, Field(strict=True, ge=1, le=LARGEST_LIMIT)] = 100
+    top_k: Annotated[TopK, Field(strict=True, le=LARGEST_LIMIT)] = None
     filters: Filters | None = None
     threshold: Annotated[float | None, Field(strict=True, ge=0.0, le=1.0)] = None
     rerank: Annotated[
