@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from memrecall.extraction.conflicts import contradicts, is_known, sign
+from memrecall.extraction.conflicts import is_known, replaces
 from memrecall.extraction.decisions import KNOWN_ALREADY, find_successor
 from memrecall.extraction.protocol import RETRACTION, USER, Decision, Fact, KnownMemory, Utterance
 from memrecall.extraction.rules.conversation import build_facts, read_statements
@@ -112,13 +112,8 @@ def find_conflicts(fact: Fact, records: Iterable[MemoryRecord]) -> list[str]:
         record.memory_key
         for record in records
         if record.provenance.origin is Origin.USER
-        and _contradicts(_name_subject(fact, record), _to_known(record))
+        and replaces(_name_subject(fact, record), _to_known(record))
     ]
-
-
-def _contradicts(fact: Fact, known: KnownMemory) -> bool:
-    memory = sign(known)
-    return contradicts(fact, memory) and not is_known(fact, memory)
 
 
 def _name_subject(fact: Fact, record: MemoryRecord) -> Fact:
@@ -131,7 +126,7 @@ def _name_subject(fact: Fact, record: MemoryRecord) -> Fact:
 def find_equal_claim(claim: Fact, records: Iterable[MemoryRecord]) -> str | None:
     """Return the key of a stored claim that says the same."""
     claims = (record for record in records if record.provenance.conflicts_with)
-    equal = (r.memory_key for r in claims if is_known(claim, sign(_to_known(r))))
+    equal = (r.memory_key for r in claims if is_known(claim, _to_known(r)))
     return next(equal, None)
 
 
@@ -202,7 +197,7 @@ async def _find_statement(library: Library, scope: Scope, facts: Sequence[Fact])
         said = _read_facts(message.content)
         if message.speaker:
             said += _read_facts(message.content, message.speaker)
-        memories = [sign(KnownMemory("", f.text, f.subject, f.field, f.memory_type)) for f in said]
+        memories = [fact.as_known() for fact in said]
         if all(any(is_known(fact, memory) for memory in memories) for fact in facts):
             return message.message_id
     return None

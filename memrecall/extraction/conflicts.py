@@ -1,7 +1,7 @@
 """Conflicts between a new fact and a memory, or a new relation and others: what it ends."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from memrecall.extraction.protocol import USER, Fact, FactType, KnownMemory, Relation
@@ -26,34 +26,26 @@ _PARTNER_SLOTS = {"partner", "marital_status"} | {
 _SAME_TOPIC = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class SignedMemory:
-    """A memory, or a fact that is about to be one, with its signature."""
-
-    known: KnownMemory
-    signature: FactSignature
+def signature_of(item: Fact | KnownMemory) -> FactSignature:
+    """Return the signature of a fact or a memory."""
+    return fact_signature(item.text, item.subject)
 
 
-def sign(known: KnownMemory) -> SignedMemory:
-    """Return a memory with its signature."""
-    return SignedMemory(known, fact_signature(known.text, known.subject))
-
-
-def has_same_subject(fact: Fact, memory: SignedMemory) -> bool:
+def has_same_subject(fact: Fact, memory: KnownMemory) -> bool:
     """Return True if both are about the same person or thing."""
-    return normalize_caseless(fact.subject) == normalize_caseless(memory.known.subject)
+    return normalize_caseless(fact.subject) == normalize_caseless(memory.subject)
 
 
-def has_same_slot(fact: Fact, memory: SignedMemory) -> bool:
+def has_same_slot(fact: Fact, memory: KnownMemory) -> bool:
     """Return True if their slots are equal or one has none."""
-    return fact.field == memory.known.field or fact.field is None or memory.known.field is None
+    return fact.field == memory.field or fact.field is None or memory.field is None
 
 
-def is_known(fact: Fact, memory: SignedMemory) -> bool:
+def is_known(fact: Fact, memory: KnownMemory) -> bool:
     """Return True if a memory says everything that the fact says."""
     if not has_same_subject(fact, memory):
         return False
-    new, old = fact_signature(fact.text, fact.subject), memory.signature
+    new, old = signature_of(fact), signature_of(memory)
     if new.plain == old.plain:
         return True
     if new.is_negated != old.is_negated or not new.terms or new.replaced - old.replaced:
@@ -62,24 +54,29 @@ def is_known(fact: Fact, memory: SignedMemory) -> bool:
     return is_part and has_same_slot(fact, memory)
 
 
-def contradicts(fact: Fact, memory: SignedMemory) -> bool:
+def contradicts(fact: Fact, memory: KnownMemory) -> bool:
     """Return True if both cannot hold: two values of a slot, yes and no, or a moved plan."""
     if not has_same_subject(fact, memory):
         return False
-    new = fact_signature(fact.text, fact.subject)
-    is_same_slot = _slot(fact.field) == _slot(memory.known.field)
+    new = signature_of(fact)
+    is_same_slot = _slot(fact.field) == _slot(memory.field)
     if ends(fact, memory) or (is_same_slot and _is_single_value(fact)):
         return not _keeps_profession(fact, memory)
-    if new.is_negated != memory.signature.is_negated:
+    if new.is_negated != signature_of(memory).is_negated:
         return False
     return _is_recounted(fact, new, memory) or _is_moved(fact, new, memory)
 
 
-def ends(fact: Fact, memory: SignedMemory) -> bool:
+def replaces(fact: Fact, memory: KnownMemory) -> bool:
+    """Return True if the fact contradicts a memory that does not say the same anyway."""
+    return contradicts(fact, memory) and not is_known(fact, memory)
+
+
+def ends(fact: Fact, memory: KnownMemory) -> bool:
     """Return True if the fact says that the memory no longer holds."""
     if not has_same_subject(fact, memory):
         return False
-    new = fact_signature(fact.text, fact.subject)
+    new = signature_of(fact)
     return (
         _is_opposite(fact, new, memory)
         or _is_replacement(fact, new, memory)
@@ -92,14 +89,15 @@ def ends(fact: Fact, memory: SignedMemory) -> bool:
 def rows_contradict(row: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
     """Return True if two stored memories cannot both hold."""
 
-    def replaces(new: Mapping[Any, Any], old: Mapping[Any, Any]) -> bool:
-        subject, memory_type = new["subject"] or USER, cast(FactType, new["memory_type"])
-        fact = Fact(new["content"], subject, memory_type, new["field"])
-        known = KnownMemory("", old["content"], old["subject"] or USER, old["field"])
-        memory = sign(replace(known, memory_type=old["memory_type"]))
-        return contradicts(fact, memory) and not is_known(fact, memory)
+    def replaces_row(new: Mapping[Any, Any], old: Mapping[Any, Any]) -> bool:
+        kinds = (cast(FactType, row["memory_type"]) for row in (new, old))
+        fact, known = (
+            Fact(row["content"], row["subject"] or USER, kind, row["field"])
+            for row, kind in zip((new, old), kinds, strict=True)
+        )
+        return replaces(fact, known.as_known())
 
-    return replaces(row, other) or replaces(other, row)
+    return replaces_row(row, other) or replaces_row(other, row)
 
 
 def replaced_relationships(relationship: str) -> tuple[str, ...]:
@@ -139,12 +137,12 @@ def _is_single_value(fact: Fact) -> bool:
     return bool(field) and (is_listed or is_noun or is_person or is_setting)
 
 
-def _is_opposite(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+def _is_opposite(fact: Fact, new: FactSignature, memory: KnownMemory) -> bool:
     """Return True for yes after no or no after yes.
 
     "No coffee at night" does not contradict that the person likes coffee.
     """
-    old, known = memory.signature, memory.known
+    old, known = signature_of(memory), memory
     if new.is_negated == old.is_negated or not new.terms & old.terms:
         return False
     is_narrower = old.terms < new.terms and new.is_change
@@ -161,9 +159,9 @@ def _is_opposite(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
     return not _SHARED.search("given_away", fact.text) or known.field in _POSSESSIONS
 
 
-def _is_replacement(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+def _is_replacement(fact: Fact, new: FactSignature, memory: KnownMemory) -> bool:
     """Return True if the memory is what the fact switches from or now likes less."""
-    old, known = memory.signature, memory.known
+    old, known = signature_of(memory), memory
     if fact.field == "prefers":
         is_reversed = new.terms <= old.replaced or (new.replaced and new.replaced == old.terms)
         return known.field == "prefers" and bool(is_reversed)
@@ -174,63 +172,61 @@ def _is_replacement(fact: Fact, new: FactSignature, memory: SignedMemory) -> boo
     return new.replaced <= old.terms or old.terms <= new.replaced
 
 
-def _changes_work(fact: Fact, memory: SignedMemory) -> bool:
+def _changes_work(fact: Fact, memory: KnownMemory) -> bool:
     """Return True if a job was left and the memory is its employer, or the other way round."""
     if fact.field == "job" and _SHARED.search("left_work", fact.text):
-        return memory.known.field == "employer"
+        return memory.field == "employer"
     is_employed = fact.field == "employer" and not fact.negated
-    was_unemployed = _SHARED.search("left_work", memory.known.text)
-    return is_employed and memory.known.field == "job" and bool(was_unemployed)
+    was_unemployed = _SHARED.search("left_work", memory.text)
+    return is_employed and memory.field == "job" and bool(was_unemployed)
 
 
-def _ends_partnership(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+def _ends_partnership(fact: Fact, new: FactSignature, memory: KnownMemory) -> bool:
     """Return True for "broke up with Amy", or only "broke up", after "my girlfriend is Amy"."""
     if _SHARED.fullmatch("broke_up", fact.text):
-        return memory.known.field in _PARTNER_SLOTS and not memory.signature.is_negated
-    are_partners = fact.field in _PARTNER_SLOTS and memory.known.field in _PARTNER_SLOTS
-    if not fact.negated or not are_partners or memory.signature.is_negated:
+        return memory.field in _PARTNER_SLOTS and not signature_of(memory).is_negated
+    are_partners = fact.field in _PARTNER_SLOTS and memory.field in _PARTNER_SLOTS
+    if not fact.negated or not are_partners or signature_of(memory).is_negated:
         return False
-    shared_name = "".join(new.terms & memory.signature.terms)
+    shared_name = "".join(new.terms & signature_of(memory).terms)
     return len(shared_name) > 1  # Chinese terms are single characters.
 
 
-def _is_next_partner(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+def _is_next_partner(fact: Fact, new: FactSignature, memory: KnownMemory) -> bool:
     """Return True for "is dating Sofia" after "my girlfriend is called Anna"."""
-    fields = {fact.field, memory.known.field}
+    fields = {fact.field, memory.field}
     if len(fields) == 1 or not fields <= _PARTNER_SLOTS - {"marital_status"}:
         return False  # Two values of one slot are compared elsewhere.
-    old = memory.signature
-    are_named = all(
-        _SHARED.search("named_partner", text) for text in (fact.text, memory.known.text)
-    )
+    old = signature_of(memory)
+    are_named = all(_SHARED.search("named_partner", text) for text in (fact.text, memory.text))
     is_denied = fact.negated or new.is_negated or old.is_negated
     return are_named and not is_denied and not new.terms & old.terms
 
 
-def _keeps_profession(fact: Fact, memory: SignedMemory) -> bool:
+def _keeps_profession(fact: Fact, memory: KnownMemory) -> bool:
     """Return True if a person lost their job but not their profession: a nurse remains one."""
     is_out_of_work = _SHARED.search("left_work", fact.text)
     is_retired = _SHARED.search("retired", fact.text)
-    is_profession = memory.known.field == "job" and memory.known.memory_type != "event"
+    is_profession = memory.field == "job" and memory.memory_type != "event"
     return fact.field == "job" and bool(is_out_of_work) and not is_retired and is_profession
 
 
-def _is_recounted(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+def _is_recounted(fact: Fact, new: FactSignature, memory: KnownMemory) -> bool:
     """Return True for "three kids" after "two kids"."""
-    if fact.field != memory.known.field or fact.field not in _SHARED.words("counted_slots"):
+    if fact.field != memory.field or fact.field not in _SHARED.words("counted_slots"):
         return False
-    numbers = memory.signature.numbers
+    numbers = signature_of(memory).numbers
     has_changed = new.numbers and numbers and new.numbers != numbers
-    return bool(has_changed) and overlap(new, memory.signature) >= _SAME_TOPIC
+    return bool(has_changed) and overlap(new, signature_of(memory)) >= _SAME_TOPIC
 
 
-def _is_moved(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+def _is_moved(fact: Fact, new: FactSignature, memory: KnownMemory) -> bool:
     """Return True for the same plan, setting or habit at another time or with another number."""
-    old = memory.signature
+    old = signature_of(memory)
     is_movable = fact.memory_type in _SHARED.words("movable_types")
-    if fact.memory_type != memory.known.memory_type or not is_movable:
+    if fact.memory_type != memory.memory_type or not is_movable:
         return False
-    drug, old_drug = _find_drug(fact.text), _find_drug(memory.known.text)
+    drug, old_drug = _find_drug(fact.text), _find_drug(memory.text)
     if drug and old_drug and drug != old_drug:
         return False  # A second medicine does not end the first.
     # Swimming on Thursdays does not end swimming on Tuesdays, unless the fact says so.

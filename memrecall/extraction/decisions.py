@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import cast
 
 from memrecall.extraction.conflicts import (
-    SignedMemory,
     contradicts,
     ends,
     has_same_slot,
     has_same_subject,
     is_known,
-    sign,
+    replaces,
+    signature_of,
 )
 from memrecall.extraction.protocol import RETRACTION, Decision, Fact, FactType, KnownMemory
-from memrecall.extraction.signature import FactSignature, fact_signature, overlap
+from memrecall.extraction.signature import FactSignature, overlap
 from memrecall.text.normalize import normalize_caseless
 
 REPLACED_LATER = "later words in the same text replace it"
@@ -28,7 +28,7 @@ _NEW = "\0"  # Starts the key of a memory that is not stored yet; real keys cann
 
 def decide(facts: Sequence[Fact], known: Sequence[KnownMemory]) -> list[Decision]:
     """Return a decision for each fact, in order; a retraction may end several memories."""
-    memories = [sign(memory) for memory in known]
+    memories = list(known)
     decisions: list[list[Decision]] = [[] for _ in facts]
     # Superseding comes first: a fact may be known only by a memory that is about to end.
     pending: list[int] = []
@@ -49,11 +49,11 @@ def decide(facts: Sequence[Fact], known: Sequence[KnownMemory]) -> list[Decision
 
 def find_successor(fact: Fact, later: Iterable[KnownMemory]) -> KnownMemory | None:
     """Return the first of some memories, said after a fact, that takes its place."""
-    memory = sign(_as_known(fact, ""))
+    memory = fact.as_known()
     for known in later:
         kind = cast(FactType, known.memory_type)
         newer = Fact(known.text, known.subject, kind, known.field)
-        if contradicts(newer, memory) and not is_known(fact, sign(known)):
+        if contradicts(newer, memory) and not is_known(fact, known):
             return known
     return None
 
@@ -66,49 +66,51 @@ def as_one_fact(text: str, facts: Sequence[Fact]) -> Fact:
     if len(facts) == 1:
         (fact,) = facts
         whole = replace(fact, text=text)
-        if is_known(whole, sign(KnownMemory("", fact.text, fact.subject, fact.field))):
+        if is_known(whole, fact.as_known()):
             return whole
     return Fact(text)
 
 
-def _add(fact: Fact, memories: list[SignedMemory], place: int) -> Iterator[Decision]:
+def _add(fact: Fact, memories: list[KnownMemory], place: int) -> Iterator[Decision]:
     if same := _find_same(fact, memories):
         yield Decision("NONE", fact, _stored_key(same), reason=KNOWN_ALREADY)
     elif old := _find_contradicted(fact, memories):
         yield from _supersede(fact, old, memories)
     else:
-        memories.append(sign(_as_known(fact, f"{_NEW}{place}")))
+        memories.append(fact.as_known(f"{_NEW}{place}"))
         yield Decision("ADD", fact, text=fact.text, reason="it is new")
 
 
-def _stored_key(memory: SignedMemory) -> str | None:
-    key = memory.known.memory_key
+def _stored_key(memory: KnownMemory) -> str | None:
+    key = memory.memory_key
     return None if key.startswith(_NEW) else key
 
 
-def _supersede(fact: Fact, old: SignedMemory, memories: list[SignedMemory]) -> Iterator[Decision]:
+def _supersede(fact: Fact, old: KnownMemory, memories: list[KnownMemory]) -> Iterator[Decision]:
     """Replace a memory by the fact, and end other memories that it says are over."""
     ended = [memory for memory in memories if memory is not old and _is_over(fact, memory)]
-    field = None if fact.field else old.known.field
-    key = old.known.memory_key
-    memories[memories.index(old)] = sign(replace(_as_known(fact, key), field=fact.field or field))
-    is_negated = fact_signature(fact.text, fact.subject).is_negated
-    verb = "takes back" if fact.negated and is_negated != old.signature.is_negated else "replaces"
-    yield Decision("UPDATE", fact, key, fact.text, f"it {verb}: {old.known.text}", field)
+    field = None if fact.field else old.field
+    key = old.memory_key
+    memories[memories.index(old)] = replace(fact.as_known(key), field=fact.field or field)
+    is_negated = signature_of(fact).is_negated
+    verb = (
+        "takes back" if fact.negated and is_negated != signature_of(old).is_negated else "replaces"
+    )
+    yield Decision("UPDATE", fact, key, fact.text, f"it {verb}: {old.text}", field)
     for memory in ended:
         memories.remove(memory)
-        reason = f"it ended: {memory.known.text}"
-        yield Decision("DELETE", fact, memory.known.memory_key, reason=reason)
+        reason = f"it ended: {memory.text}"
+        yield Decision("DELETE", fact, memory.memory_key, reason=reason)
 
 
-def _is_over(fact: Fact, memory: SignedMemory) -> bool:
+def _is_over(fact: Fact, memory: KnownMemory) -> bool:
     is_stored = _stored_key(memory) is not None
     return is_stored and ends(fact, memory) and not is_known(fact, memory)
 
 
-def _retract(fact: Fact, later: Sequence[Fact], memories: list[SignedMemory]) -> Iterator[Decision]:
-    signature = fact_signature(fact.text, fact.subject)
-    restated = [sign(_as_known(other, "")) for other in later if other.memory_type != RETRACTION]
+def _retract(fact: Fact, later: Sequence[Fact], memories: list[KnownMemory]) -> Iterator[Decision]:
+    signature = signature_of(fact)
+    restated = [other.as_known() for other in later if other.memory_type != RETRACTION]
     ended = [
         memory
         for memory in memories
@@ -118,17 +120,17 @@ def _retract(fact: Fact, later: Sequence[Fact], memories: list[SignedMemory]) ->
     ]
     for memory in ended:
         memories.remove(memory)
-        key = memory.known.memory_key
+        key = memory.memory_key
         yield Decision("DELETE", fact, key, reason="the speaker asked to forget it")
     if not ended:
         yield Decision("NONE", fact, reason="nothing like it is known")
 
 
-def _is_meant(fact: Fact, signature: FactSignature, memory: SignedMemory) -> bool:
+def _is_meant(fact: Fact, signature: FactSignature, memory: KnownMemory) -> bool:
     """Return True if a retraction means this memory: by its slot ("my address") or its words."""
     if fact.negated:
-        return fact.field is not None and memory.known.field == fact.field
-    old = memory.signature
+        return fact.field is not None and memory.field == fact.field
+    old = signature_of(memory)
     if signature.is_negated != old.is_negated or not has_same_slot(fact, memory):
         return False
     has_terms = bool(signature.terms) and signature.terms <= old.terms
@@ -139,35 +141,31 @@ def _is_replaced(fact: Fact, later: Sequence[Fact]) -> bool:
     """Return True if a later fact of the same text makes this one out of date."""
     if fact.memory_type == RETRACTION:
         return False
-    memory = sign(_as_known(fact, ""))
+    memory = fact.as_known()
     for other in later:
         if other.memory_type == RETRACTION:
-            signature = fact_signature(other.text, other.subject)
+            signature = signature_of(other)
             if has_same_subject(other, memory) and _is_meant(other, signature, memory):
                 return True
-        elif contradicts(other, memory) and not is_known(other, memory):
+        elif replaces(other, memory):
             return True
     return False
 
 
-def _find_same(fact: Fact, memories: list[SignedMemory]) -> SignedMemory | None:
+def _find_same(fact: Fact, memories: list[KnownMemory]) -> KnownMemory | None:
     return next((memory for memory in memories if is_known(fact, memory)), None)
 
 
-def _find_contradicted(fact: Fact, memories: list[SignedMemory]) -> SignedMemory | None:
+def _find_contradicted(fact: Fact, memories: list[KnownMemory]) -> KnownMemory | None:
     """Return the memory that the fact supersedes: the closest one, and of equals the last."""
-    signature = fact_signature(fact.text, fact.subject)
+    signature = signature_of(fact)
     return max(
-        (old for old in reversed(memories) if contradicts(fact, old) and not is_known(fact, old)),
-        key=lambda old: overlap(signature, old.signature),
+        (old for old in reversed(memories) if replaces(fact, old)),
+        key=lambda old: overlap(signature, signature_of(old)),
         default=None,
     )
 
 
-def _is_equal(memory: SignedMemory, other: SignedMemory) -> bool:
-    same_text = normalize_caseless(memory.known.text) == normalize_caseless(other.known.text)
-    return same_text or memory.signature == other.signature
-
-
-def _as_known(fact: Fact, key: str) -> KnownMemory:
-    return KnownMemory(key, fact.text, fact.subject, fact.field, fact.memory_type, fact.valid_from)
+def _is_equal(memory: KnownMemory, other: KnownMemory) -> bool:
+    same_text = normalize_caseless(memory.text) == normalize_caseless(other.text)
+    return same_text or signature_of(memory) == signature_of(other)

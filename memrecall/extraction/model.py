@@ -151,27 +151,24 @@ class ModelExtractor:
         return Related(tuple(entities.values()), tuple(dict.fromkeys(relations)), by, problem)
 
     async def summarise(
-        self,
-        lines: str | Sequence[Utterance | str],
-        limit_characters: int,
-        language: Language | None = None,
+        self, lines: str | Sequence[Utterance | str], limit_characters: int
     ) -> Summary:
         """Return a summary by the model; one that is too long is cut after a sentence."""
         messages = [lines] if isinstance(lines, str) else lines
         texts = [item if isinstance(item, str) else item.text for item in messages]
         if not any(text.strip() for text in texts) or limit_characters <= 0:
             return Summary("", by="rules")
-        prompt_lines = [wire.to_line({"limit": limit_characters, "language": language})]
+        prompt_lines = [wire.to_line({"limit": limit_characters})]
         prompt_lines += [
             wire.to_line({"text": item})
             if isinstance(item, str)
             else wire.utterance_line(number, item, item.text)
             for number, item in enumerate(messages, 1)
         ]
-        prompt_language = language or language_of(" ".join(texts))
-        reply = await self._ask("summarise", prompt_language, prompt_lines, wire.SummaryAnswer)
+        language = language_of(" ".join(texts))
+        reply = await self._ask("summarise", language, prompt_lines, wire.SummaryAnswer)
         if reply.value is None or not reply.value.summary:
-            by_rules = await self._rules.summarise(lines, limit_characters, language)
+            by_rules = await self._rules.summarise(lines, limit_characters)
             return Summary(by_rules.text, "rules", reply.problem or "the summary is empty")
         return Summary(shorten(reply.value.summary, limit_characters), "model")
 

@@ -6,7 +6,7 @@ from datetime import datetime, tzinfo
 from typing import Literal, Protocol
 
 from memrecall.types import USER as USER
-from memrecall.types import Language, Role
+from memrecall.types import Role
 
 By = Literal["model", "rules"]
 DecisionEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
@@ -59,6 +59,12 @@ class Fact:
     valid_from: datetime | None = None
     negated: bool = False
     keywords: tuple[str, ...] = ()
+
+    def as_known(self, key: str = "") -> "KnownMemory":
+        """Return the fact as an existing memory."""
+        return KnownMemory(
+            key, self.text, self.subject, self.field, self.memory_type, self.valid_from
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,10 +192,7 @@ class Extractor(Protocol):
         ...
 
     async def summarise(
-        self,
-        lines: str | Sequence[Utterance | str],
-        limit_characters: int,
-        language: Language | None = None,
+        self, lines: str | Sequence[Utterance | str], limit_characters: int
     ) -> Summary:
-        """Return a summary within the limit; by default in the language of the text."""
+        """Return a summary within the limit, in the language of the text."""
         ...

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from memrecall.extraction.conflicts import contradicts, is_known, sign
-from memrecall.extraction.protocol import Fact, KnownMemory, Utterance
+from memrecall.extraction.conflicts import replaces
+from memrecall.extraction.protocol import Fact, Utterance
 from memrecall.extraction.rules.conversation import read_sentence
 from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext, Statement
 from memrecall.extraction.sentences import Sentence, split_sentences
@@ -57,9 +57,7 @@ class _Line:
     score: float = 0.0
 
 
-def summarise(
-    lines: str | Sequence[Utterance | str], limit_characters: int, language: Language | None = None
-) -> str:
+def summarise(lines: str | Sequence[Utterance | str], limit_characters: int) -> str:
     """Return the most informative sentences within the limit; everything if it fits.
 
     Several earlier summaries are always shortened: a higher layer says less, not the same.
@@ -70,7 +68,7 @@ def summarise(
         limit_characters = min(limit_characters, int(_LAYER_SHARE * sum(map(len, texts))))
     # An earlier summary looks like a pasted transcript, but all of it is ours.
     are_summaries = not isinstance(lines, str)
-    scored = _score_lines(messages, language, whole=are_summaries)
+    scored = _score_lines(messages, whole=are_summaries)
     whole = _write(scored)
     if len(whole) <= limit_characters:
         return whole
@@ -86,10 +84,8 @@ def summarise(
     return _truncate(_write([best]), limit_characters) if best else ""
 
 
-def _score_lines(
-    messages: Sequence[Utterance | str], language: Language | None, *, whole: bool
-) -> list[_Line]:
-    lines = [line for message in messages for line in _split_message(message, language, whole)]
+def _score_lines(messages: Sequence[Utterance | str], *, whole: bool) -> list[_Line]:
+    lines = [line for message in messages for line in _split_message(message, whole)]
     if len(lines) > _MAX_SENTENCES:
         places = sorted(range(len(lines)), key=lambda place: -len(lines[place].sentence.text))
         lines = [lines[place] for place in sorted(places[:_MAX_SENTENCES])]
@@ -122,24 +118,16 @@ def _outdated(statements: Sequence[Sequence[Statement]]) -> set[int]:
                 continue
             fact = Fact(item.text, item.subject, item.memory_type, item.field)
             later = latest.setdefault((item.subject, item.field), fact)
-            if later is not fact and _replaces(later, fact):
+            if later is not fact and replaces(later, fact.as_known()):
                 outdated.add(place)
     return outdated
 
 
-def _replaces(later: Fact, earlier: Fact) -> bool:
-    known = KnownMemory("", earlier.text, earlier.subject, earlier.field, earlier.memory_type)
-    memory = sign(known)
-    return contradicts(later, memory) and not is_known(later, memory)
-
-
-def _split_message(
-    message: Utterance | str, language: Language | None, whole: bool
-) -> Iterator[_Line]:
+def _split_message(message: Utterance | str, whole: bool) -> Iterator[_Line]:
     if isinstance(message, str):
         turns = _read_summary(message) if whole else [("", "", Role.USER, message)]
     else:
-        names = _ROLE_NAMES[language or language_of(message.text)]
+        names = _ROLE_NAMES[language_of(message.text)]
         speaker = message.speaker or names.get(message.role, str(message.role))
         day = f"{message.ts:%Y-%m-%d}" if message.ts else ""
         turns = [(day, speaker, message.role, message.text)]

@@ -8,7 +8,7 @@ from typing import cast, get_args
 
 from memrecall.embedding.protocol import Embedder
 from memrecall.errors import EmbedderFailed
-from memrecall.extraction.conflicts import has_one_value, is_known, sign
+from memrecall.extraction.conflicts import has_one_value, is_known
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
 from memrecall.extraction.evidence import Evidence, cited
 from memrecall.extraction.protocol import (
@@ -102,7 +102,7 @@ def _read_slot(item: FactItem, text: str, subject: str) -> str | None:
     message = Utterance("", None, Role.USER, text)
     for fact in build_facts(read_statements([message], now=datetime.now(UTC), zone=UTC)):
         whole = Fact(text, subject)
-        if is_known(whole, sign(KnownMemory("", fact.text, fact.subject))):
+        if is_known(whole, KnownMemory("", fact.text, fact.subject)):
             return fact.field
     return None
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.extraction import Fact, KnownMemory, RuleExtractor
-from memrecall.extraction.conflicts import ends, sign
+from memrecall.extraction.conflicts import ends
 from memrecall.extraction.decisions import decide
 from memrecall.extraction.protocol import RETRACTION, Decision, FactType
 from memrecall.extraction.rules.tables import load_table
@@ -215,6 +215,6 @@ def test_contradiction_stores_new_value(new_fact: Fact, memories: list[KnownMemo
         assert any(item.memory_key == key and item.subject == new_fact.subject for item in after)
         deleted = {item.memory_key for item in memories} - {item.memory_key for item in after}
         for memory in memories:  # only what the new fact contradicts is ended
-            assert memory.memory_key not in deleted or ends(new_fact, sign(memory))
+            assert memory.memory_key not in deleted or ends(new_fact, memory)
         if new_fact.field in load_table("shared").words("single_value_slots"):
             assert decide([new_fact], after)[0].event == "NONE"

@@ -54,12 +54,6 @@ def test_summary_of_chinese_is_chinese() -> None:
     )
 
 
-def test_language_sets_names_of_roles() -> None:
-    text = [Utterance("1", None, Role.USER, "I like tea.", None)]
-    assert summarise(text, 100, "zh") == "用户: I like tea."
-    assert summarise(text, 100) == "User: I like tea."
-
-
 def test_plain_texts_and_summaries_can_be_summarised() -> None:
     text = "Ann lives in Rome. It was sunny. Ann is allergic to nuts and cats. Well."
     assert summarise(text, 60) == "Ann lives in Rome. Ann is allergic to nuts and cats."

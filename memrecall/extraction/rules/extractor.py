@@ -18,7 +18,6 @@ from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.sentences import claimed_statements
 from memrecall.extraction.stated_graph import build_graph
 from memrecall.extraction.summaries import summarise
-from memrecall.types import Language
 from memrecall.workers import in_process, in_thread
 
 
@@ -49,14 +48,11 @@ class RuleExtractor:
         return await in_process(text_length(*utterances), build_graph, utterances, now)
 
     async def summarise(
-        self,
-        lines: str | Sequence[Utterance | str],
-        limit_characters: int,
-        language: Language | None = None,
+        self, lines: str | Sequence[Utterance | str], limit_characters: int
     ) -> Summary:
         """Return the most informative sentences, in order, within the limit."""
         length = text_length(*([lines] if isinstance(lines, str) else lines))
-        return Summary(await in_process(length, summarise, lines, limit_characters, language))
+        return Summary(await in_process(length, summarise, lines, limit_characters))
 
 
 def _read_facts(
