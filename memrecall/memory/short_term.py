@@ -33,7 +33,7 @@ _MOST_MESSAGES = 200  # that `context` reads
 _MOST_TOKENS = 10_000_000  # more than any model reads
 _MOST_REMADE = 10  # withdrawn summaries of each level that one update makes again
 
-Choice = TypeVar("Part")
+Choice = TypeVar("Choice")
 
 
 @dataclass(frozen=True, slots=True)
