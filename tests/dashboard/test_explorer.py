@@ -53,6 +53,10 @@ async def test_filters_select_messages(window: Window) -> None:
     await page.wait_for_selector("text=No messages.")
     await window.open("/explorer?user=maya&by=meaning&q=spare+key")
     assert "spare key" in await window.text("article >> nth=0")
+    for query, problem in (("q=%22half", "quotation mark"), ("since=yesterdayish", "since")):
+        await window.open(f"/explorer?user=maya&{query}")
+        assert problem in await window.text("[role=alert]")
+    window.watch.problems.clear()  # the browser reports the 400s
 
 
 async def test_dates_are_whole_days_of_the_user(window: Window) -> None:
@@ -80,14 +84,6 @@ async def test_context_is_scrolled_to_its_message(window: Window) -> None:
             && box.top > 50 && box.bottom < innerHeight;
         }"""
     )
-
-
-async def test_invalid_query_is_explained(window: Window) -> None:
-    await window.open("/explorer?user=maya&q=%22half")
-    assert "quotation mark" in await window.text("[role=alert]")
-    await window.open("/explorer?user=maya&since=yesterdayish")
-    assert "since" in await window.text("[role=alert]")
-    window.watch.problems.clear()  # the browser reports the 400s
 
 
 async def test_memory_shows_its_replacement_and_reason(window: Window) -> None:

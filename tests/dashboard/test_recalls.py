@@ -161,24 +161,3 @@ async def test_failed_model_call_looks_failed_and_is_open(
         assert await failed.count() == 1
         assert "answered with status 400" in await failed.inner_text()
         assert "model failed" in (await window.text()).lower()
-
-
-async def test_empty_recall_list_is_explained(browser: Any, keyed_server: Keyed) -> None:
-    server, keys = keyed_server
-    async with window_on(browser, server.url) as window:
-        await sign_in(window, keys["all"])
-        await window.open("/recalls?user=nobody")
-        assert "User “nobody” not found" in await window.text()
-        window.watch.problems.clear()  # the browser reports the 404
-
-
-async def test_key_of_one_user_sees_only_that_user(browser: Any, keyed_server: Keyed) -> None:
-    server, keys = keyed_server
-    async with window_on(browser, server.url) as window:
-        await sign_in(window, keys["maya"])
-        await window.open("/recalls")
-        await window.page.wait_for_url("**/recalls?user=maya")
-        answer = await window.open("/recalls?user=lin")
-        assert answer.status == 404
-        assert "过敏" not in await window.text("body")
-        window.watch.problems.clear()  # the browser reports the 404

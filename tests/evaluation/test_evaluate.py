@@ -59,14 +59,6 @@ async def test_second_run_reuses_imported_corpus(library: Library, tmp_path: Pat
         await evaluate(library, corpus, questions, tmp_path / "anew")
 
 
-async def test_stored_corpus_must_match(library: Library, tmp_path: Path) -> None:
-    corpus, questions = files(tmp_path)
-    with pytest.raises(
-        InvalidArgument, match="holds 0 messages and 0 memories, the corpus 8 and 1"
-    ):
-        await evaluate(library, corpus, questions, tmp_path / "run", stored=True)
-
-
 async def test_evaluate_recall_offline(library: Library, tmp_path: Path) -> None:
     corpus, questions = files(tmp_path)
     run = await evaluate(library, corpus, questions, tmp_path / "run", mode="recall")
@@ -76,7 +68,9 @@ async def test_evaluate_recall_offline(library: Library, tmp_path: Path) -> None
     assert "abstention_accuracy" in text
 
 
-async def test_unknown_mode_is_rejected(library: Library, tmp_path: Path) -> None:
+async def test_unknown_mode_and_other_corpus_are_rejected(library: Library, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="holds 0 messages and 0 memories, the corpus 8"):
+        await evaluate(library, *files(tmp_path), tmp_path / "other", stored=True)
     with pytest.raises(InvalidArgument, match="unknown mode 'guess'"):
         await evaluate(library, *files(tmp_path), tmp_path / "run", mode="guess")  # type: ignore[arg-type]
 
@@ -113,6 +107,8 @@ async def test_run_display_has_metrics_and_plot(
     assert f"recall@10{figure['value']:.3f}{interval}" in page.text
     assert "By category" in page.text
     assert "svg" in page.tags
+    empty = replace(runs[0], questions=(), answers=(), seconds=())
+    assert "no answers yet" in assert_harmless(empty._repr_html_()).text
 
 
 async def test_comparison_display_lists_largest_losses(
@@ -165,11 +161,3 @@ async def test_questions_are_escaped_in_displays(library: Library, tmp_path: Pat
         assert folder.name in assert_harmless(html, allow_svg=True).text
     for figure in figures_of(first, second).values():
         assert folder.name in assert_harmless(figure._repr_html_(), allow_svg=True).text
-
-
-async def test_display_of_run_without_answers(
-    runs: tuple[EvaluationRun, EvaluationRun],
-) -> None:
-    run = runs[0]
-    empty = EvaluationRun("empty", run.state, (), (), ())
-    assert "no answers yet" in assert_harmless(empty._repr_html_()).text

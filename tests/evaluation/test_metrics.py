@@ -277,32 +277,6 @@ def test_recall_is_bounded_and_grows_with_k(cases: list[tuple[list[str], list[st
     assert 0.0 <= figures["ndcg@10"] <= 1.0 + 1e-12
 
 
-recall_cases = st.lists(
-    st.tuples(key_lists, key_lists, st.floats(0, 1), st.booleans()), min_size=1, max_size=12
-)
-
-
-@settings(max_examples=30)
-@given(recall_cases, st.randoms())
-def test_metrics_do_not_depend_on_question_order(
-    cases: list[tuple[list[str], list[str], float, bool]], random: st.DataObject
-) -> None:
-    pairs = [
-        (
-            question(n, evidence),
-            recall_result(n, keys, confidence, abstained=abstained and not keys),
-        )
-        for n, (evidence, keys, confidence, abstained) in enumerate(cases)
-    ]
-    mixed = list(pairs)
-    random.shuffle(mixed)  # type: ignore[attr-defined]
-    first = values(*zip(*pairs, strict=True))
-    second = values(*zip(*mixed, strict=True))
-    assert first == pytest.approx(second, nan_ok=True)
-    for name in ("precision", "recall", "f1", "ece", "auroc", "abstention_accuracy"):
-        assert math.isnan(first[name]) or -1e-12 <= first[name] <= 1.0 + 1e-12
-
-
 def test_adversarial_questions_are_unanswerable() -> None:
     questions = [
         question(1, ["a"], "fact"),
