@@ -30,7 +30,6 @@ from autogen_core import CancellationToken
 from memrecall.agent import MemRecallAgent, Recaller, RecallHandoff, StopReason
 from memrecall.agent.autogen.agent import RecallHandoffMessage
 from memrecall.agent.driver import stream_recall
-from memrecall.errors import Disabled
 from memrecall.memory import Library
 from memrecall.model.client import Request
 from memrecall.testing import ScriptedClient, call, calls, fail, say, think, wait
@@ -122,21 +121,7 @@ async def test_handoff_round_trips_through_json(library: Library) -> None:
     assert StructuredMessage[RecallHandoff].model_validate(payload).content == get_handoff(result)
 
 
-async def test_disabled_user_raises(library: Library) -> None:
-    await library.store.owners.set_user_enabled("ann", False)
-    with pytest.raises(Disabled):
-        await MemRecallAgent("recall", library, ANN).run(task=REQUEST)
-
-
 # State between runs
-
-
-async def test_runs_after_a_reset_give_equal_results(library: Library) -> None:
-    agent = MemRecallAgent("recall", library, ANN)
-    first = get_handoff(await agent.run(task=REQUEST))
-    await agent.on_reset(CancellationToken())
-    second = get_handoff(await agent.run(task=REQUEST))
-    assert first == second
 
 
 async def test_runs_continue_the_conversation(library: Library) -> None:
@@ -251,14 +236,6 @@ async def test_cancelled_recall_hands_off_earlier_results(library: Library) -> N
     handoff = get_handoff(result)
     assert handoff.relevant_memory_keys[0] in ("a1", "a2")
     assert handoff.confidence < 0.6
-
-
-async def test_token_cancelled_before_the_start_calls_no_model(library: Library) -> None:
-    token = CancellationToken()
-    token.cancel()
-    async with fail_if_blocked():
-        result = await make_agent(library).run(task=REQUEST, cancellation_token=token)
-    assert result.messages[-1].metadata["stop_reason"] == "cancelled"
 
 
 @pytest.mark.concurrent

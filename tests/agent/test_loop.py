@@ -558,14 +558,6 @@ class TestModelFailures:
 
         check_each(cases, check)
 
-    async def test_leaking_model_falls_back_to_rules(self, library: Library) -> None:
-        steps = [say("functions.handoff {}"), say("<tool_call>{}</tool_call>")]
-        recall = await run_recall(library, client=ScriptedClient(steps, model="tiny-1b"))
-        assert recall.stop_reason is StopReason.LEAKED_CALL
-        assert recall.fallback == "leaked_call"
-        assert recall.problem == "tiny-1b never called a tool (leaked_call)"
-        assert recall.queries
-
     async def test_problems_are_in_the_language_of_the_recall(self, library: Library) -> None:
         cases = [
             ([say("It is 9999"), say("It is 9999")], "scripted 从未调用工具（text_answer）"),
@@ -588,15 +580,6 @@ class TestModelFailures:
         assert recall.stop_reason is StopReason.HANDOFF
         sizes = [len(str(request.messages)) for request in client.requests]
         assert sizes[3] < sizes[2]
-
-    async def test_prompt_size_is_limited(self, library: Library) -> None:
-        client = ScriptedClient(
-            [search(limit=10), search("dinner", limit=10), detail("a1"), hand_off("a1")]
-        )
-        recall = await run_recall(library, client=client, largest_prompt=8_000)
-        sizes = [e.characters for e in recall.trace.events if isinstance(e, ModelEvent)]
-        assert max(sizes) <= 8_000
-        assert recall.handoff.relevant_memory_keys == ["a1"]
 
     async def test_errors_of_third_party_clients_are_converted(self, library: Library) -> None:
         def explode(_: object) -> object:

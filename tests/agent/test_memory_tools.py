@@ -9,7 +9,7 @@ import pytest
 from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.messages import ToolCallExecutionEvent
 from autogen_core import CancellationToken
-from autogen_core.tools import BaseTool, StaticWorkbench
+from autogen_core.tools import BaseTool
 
 from memrecall import memory_tools
 from memrecall.agent.autogen.memory import MemoryTool
@@ -171,19 +171,6 @@ class TestRefusals:
             else:
                 assert answer.keys() == {"success", "error", "message"}
                 assert (answer["success"], answer["error"]) == (False, "not_found")
-
-    @pytest.mark.parametrize("name", NAMES)
-    async def test_user_argument_is_refused(self, library: Library, name: str) -> None:
-        tool = make_tools(library)[name]
-        for word in ("user_id", "agent_id", "session_id", "scope"):
-            assert word not in json.dumps(tool.schema)
-        values = {"text": "x", "query": "x", "memory_key": "x"}
-        parameters = tool.schema.get("parameters")
-        assert parameters is not None
-        arguments = {key: value for key, value in values.items() if key in parameters["properties"]}
-        workbench = StaticWorkbench([tool])
-        result = await workbench.call_tool(name, {**arguments, "user_id": "ben"})
-        assert result.is_error
 
     async def test_memory_of_another_user_is_not_found(self, library: Library) -> None:
         key = await add_memory(library, "Ann's own")

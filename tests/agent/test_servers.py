@@ -21,7 +21,6 @@ from ..model.openai_server import (
     ModelServer,
     Reply,
     memrecall_client,
-    refusal,
     serve,
     text,
     tool_call,
@@ -102,27 +101,6 @@ async def test_thoughts_are_returned_to_the_model_and_traced(
     events = recall.trace.events
     thoughts = [event.text for event in events if isinstance(event, ThoughtEvent)]
     assert thoughts == ["先找配置"]
-
-
-@pytest.mark.parametrize(
-    ("replies", "reason"),
-    [
-        ([refusal(400, "this model does not support tools")], StopReason.NO_TOOL_SUPPORT),
-        ([text("你好"), text("我可以帮忙")], StopReason.NO_TOOL_SUPPORT),
-        ([refusal(401, "bad key")], StopReason.MODEL_FAILED),
-    ],
-)
-async def test_server_without_tool_support_falls_back_to_rules(
-    library: Library, server: ModelServer, replies: list[Reply], reason: StopReason
-) -> None:
-    server.play(*replies)
-    recall = await Recaller(library, LIN, memrecall_client(server), clock=lambda: NOW).recall(
-        REQUEST_ZH
-    )
-    assert recall.stop_reason is reason
-    assert recall.fallback == reason
-    assert recall.judged
-    assert "l1" in recall.keys_seen
 
 
 async def test_server_without_tools_answers_by_json_schema(

@@ -142,31 +142,6 @@ async def test_answer_ends_where_it_goes_on_as_others(
     assert turn.final.text == "".join(turn.deltas) == "在里斯本。"
 
 
-@CLIENTS
-async def test_two_leaked_calls_end_degraded(
-    sqlite_library: Library, server: ModelServer, make: Any
-) -> None:
-    server.play(streamed_text(DSML), streamed_text(DSML))
-    turn = await run_turn(sqlite_library, make(server))
-    assert turn.final.degraded
-    assert turn.final.text == "这个问题我答不上来。"
-
-
-@CLIENTS
-async def test_calls_beyond_the_cap_are_refused(
-    sqlite_library: Library, server: ModelServer, make: Any
-) -> None:
-    server.play(*(streamed_call("花生", number) for number in range(1, 4)), streamed_text(ANSWER))
-    turn = await run_turn(sqlite_library, make(server), recalls=2, model_calls=4)
-    assert [r.is_error for r in turn.results("recall_memory", forged=False)] == [
-        *(False, True, True)
-    ]
-    assert (turn.final.text, turn.final.recalls) == (ANSWER, 2)
-    refusal = server.requests[2]["messages"][-1]["content"]
-    assert json.loads(refusal)["events"] == []
-    assert "tools" not in server.requests[3]
-
-
 def streamed_calls(name: str, count: int) -> Reply:
     """Return an answer with many calls at once."""
     function = {"name": name, "arguments": '{"query": "花生"}' if name == "recall_memory" else "{}"}
@@ -293,16 +268,6 @@ async def test_earlier_answers_have_the_reasoning_field(
     await client.close()
     answers = [m for m in server.requests[1]["messages"] if m["role"] == "assistant"]
     assert [m["reasoning_content"] for m in answers] == ["", ""]
-
-
-@CLIENTS
-async def test_request_without_tools_if_server_refuses_tools(
-    sqlite_library: Library, server: ModelServer, make: Any
-) -> None:
-    server.play(refusal(400, "this model does not support tools"), streamed_text(ANSWER))
-    turn = await run_turn(sqlite_library, make(server))
-    assert (turn.final.text, turn.final.degraded) == (ANSWER, False)
-    assert "tools" not in server.requests[1]
 
 
 @pytest.mark.parametrize("finish", [None, "insufficient_system_resource"])
