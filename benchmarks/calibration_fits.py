@@ -22,7 +22,7 @@ from memrecall.search.ranking.calibration import AnswerWeights, RowWeights
 from memrecall.search.ranking.scores import HYBRID
 
 _PENALTY = 1e-3  # for one standard deviation of a feature
-_HALF_ODDS = math.log(calibration.HALF / (1 - calibration.HALF))
+_HALF_ODDS = math.log(calibration.HALF_RELEVANT / (1 - calibration.HALF_RELEVANT))
 
 
 class CalibrationWeights(NamedTuple):
@@ -85,10 +85,10 @@ class Outcome:
 
 def _row_features(example: Example, ranked: Floats, best: npt.NDArray[np.intp]) -> Floats:
     """Return the features that `calibration.calibrate` gives each row."""
-    first = best[: calibration.LOOKED_AT]
+    first = best[: calibration.TOP_ROWS]
     columns = np.ones((len(best), len(RowWeights._fields)))
     if len(best):
-        total = np.logaddexp.reduce(np.append(ranked, calibration.NONE_OF_THEM))
+        total = np.logaddexp.reduce(np.append(ranked, calibration.NO_ANSWER_SCORE))
         columns[:, 0] = ranked - total
         many = calibration.log_rows(example.support.rows)
         columns[:, 1] = example.evidence["lone"][first].mean() * many

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from memrecall.errors import RunError, StorageError, StorageUnreachable
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 # Seconds before the second and the third attempt, unless the server names them.
 PAUSES = (0.5, 1.0)
@@ -20,7 +20,9 @@ NODE_SECONDS = 2.0  # after which a node of a cluster that refuses connections c
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
-async def retry(attempt: Callable[[], Awaitable[T]], is_transient: Callable[[RunError], bool]) -> T:
+async def retry(
+    attempt: Callable[[], Awaitable[_T]], is_transient: Callable[[RunError], bool]
+) -> _T:
     """Return the result of an attempt, repeated up to twice after a transient failure.
 
     The pause is `retry_after` of the failure's details, if set. One above `MAX_PAUSE` is not
@@ -71,7 +73,7 @@ class DatabaseRetries:
         self._was_reached = False
         self._refusals: dict[str, tuple[float, float]] = {}  # the first and the last of each node
 
-    async def run(self, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def run(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Return the result of the first attempt that succeeds; else raise the last error.
 
         A server that cannot be reached the first time is reported at once: its URL may be wrong.

@@ -328,11 +328,11 @@ def purge_traces(
     json: options.Json = False,
 ) -> None:
     """Erase old traces of all users."""
-    from memrecall.store.traces.records import MAX_DAYS
+    from memrecall.store.traces.records import MOST_TRACE_DAYS
 
-    if not 0 <= older_than <= MAX_DAYS:
+    if not 0 <= older_than <= MOST_TRACE_DAYS:
         raise InvalidArgument(
-            f"--older-than {older_than} is out of range", hint=f"Use 0 to {MAX_DAYS} days"
+            f"--older-than {older_than} is out of range", hint=f"Use 0 to {MOST_TRACE_DAYS} days"
         )
     before = datetime.now(UTC) - timedelta(days=older_than)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from memrecall.embedding.protocol import Vectors
 
-Some = TypeVar("Some")
+_Some = TypeVar("_Some")
 
 # The cost of a text is linear in its length (80 ms for this many characters with the local model),
 # and the topic of a message is in its beginning.
@@ -218,7 +218,7 @@ class ThreadedEmbedder(BatchedEmbedder):
     async def _embed_batch(self, texts: list[str]) -> npt.ArrayLike:
         return await self._run_in_worker(lambda: self._work(texts))
 
-    async def _run_in_worker(self, work: Callable[[], Some]) -> Some:
+    async def _run_in_worker(self, work: Callable[[], _Some]) -> _Some:
         # If the caller is cancelled, the batch still finishes; no further one is submitted.
         try:
             future = self._worker.submit(work)

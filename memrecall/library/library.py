@@ -266,7 +266,7 @@ class Library:
                 raise
 
     def changes(self, scope: Scope) -> TrackedChanges:
-        """Return the ways to change a scope's memories, which its graph follows."""
+        """Return the memory writer of a scope, which its graph follows."""
         return TrackedChanges(self.store, self.graph(scope), scope)
 
     def graph(self, scope: Scope) -> Graph:

@@ -14,9 +14,8 @@ from memrecall.memory.records import hit_item, quote_conflicts, score_details
 from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
-from memrecall.search.request import LARGEST_LIMIT
 from memrecall.store import Graph, MemoryQuery, Reads, Store, read_filter
-from memrecall.store.database.cursors import require_limit
+from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
 from memrecall.store.graph_tables import TableReader
 
 _log = logging.getLogger(__name__)
@@ -95,7 +94,7 @@ async def search_memories(
 
 
 async def _build_request(library: Library, scope: Scope, search: MemorySearch) -> SearchRequest:
-    require_limit("limit", search.limit, LARGEST_LIMIT)
+    require_limit("limit", search.limit, LARGEST_PAGE)
     if search.kinds not in ("memory", "message", "all"):
         raise InvalidArgument(
             f"kinds {search.kinds!r} is not known", hint="Use memory, message or all"
@@ -141,7 +140,7 @@ async def _search_with_names(library: Library, scope: Scope, request: SearchRequ
 
 
 async def _fuse_ranks(library: Library, scope: Scope, request: SearchRequest) -> SearchPage:
-    wide = replace(request, threshold=0.0, limit=LARGEST_LIMIT)
+    wide = replace(request, threshold=0.0, limit=LARGEST_PAGE)
     pages = [await library.search(scope, replace(wide, mode="keyword"))]
     if library.embedder is not None:
         pages.append(await library.search(scope, replace(wide, mode="semantic")))

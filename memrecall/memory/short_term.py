@@ -18,7 +18,7 @@ from memrecall.scope import Scope
 from memrecall.search.ranking.lexical import rank_texts
 from memrecall.store import Checkpoint, Store, StoredSummary
 from memrecall.store.database.cursors import require_limit
-from memrecall.store.sessions import CHUNKS, NOTHING, SESSION, TURNS, WITHDRAWN
+from memrecall.store.sessions import CHUNKS, NOTHING, SESSION, TURNS, WITHDRAWN_BY
 from memrecall.text_length import estimate_tokens
 from memrecall.types import Message, check_json, check_text
 
@@ -167,7 +167,7 @@ class SessionSummaries:
         """Make withdrawn summaries again from what is left; return them by level and number."""
         remade: dict[tuple[int, int], StoredSummary] = {}
         for level in (TURNS, CHUNKS):
-            withdrawn = [s for s in _of_level(stored, level) if s.made_by == WITHDRAWN][
+            withdrawn = [s for s in _of_level(stored, level) if s.made_by == WITHDRAWN_BY][
                 -_MOST_REMADE:
             ]
             turns = [remade.get((TURNS, s.number), s) for s in _of_level(stored, TURNS)]

@@ -7,7 +7,7 @@ from typing import Literal
 
 from memrecall.errors import InvalidArgument
 from memrecall.store import MessageFilter, Reads
-from memrecall.store.database.cursors import require_limit
+from memrecall.store.database.cursors import LARGEST_PAGE, PAGE_SIZE, require_limit
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import Role, check_moment, check_range, check_text, check_time_zone
 
@@ -18,10 +18,8 @@ Kind = Literal["message", "memory", "knowledge"]
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 SYNTAXES: tuple[Syntax, ...] = ("plain", "query")
 KINDS: tuple[Kind, ...] = ("message", "memory", "knowledge")
-LARGEST_LIMIT = 200
+LARGEST_LIMIT = LARGEST_PAGE
 LONGEST_REQUEST = 10_000
-PAGE_SIZE = 50
-LARGEST_PAGE = 200
 TOP_K = 20
 LARGEST_TOP_K = 200
 

@@ -12,7 +12,7 @@ from memrecall.text.language import is_question
 from memrecall.text.words import term_cost
 from memrecall.text_length import cache_short_texts
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _COMPARED = 10  # of the first hits
 _MIN_SHARED_COST = 8.5  # two statements about the same thing share at least one rare word
@@ -72,8 +72,8 @@ def put_claims_last(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def replacements_first(
-    items: Sequence[T], key: Callable[[T], str], replaces: Callable[[T], Collection[str]]
-) -> list[T]:
+    items: Sequence[_T], key: Callable[[_T], str], replaces: Callable[[_T], Collection[str]]
+) -> list[_T]:
     """Return items with each one before those whose keys it replaces, otherwise in order."""
     ordered = list(items)
     for later in items:

@@ -19,7 +19,7 @@ from memrecall.store.database.tables import counters, memories, messages, users
 from memrecall.types import ID_LENGTH
 
 MINUTE, QUARTER, HOUR = 60, 900, 3600
-MAX_DAYS = 3650
+MOST_COUNTER_DAYS = 3650
 # Fine buckets show the present; a setting says how long the coarsest are stored.
 _FINE = {MINUTE: timedelta(hours=3), QUARTER: timedelta(days=3)}
 _ESTIMATE_FROM = 1_000_000  # rows from which the planner's estimate is good enough
@@ -47,13 +47,13 @@ class Counters:
 
     async def add(self, counts: Counts, at: datetime, keep_days: int) -> None:
         """Add counts to the buckets of a time, and drop what is older than `keep_days`."""
-        require_limit("keep_days", keep_days, MAX_DAYS)
+        require_limit("keep_days", keep_days, MOST_COUNTER_DAYS)
         rows = [_to_row(key, value) for key, value in counts.items()]
         await self._database.transact(lambda c: _write(c, rows, at, keep_days, add=True))
 
     async def set_levels(self, levels: Mapping[str, int], at: datetime, keep_days: int) -> None:
         """Record how much of something there is at a time."""
-        require_limit("keep_days", keep_days, MAX_DAYS)
+        require_limit("keep_days", keep_days, MOST_COUNTER_DAYS)
         rows = [_to_row((name, "level"), (value, 0.0)) for name, value in levels.items()]
         await self._database.transact(lambda c: _write(c, rows, at, keep_days, add=False))
 

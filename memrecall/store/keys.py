@@ -19,15 +19,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Permission
-from memrecall.store.database.cursors import KeyedPage, require_limit
+from memrecall.store.database.cursors import LARGEST_OWNER_LIST, LIST_SIZE, KeyedPage, require_limit
 from memrecall.store.database.engine import Database
 from memrecall.store.database.tables import api_key_users, api_keys
 from memrecall.types import NAME_LENGTH, check_id, check_text
 
 PREFIX = "mr"
 MAX_USERS = 1_000
-LIST_SIZE = 100
-LARGEST_PAGE = 10_000
 _ID = re.compile("[0-9a-f]{16}")
 _NO_HASH = "0" * 64  # compared with when a key is unknown, so that it takes as long
 
@@ -155,7 +153,7 @@ class Keys:
 
     async def list(self, after: str = "", limit: int = LIST_SIZE) -> KeyedPage[Key]:
         """Return the keys that follow `after`, oldest first, revoked and expired ones too."""
-        require_limit("limit", limit, LARGEST_PAGE)
+        require_limit("limit", limit, LARGEST_OWNER_LIST)
         statement = select(api_keys.c.key_id).order_by(*_ORDER).limit(limit + 1)
         if after:
             last = await self._require(after)

@@ -20,12 +20,12 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, NotFound
-from memrecall.store.database.cursors import KeyedPage, require_limit
+from memrecall.store.database.cursors import LARGEST_OWNER_LIST, LIST_SIZE, KeyedPage, require_limit
 from memrecall.store.database.distribution import begin_distributed_changes
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_users
 from memrecall.store.database.memory_tables import (
-    USER_TABLES,
+    MEMORY_TABLES,
     audit_log,
     checkpoints,
     feedback,
@@ -50,8 +50,6 @@ from memrecall.store.graph_tables import TableTransaction
 from memrecall.store.keys import withdraw_user
 from memrecall.types import check_time_zone
 
-LIST_SIZE = 100
-LARGEST_PAGE = 10_000
 PURGE_SIZE = 500  # rows that a writer may have to wait for
 OwnerPage = KeyedPage[dict[str, Any]]  # of agents, users or sessions by id
 _LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that can follow in an id
@@ -132,7 +130,7 @@ class Owners:
     async def _list(
         self, statement: Select[Any], key: ColumnElement[str], after: str, limit: int
     ) -> OwnerPage:
-        require_limit("limit", limit, LARGEST_PAGE)
+        require_limit("limit", limit, LARGEST_OWNER_LIST)
         statement = statement.where(key > after).order_by(key).limit(limit + 1)
         rows = await self._database.fetch(statement)
         items = tuple(dict(row._mapping) for row in rows[:limit])
@@ -258,7 +256,7 @@ async def _erase(
 async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:
     """Remove what was derived from a user's or a session's rows, which must still exist."""
     if session_id is None:
-        tables = (*USER_TABLES, audit_log, tombstones)
+        tables = (*MEMORY_TABLES, audit_log, tombstones)
         return sum([await _erase_rows(connection, table, user_id, None) for table in tables])
     count = await _erase_audit(connection, user_id, session_id)
     count += await _erase_revisions(connection, user_id, session_id)

@@ -24,6 +24,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store.database.cursors import (
+    LARGEST_PAGE,
     StoredPage,
     come_after,
     make_page,
@@ -39,12 +40,11 @@ from memrecall.store.messages.timeline import select_messages, to_message
 from memrecall.types import DIGESTS, Message, Role, check_json, parse_stored_time
 
 TURNS, CHUNKS, SESSION = 0, 1, 2  # the levels of summaries
-WITHDRAWN = ""  # has made a summary that waits to be made again
+WITHDRAWN_BY = ""  # has made a summary that waits to be made again
 NOTHING = "nothing"  # has made the summary of messages that are all hidden or forgotten
 STATE_BYTES = 4 * 1024 * 1024
 CHECKPOINTS_KEPT = 3
 JOB_PREFIX = "job_"  # of the sessions that the states of background jobs are saved as
-LARGEST_PAGE = 200
 _OPENING_LENGTH = 200  # characters of a first message
 
 
@@ -155,7 +155,7 @@ class SessionState:
         """Return all summaries by level and number; `withdrawn` ones have no text."""
         statement = select(*_SUMMARY).where(*self._match(summaries))
         if not withdrawn:
-            statement = statement.where(summaries.c.made_by.not_in((WITHDRAWN, NOTHING)))
+            statement = statement.where(summaries.c.made_by.not_in((WITHDRAWN_BY, NOTHING)))
         ordered = statement.order_by(summaries.c.level, summaries.c.number)
         return [StoredSummary(**row._mapping) for row in await self._database.fetch(ordered)]
 
@@ -292,7 +292,7 @@ async def withdraw_summaries(
             await connection.execute(delete(summaries).where(*key))
         else:
             await connection.execute(
-                update(summaries).where(*key).values(text="", made_by=WITHDRAWN)
+                update(summaries).where(*key).values(text="", made_by=WITHDRAWN_BY)
             )
 
 

@@ -23,7 +23,7 @@ from memrecall.errors import InvalidArgument, NotFound, describe_validation_erro
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import ensure_agents, lock_scopes, lock_users
-from memrecall.store.database.memory_tables import USER_TABLES
+from memrecall.store.database.memory_tables import MEMORY_TABLES
 from memrecall.store.database.statements import (
     insert_missing,
     select_by_keys,
@@ -46,7 +46,7 @@ from memrecall.types import (
 FORMAT = 1
 _BATCH = 500
 # In an order in which rows can be inserted: referenced tables come first.
-_TABLES = (users, sessions, tombstones, messages, memories, *USER_TABLES)
+_TABLES = (users, sessions, tombstones, messages, memories, *MEMORY_TABLES)
 _BY_NAME = {table.name: table for table in _TABLES}
 # They count the writes to one database, or are derived from other columns.
 _DATABASE_COLUMNS = {"version", "epoch", "change_no", "search_text"}
@@ -61,7 +61,7 @@ _PROFILE = {"user_name", "user_type", "profile", "time_zone"}
 _INTEGER_BITS = ((SmallInteger, 15), (BigInteger, 63), (Integer, 31))
 _PYTHON_TYPES = ((Boolean, bool), (Integer, int), (String, str))
 
-Row = dict[str, Any]
+ExportedRow = dict[str, Any]
 
 
 async def export_user(database: Database, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
@@ -78,7 +78,7 @@ async def export_user(database: Database, user_id: str) -> AsyncGenerator[dict[s
                 raise NotFound(f"there is no user {user_id!r}")
 
 
-def to_record(table: str, row: Mapping[Any, Any]) -> Row:
+def to_record(table: str, row: Mapping[Any, Any]) -> ExportedRow:
     """Return a row as a line of an export, which `parse_record` reads."""
     values = {
         name: format_time(value) if isinstance(value, datetime) else value
@@ -101,9 +101,9 @@ async def import_user(
     return {name: len(table_rows) for name, table_rows in rows.items()}
 
 
-def _parse_all(user_id: str, records: Iterable[Mapping[str, Any]]) -> dict[str, list[Row]]:
+def _parse_all(user_id: str, records: Iterable[Mapping[str, Any]]) -> dict[str, list[ExportedRow]]:
     """Return the rows of each table, with what is derived from them."""
-    rows: dict[str, list[Row]] = {table.name: [] for table in _TABLES}
+    rows: dict[str, list[ExportedRow]] = {table.name: [] for table in _TABLES}
     for record in records:
         name, row = parse_record(record)
         if (search_text := SEARCH_TEXT.get(_BY_NAME[name])) is not None:
@@ -112,7 +112,7 @@ def _parse_all(user_id: str, records: Iterable[Mapping[str, Any]]) -> dict[str, 
     return rows
 
 
-def parse_record(record: Mapping[str, Any]) -> tuple[str, Row]:
+def parse_record(record: Mapping[str, Any]) -> tuple[str, ExportedRow]:
     """Return the table and the row of a line of an export; InvalidArgument for anything else."""
     table = _BY_NAME.get(str(record.get("table")))
     row = record.get("row")
@@ -172,7 +172,7 @@ def _is_too_large(column_type: Any, value: str | int) -> bool:
     return value.bit_length() > bits
 
 
-def _require_readable(table: str, values: Row) -> None:
+def _require_readable(table: str, values: ExportedRow) -> None:
     """Raise InvalidArgument for a row that could be stored but not be read again."""
     if table == "users":
         check_time_zone(values.get("time_zone") or "UTC")
@@ -186,7 +186,9 @@ def _require_readable(table: str, values: Row) -> None:
         raise InvalidArgument(f"a row of {table}: {describe_validation_error(error)}") from None
 
 
-async def _import(connection: AsyncConnection, user_id: str, rows: dict[str, list[Row]]) -> None:
+async def _import(
+    connection: AsyncConnection, user_id: str, rows: dict[str, list[ExportedRow]]
+) -> None:
     all_rows = [row for table_rows in rows.values() for row in table_rows]
     agents = {row["agent_id"] for row in all_rows if row.get("agent_id")}
     await ensure_agents(connection, sorted(agents), datetime.now(UTC))
@@ -200,7 +202,7 @@ async def _import(connection: AsyncConnection, user_id: str, rows: dict[str, lis
         for row in rows[table.name] if "change_no" in table.c else ():
             row["change_no"] = locks.next_change(user_id)
         # One statement needs the same columns in all its rows.
-        by_columns: dict[tuple[str, ...], list[Row]] = {}
+        by_columns: dict[tuple[str, ...], list[ExportedRow]] = {}
         for row in rows[table.name]:
             by_columns.setdefault(tuple(sorted(row)), []).append(row)
         for batch in (part for same in by_columns.values() for part in split(same, _BATCH)):
@@ -215,7 +217,7 @@ async def _import(connection: AsyncConnection, user_id: str, rows: dict[str, lis
 
 
 async def _drop_erased(
-    connection: AsyncConnection, user_id: str, rows: dict[str, list[Row]]
+    connection: AsyncConnection, user_id: str, rows: dict[str, list[ExportedRow]]
 ) -> None:
     """Leave out the messages and memories that were erased, and what was derived from them."""
     statement = select(tombstones.c.kind, tombstones.c.key)
@@ -243,13 +245,13 @@ async def _drop_erased(
     _drop_relations({key for kind, key in erased if kind == "message"}, rows)
 
 
-def _drop_relations(erased: set[str], rows: dict[str, list[Row]]) -> None:
+def _drop_relations(erased: set[str], rows: dict[str, list[ExportedRow]]) -> None:
     """Leave out the relations that only erased messages state, and entities of no other ones."""
 
-    def is_erased(row: Row) -> bool:
+    def is_erased(row: ExportedRow) -> bool:
         return bool(row["source_message_ids"]) and erased.issuperset(row["source_message_ids"])
 
-    def ends_of(relations: list[Row]) -> set[str]:
+    def ends_of(relations: list[ExportedRow]) -> set[str]:
         return {row[end] for row in relations for end in ("source_id", "destination_id")}
 
     dropped = [row for row in rows["relations"] if is_erased(row)]
@@ -260,7 +262,7 @@ def _drop_relations(erased: set[str], rows: dict[str, list[Row]]) -> None:
 
 
 async def _require_sessions(
-    connection: AsyncConnection, user_id: str, rows: dict[str, list[Row]]
+    connection: AsyncConnection, user_id: str, rows: dict[str, list[ExportedRow]]
 ) -> None:
     """Raise InvalidArgument for messages and memories of sessions that are not stored."""
     named = {row.get("session_id") for name in _MODELS for row in rows[name]} - {None}

@@ -27,7 +27,7 @@ from memrecall.store.backup.format import check_task_id, is_task_id
 from memrecall.text.normalize import normalize_caseless
 from memrecall.text_length import ELLIPSIS, truncate_text
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 PRIVATE = 0o700
 _LOCK_FILE = ".lock"
@@ -43,7 +43,7 @@ class FolderBusy(StorageBusy):
     """Another process holds a lock of the folder."""
 
 
-async def retry_while_busy(work: Callable[[], Result], seconds: float) -> Result:
+async def retry_while_busy(work: Callable[[], _Result], seconds: float) -> _Result:
     """Run work in a thread until it gets a folder's lock; FolderBusy after so long."""
     deadline = time.monotonic() + seconds
     while True:

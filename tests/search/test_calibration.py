@@ -14,9 +14,9 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.ranking.calibration import (
     BACKGROUND,
-    HALF,
-    LOOKED_AT,
+    HALF_RELEVANT,
     RIVALS,
+    TOP_ROWS,
     Calibrated,
     Noise,
     QuerySupport,
@@ -121,7 +121,7 @@ def test_nothing_is_relevant_without_visible_rows(scores: list[float]) -> None:
 
 def test_single_row_is_calibrated_by_its_score() -> None:
     strong, weak = calibrate_scores([6.0]), calibrate_scores([-6.0])
-    assert strong.probability[0] > 0.5 > HALF > weak.probability[0]
+    assert strong.probability[0] > 0.5 > HALF_RELEVANT > weak.probability[0]
     assert strong.relevance[0] > 0.5 > weak.relevance[0]
 
 
@@ -132,7 +132,7 @@ def test_relevance_of_one_half_is_the_chosen_probability() -> None:
     relevance, probability = calibrate_scores(scores, certain)
     answer = answerable(scores, certain)
     middle = int(np.argmin(np.abs(relevance / answer - 0.5)))
-    assert probability[middle] / answer == pytest.approx(HALF, rel=0.02)
+    assert probability[middle] / answer == pytest.approx(HALF_RELEVANT, rel=0.02)
 
 
 def test_equal_rows_share_probability_up_to_rival_limit() -> None:
@@ -152,9 +152,9 @@ def test_lone_rows_and_named_times_raise_probability() -> None:
 
 
 def test_only_top_rows_shift_calibration() -> None:
-    scores = floats(np.linspace(5, 0, LOOKED_AT + 10))
+    scores = floats(np.linspace(5, 0, TOP_ROWS + 10))
     beyond_top = np.zeros_like(scores)
-    beyond_top[LOOKED_AT:] = 1
+    beyond_top[TOP_ROWS:] = 1
     all_rows = np.ones(len(scores), dtype=np.bool_)
     np.testing.assert_array_equal(
         calibrate(scores, all_rows, make_features(scores, lone=beyond_top), STRONG),

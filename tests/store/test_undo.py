@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from memrecall.errors import Conflict, NotFound
 from memrecall.store import MemoryQuery, PlanStep, Store
-from memrecall.store.memories.writer import Row
+from memrecall.store.memories.revisions import StoredRow
 from memrecall.types import NewMemory, Origin
 
 from ..databases import Databases
@@ -22,7 +22,7 @@ PLACES = ("Rome", "Paris", "Oslo", "北京")
 KEYS = st.sampled_from([f"home{number}" for number in range(8)])
 
 
-def contradicts(restored: Row, other: Row) -> bool:
+def contradicts(restored: StoredRow, other: StoredRow) -> bool:
     return bool(restored["content"] != other["content"])
 
 

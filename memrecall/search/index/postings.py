@@ -16,7 +16,7 @@ from memrecall.errors import QueryTooExpensive
 from memrecall.text.tokens import BREAK, is_cjk
 
 Ids = npt.NDArray[np.int32]
-Keys = npt.NDArray[np.int64]
+_Keys = npt.NDArray[np.int64]
 
 BREAK_ID = 0
 _MAX_FREQUENCY = 255  # a term that occurs more often in one row is counted this often
@@ -54,7 +54,7 @@ def bigram_key(first: int, second: int) -> int:
     return (first << 32) | second
 
 
-def bigram_keys(atoms: Ids, cjk: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], Keys]:
+def bigram_keys(atoms: Ids, cjk: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], _Keys]:
     """Return where in `atoms` a bigram begins, and the keys of the bigrams."""
     is_char = cjk[atoms]
     starts = np.flatnonzero(is_char[:-1] & is_char[1:])
@@ -87,7 +87,7 @@ class Segment:
     """The postings and the text of some consecutive rows."""
 
     rows: int
-    keys: Keys
+    keys: _Keys
     offsets: npt.NDArray[np.int64]
     docs: Ids
     frequencies: npt.NDArray[np.uint8]
@@ -100,7 +100,7 @@ class Segment:
         arrays = (self.keys, self.offsets, self.docs, self.frequencies, self.lengths)
         return sum(a.nbytes for a in (*arrays, self.atoms, self.atom_offsets))
 
-    def spans(self, keys: Keys) -> list[tuple[int, int]]:
+    def spans(self, keys: _Keys) -> list[tuple[int, int]]:
         """Return where the postings of each key begin and end; equal if it has none."""
         if not len(self.keys):
             return [(0, 0)] * len(keys)
@@ -178,7 +178,7 @@ def _number_terms(
 
 
 def _pack(
-    rows: int, keys: Keys, docs: Ids, atoms: Ids, atom_offsets: npt.NDArray[np.int64]
+    rows: int, keys: _Keys, docs: Ids, atoms: Ids, atom_offsets: npt.NDArray[np.int64]
 ) -> Segment:
     """Count equal (key, row) pairs and sort them into postings."""
     lengths = np.bincount(docs, minlength=rows).astype(np.int32)

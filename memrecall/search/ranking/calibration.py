@@ -21,10 +21,10 @@ from memrecall.search.index.rows import Floats, Mask
 from memrecall.search.ranking.scores import HYBRID, RankingFeatures, to_relevance
 
 RIVALS = 50  # the rows that compete for the probability
-LOOKED_AT = 20  # the rows whose features shift the score
-NONE_OF_THEM = 0.0  # the score of "none of them is relevant"
+TOP_ROWS = 20  # the rows whose features shift the score
+NO_ANSWER_SCORE = 0.0  # the score of "none of them is relevant"
 # If there is an answer, a row with a probability of 0.02 has a relevance of one half.
-HALF = 0.02
+HALF_RELEVANT = 0.02
 
 
 class AnswerWeights(NamedTuple):
@@ -88,8 +88,8 @@ def calibrate(
     if len(rows) > RIVALS:
         rows = rows[np.argpartition(-scores[rows], RIVALS)[:RIVALS]]
     best = rows[np.argsort(-scores[rows], kind="stable")]
-    first = best[:LOOKED_AT]
-    rivals = np.logaddexp.reduce(scores[best].astype(np.float64), initial=NONE_OF_THEM)
+    first = best[:TOP_ROWS]
+    rivals = np.logaddexp.reduce(scores[best].astype(np.float64), initial=NO_ANSWER_SCORE)
     odds = ROW.share * (scores - np.float32(rivals))
     odds += ROW.lone_of_many * _mean(features["lone"][first]) * log_rows(support.rows)
     odds += ROW.time * _mean(features["time"][first]) + ROW.bias
@@ -98,7 +98,7 @@ def calibrate(
     )
     answerable = np.float32(answer_probability(leads, support))
     return Calibrated(
-        answerable * to_relevance(odds - math.log(HALF / (1 - HALF))),
+        answerable * to_relevance(odds - math.log(HALF_RELEVANT / (1 - HALF_RELEVANT))),
         answerable * to_relevance(odds),
     )
 
@@ -109,7 +109,7 @@ def _mean(values: Floats) -> float:
 
 
 def discount_time(scores: Floats, features: RankingFeatures, known: float) -> Floats:
-    """Return scores in which a named time counts as far as the rest of the query is known.
+    """Scale the time feature by the share of query words that the store contains.
 
     It tells rows of one subject apart. A subject that no row has is not found because something
     else happened at that time.
@@ -145,7 +145,7 @@ def answer_features(best: Floats, support: QuerySupport) -> AnswerWeights:
 
 
 def log_rows(rows: int) -> float:
-    """Return the size of a store as the weights know it."""
+    """Return log(rows), the store-size feature."""
     return math.log(max(rows, 2))
 
 

@@ -81,7 +81,7 @@ def thread_scores(
 def _inherited(
     order: SessionOrder, rows: Rows, terms: Rows, weights: npt.NDArray[np.float64]
 ) -> Floats:
-    """Return in their order what the lines after each row with a term get, up to the next one."""
+    """Return the term scores that following rows inherit, until the term occurs again."""
     # All terms at once: those of a question are many, and most are rare.
     shift = len(order.rows).bit_length()
     places = (terms << shift) | order.position[rows]

@@ -23,8 +23,9 @@ from memrecall.messages import (
     parse_messages,
     parse_role,
 )
-from memrecall.search.request import LARGEST_PAGE, LARGEST_TOP_K, PAGE_SIZE, TOP_K
+from memrecall.search.request import LARGEST_TOP_K, TOP_K
 from memrecall.store import MessageFilter
+from memrecall.store.database.cursors import LARGEST_PAGE, PAGE_SIZE
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import ID_LENGTH, Content, Id, Moment, Name, NewMessage, Role
 

@@ -47,7 +47,7 @@ _PORTABLE_FACTS = ("text_version", "embedding_model")  # others name one databas
 _NOT_COPIED = (_MANIFEST, SHARD_FACT)
 _SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
-Row = dict[str, Any]
+BackupRow = dict[str, Any]
 
 
 class _Digest:
@@ -112,10 +112,10 @@ class _Copy:
     def __init__(self, target: Database, advance: Advance) -> None:
         self._target = target
         self._advance = advance
-        self.agents: dict[str, Row] = {}
+        self.agents: dict[str, BackupRow] = {}
         self._digests = {table.name: _Digest() for table in metadata.sorted_tables}
 
-    async def add(self, table: Table, rows: list[Row]) -> None:
+    async def add(self, table: Table, rows: list[BackupRow]) -> None:
         """Store rows, which come in the order of their keys, except agents."""
         await self._target.transact(partial(_insert, table=table, rows=rows))
         if table is agents:
@@ -154,7 +154,7 @@ async def _copy_tables(source: Database, tables: Sequence[Table], copy: _Copy) -
                 await copy.add(table, _without_facts(table, [dict(row) for row in batch]))
 
 
-def _without_facts(table: Table, rows: list[Row]) -> list[Row]:
+def _without_facts(table: Table, rows: list[BackupRow]) -> list[BackupRow]:
     """Return rows without the facts that are about a backup or a cluster."""
     return rows if table is not meta else [r for r in rows if r["name"] not in _NOT_COPIED]
 
@@ -186,9 +186,9 @@ async def _copy_agents(source: Database, copy: _Copy, ids: set[str]) -> None:
 
 async def _read_user(
     source: Database, user_id: str, tables: Sequence[Table]
-) -> dict[Table, list[Row]]:
+) -> dict[Table, list[BackupRow]]:
     """Return the rows of a user in each table, as of one moment."""
-    rows: dict[Table, list[Row]] = {}
+    rows: dict[Table, list[BackupRow]] = {}
     async with source.read() as connection:
         for table in tables:
             statement = select_in_key_order(source.dialect, table)
@@ -197,7 +197,7 @@ async def _read_user(
     return rows
 
 
-async def _insert(connection: AsyncConnection, table: Table, rows: list[Row]) -> None:
+async def _insert(connection: AsyncConnection, table: Table, rows: list[BackupRow]) -> None:
     # None is NULL, not JSON's null, which PostgreSQL cannot look into.
     values = {
         column.name: bindparam(column.name, type_=JSON(none_as_null=True))
@@ -275,7 +275,7 @@ def _verify(backup: Database) -> dict[str, int]:
     return counts
 
 
-def _read(backup: Database, table: Table) -> Iterator[list[Row]]:
+def _read(backup: Database, table: Table) -> Iterator[list[BackupRow]]:
     with backup.read_inline() as connection:
         statement = select_in_key_order(backup.dialect, table)
         for batch in connection.execute(statement).mappings().partitions(_ROWS):
@@ -321,7 +321,7 @@ async def _clear(connection: AsyncConnection, location: str, overwrite: bool) ->
             )
 
 
-def _localize(table: Table, rows: list[Row]) -> list[Row]:
+def _localize(table: Table, rows: list[BackupRow]) -> list[BackupRow]:
     """Return rows with what belongs to the database that they are restored into."""
     if table is meta:
         return [row for row in rows if row["name"] in _PORTABLE_FACTS]

@@ -17,8 +17,11 @@ from memrecall.errors import InvalidArgument
 from memrecall.text_length import utf8_length
 from memrecall.types import MemoryRecord, Message, check_text, json_bytes
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
+PAGE_SIZE, LARGEST_PAGE = 50, 200  # rows with their contents
+LIST_SIZE, LARGEST_OWNER_LIST = 100, 10_000  # owners and keys, which are short
+LARGEST_MEMORY_LIST = 1_000
 _SIGNATURE_BYTES = 16
 # Made once: `json.dumps` makes one for each call with options, which every search would wait for.
 _encode_position = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -47,18 +50,18 @@ def come_after(
 
 
 @dataclass(frozen=True, slots=True)
-class StoredPage(Generic[Item]):
+class StoredPage(Generic[_Item]):
     """A page of a list, and the cursor of the next page if there is one."""
 
-    items: tuple[Item, ...]
+    items: tuple[_Item, ...]
     next_cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedPage(Generic[Item]):
+class KeyedPage(Generic[_Item]):
     """A page of a list of rows with ids, and the id that the next page follows."""
 
-    items: tuple[Item, ...]
+    items: tuple[_Item, ...]
     next_after: str | None = None
 
 
@@ -80,12 +83,12 @@ class PageLimits:
 
 
 def make_page(
-    rows: Sequence[Item],
+    rows: Sequence[_Item],
     size: int,
     secret: bytes,
     binding: Sequence[object],
-    position: Callable[[Item], tuple[datetime, str]],
-) -> StoredPage[Item]:
+    position: Callable[[_Item], tuple[datetime, str]],
+) -> StoredPage[_Item]:
     """Return a page of `size` rows; one row more shows that there is a next page."""
     items = tuple(rows[:size])
     if len(rows) <= size:

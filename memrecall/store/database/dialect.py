@@ -25,6 +25,8 @@ from memrecall.errors import (
 Durability = Literal["full", "normal"]
 Comparison = Callable[[Any, Any], ColumnElement[bool]]
 
+WAIT_HINT = "Another process is writing; try again"
+SPACE_HINT = "Free some space and write again"
 ID_HINT = "Check the ids: 1 to 64 printable characters"
 INVALID_TEXT = "22021"  # SQLSTATE: a character that the encoding does not have
 
@@ -60,8 +62,8 @@ _LOST_NODE = re.compile(
     r"|could not translate host name)"
     r"|could not establish any connections to the node (\S+) after"
 )
-# Of a process that does not know of the cluster. Busy: what was written for several callers in one
-# transaction is then written for each of them.
+# Raised by a process that opened the database before it was distributed. StorageBusy makes grouped
+# writes retry one by one.
 _STALE_CODES: tuple[ErrorCode, ...] = (
     ErrorCode("0A000", StorageBusy, "The database was distributed meanwhile; restart this process"),
 )

@@ -171,7 +171,7 @@ def _get_tables(connection: Connection) -> list[Table]:
 
 
 async def begin_distributed_changes(connection: AsyncConnection) -> None:
-    """Let the transaction change all shards of a table and a table that has copies, or schemas."""
+    """Allow this transaction to modify distributed and reference tables, and to run DDL."""
     settings = {
         "citus.multi_shard_modify_mode": "sequential",
         # A table that a migration creates may refer to distributed tables and to copied ones before
@@ -205,7 +205,7 @@ async def read_shard_count(connection: AsyncConnection) -> int | None:
 
 
 async def _check_shards(database: Database, shards: int | None) -> int:
-    """Return the number of shards; InvalidArgument if the users are in another number of them."""
+    """Return the shard count; InvalidArgument if the database already has a different one."""
     async with database.read() as connection:
         stored = await read_shard_count(connection)
         if stored is None or shards in (None, stored):

@@ -211,8 +211,8 @@ restores = Table(
     time_column("decided_at", nullable=False),
 )
 
-# The user data of this module, in an order in which it can be removed or inserted.
-USER_TABLES: tuple[Table, ...] = (
+# The tables of users' data in this module, in an order in which rows can be removed or inserted.
+MEMORY_TABLES: tuple[Table, ...] = (
     *(revisions, aliases, relations, entities),
     *(summaries, checkpoints, feedback),
 )

@@ -52,7 +52,7 @@ class AuditLog:
         """Add the entry of a change that the tables of memories do not contain."""
 
         async def work(connection: AsyncConnection) -> None:
-            # The lock keeps the user from being erased meanwhile; of an unknown one, nothing is.
+            # Lock the user so it cannot be erased concurrently; unknown users have nothing to log.
             if await lock_users(connection, [self._scope.user_id]):
                 await write_entry(connection, self._scope, entry, datetime.now(UTC))
 

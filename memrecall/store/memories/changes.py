@@ -15,9 +15,10 @@ from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
 from memrecall.store.memories.audit import AuditEntry, write_entry
+from memrecall.store.memories.insertion import with_key
 from memrecall.store.memories.removal import MemoryRemover, Removal
 from memrecall.store.memories.revisions import EDITABLE_FIELDS
-from memrecall.store.memories.writer import Contradicts, MemoryWriter, with_key
+from memrecall.store.memories.writer import Contradicts, MemoryWriter
 from memrecall.store.messages.records import (
     MessageBatch,
     ScopedMessage,
@@ -27,7 +28,7 @@ from memrecall.store.messages.records import (
 from memrecall.store.texts import truncate
 from memrecall.types import NewMemory, NewMessage, Origin, check_text
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 CONFIRMED = "the user said so"
 SYSTEM = "memrecall"  # the actor of changes without one
@@ -266,11 +267,11 @@ class MemoryChanges:
         return await self._database.transact(remove)
 
     async def _write(
-        self, entry: AuditEntry, write: Callable[[MemoryWriter], Awaitable[Result]]
-    ) -> Result:
+        self, entry: AuditEntry, write: Callable[[MemoryWriter], Awaitable[_Result]]
+    ) -> _Result:
         """Call `write` in a transaction that locks the user once, and log it."""
 
-        async def work(connection: AsyncConnection) -> Result:
+        async def work(connection: AsyncConnection) -> _Result:
             locks = await lock_existing_user(connection, self._scope)
             result = await write(MemoryWriter(connection, locks, self._scope, entry.actor))
             await write_entry(connection, self._scope, entry, locks.now)

@@ -18,7 +18,7 @@ from memrecall.types import check_text, parse_time
 Operator = Literal["eq", "gt", "gte", "lt", "lte", "contains", "icontains"]
 Scalar = str | int | float | bool | datetime | None
 
-MAX_DEPTH = 16
+MAX_FILTER_DEPTH = 16
 MAX_CONDITIONS = 200
 LARGEST_NUMBER = 2**53  # beyond it the databases round differently
 _METADATA_PREFIX = "metadata."
@@ -121,9 +121,9 @@ def _parse(data: object, depth: int) -> Filter:
         raise InvalidArgument(
             f"a filter is a dict of names and values, not {data!r}", hint='{"topic": "tea"}'
         )
-    if depth > MAX_DEPTH:
+    if depth > MAX_FILTER_DEPTH:
         raise InvalidArgument(
-            f"the filter is nested deeper than {MAX_DEPTH} levels", hint="Flatten it"
+            f"the filter is nested deeper than {MAX_FILTER_DEPTH} levels", hint="Flatten it"
         )
     return FilterAll(tuple(_parse_entry(name, value, depth) for name, value in data.items()))
 

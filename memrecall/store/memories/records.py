@@ -15,6 +15,7 @@ from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
+    LARGEST_MEMORY_LIST,
     PageLimits,
     StoredPage,
     come_after,
@@ -28,17 +29,16 @@ from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import filter_scope, mentions, split
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
+from memrecall.store.memories.insertion import MemoryInserter, with_key
 from memrecall.store.memories.revisions import (
     REVISION_COLUMNS,
     Revision,
     filter_visible,
     memory_not_found,
 )
-from memrecall.store.memories.writer import MemoryWriter, with_key
 from memrecall.store.messages.records import WriteResult
 from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_stored_time
 
-LARGEST_PAGE = 1_000
 NO_FILTER = FilterAll(())
 _KEYS_PER_CONDITION = 100
 
@@ -85,7 +85,7 @@ class Memories:
 
         async def work(connection: AsyncConnection) -> WriteResult:
             locks = await lock_scopes(connection, [self._scope], with_sessions=False)
-            writer = MemoryWriter(connection, locks, self._scope, actor)
+            writer = MemoryInserter(connection, locks, self._scope, actor)
             result = await writer.add(with_keys, origin)
             await locks.save(connection)
             return result
@@ -117,7 +117,7 @@ class Memories:
         self, query: MemoryQuery = CURRENT, *, limit: int = 100, cursor: str | None = None
     ) -> StoredPage[MemoryRecord]:
         """Return a page of memories, latest first."""
-        require_limit("limit", limit, LARGEST_PAGE)
+        require_limit("limit", limit, LARGEST_MEMORY_LIST)
         binding = ["memories", self._scope.user_id, self._scope.agent_id, *query.fingerprint()]
         statement = self._filter(select(memories), query)
         order = (memories.c.created_at, memories.c.memory_key)

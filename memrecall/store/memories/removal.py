@@ -1,6 +1,6 @@
 """Hiding and erasing memories and their sources, in a transaction that has locked the user."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,14 @@ from memrecall.store.database.tables import (
     tombstones,
     vectors,
 )
-from memrecall.store.memories.revisions import PendingChange, filter_visible, write_changes
+from memrecall.store.memories.revisions import (
+    PendingChange,
+    StoredRow,
+    filter_visible,
+    write_changes,
+)
 from memrecall.store.messages.removal import MessageRemover
 from memrecall.types import DERIVED_BY, DIGESTS, EXPERIENCE
-
-Row = Mapping[Any, Any]
 
 _SOURCES_PER_CONDITION = 50  # of conditions that no index helps
 
@@ -117,7 +120,7 @@ class MemoryRemover:
         return await self._erase(derived, [message_id], [message_id])
 
     async def _erase(
-        self, rows: Sequence[Row], quoted: Sequence[str], erased: Sequence[str]
+        self, rows: Sequence[StoredRow], quoted: Sequence[str], erased: Sequence[str]
     ) -> Removal:
         """Erase memories and messages; withdraw the summaries of `quoted` messages."""
         await self._messages.withdraw_summaries(quoted)
@@ -149,7 +152,7 @@ class MemoryRemover:
         erased = delete(memories).where(of_user, memories.c.memory_key.in_(keys))
         await self._connection.execute(erased)
 
-    async def _sources_of(self, rows: Sequence[Row]) -> list[str]:
+    async def _sources_of(self, rows: Sequence[StoredRow]) -> list[str]:
         """Return the messages of the scope that memories come from."""
         ids = sorted({name for row in rows for name in row["source_message_ids"]})
         statement = filter_scope(select(messages.c.message_id), messages, self._scope)
@@ -157,7 +160,7 @@ class MemoryRemover:
         return [row["message_id"] for row in found]
 
     async def _digests(
-        self, facts: Sequence[Row], without: Sequence[Row] | None = None
+        self, facts: Sequence[StoredRow], without: Sequence[StoredRow] | None = None
     ) -> list[dict[str, Any]]:
         """Return the memories that summarise the messages of facts, but not known ones."""
         facts = [row for row in facts if row["memory_type"] not in DIGESTS]
@@ -184,7 +187,7 @@ class MemoryRemover:
         self, statement: Select[Any], keys: Sequence[str] | None
     ) -> list[dict[str, Any]]:
         key = memories.c.memory_key
-        rows: Sequence[Row]
+        rows: Sequence[StoredRow]
         if keys is None:
             rows = (await self._connection.execute(statement.order_by(key))).mappings().all()
         else:

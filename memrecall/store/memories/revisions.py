@@ -20,7 +20,8 @@ from memrecall.store.database.statements import filter_scope, mentions, select_b
 from memrecall.store.database.tables import memories, vectors
 from memrecall.types import Provenance, format_time, parse_stored_time
 
-Event = Literal["UPDATE", "DELETE", "UNDO"]
+StoredRow = Mapping[Any, Any]  # values by column name
+RevisionEvent = Literal["UPDATE", "DELETE", "UNDO"]
 
 EDITABLE_FIELDS = (
     "content",
@@ -62,7 +63,7 @@ class PendingChange:
 
     row: Mapping[str, Any]
     values: Mapping[str, Any]
-    event: Event
+    event: RevisionEvent
     reason: str = ""
     other_key: str | None = None
     hidden: Mapping[str, Sequence[str]] = field(default_factory=dict)  # with the row, by a deletion

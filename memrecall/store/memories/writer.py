@@ -1,60 +1,40 @@
 """Every way to write a memory, inside a transaction that has locked its user."""
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, insert, or_, select, update
-from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy import Select, or_, select, update
 
-from memrecall.errors import Conflict, InvalidArgument, NotFound
-from memrecall.scope import Scope
-from memrecall.store.database.locks import Locks, agent_of
-from memrecall.store.database.statements import new_id, select_by_keys
-from memrecall.store.database.tables import memories, messages
+from memrecall.errors import Conflict, NotFound
+from memrecall.store.database.locks import agent_of
+from memrecall.store.database.tables import memories
+from memrecall.store.memories.insertion import MemoryInserter, with_key
 from memrecall.store.memories.revisions import (
     HIDDEN,
     PendingChange,
+    StoredRow,
     began,
     filter_visible,
     hidden_messages,
     last_revision,
     mark_undone,
     memory_not_found,
-    require_equal,
     require_unchanged,
     revisions_by,
     said_at,
     write_changes,
 )
-from memrecall.store.messages.records import WriteResult
 from memrecall.store.messages.removal import MessageRemover
 from memrecall.store.texts import truncate, with_search_text
-from memrecall.types import NewMemory, Origin, Provenance
+from memrecall.types import NewMemory, Origin
 
-Row = Mapping[Any, Any]  # of values by column name
-_NOT_COLUMNS = {"content", "source_message_ids", "conflicts_with", "said_at"}
-Contradicts = Callable[[Row, Row], bool]
+Contradicts = Callable[[StoredRow, StoredRow], bool]
 """Whether two memories cannot both hold."""
 
 
-class MemoryWriter:
+class MemoryWriter(MemoryInserter):
     """Writes one scope's memories in one transaction; the caller locks and saves the locks."""
-
-    def __init__(self, connection: AsyncConnection, locks: Locks, scope: Scope, actor: str) -> None:
-        self._connection = connection
-        self._locks = locks
-        self._scope = scope
-        self._actor = actor
-
-    async def add(
-        self, batch: Sequence[NewMemory], origin: Origin, *, supersedes: str | None = None
-    ) -> WriteResult:
-        """Insert memories that have keys; one that is stored already must be the same."""
-        await self._require_sources(batch)
-        stored_rows = await self._find_stored(batch)
-        return await self.insert(batch, origin, stored_rows, supersedes)
 
     async def update(self, memory_key: str, values: Mapping[str, Any], reason: str) -> None:
         """Correct fields of a memory; new metadata is merged into the old."""
@@ -89,7 +69,7 @@ class MemoryWriter:
             await self._connection.execute(session.values(session_id=rows[0]["session_id"]))
         return str(key)
 
-    async def _require_current(self, memory_key: str) -> Row:
+    async def _require_current(self, memory_key: str) -> StoredRow:
         row = await self._require(memory_key)
         if row["superseded_by"] is not None:
             raise Conflict(
@@ -120,7 +100,7 @@ class MemoryWriter:
             await self._relink(earlier, later, row)
         return str(new.memory_key)
 
-    async def _link(self, row: Row, successor: Row, reason: str) -> None:
+    async def _link(self, row: StoredRow, successor: StoredRow, reason: str) -> None:
         """End a memory when its successor begins, but not before it began itself."""
         key = successor["memory_key"]
         end = max(began(successor), began(row))
@@ -130,8 +110,8 @@ class MemoryWriter:
         statement = update(memories).where(*of_successor)
         await self._connection.execute(statement.values(supersedes=row["memory_key"]))
 
-    async def _relink(self, row: Row, old_successor: Row, successor: Row) -> None:
-        """Let another memory take the place of one; undo must find only this change."""
+    async def _relink(self, row: StoredRow, old_successor: StoredRow, successor: StoredRow) -> None:
+        """Mark a memory as superseded, as one undoable change."""
         user_id, key = self._scope.user_id, old_successor["memory_key"]
         for revision in await revisions_by(self._connection, user_id, key):
             if revision["memory_key"] == row["memory_key"]:
@@ -226,7 +206,7 @@ class MemoryWriter:
     async def _require_no_contradiction(
         self, changes: Sequence[PendingChange], contradicts: Contradicts
     ) -> None:
-        """Raise Conflict if a memory that stays as it is says otherwise than a restored one."""
+        """Raise Conflict if a current memory contradicts a restored one."""
         changed = {change.row["memory_key"] for change in changes}
         for change in changes:
             restored = {**change.row, **change.values}
@@ -286,115 +266,24 @@ class MemoryWriter:
     async def _write(self, *changes: PendingChange) -> None:
         await write_changes(self._connection, self._locks, changes, self._actor)
 
-    async def _find(self, memory_key: str) -> Row:
+    async def _find(self, memory_key: str) -> StoredRow:
         row = await self._find_any(memory_key)
         if row is None:
             raise memory_not_found(memory_key)
         return row
 
-    async def _find_any(self, memory_key: str | None) -> Row | None:
+    async def _find_any(self, memory_key: str | None) -> StoredRow | None:
         statement = filter_visible(select(memories), self._scope)
         statement = statement.where(memories.c.memory_key == memory_key)
         row = (await self._connection.execute(statement)).mappings().one_or_none()
         return dict(row) if row is not None else None
 
-    async def _require(self, memory_key: str) -> Row:
+    async def _require(self, memory_key: str) -> StoredRow:
         row = await self._find(memory_key)
         if row["deleted_at"] is not None:
             raise NotFound(f"memory {memory_key!r} is deleted", hint="Undo that first")
         return row
 
-    async def insert(
-        self,
-        batch: Sequence[NewMemory],
-        origin: Origin,
-        stored_rows: Mapping[str, Any],
-        supersedes: str | None = None,
-    ) -> WriteResult:
-        """Insert memories with keys and existing sources, without those among the stored rows."""
-        new_rows: dict[str, dict[str, Any]] = {}
-        created: list[bool] = []
-        session = None
-        if self._scope.session_id is not None:
-            session = await self._locks.open_session(self._connection, self._scope)
-        for memory in batch:
-            row = {**self._to_row(memory, origin), "supersedes": supersedes}
-            stored = stored_rows.get(row["memory_key"], new_rows.get(row["memory_key"]))
-            created.append(stored is None)
-            if stored is not None:
-                require_equal(row, stored)
-                continue
-            if session is not None:
-                session.require_open()
-            row["change_no"] = self._locks.next_change(self._scope.user_id)
-            new_rows[row["memory_key"]] = row
-        if new_rows:
-            await self._connection.execute(insert(memories), list(new_rows.values()))
-        return WriteResult(tuple(str(m.memory_key) for m in batch), tuple(created))
 
-    async def _find_stored(self, batch: Sequence[NewMemory]) -> dict[str, Any]:
-        """Return the rows that have keys of the batch; Conflict if a message has one."""
-        keys = [str(memory.memory_key) for memory in batch]
-        statement = select(messages.c.message_id)
-        statement = statement.where(messages.c.user_id == self._scope.user_id)
-        conflicts = await self._select_by_keys(statement, messages.c.message_id, keys)
-        if conflicts:
-            raise Conflict(
-                f"memory_key {conflicts[0]['message_id']!r} is the id of a message",
-                hint="Give the memory another key",
-            )
-        statement = select(memories).where(memories.c.user_id == self._scope.user_id)
-        rows = await self._select_by_keys(statement, memories.c.memory_key, keys)
-        return {row["memory_key"]: row for row in rows}
-
-    async def _require_sources(self, batch: Sequence[NewMemory]) -> None:
-        sources = {source for memory in batch for source in memory.source_message_ids}
-        statement = select(messages.c.message_id)
-        statement = statement.where(messages.c.user_id == self._scope.user_id)
-        rows = await self._select_by_keys(statement, messages.c.message_id, list(sources))
-        missing = sorted(sources - {row["message_id"] for row in rows})
-        if missing:
-            raise InvalidArgument(
-                f"source message {missing[0]!r} does not exist", hint="Store the message first"
-            )
-
-    async def _select_by_keys(
-        self, statement: Select[Any], column: Any, keys: Sequence[str]
-    ) -> Sequence[Row]:
-        return await select_by_keys(self._connection, statement, [column], sorted(set(keys)))
-
-    def _to_row(self, memory: NewMemory, origin: Origin) -> dict[str, Any]:
-        content, truncated = truncate(memory.content)
-        provenance = Provenance(
-            origin=origin,
-            actor=self._actor,
-            session_id=self._scope.session_id,
-            time=self._locks.now,
-            sha256=hashlib.sha256(memory.content.encode()).hexdigest(),
-            conflicts_with=memory.conflicts_with,
-            said_at=memory.said_at,
-        )
-        row = {
-            **memory.model_dump(exclude=_NOT_COLUMNS),
-            "content": content,
-            "truncated": truncated,
-            "source_message_ids": list(memory.source_message_ids),
-            "user_id": self._scope.user_id,
-            "agent_id": agent_of(self._scope),
-            "session_id": self._scope.session_id,
-            "provenance": provenance.model_dump(mode="json", exclude_defaults=True),
-            "created_at": self._locks.now,
-            "updated_at": self._locks.now,
-        }
-        return with_search_text(row, row)
-
-
-def with_key(memory: NewMemory) -> NewMemory:
-    """Return the memory with its own key or a new one."""
-    if memory.memory_key is not None:
-        return memory
-    return memory.model_copy(update={"memory_key": new_id("mem")})
-
-
-def _holds(row: Row) -> bool:
+def _holds(row: StoredRow) -> bool:
     return row["deleted_at"] is None and row["valid_to"] is None

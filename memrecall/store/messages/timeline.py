@@ -21,7 +21,6 @@ from sqlalchemy import (
     cast,
     desc,
     select,
-    tuple_,
     union_all,
 )
 from sqlalchemy.sql.elements import UnaryExpression
@@ -30,6 +29,8 @@ from memrecall.errors import NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
+    LARGEST_PAGE,
+    PAGE_SIZE,
     PageLimits,
     StoredPage,
     make_page,
@@ -40,21 +41,18 @@ from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import filter_scope, split
 from memrecall.store.database.tables import messages
+from memrecall.store.messages.branches import SESSION_ORDER, ThreadWalk
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.types import Message, NewMessage, Role, check_range, parse_stored_time
 
-PAGE_SIZE = 50
-LARGEST_PAGE = 200
 NEIGHBORS_BEFORE = 20
 NEIGHBORS_AFTER = 0
 LONGEST_THREAD = 1_000
-NODES_PER_READ = 200
 
 _Direction = Callable[[str], UnaryExpression[Any]]  # `asc` or `desc`
 _INTERNAL = ("search_text", "change_no", "deleted_at")
 _COLUMNS = [column for column in messages.c if column.name not in _INTERNAL]
 _NAMES = [column.name for column in _COLUMNS]
-_SESSION_ORDER = (messages.c.ts, messages.c.sequence_no)
 # Every search ends with one of them: built once, because building costs as much as running.
 _SELECT_BY_ID = select(*_COLUMNS).where(
     messages.c.user_id == bindparam("of_user"),
@@ -72,103 +70,6 @@ _CONDITIONS: dict[str, ColumnElement[bool]] = {
 }
 _COUNT = bindparam("count", type_=Integer)
 _SELECT_BY_ID_OF_AGENT = _SELECT_BY_ID.where(messages.c.agent_id == bindparam("of_agent"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Node:
-    """A message without its content: enough to walk along a branch."""
-
-    message_id: str
-    parent_message_id: str | None
-    role: str
-    ts: datetime
-    sequence_no: int
-
-
-_NODE_COLUMNS = [messages.c[name] for name in _Node.__slots__]
-
-
-class ThreadWalk:
-    """One walk back through a session, from each message to the one that led to it.
-
-    No message is visited twice, so parents that form a circle cannot trap the walk.
-    """
-
-    def __init__(
-        self, database: Database, in_session: Select[Any], limit: int, *, branches: bool = True
-    ) -> None:
-        self._database = database
-        self._branches = branches
-        self._in_session = in_session.with_only_columns(*_NODE_COLUMNS)
-        self._limit = limit
-        self._page_size = min(limit, NODES_PER_READ)
-        self._visited: set[str] = set()
-        self._in_branch = False
-        # Read ahead: the node that was last looked back from, then those before it without a gap.
-        self._read_ahead: list[_Node] = []
-
-    async def walk_back(self, message_id: str | None) -> list[str]:
-        """Return the ids that lead up to a message, or to the session's end, latest first."""
-        node = None if message_id is None else await self._find(message_id)
-        if node is not None:
-            self._visited.add(node.message_id)
-        ids: list[str] = []
-        while len(ids) < self._limit:
-            node = await self._get_parent(node) or await self._get_previous(node)
-            if node is None:
-                break
-            self._visited.add(node.message_id)
-            ids.append(node.message_id)
-        return ids
-
-    async def _get_parent(self, node: _Node | None) -> _Node | None:
-        if node is None or not self._branches or node.parent_message_id in self._visited:
-            return None
-        parent = await self._find_before(node, node.parent_message_id)
-        # Every answer names its question. That alone is no branch: two may be asked at once.
-        is_branch = node.role != Role.ASSISTANT or (parent and parent.parent_message_id)
-        if parent is not None and (self._in_branch or is_branch):
-            self._in_branch = True
-            return parent
-        return None
-
-    async def _find_before(self, node: _Node, message_id: str | None) -> _Node | None:
-        if message_id is None:
-            return None
-        for earlier in await self._look_back(node):
-            if earlier.message_id == message_id:
-                return earlier
-        return await self._find(message_id)
-
-    async def _get_previous(self, node: _Node | None) -> _Node | None:
-        while earlier := await self._look_back(node):
-            for candidate in earlier:
-                if candidate.message_id not in self._visited:
-                    return candidate
-            node = earlier[-1]
-        return None
-
-    async def _look_back(self, node: _Node | None) -> list[_Node]:
-        """Return some nodes just before one, or the last ones; none at the session's beginning."""
-        if node is None:
-            self._read_ahead = await self._read(self._in_session)
-            return self._read_ahead
-        nodes = self._read_ahead
-        self._read_ahead = nodes[nodes.index(node) if node in nodes else len(nodes) :]
-        if len(self._read_ahead) < 2:
-            # Compared as one value: an index seeks it even where an import has one time for all.
-            is_earlier = tuple_(*_SESSION_ORDER) < (node.ts, node.sequence_no)
-            self._read_ahead = [node, *await self._read(self._in_session.where(is_earlier))]
-        return self._read_ahead[1:]
-
-    async def _find(self, message_id: str) -> _Node | None:
-        nodes = await self._read(self._in_session.where(messages.c.message_id == message_id))
-        return nodes[0] if nodes else None
-
-    async def _read(self, statement: Select[Any]) -> list[_Node]:
-        latest_first = statement.order_by(*(column.desc() for column in _SESSION_ORDER))
-        rows = await self._database.fetch(latest_first.limit(self._page_size))
-        return [_Node(**row._mapping) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,14 +199,14 @@ class Timeline:
         latest = (
             select_messages(self._scope)
             .where(messages.c.session_id == session_id)
-            .with_only_columns(messages.c.message_id, messages.c.metadata, *_SESSION_ORDER)
-            .order_by(*(column.desc() for column in _SESSION_ORDER))
+            .with_only_columns(messages.c.message_id, messages.c.metadata, *SESSION_ORDER)
+            .order_by(*(column.desc() for column in SESSION_ORDER))
             .limit(depth)
             .subquery()
         )
         # The text as JSON writes it: no index helps, but `depth` keeps the scan short.
         has_label = cast(latest.c.metadata, Text).contains(json.dumps(label), autoescape=True)
-        order = [latest.c[column.name].desc() for column in _SESSION_ORDER]
+        order = [latest.c[column.name].desc() for column in SESSION_ORDER]
         statement = select(latest.c.message_id).where(has_label).order_by(*order).limit(limit)
         rows = await self._database.fetch(statement)
         return await self._get_in_order([row.message_id for row in rows])

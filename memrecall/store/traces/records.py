@@ -15,6 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.cursors import (
+    LARGEST_PAGE,
+    PAGE_SIZE,
     StoredPage,
     come_after,
     make_page,
@@ -36,11 +38,9 @@ from memrecall.types import (
     parse_stored_time,
 )
 
-PAGE_SIZE = 50
-LARGEST_PAGE = 200
 SEARCHED_TRACES = 100
 BODY_BYTES = 1024 * 1024
-MAX_DAYS = 36_500  # a hundred years
+MOST_TRACE_DAYS = 36_500  # a hundred years
 
 _Count = Annotated[int, Field(ge=0, lt=2**31)]
 _ORDER = (traces.c.created_at, traces.c.trace_id)
@@ -110,7 +110,7 @@ class Traces:
 
     async def add(self, trace: NewTrace, keep_days: int) -> str:
         """Record a recall of a known user, drop what is older than `keep_days`; return its id."""
-        require_limit("keep_days", keep_days, MAX_DAYS)
+        require_limit("keep_days", keep_days, MOST_TRACE_DAYS)
         size = measure_body(trace.body)
         if size > BODY_BYTES:
             raise InvalidArgument(

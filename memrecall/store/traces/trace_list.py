@@ -8,12 +8,17 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Select, and_, or_, select, tuple_
 
 from memrecall.errors import InvalidArgument
-from memrecall.store.database.cursors import StoredPage, open_cursor, require_limit, seal_cursor
+from memrecall.store.database.cursors import (
+    LARGEST_PAGE,
+    StoredPage,
+    open_cursor,
+    require_limit,
+    seal_cursor,
+)
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import match_keys
 from memrecall.store.database.tables import traces
 from memrecall.store.traces.records import (
-    LARGEST_PAGE,
     SUMMARY_COLUMNS,
     TraceSummary,
     find_deleted_questions,

@@ -1,0 +1,129 @@
+"""New memories, inserted in a transaction that has locked their user."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Select, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.errors import Conflict, InvalidArgument
+from memrecall.scope import Scope
+from memrecall.store.database.locks import Locks, agent_of
+from memrecall.store.database.statements import new_id, select_by_keys
+from memrecall.store.database.tables import memories, messages
+from memrecall.store.memories.revisions import StoredRow, require_equal
+from memrecall.store.messages.records import WriteResult
+from memrecall.store.texts import truncate, with_search_text
+from memrecall.types import NewMemory, Origin, Provenance
+
+_NOT_COLUMNS = {"content", "source_message_ids", "conflicts_with", "said_at"}
+
+
+class MemoryInserter:
+    """Inserts one scope's memories in one transaction; the caller locks and saves the locks."""
+
+    def __init__(self, connection: AsyncConnection, locks: Locks, scope: Scope, actor: str) -> None:
+        self._connection = connection
+        self._locks = locks
+        self._scope = scope
+        self._actor = actor
+
+    async def add(
+        self, batch: Sequence[NewMemory], origin: Origin, *, supersedes: str | None = None
+    ) -> WriteResult:
+        """Insert memories that have keys; one that is stored already must be the same."""
+        await self._require_sources(batch)
+        stored_rows = await self._find_stored(batch)
+        return await self.insert(batch, origin, stored_rows, supersedes)
+
+    async def insert(
+        self,
+        batch: Sequence[NewMemory],
+        origin: Origin,
+        stored_rows: Mapping[str, Any],
+        supersedes: str | None = None,
+    ) -> WriteResult:
+        """Insert memories with keys and existing sources, without those among the stored rows."""
+        new_rows: dict[str, dict[str, Any]] = {}
+        created: list[bool] = []
+        session = None
+        if self._scope.session_id is not None:
+            session = await self._locks.open_session(self._connection, self._scope)
+        for memory in batch:
+            row = {**self._to_row(memory, origin), "supersedes": supersedes}
+            stored = stored_rows.get(row["memory_key"], new_rows.get(row["memory_key"]))
+            created.append(stored is None)
+            if stored is not None:
+                require_equal(row, stored)
+                continue
+            if session is not None:
+                session.require_open()
+            row["change_no"] = self._locks.next_change(self._scope.user_id)
+            new_rows[row["memory_key"]] = row
+        if new_rows:
+            await self._connection.execute(insert(memories), list(new_rows.values()))
+        return WriteResult(tuple(str(m.memory_key) for m in batch), tuple(created))
+
+    async def _find_stored(self, batch: Sequence[NewMemory]) -> dict[str, Any]:
+        """Return the rows that have keys of the batch; Conflict if a message has one."""
+        keys = [str(memory.memory_key) for memory in batch]
+        statement = select(messages.c.message_id)
+        statement = statement.where(messages.c.user_id == self._scope.user_id)
+        conflicts = await self._select_by_keys(statement, messages.c.message_id, keys)
+        if conflicts:
+            raise Conflict(
+                f"memory_key {conflicts[0]['message_id']!r} is the id of a message",
+                hint="Give the memory another key",
+            )
+        statement = select(memories).where(memories.c.user_id == self._scope.user_id)
+        rows = await self._select_by_keys(statement, memories.c.memory_key, keys)
+        return {row["memory_key"]: row for row in rows}
+
+    async def _require_sources(self, batch: Sequence[NewMemory]) -> None:
+        sources = {source for memory in batch for source in memory.source_message_ids}
+        statement = select(messages.c.message_id)
+        statement = statement.where(messages.c.user_id == self._scope.user_id)
+        rows = await self._select_by_keys(statement, messages.c.message_id, list(sources))
+        missing = sorted(sources - {row["message_id"] for row in rows})
+        if missing:
+            raise InvalidArgument(
+                f"source message {missing[0]!r} does not exist", hint="Store the message first"
+            )
+
+    async def _select_by_keys(
+        self, statement: Select[Any], column: Any, keys: Sequence[str]
+    ) -> Sequence[StoredRow]:
+        return await select_by_keys(self._connection, statement, [column], sorted(set(keys)))
+
+    def _to_row(self, memory: NewMemory, origin: Origin) -> dict[str, Any]:
+        content, truncated = truncate(memory.content)
+        provenance = Provenance(
+            origin=origin,
+            actor=self._actor,
+            session_id=self._scope.session_id,
+            time=self._locks.now,
+            sha256=hashlib.sha256(memory.content.encode()).hexdigest(),
+            conflicts_with=memory.conflicts_with,
+            said_at=memory.said_at,
+        )
+        row = {
+            **memory.model_dump(exclude=_NOT_COLUMNS),
+            "content": content,
+            "truncated": truncated,
+            "source_message_ids": list(memory.source_message_ids),
+            "user_id": self._scope.user_id,
+            "agent_id": agent_of(self._scope),
+            "session_id": self._scope.session_id,
+            "provenance": provenance.model_dump(mode="json", exclude_defaults=True),
+            "created_at": self._locks.now,
+            "updated_at": self._locks.now,
+        }
+        return with_search_text(row, row)
+
+
+def with_key(memory: NewMemory) -> NewMemory:
+    """Return the memory with its own key or a new one."""
+    if memory.memory_key is not None:
+        return memory
+    return memory.model_copy(update={"memory_key": new_id("mem")})
