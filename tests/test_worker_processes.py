@@ -19,8 +19,14 @@ import psutil
 import pytest
 
 from memrecall.errors import ModelFailed, QuerySyntaxError, WorkerFailed
-from memrecall.pools import WorkerProcesses, _WorkerProcess
-from memrecall.workers import LARGE_TEXT, SMALL_TEXT, in_process, worker_processes
+from memrecall.workers import (
+    LARGE_TEXT,
+    SMALL_TEXT,
+    WorkerProcesses,
+    _WorkerProcess,
+    in_process,
+    worker_processes,
+)
 
 from .waiting import LIMIT, wait_until
 
@@ -162,7 +168,7 @@ async def test_long_texts_are_read_in_processes_where_there_are_some() -> None:
 
 KILLED_PARENT = """
 import asyncio, os, sys
-from memrecall.pools import WorkerProcesses
+from memrecall.workers import WorkerProcesses
 
 async def main():
     pool = WorkerProcesses(2, [], 60)

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.pools import DaemonThreadPool
-from memrecall.workers import CallBatcher, run_to_completion
+from memrecall.workers import CallBatcher, DaemonThreadPool, run_to_completion
 
 from .waiting import LIMIT
 
@@ -83,7 +82,7 @@ async def test_event_loop_accepts_the_pool_as_executor() -> None:
 
 SHUTDOWN_SCRIPT = """
 import threading
-from memrecall.pools import DaemonThreadPool
+from memrecall.workers import DaemonThreadPool
 pool = DaemonThreadPool(1, prestart=True)
 def work_after_main():
     threading.main_thread().join()

@@ -184,6 +184,6 @@ class RecallResult(_FrozenModel):
         return trace.as_dict()
 
     def _repr_html_(self) -> str:
-        from memrecall.agent.display import result_html
+        from memrecall.agent.views.html import result_html
 
         return result_html(self)

@@ -65,7 +65,7 @@ class Trace:
         return {"events": events}
 
     def _repr_html_(self) -> str:
-        from memrecall.agent.display import trace_html
+        from memrecall.agent.views.html import trace_html
 
         return trace_html(self)
 

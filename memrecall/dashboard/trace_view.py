@@ -8,7 +8,7 @@ from nicegui import ui
 from memrecall.agent.result import RecallResult, StopReason
 from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline
 from memrecall.agent.trace_events import TraceEvent
-from memrecall.agent.view import ItemView, RecallViewer, StepView
+from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
 from memrecall.chat import ToolCall, ToolResult
 from memrecall.dashboard.page import WORDS, Page
 from memrecall.dashboard.widgets import (

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from memrecall.errors import EmbedderFailed, InvalidArgument
-from memrecall.pools import DaemonThreadPool
+from memrecall.workers import DaemonThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

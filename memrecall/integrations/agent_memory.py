@@ -63,7 +63,7 @@ def is_block(message: ConversationMessage) -> bool:
     return message.speaker == SOURCE and message.text.startswith(BLOCK_START)
 
 
-class RecallArguments(TypedDict, total=False):
+class RequestArguments(TypedDict, total=False):
     """Keyword arguments of a recall: options, times, and an observer of its trace events."""
 
     options: RecallOptions | None
@@ -72,7 +72,7 @@ class RecallArguments(TypedDict, total=False):
     observer: Observer | None
 
 
-class AgentArguments(RecallArguments, total=False):
+class AgentArguments(RequestArguments, total=False):
     """Keyword arguments of the tools: `language` is that of their texts."""
 
     language: Language
@@ -98,7 +98,7 @@ class AgentMemory:
         language: Language = "en",
         block_characters: int = BLOCK_CHARACTERS,
         place: BlockPlace = "before",
-        **recall: Unpack[RecallArguments],
+        **recall: Unpack[RequestArguments],
     ) -> None:
         if memory.user_id is None:
             raise InvalidArgument(

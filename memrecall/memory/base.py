@@ -19,12 +19,12 @@ from memrecall.memory.search import RecallTimes
 from memrecall.memory.short_term import ShortTermMemory
 from memrecall.messages import Redact
 from memrecall.model.prompts import answers_by_rules
-from memrecall.pools import ProcessOwner
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search import VectorDB
 from memrecall.settings import Settings, load_settings
 from memrecall.store import GraphDB, Store
 from memrecall.types import check_text
+from memrecall.workers import ProcessOwner
 
 SessionKey = tuple[str, str | None, str]
 

@@ -16,7 +16,7 @@ from memrecall.memory.mem0 import options_of_config
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
 from memrecall.messages import Redact
-from memrecall.pools import DaemonThreadPool, ProcessOwner
+from memrecall.workers import DaemonThreadPool, ProcessOwner
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

@@ -30,7 +30,7 @@ from memrecall.agent import (
     write_block,
 )
 from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
-from memrecall.agent.tools.memories import RecallAnswer
+from memrecall.agent.tools.recall import RecallAnswer
 from memrecall.agent.trace import Recorder
 from memrecall.errors import InvalidArgument, StorageUnreachable
 from memrecall.memory import Library

@@ -10,7 +10,7 @@ from memrecall.agent import RecallResult
 from memrecall.agent.result import ResolvedTime
 from memrecall.agent.trace import Trace
 from memrecall.agent.trace_events import StartEvent
-from memrecall.agent.view import format_resolved_time, trace_time_zone
+from memrecall.agent.views.recall import format_resolved_time, trace_time_zone
 from memrecall.memory import Library, recall
 from memrecall.scope import Scope
 from memrecall.settings import Settings

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 
 from memrecall.agent import RecallOptions, RecallResult, RecallTool
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.memories import RecallToolArguments, recall
+from memrecall.agent.tools.recall import RecallToolArguments, recall
 from memrecall.agent.tools.table import TOOLS
 from memrecall.budget import Limits
 from memrecall.errors import StorageUnreachable

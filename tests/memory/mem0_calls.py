@@ -51,12 +51,12 @@ DIFFERENCES = {
     "top_k of 0": "A search for no results is an error.",
     "filter ne": "`ne` and `nin` also find memories that do not have the key.",
     "filter wildcard": "`*` finds memories that have the key; mem0's Qdrant store ignores it.",
-    "explained search: results[].score_details.": "The parts of a score are those of memrecall's "
+    "explained search: results[].score_details.": "The parts of a score come from memrecall's "
     "ranking; `semantic_score`, `final_score` and `threshold` have mem0's names.",
     "get: score": "Only the results of a search have a score.",
     "updated memory: score": "Only the results of a search have a score.",
     "expired memory: score": "Only the results of a search have a score.",
-    "changes: [].role": "A change has no role of its own; that of the memory is in `get`.",
+    "changes: [].role": "A change has no role; `get` returns the memory's.",
     "changes of a missing memory": "The history of an id that never existed is an error.",
 }
 

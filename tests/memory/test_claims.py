@@ -9,7 +9,7 @@ import pytest
 from autogen_core import CancellationToken
 
 from memrecall.agent.prompt_view import write_block
-from memrecall.agent.tools.memories import RecallAnswer
+from memrecall.agent.tools.recall import RecallAnswer
 from memrecall.extraction import Extractor, RuleExtractor
 from memrecall.extraction.protocol import Decided, Extracted
 from memrecall.memory import AsyncMemory

@@ -15,7 +15,7 @@ import pytest
 from memrecall import AsyncMemory, Memory
 from memrecall.errors import OpenedBeforeFork
 from memrecall.memory import Library
-from memrecall.pools import DaemonThreadPool
+from memrecall.workers import DaemonThreadPool
 
 from ..waiting import LIMIT
 from .conftest import make_settings

@@ -16,7 +16,7 @@ from memrecall.chat import mentions, offline, phrases
 from memrecall.errors import InvalidArgument
 from memrecall.extraction import (
     evidence,
-    own_words,
+    quotations,
     sentences,
     signature,
     stated_graph,
@@ -190,7 +190,7 @@ READERS: Mapping[str, Reader] = {
     "shorten": lambda text: summaries.shorten(text, 500),
     "split_sentences": lambda text: list(sentences.split_sentences(text, whole=True)),
     "drop_orders": sentences.drop_orders,
-    "own_words": own_words.own_words,
+    "own_words": quotations.own_words,
     "evidence": _read_evidence,
     "fact_signature": signature.fact_signature,
     "is_name": signature.is_name,

@@ -47,8 +47,9 @@ from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.agent.tools import RECALL
 from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.definition import Interface, Tool
-from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToolArguments
+from memrecall.agent.tools.memories import MemoryChange
 from memrecall.agent.tools.models import ToolFailure
+from memrecall.agent.tools.recall import RecallAnswer, RecallToolArguments
 from memrecall.agent.tools.table import TOOLS, tools_for
 from memrecall.agent.trace import Observer, stream_events
 from memrecall.errors import (

@@ -1,25 +1,21 @@
-"""Tools on one user's memories: remember, recall, correct and forget.
+"""Tools that change one user's memories: remember, correct and forget.
 
 A parent agent and an MCP client see different arguments and results; each tool has one handler.
 Docstrings of models named `…Params` and `…Reply` are part of the JSON schemas of MCP.
 """
 
 from contextlib import suppress
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
-from pydantic import AliasChoices, Field, PrivateAttr, ValidationError
+from pydantic import Field, ValidationError
 
-from memrecall.agent.prompt_view import write_block
-from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.agent.tools.context import Redact, ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
-from memrecall.errors import InvalidArgument, MemrecallError, NotFound
-from memrecall.messages import ConversationMessage
+from memrecall.errors import InvalidArgument, NotFound
 from memrecall.search import SearchRequest
 from memrecall.store import PlanOutcome, PlanStep
-from memrecall.text.snippets import find_center
-from memrecall.text_length import single_line, truncate_around
-from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin, Role, format_time
+from memrecall.text_length import single_line
+from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin
 
 MAX_MEMORY_TEXT = 4_000
 _SIMILAR_MEMORIES = 3
@@ -230,172 +226,3 @@ def _require_erasure(context: ToolContext, key: str) -> None:
             f"{key!r} is a message, which cannot be restored once it is erased",
             hint="Forget the memory that comes from it, with sources",
         )
-
-
-class RecallToolArguments(ToolInput):
-    """Arguments of `recall` for a parent agent."""
-
-    query: str
-    context: str | None = None
-
-    def messages(self) -> list[ConversationMessage]:
-        """Return the conversation to recall for."""
-        before = [ConversationMessage(Role.OTHER, self.context)] if self.context else []
-        return [*before, ConversationMessage(Role.USER, self.query)]
-
-
-class RecallParams(StrictInput):
-    """A question that refers to something."""
-
-    # Clients of earlier versions send `question`.
-    query: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=10_000,
-            validation_alias=AliasChoices("query", "question"),
-        ),
-    ]
-
-    def messages(self) -> str:
-        """Return the conversation to recall for."""
-        return self.query
-
-
-class RecallAnswer(ToolOutput):
-    """Result of `recall` for a parent agent."""
-
-    found: bool
-    confidence: float
-    summary: str
-    memories: list[dict[str, str]] = Field(default_factory=list)
-    follow_up_question: str | None = None
-    withheld: int | None = None  # sensitive memories that match and may not be shown
-    stop_reason: str
-    judged: bool = False  # False: a limit or a failure ended the recall first
-    fallback: str | None = None  # why the rules replaced the model
-    problem: str | None = None
-    dropped_keys: list[str] | None = None  # handed off, but not found in this recall
-
-    @classmethod
-    def from_result(cls, result: RecallResult) -> Self:
-        """Return the answer for the parent's model."""
-        length = excerpt_length(len(result.memories))
-        return cls(
-            found=bool(result.memories),
-            confidence=result.confidence,
-            summary=result.handoff.search_summary,
-            memories=[
-                {
-                    "memory_key": memory.memory_key,
-                    "said_at": format_time(memory.ts),
-                    "by": memory.speaker or memory.role or memory.memory_type,
-                    "content": _excerpt(result, memory, length),
-                    **memory.describe_conflict(result.language),
-                }
-                for memory in result.memories
-            ],
-            follow_up_question=result.handoff.follow_up_question,
-            withheld=result.withheld or None,
-            stop_reason=result.stop_reason.value,
-            judged=result.judged,
-            fallback=result.fallback,
-            problem=result.problem,
-            dropped_keys=result.keys_dropped or None,
-        )
-
-    @classmethod
-    def from_error(cls, error: MemrecallError) -> Self:
-        """Return the answer to a recall that failed."""
-        problem = f"The memories could not be searched: {error.message}."
-        return cls(
-            found=False,
-            confidence=0.0,
-            summary=f"{problem} This does not mean that nothing was found.",
-            stop_reason=error.code.lower(),
-            problem=error.message,
-        )
-
-
-def _excerpt(result: RecallResult, memory: RecalledMemory, length: int) -> str:
-    """Return a content, or the part of a long one that is about the request."""
-    if len(memory.content) <= length:
-        return memory.content
-    center = find_center(memory.content, result.words_about(memory.memory_key))
-    return truncate_around(memory.content, length, center)
-
-
-class McpEvidence(ToolOutput):
-    """A memory, message or knowledge entry that belongs to the answer.
-
-    If `characters` is more than `content` has, that is an excerpt; `read_memory` returns the rest.
-    `truncated` means that the content was too long and only its beginning is stored.
-    """
-
-    memory_key: str
-    kind: str
-    content: str
-    characters: int
-    summary: str
-    speaker: str | None
-    said_at: str
-    relevance_score: float | None
-    claimed_by: str | None = None  # the origin of an unconfirmed claim
-    conflicts_with: list[str] = Field(default_factory=list)  # what the user said instead
-    truncated: bool = False
-
-
-class RecallReply(ToolOutput):
-    """What was found; `abstained` means that nothing was, and that guessing would be wrong.
-
-    `withheld` counts sensitive memories that match and may not be shown.
-    """
-
-    summary: str
-    confidence: float
-    abstained: bool
-    memories: list[McpEvidence]
-    follow_up_question: str | None = None
-    withheld: int = 0
-    _block: str = PrivateAttr(default="")
-
-    @classmethod
-    def from_result(cls, result: RecallResult) -> Self:
-        """Return the reply for an MCP client."""
-        length = excerpt_length(len(result.memories))
-        reply = cls(
-            summary=result.handoff.search_summary,
-            confidence=result.confidence,
-            abstained=result.abstained,
-            memories=[
-                McpEvidence(
-                    memory_key=memory.memory_key,
-                    kind=memory.kind,
-                    content=_excerpt(result, memory, length),
-                    characters=len(memory.content),
-                    summary=memory.summary,
-                    speaker=memory.speaker,
-                    said_at=format_time(memory.ts),
-                    relevance_score=memory.relevance_score,
-                    claimed_by=memory.claimed_by,
-                    conflicts_with=memory.conflicts_with,
-                    truncated=memory.truncated,
-                )
-                for memory in result.memories
-            ],
-            follow_up_question=result.handoff.follow_up_question,
-            withheld=result.withheld,
-        )
-        reply._block = write_block(result, place="apart")
-        return reply
-
-    def as_text(self) -> str:
-        """Return the memories as the block of data that a model reads."""
-        return self._block
-
-
-async def recall(
-    context: ToolContext, arguments: RecallToolArguments | RecallParams
-) -> RecallResult:
-    """Recall what the request refers to."""
-    return await context.recall_messages(arguments.messages())

@@ -29,6 +29,7 @@ from memrecall.agent.tools import (
     SEARCH,
     knowledge,
     memories,
+    recall,
     service,
 )
 from memrecall.agent.tools.context import get_other_members_messages, is_mentioned, recall_memory
@@ -87,12 +88,12 @@ _MEMORY_TOOLS = (
         variants=_for_mcp(memories.RememberParams, memories.McpMemory),
     ),
     _memory_tool(
-        memories.recall,
+        recall.recall,
         RECALL,
         title="Recall",
-        arguments=memories.RecallToolArguments,
-        result=memories.RecallAnswer,
-        variants=_for_mcp(memories.RecallParams, memories.RecallReply),
+        arguments=recall.RecallToolArguments,
+        result=recall.RecallAnswer,
+        variants=_for_mcp(recall.RecallParams, recall.RecallReply),
     ),
     _memory_tool(memories.correct, interfaces=_PARENT, writes=True),
     _memory_tool(

@@ -8,7 +8,7 @@ from rich.text import Text
 from memrecall.agent.result import RecallResult
 from memrecall.agent.tools import HANDOFF
 from memrecall.agent.trace_events import CallEvent, EventKind, HandoffEvent, TraceEvent
-from memrecall.agent.view import ItemView, RecallViewer, StepView
+from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
 from memrecall.cli.output import cut_line, draw_bar, flatten, indent, sanitize, score_style, wrap
 
 _Lines = list[Text]

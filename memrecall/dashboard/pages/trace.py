@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from memrecall.agent.result import RecallResult
 from memrecall.agent.trace_events import HandoffEvent
-from memrecall.agent.view import RecallViewer, trace_time_zone
+from memrecall.agent.views.recall import RecallViewer, trace_time_zone
 from memrecall.budget import Limits
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page

@@ -69,9 +69,11 @@ def _handle(event: str, path: str, rest: list[str]) -> None:
     set_deadline(path, event, _IMPORT_SECONDS)
     if sys.flags.no_site:
         _load_packages()
-    from memrecall.integrations.hooks.hook import handle_event
+    import runpy
 
-    handle_event(path, event, data, problem)
+    # By path, as a second program: the package's modules import this one.
+    program = runpy.run_path(os.path.join(os.path.dirname(__file__), "hook.py"))
+    program["handle_event"](path, event, data, problem)
 
 
 def read_settings(path: str) -> "dict[str, Any]":

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import suppress
 from typing import Any
 
-from memrecall.pools import DaemonThreadPool
 from memrecall.server.rpc.codec import Dispatch, RpcLimits, answer, report_bug
+from memrecall.workers import DaemonThreadPool
 
 _CHUNK = 64 * 1024
 _READ_AHEAD = 4  # chunks

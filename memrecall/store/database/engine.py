@@ -16,13 +16,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from memrecall.errors import StorageBusy, StorageError, StorageReadOnly, StorageUnreachable
-from memrecall.pools import ProcessOwner
 from memrecall.retries import FIRST_PAUSE, DatabaseRetries, growing_pauses
 from memrecall.store.database.connections import Reads, ThreadConnection, run_in_place
 from memrecall.store.database.dialect import ConnectionOptions, type_error
 from memrecall.store.database.dialects import parse_location
 from memrecall.store.database.integrity import FileGuard
-from memrecall.workers import CallBatcher, in_thread, run_to_completion
+from memrecall.workers import CallBatcher, ProcessOwner, in_thread, run_to_completion
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING
 
 from memrecall.agent.trace_events import TraceEvent
-from memrecall.agent.view import ItemView, RecallViewer, StepView, trace_time_zone
+from memrecall.agent.views.recall import ItemView, RecallViewer, StepView, trace_time_zone
 from memrecall.text.html import (
     CODE,
     DIM,

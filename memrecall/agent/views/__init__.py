@@ -1,0 +1,1 @@
+"""A recall as data for people, and as HTML for notebooks."""
