@@ -249,8 +249,8 @@ async def test_script_in_memory_or_recall_is_rendered_as_text(window: Window) ->
         await page.wait_for_selector(f"h2:has-text('{card}')")
         await window.ready()
         closed = page.locator(".mr-expansion [role=button][aria-expanded=false]:visible")
-        while await closed.count():  # steps are within others, some of them open
-            await closed.first.click()
+        for button in await closed.element_handles():  # none is within another
+            await button.click()
         assert SCRIPT[:30] in await page.inner_text("h1")
         assert await page.locator("main script, main img").count() == 0
     await window.open("/explorer?" + urlencode({"user": SCRIPT[:60], "q": SCRIPT}))

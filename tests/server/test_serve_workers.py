@@ -42,7 +42,14 @@ async def sum_of(client: httpx.AsyncClient, metric: str) -> float:
 
 def find_workers(server: ServerProcess) -> list[psutil.Process]:
     children = psutil.Process(server.process.pid).children()
-    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+    return [child for child in children if is_worker(child)]
+
+
+def is_worker(process: psutil.Process) -> bool:
+    try:
+        return "spawn_main" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # killed, and not yet waited for by its parent
+        return False
 
 
 async def post(client: httpx.AsyncClient, user: str, number: int) -> None:
