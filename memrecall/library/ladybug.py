@@ -17,8 +17,10 @@ from memrecall.workers import run_to_completion
 
 Result = TypeVar("Result")
 
-_MAX_OPEN_FILES = 32
-_BUFFER = 32 * 1024 * 1024
+_MAX_OPEN_FILES = 16
+# The most that a file's pages take in memory. With 64 MB, a graph of 150 relations could not be
+# read after half of them had changed.
+_BUFFER = 256 * 1024 * 1024
 _LARGEST = 16 * 1024 * 1024 * 1024  # reserved address space, not memory
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, Table, bindparam, case, func, literal, null, or_, select
+from sqlalchemy import BigInteger, Select, Table, bindparam, case, func, literal, null, or_, select
 
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.engine import Database
@@ -28,6 +28,7 @@ from memrecall.store.database.tables import (
 
 # Every change has its own number, so a range of numbers bounds the rows that are read at once.
 CHANGES_PER_READ = 4_000
+_LAST_CHANGE = 2**63 - 1
 KNOWLEDGE = "knowledge"
 
 
@@ -69,7 +70,6 @@ _KNOWLEDGE_VERSION = (
 )
 _MESSAGE = (
     messages.c.message_id.label("key"),
-    messages.c.change_no,
     messages.c.ts,
     messages.c.role,
     messages.c.speaker,
@@ -83,7 +83,6 @@ _MESSAGE = (
 _END = func.coalesce(memories.c.valid_to, memories.c.expires_at)
 _MEMORY = (
     memories.c.memory_key.label("key"),
-    memories.c.change_no,
     # A memory with a beginning counts from then, not from when it was written.
     func.coalesce(memories.c.valid_from, memories.c.created_at).label("ts"),
     memories.c.memory_type,
@@ -97,13 +96,10 @@ _MEMORY = (
     memories.c.search_text,
     memories.c.provenance["conflicts_with"].label("conflicts"),
 )
-_TOMBSTONES = select(tombstones.c.kind, tombstones.c.key, tombstones.c.change_no).where(
-    tombstones.c.kind != PASSAGE
-)
-_VECTOR = (vectors.c.kind, vectors.c.key, vectors.c.change_no, vectors.c.vector)
+_TOMBSTONES = select(tombstones.c.kind, tombstones.c.key).where(tombstones.c.kind != PASSAGE)
+_VECTOR = (vectors.c.kind, vectors.c.key, vectors.c.vector)
 _ENTRY = (
     knowledge.c.knowledge_key.label("key"),
-    knowledge.c.change_no,
     knowledge.c.updated_at.label("ts"),
     literal(KNOWLEDGE).label("memory_type"),
     knowledge.c.agent_id,
@@ -118,20 +114,23 @@ _ENTRY = (
 _ENTRY_VECTOR = (
     literal(KNOWLEDGE).label("kind"),
     knowledge.c.knowledge_key.label("key"),
-    knowledge.c.change_no,
     knowledge.c.vector,
 )
 
 
 def _in_range(statement: Select[Any], table: Table) -> Select[Any]:
-    """Return the query for the rows of one owner in a range of change numbers."""
+    """Return the query for the rows of one owner in a range of change numbers.
+
+    Rows beyond `through`, which the last range includes, count as changed by that change.
+    """
     owner = table.c["agent_id" if table is knowledge else "user_id"]
-    in_range = statement.where(
-        owner == bindparam("of_owner"),
-        table.c.change_no > bindparam("after"),
-        table.c.change_no <= bindparam("through"),
+    number, through = table.c.change_no, bindparam("through", type_=BigInteger)
+    in_range = statement.add_columns(
+        case((number > through, through), else_=number).label("change_no")
+    ).where(
+        owner == bindparam("of_owner"), number > bindparam("after"), number <= bindparam("until")
     )
-    return in_range.order_by(table.c.change_no)
+    return in_range.order_by(number)
 
 
 # Built once, like the versions: a search that follows a write executes most of these.
@@ -149,19 +148,21 @@ _ENTRY_VECTORS = _in_range(
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """The numbers from after+1 to `through` of one owner."""
+    """The numbers from after+1 to `through` of one owner; rows up to `until` are read."""
 
     owner_id: str
     after: int
     through: int
+    until: int
 
     async def read(
         self, reads: Reads, queries: Mapping[str, Select[Any]], model: str | None
     ) -> RowChanges:
         """Return the rows of queries by field; without a model there are no vectors."""
         bounds = {"of_owner": self.owner_id, "after": self.after, "through": self.through}
+        bounds |= {"until": self.until, "of_model": model}
         fields = {
-            name: list(await reads.fetch(query, {**bounds, "of_model": model}))
+            name: list(await reads.fetch(query, bounds))
             for name, query in queries.items()
             if name != "vectors" or model is not None
         }
@@ -193,9 +194,10 @@ class _Feed(ABC):
     async def changes(
         self, after: int, through: int, model: str | None
     ) -> AsyncIterator[RowChanges]:
-        """Yield the changes numbered from after+1 to `through`, with the vectors of `model`."""
-        # The ranges need no common snapshot: whatever is written between two reads has a later
-        # number, and is in the changes after these.
+        """Yield the changes numbered from after+1 to `through`, with the vectors of `model`.
+
+        A row that is written again meanwhile is in the last range, in its new form.
+        """
         for part in self._ranges(after, through):
             yield await self._database.read_together(partial(self._read, part, model))
 
@@ -204,9 +206,13 @@ class _Feed(ABC):
         """Return the changes of one range."""
 
     def _ranges(self, after: int, through: int) -> Iterator[_Range]:
-        """Yield short ranges."""
+        """Yield short ranges. The last one has no end, so that no row is missing.
+
+        The reads share no snapshot: a row that changes between them moves to a later number.
+        """
         for start in range(after, through, CHANGES_PER_READ):
-            yield _Range(self._owner_id, start, min(start + CHANGES_PER_READ, through))
+            end = min(start + CHANGES_PER_READ, through)
+            yield _Range(self._owner_id, start, end, end if end < through else _LAST_CHANGE)
 
 
 class ChangeFeed(_Feed):

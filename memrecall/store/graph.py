@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import wraps
+from functools import partial, wraps
 from operator import itemgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -89,9 +89,9 @@ class Graph:
     async def around(
         self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MAX_RELATIONS
     ) -> list[tuple[str, str, StoredRelation]]:
-        """Return those relations of `all_around` that are valid, or were at a time."""
-        rows = await self._rows_around(entity_ids, limit)
-        return await self._to_edges([row for row in rows if _is_valid(row, as_of)])
+        """Return the latest relations of entities that are valid, or were at a time."""
+        read = partial(self._rows_around, entity_ids)
+        return await self._to_edges(await _read_valid(read, as_of, limit))
 
     async def all_around(
         self, entity_ids: Sequence[str], limit: int = MAX_RELATIONS
@@ -106,8 +106,11 @@ class Graph:
 
     async def latest(self, limit: int) -> list[StoredRelation]:
         """Return the latest relations, latest first, without ended ones."""
-        rows = await self._read("relations", {}, limit=limit, newest=True)
-        edges = await self._to_edges([row for row in rows if _is_valid(row, None)])
+
+        async def read(size: int) -> list[GraphRow]:
+            return await self._read("relations", {}, limit=size, newest=True)
+
+        edges = await self._to_edges(await _read_valid(read, None, limit))
         return [relation for _, _, relation in reversed(edges)]
 
     async def _read(self, table: str, where: Conditions, **options: Any) -> list[GraphRow]:
@@ -311,6 +314,19 @@ class Graph:
         for row in await drop_sources(rows, "aliases", message_ids):
             await erase_name(rows, row)
         await erase_relations(rows, [row for row in relations if row["relation_id"] not in stated])
+
+
+async def _read_valid(
+    read: Callable[[int], Awaitable[list[GraphRow]]], as_of: datetime | None, limit: int
+) -> list[GraphRow]:
+    """Return the latest `limit` valid relations; `read` returns a number of the latest."""
+    size = limit
+    while True:
+        rows = await read(size)
+        valid = [row for row in rows if _is_valid(row, as_of)]
+        if len(valid) >= limit or len(rows) < size:
+            return valid[-limit:]
+        size *= 4
 
 
 def _is_valid(row: GraphRow, as_of: datetime | None) -> bool:

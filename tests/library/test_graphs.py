@@ -1,6 +1,7 @@
 """The graph databases: the store's tables on both engines, and Ladybug."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -107,6 +108,19 @@ class TestGraph:
             ("Ann", "works_at", "ACME")
         ]
         assert await relations_around(graphs, "Ann", as_of=year[2019]) == []
+
+    async def test_limits_count_valid_relations(self, graphs: GraphDB) -> None:
+        graph = Graph(graphs, ANN)
+        names = [f"friend {number}" for number in range(9)]
+        new = [NewRelation("Ann", "knows", name) for name in names]
+        await graph.add({}, new)
+        await graph.add({}, [replace(relation, ended=True) for relation in new[4:]])
+        await Graph(graphs, BEN).add({}, [NewRelation("Ben", "knows", "Tom")])
+        for limit in (1, 3, 4, 9):
+            latest = names[:4][-limit:]
+            assert [r.destination for r in await graph.latest(limit)] == latest[::-1]
+            around = await relations_around(graphs, "Ann", limit=limit)
+            assert [relation[2] for relation in around] == latest
 
     async def test_merge_moves_relations_and_aliases(self, graphs: GraphDB) -> None:
         graph = Graph(graphs, ANN)

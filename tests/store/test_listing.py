@@ -1,36 +1,13 @@
-"""Reads of the dashboard: bounded parts of a graph, and memories in any state."""
+"""Reads of the dashboard: memories in any state."""
 
 import pytest
 
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
-from memrecall.store import MemoryQuery, NewRelation, Store
+from memrecall.store import MemoryQuery, Store
 from memrecall.types import NewMemory, Origin
 
 from .samples import ANN, BEN
-
-
-async def test_latest_returns_newest_relations_within_the_limit(store: Store) -> None:
-    graph = store.graph(ANN)
-    await graph.add({}, [NewRelation("Ann", "lives_in", "Oslo")])
-    await graph.add({}, [NewRelation("Ann", "knows", "Tom")])
-    await graph.add({}, [NewRelation("Tom", "works_at", "Equinor")])
-    await graph.add({}, [NewRelation("Ann", "lives_in", "Oslo", ended=True)])
-    await store.graph(BEN).add({}, [NewRelation("Ben", "knows", "Tom")])
-
-    async def pairs(limit: int) -> list[tuple[str, str]]:
-        return [(r.source, r.destination) for r in await graph.latest(limit)]
-
-    assert await pairs(9) == [("Tom", "Equinor"), ("Ann", "Tom")]
-    assert await pairs(1) == [("Tom", "Equinor")]
-
-
-async def test_around_respects_the_limit(store: Store) -> None:
-    graph = store.graph(ANN)
-    await graph.add({}, [NewRelation("Ann", "knows", name) for name in ("Tom", "Kim", "Lee")])
-    (ann,) = await graph.entities(["ann"])
-    assert len(await graph.around([ann.entity_id])) == 3
-    assert len(await graph.around([ann.entity_id], limit=2)) == 2
 
 
 async def test_get_any_returns_deleted_and_superseded_memories(store: Store) -> None:
