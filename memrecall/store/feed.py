@@ -118,17 +118,18 @@ _ENTRY_VECTOR = (
 )
 
 
-def _in_range(statement: Select[Any], table: Table) -> Select[Any]:
+def _in_range(statement: Select[Any], table: Table, *, until: str = "until") -> Select[Any]:
     """Return the query for the rows of one owner in a range of change numbers.
 
     Rows beyond `through`, which the last range includes, count as changed by that change.
     """
     owner = table.c["agent_id" if table is knowledge else "user_id"]
     number, through = table.c.change_no, bindparam("through", type_=BigInteger)
-    in_range = statement.add_columns(
-        case((number > through, through), else_=number).label("change_no")
-    ).where(
-        owner == bindparam("of_owner"), number > bindparam("after"), number <= bindparam("until")
+    counted = case((number > through, through), else_=number).label("change_no")
+    in_range = statement.add_columns(counted).where(
+        owner == bindparam("of_owner"),
+        number > bindparam("after"),
+        number <= bindparam(until, type_=BigInteger),
     )
     return in_range.order_by(number)
 
@@ -137,12 +138,14 @@ def _in_range(statement: Select[Any], table: Table) -> Select[Any]:
 _OF_MODEL: Any = bindparam("of_model")
 _MESSAGES = _in_range(select(*_MESSAGE), messages)
 _MEMORIES = _in_range(select(*_MEMORY), memories)
-_VECTORS = _in_range(select(*_VECTOR).where(vectors.c.model == _OF_MODEL), vectors)
+# Vectors have no open end: vector databases tell them apart by their change numbers.
+_VECTORS = _in_range(select(*_VECTOR).where(vectors.c.model == _OF_MODEL), vectors, until="through")
 _ERASED = _in_range(_TOMBSTONES, tombstones)
 _ENTRIES = _in_range(select(*_ENTRY), knowledge)
 _ENTRY_VECTORS = _in_range(
     select(*_ENTRY_VECTOR).where(knowledge.c.model == _OF_MODEL, knowledge.c.vector.is_not(None)),
     knowledge,
+    until="through",
 )
 
 
