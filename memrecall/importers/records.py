@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal
@@ -124,6 +124,12 @@ def clean_name(name: str | None) -> str | None:
         return None
     visible = "".join(char if char.isprintable() else " " for char in make_storable(name))
     return " ".join(visible.split())[:NAME_LENGTH] or None
+
+
+def file_text(names: Iterable[object]) -> tuple[str, str]:
+    """Return the text of a message that consists of files, and its content type."""
+    known = [str(name) for name in names if name]
+    return (f"[file] {', '.join(known)}", "file") if known else ("", "text")
 
 
 def stable_id(*parts: str) -> str:

@@ -12,18 +12,12 @@ from difflib import get_close_matches
 from memrecall.errors import InvalidArgument
 from memrecall.importers import jsonl
 from memrecall.importers.formats import (
-    chatgpt,
-    claude,
-    csv_table,
-    discord,
-    gemini,
-    imessage,
-    langchain,
+    assistants,
     mbox,
     mem0,
-    openai,
-    slack,
-    telegram,
+    model_messages,
+    tables,
+    team_chats,
     wechat,
     whatsapp,
 )
@@ -33,20 +27,20 @@ from memrecall.plugins import find_plugin, plugin_names
 
 # The first format that matches a file reads it: those with clearer marks come first.
 FORMATS: tuple[FileFormat, ...] = (
-    chatgpt.FORMAT,
-    claude.FORMAT,
-    gemini.FORMAT,
-    telegram.FORMAT,
-    discord.FORMAT,
-    slack.FORMAT,
+    assistants.CHATGPT,
+    assistants.CLAUDE,
+    assistants.GEMINI,
+    team_chats.TELEGRAM,
+    team_chats.DISCORD,
+    team_chats.SLACK,
     wechat.FORMAT,
     mem0.FORMAT,
-    langchain.FORMAT,
-    openai.FORMAT,
+    model_messages.LANGCHAIN,
+    model_messages.OPENAI,
     whatsapp.FORMAT,
-    imessage.FORMAT,
+    tables.IMESSAGE,
     mbox.FORMAT,
-    csv_table.FORMAT,
+    tables.CSV,
     jsonl.FORMAT,
 )
 

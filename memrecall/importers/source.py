@@ -3,6 +3,8 @@
 Nothing is unpacked to disk. Symbolic links inside folders and archives are never followed.
 """
 
+import codecs
+import io
 import os
 import stat
 import sys
@@ -17,17 +19,52 @@ from functools import cached_property, partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, AnyStr, TextIO
 
+from charset_normalizer import from_bytes
+
 from memrecall.errors import InvalidArgument
-from memrecall.importers.encodings import CERTAIN, decode_sample, find_encoding, open_text
 
 MAX_FILES = 100_000
 MAX_BYTES = 16 * 1024**3  # of one source, after decompression
 MAX_RATIO = 200  # of the bytes in an archive to its size: chats compress to a tenth or so
 _UNCHECKED = 16 * 1024**2  # bytes in an archive, however well they are compressed
 MAX_LINE = 32 * 1024**2  # characters or bytes; a message has at most a million characters
-_SAMPLE = 64 * 1024
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 _LEFT_OUT = ("__MACOSX", ".DS_Store", "Thumbs.db")
+_CHUNK = 1024**2
+_SAMPLE = 64 * 1024
+_CERTAIN = ("", "utf-8-sig", "utf-16", "utf-32")  # known from a byte order mark, or valid UTF-8
+# Without a choice of encodings, short texts in Latin letters are taken for Romanian or Czech.
+_ENCODINGS = ["utf_16", "utf_16_le", "utf_16_be", "utf_32", "gb18030", "cp1252"]
+
+
+def _decode_sample(head: bytes) -> str:
+    """Return the beginning of a file as text, whatever its encoding is."""
+    return head.decode(_find_encoding(lambda: io.BytesIO(head)), errors="replace")
+
+
+def _find_encoding(open_file: Callable[[], IO[bytes]]) -> str:
+    """Return the encoding of a file, which is read up to the first bytes that are not UTF-8."""
+    with open_file() as stream:
+        sample = _find_other_text(stream)
+    if not sample:
+        return "utf-8-sig"
+    guess = from_bytes(sample, cp_isolation=_ENCODINGS).best()
+    return guess.encoding.replace("_", "-") if guess else "utf-8-sig"
+
+
+def _find_other_text(stream: IO[bytes]) -> bytes:
+    """Return the text from the first line that is not UTF-8; nothing if all of it is."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    while chunk := stream.read(_CHUNK):
+        try:
+            decoder.decode(chunk)
+            fault = chunk.find(b"\0")  # valid in UTF-8, but usual only in UTF-16
+        except UnicodeDecodeError as error:
+            fault = error.start
+        if fault >= 0:
+            start = chunk.rfind(b"\n", 0, fault) + 1
+            return chunk[start : start + _SAMPLE]
+    return b""
 
 
 @dataclass
@@ -63,22 +100,22 @@ class SourceFile:
     @cached_property
     def sample(self) -> str:
         """The beginning of the file as text, by which its format is recognised."""
-        return decode_sample(self.head)
+        return _decode_sample(self.head)
 
     @cached_property
     def encoding(self) -> str:
         """The encoding of the text; the whole file is read to find it."""
-        return find_encoding(self.open)
+        return _find_encoding(self.open)
 
     @property
     def assumed_encoding(self) -> str:
         """The encoding that the text was read in, if it was neither marked nor UTF-8."""
         encoding = str(self.__dict__.get("encoding", ""))  # set once the text was read
-        return "" if encoding in CERTAIN else encoding.upper()
+        return "" if encoding in _CERTAIN else encoding.upper()
 
     def text(self) -> TextIO:
-        """Open the file as text; line ends become newlines."""
-        return open_text(self.open(), self.encoding)
+        """Open the file as text: line ends become newlines, and invalid bytes are replaced."""
+        return io.TextIOWrapper(self.open(), encoding=self.encoding, errors="replace")
 
     def lines(self) -> Iterator[tuple[int, str | None]]:
         """Yield the number and the text of each line; None for a line above `MAX_LINE`."""

@@ -147,7 +147,7 @@ def test_large_file_is_streamed(tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         with source.open_source(file) as opened:
-            read_file = formats.telegram.FORMAT.read
+            read_file = formats.team_chats.TELEGRAM.read
             count = sum(1 for _ in read_file(opened.files[0], ReadOptions()))
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -26,7 +26,7 @@ from memrecall.extraction import (
 from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules import conversation, english_grammar
 from memrecall.importers import ReadOptions, Source, SourceFile
-from memrecall.importers.formats import csv_table, mbox, slack, wechat, whatsapp
+from memrecall.importers.formats import mbox, tables, team_chats, wechat, whatsapp
 from memrecall.importers.html_text import html_to_text
 from memrecall.importers.records import FileFormat
 from memrecall.json_objects import load_json_object
@@ -142,9 +142,12 @@ READERS: Mapping[str, Reader] = {
     "html_to_text": html_to_text,
     "import of whatsapp": _import_as(whatsapp.FORMAT, "c.txt", "31.12.23, 21:41 - A: "),
     "import of wechat": _import_as(wechat.FORMAT, "c.txt", "2026-01-02 09:15:30 A\n"),
-    "import of csv": _import_as(csv_table.FORMAT, "c.csv", "time,sender,text\n,A,"),
+    "import of csv": _import_as(tables.CSV, "c.csv", "time,sender,text\n,A,"),
     "import of slack": _import_as(
-        slack.FORMAT, "2026-01-01.json", '[{"type": "message", "ts": "1768208400", "text": "', '"}]'
+        team_chats.SLACK,
+        "2026-01-01.json",
+        '[{"type": "message", "ts": "1768208400", "text": "',
+        '"}]',
     ),
     "import of mail": _import_as(
         mbox.FORMAT, "m.mbox", "From a@b Mon\nDate: Mon, 12 Jan 2026 10:00:00 +0100\n\n"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memrecall.errors import InvalidArgument
+from memrecall.importers.formats.tables import TableRow, pick, read_header, read_rows
 from memrecall.importers.json_stream import has_members, read_values
 from memrecall.importers.records import (
     DerivedIds,
@@ -24,7 +25,6 @@ from memrecall.importers.records import (
     stable_id,
 )
 from memrecall.importers.source import SourceFile
-from memrecall.importers.tables import TableRow, pick, read_header, read_rows
 from memrecall.importers.times import parse_written_time
 from memrecall.types import Role
 

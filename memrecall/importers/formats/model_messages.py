@@ -1,9 +1,12 @@
-"""Messages as chat models take them: `{"role", "content"}` lines, or `{"messages": […]}`.
+"""Messages as chat models take them, and those of LangChain and LangGraph.
 
-A message needs neither an id nor a time. Lines of single messages are one conversation; a line or
-a file with `messages` is one each.
+Of chat models: `{"role", "content"}` lines, or `{"messages": […]}`. A message needs neither an id
+nor a time. Lines of single messages are one conversation; a line or a file with `messages` is one
+each. Of LangChain: `messages_to_dict` (`type` and `data`), `dumps` (`lc` and `kwargs`), and the
+state of a graph or thread, whose `messages` have their fields at the top.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,16 +30,16 @@ from memrecall.types import Role
 Numbered = tuple[int, Any]
 
 
-def _matches(file: SourceFile) -> bool:
+def _is_openai(file: SourceFile) -> bool:
     is_own = has_members(file.sample, "message_id", "ts")  # memrecall's JSON lines
     return has_members(file.sample, "role", "content") and not is_own
 
 
-def _read(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
-    yield from read_conversations("openai", read_values(file), lambda value: value)
+def _read_openai(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+    yield from _read_conversations("openai", read_values(file), lambda value: value)
 
 
-def read_conversations(name: str, values: Iterator[Numbered], unwrap: Any) -> Iterator[ReadItem]:
+def _read_conversations(name: str, values: Iterator[Numbered], unwrap: Any) -> Iterator[ReadItem]:
     """Yield the messages of conversations; `unwrap` makes each a dict of known form."""
     loose = _Conversation(name)
     starts = DerivedIds(name)
@@ -124,4 +127,37 @@ class _Conversation:
         )
 
 
-FORMAT = FileFormat("openai", _matches, _read)
+OPENAI = FileFormat("openai", _is_openai, _read_openai)
+
+
+_TYPE = re.compile(r'"type"\s*:\s*"(?:human|ai|HumanMessage|AIMessage(?:Chunk)?)"')
+_CLASSES = re.compile(r"(Human|AI|System|Tool|Function|Chat)Message(?:Chunk)?$")
+_DROPPED = ("additional_kwargs", "response_metadata", "usage_metadata", "example", "artifact")
+
+
+def _is_langchain(file: SourceFile) -> bool:
+    sample = file.sample
+    is_dump = has_members(sample, "lc", "kwargs") and "Message" in sample
+    return is_dump or (bool(_TYPE.search(sample)) and has_members(sample, "type", "content"))
+
+
+def _read_langchain(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+    yield from _read_conversations("langchain", read_values(file), _flatten)
+
+
+def _flatten(value: Any) -> Any:
+    """Return a message with its fields at the top and a type such as `human`."""
+    if not isinstance(value, dict):
+        return value
+    fields = value.get("kwargs") if "lc" in value else value.get("data")
+    path = value.get("id")
+    name = path[-1] if "lc" in value and isinstance(path, list) and path else value.get("type")
+    flat = dict(fields) if isinstance(fields, dict) else dict(value)
+    match = _CLASSES.match(str(name))
+    flat["type"] = match[1].lower() if match else str(name or flat.get("type") or "")
+    if flat["type"] == "chat":
+        flat.setdefault("role", "assistant")
+    return {key: item for key, item in flat.items() if key not in _DROPPED and item is not None}
+
+
+LANGCHAIN = FileFormat("langchain", _is_langchain, _read_langchain)

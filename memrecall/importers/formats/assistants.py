@@ -1,0 +1,251 @@
+"""Data exports of assistants: ChatGPT, Claude, and Gemini in Google Takeout.
+
+ChatGPT's `conversations.json` is a list of trees of messages. An edited question or a regenerated
+answer is a branch; `current_node` is the end of the one that the user saw last. Claude's has
+conversations with a list of `chat_messages`. Gemini's `MyActivity.json` has an entry for each
+prompt with its answer, and does not say which belong to one conversation: those of a day do here.
+"""
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from memrecall.errors import InvalidArgument
+from memrecall.importers.html_text import html_to_text
+from memrecall.importers.json_stream import has_members, read_values
+from memrecall.importers.records import (
+    DerivedIds,
+    Fault,
+    FileFormat,
+    ReadItem,
+    ReadOptions,
+    Skipped,
+    current_branch,
+    file_text,
+    from_iso,
+    from_unix,
+    message_record,
+    stable_id,
+)
+from memrecall.importers.source import SourceFile
+from memrecall.types import Role
+
+_CHATGPT_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
+
+
+def _read_chatgpt(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+    for number, value in read_values(file):
+        yield from _read_tree(number, value)
+
+
+def _read_tree(number: int, data: Any) -> Iterator[ReadItem]:
+    mapping = data.get("mapping") if isinstance(data, dict) else None
+    if not isinstance(mapping, dict):
+        yield Fault(number, "a conversation without a mapping of messages")
+        return
+    nodes = {name: node for name, node in mapping.items() if isinstance(node, dict)}
+    branch = current_branch(
+        {name: node.get("parent") for name, node in nodes.items()},
+        data.get("current_node") or _last_leaf(nodes),
+    )
+    session = stable_id("chatgpt", str(data.get("conversation_id") or data.get("id") or branch[:1]))
+    ts = from_unix(data.get("create_time"))
+    for name in branch:
+        if isinstance(message := nodes[name].get("message"), dict):
+            # A message without a time keeps its place: it takes that of the one before it.
+            ts = from_unix(message.get("create_time")) or ts
+            yield _read_node(number, name, message, session, ts, data.get("title"))
+    for name in nodes.keys() - set(branch):
+        if _node_text(nodes[name].get("message"))[0]:
+            yield Skipped(number, "other branches")
+
+
+def _last_leaf(nodes: dict[str, dict[str, Any]]) -> str | None:
+    leaves = [name for name, node in nodes.items() if not node.get("children")]
+    return leaves[-1] if leaves else None
+
+
+def _read_node(
+    number: int,
+    name: str,
+    message: dict[str, Any],
+    session: str,
+    ts: datetime | None,
+    title: Any,
+) -> ReadItem:
+    author = message.get("author") or {}
+    role = _CHATGPT_ROLES.get(str(author.get("role")))
+    details = message.get("metadata") or {}
+    text, content_type = _node_text(message)
+    if details.get("is_visually_hidden_from_conversation") or author.get("role") == "system":
+        return Skipped(number, "hidden system messages")
+    if role is None or message.get("recipient") not in (None, "all") or not text:
+        return Skipped(number, "tool calls, reasoning and media without text")
+    return message_record(
+        number,
+        message_id=stable_id("chatgpt", str(message.get("id") or name)),
+        session_id=session,
+        role=role,
+        text=text,
+        ts=ts,
+        content_type=content_type,
+        conversation=title,
+        model=details.get("model_slug"),
+    )
+
+
+def _node_text(message: Any) -> tuple[str, str]:
+    """Return what a person can read of a message, and its content type."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if not isinstance(content, dict) or content.get("content_type") not in (
+        "text",
+        "multimodal_text",
+    ):
+        return "", "text"
+    parts = content.get("parts")
+    texts = [_part_text(part) for part in parts] if isinstance(parts, list) else []
+    return "\n".join(text for text in texts if text).strip(), "text"
+
+
+def _part_text(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    # A spoken question is a part with its transcription.
+    text = part.get("text") if isinstance(part, dict) else None
+    return text if isinstance(text, str) else ""
+
+
+CHATGPT = FileFormat("chatgpt", lambda file: has_members(file.sample, "mapping"), _read_chatgpt)
+
+
+_CLAUDE_ROLES = {"human": Role.USER, "assistant": Role.ASSISTANT}
+
+
+def _read_claude(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+    for number, value in read_values(file):  # a list, one conversation, or one a line
+        yield from _read_list(number, value)
+
+
+def _read_list(number: int, data: Any) -> Iterator[ReadItem]:
+    messages = data.get("chat_messages") if isinstance(data, dict) else None
+    if not isinstance(messages, list):
+        yield Fault(number, "a conversation without chat_messages")
+        return
+    messages = [message for message in messages if isinstance(message, dict)]
+    visible = _visible_names(data, messages)
+    for message in messages:
+        if visible and message.get("uuid") not in visible:
+            yield Skipped(number, "other branches")
+        else:
+            yield _read_chat_message(number, data, message)
+
+
+def _visible_names(data: dict[str, Any], messages: list[dict[str, Any]]) -> set[str]:
+    """Return the messages of the current branch; none if the file has no branches."""
+    parents = {str(message.get("uuid")): message.get("parent_message_uuid") for message in messages}
+    return set(current_branch(parents, data.get("current_leaf_message_uuid")))
+
+
+def _read_chat_message(number: int, data: dict[str, Any], message: dict[str, Any]) -> ReadItem:
+    role = _CLAUDE_ROLES.get(str(message.get("sender")))
+    if role is None:
+        return Fault(number, f"sender {message.get('sender')!r} is neither human nor assistant")
+    text, content_type = _blocks_text(message), "text"
+    if not text:
+        text, content_type = file_text(_file_names(message))
+    return message_record(
+        number,
+        message_id=stable_id("claude", str(message.get("uuid"))),
+        session_id=stable_id("claude", str(data.get("uuid"))),
+        role=role,
+        text=text,
+        ts=from_iso(message.get("created_at")) or from_iso(data.get("created_at")),
+        content_type=content_type,
+        conversation=data.get("name"),
+    )
+
+
+def _blocks_text(message: dict[str, Any]) -> str:
+    """Return the text blocks; `text` would also have placeholders for tool calls."""
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else []
+    texts = [
+        block["text"]
+        for block in blocks
+        if isinstance(block, dict) and block.get("type") == "text" and block.get("text")
+    ]
+    return "\n".join(texts) if texts else str(message.get("text") or "")
+
+
+def _file_names(message: dict[str, Any]) -> list[Any]:
+    files = [*(message.get("attachments") or ()), *(message.get("files") or ())]
+    return [file.get("file_name") for file in files if isinstance(file, dict)]
+
+
+CLAUDE = FileFormat("claude", lambda file: has_members(file.sample, "chat_messages"), _read_claude)
+
+
+_PRODUCTS = ("Gemini", "Bard")
+_PROMPT = re.compile(r"(?:Prompted|Asked|Said|Eingegebener Prompt:)\s")
+_HTML_NAME = re.compile(r"(?:^|/)My ?Activity[^/]*\.html$", re.IGNORECASE)
+
+
+def _is_gemini(file: SourceFile) -> bool:
+    names_product = any(product in file.sample for product in _PRODUCTS)
+    if _HTML_NAME.search(file.name):
+        return names_product or "Gemini" in file.name
+    return names_product and has_members(file.sample, "header", "title", "time")
+
+
+def _read_gemini(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+    if file.suffix == ".html":
+        raise InvalidArgument(
+            "activity in HTML has times only in the words of your language",
+            hint="Choose JSON for My Activity in Google Takeout, under «Multiple formats»",
+        )
+    ids = DerivedIds("gemini")
+    for number, entry in read_values(file):
+        yield from _read_activity(number, entry, ids)
+
+
+def _read_activity(number: int, entry: Any, ids: DerivedIds) -> Iterator[ReadItem]:
+    if not isinstance(entry, dict):
+        yield Fault(number, "an activity that is no object")
+        return
+    title, ts = str(entry.get("title") or ""), from_iso(entry.get("time"))
+    products = f"{entry.get('header')} {entry.get('products')}"
+    answers = [html_to_text(html) for html in _answers(entry)]
+    if not any(product in products for product in _PRODUCTS):
+        yield Skipped(number, "activity of other products")
+    elif not answers and not _PROMPT.match(title):
+        yield Skipped(number, "activity that is no prompt")
+    elif ts is None:
+        yield Fault(number, f"time {entry.get('time')!r} is not a time")
+    else:
+        session = stable_id("gemini", f"{ts:%Y-%m-%d}")
+        key = ids.make(ts.isoformat(), title)
+        prompt = _PROMPT.sub("", title, count=1)
+        yield message_record(
+            number, message_id=key, session_id=session, role=Role.USER, text=prompt, ts=ts
+        )
+        for _ in answers[1:]:
+            yield Skipped(number, "other drafts of an answer")
+        if answers:
+            yield message_record(
+                number,
+                message_id=f"{key}-answer",
+                session_id=session,
+                role=Role.ASSISTANT,
+                text=answers[-1],
+                ts=ts + timedelta(milliseconds=1),  # the time of the prompt is all there is
+            )
+
+
+def _answers(entry: dict[str, Any]) -> list[str]:
+    items = entry.get("safeHtmlItem")
+    items = items if isinstance(items, list) else []
+    return [str(item["html"]) for item in items if isinstance(item, dict) and item.get("html")]
+
+
+GEMINI = FileFormat("gemini", _is_gemini, _read_gemini)

@@ -1,0 +1,249 @@
+"""CSV tables with a message a row: any, by the names of its columns, and those of iMessage.
+
+`--map` names the columns of a table; common names need no map. iMessage and SMS are written as CSV
+by iMazing, PhoneView, and scripts that read Apple's `chat.db`.
+"""
+
+import csv
+from collections.abc import Iterator, Mapping
+
+from memrecall.errors import CallerError, InvalidArgument
+from memrecall.importers.records import (
+    DateOrder,
+    DerivedIds,
+    Fault,
+    FileFormat,
+    Note,
+    ReadItem,
+    ReadOptions,
+    Skipped,
+    message_record,
+    stable_id,
+)
+from memrecall.importers.source import MAX_LINE, SourceFile
+from memrecall.importers.times import WrittenDate, find_order, parse_written_time, split_date
+from memrecall.messages import parse_role
+from memrecall.types import MESSAGE_LENGTH, Role
+
+_DELIMITERS = ",;\t|"
+_MAX_FIELD = 4 * MESSAGE_LENGTH
+
+TableRow = dict[str, str]
+
+
+def read_header(file: SourceFile) -> list[str]:
+    """Return the names of the columns, in lower case; none if the file is no table."""
+    if file.suffix == ".json" or "\0" in file.sample[:1_000]:
+        return []
+    line = file.sample.lstrip("\ufeff").partition("\n")[0].strip("\r")
+    try:
+        row = next(csv.reader([line], delimiter=_delimiter(line)), [])
+    except csv.Error:
+        return []
+    return [_name(cell) for cell in row] if len(row) > 1 else []
+
+
+def read_rows(file: SourceFile) -> Iterator[tuple[int, TableRow | Fault]]:
+    """Yield the rows below the header, by the names of the columns in lower case."""
+    # The limit is the process's: one for a whole message must fit.
+    csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
+    header = read_header(file)
+    first = file.sample.lstrip("\ufeff").partition("\n")[0]
+    reader = csv.reader(_lines(file), delimiter=_delimiter(first))
+    next(reader, None)
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield reader.line_num, Fault(reader.line_num, f"not CSV: {error}")
+            continue
+        if any(row):
+            yield reader.line_num, dict(zip(header, row, strict=False))
+
+
+def _lines(file: SourceFile) -> Iterator[str]:
+    for number, line in file.lines():
+        if line is None:
+            raise csv.Error(f"line {number} has more than {MAX_LINE:,} characters")
+        yield line + "\n"
+
+
+def _delimiter(line: str) -> str:
+    return max(_DELIMITERS, key=line.count)
+
+
+def _name(cell: str) -> str:
+    return " ".join(cell.strip().strip('"').casefold().split())
+
+
+def pick(row: TableRow, *names: str) -> str:
+    """Return the first of these cells that is not empty."""
+    return next((row[name].strip() for name in names if row.get(name, "").strip()), "")
+
+
+FIELDS = ("text", "time", "speaker", "role", "session", "id", "user")
+_COMMON = {
+    "text": ("text", "content", "message", "body", "msg", "内容", "消息", "消息内容"),
+    "time": ("time", "timestamp", "date", "datetime", "ts", "created_at", "时间", "日期"),
+    "speaker": ("speaker", "sender", "from", "author", "name", "发送者", "发送人", "昵称"),
+    "role": ("role", "角色"),
+    "session": ("session", "session_id", "conversation", "thread", "chat", "channel", "会话"),
+    "id": ("id", "message_id", "编号"),
+    "user": ("user_id",),
+}
+
+
+def _read_csv(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+    columns = find_columns(read_header(file), options.columns, file.name)
+    yield from _note_missing(columns)
+    order = options.date_order
+    if order is None:
+        order, notes = find_order(_read_dates(file, columns.get("time")))
+        yield from notes
+    ids = DerivedIds("csv")
+    for line, row in read_rows(file):
+        if isinstance(row, Fault):
+            yield row
+            continue
+        cells = {name: row.get(column, "").strip() for name, column in columns.items()}
+        try:
+            yield _read_csv_row(line, cells, file.stem, options, order, ids)
+        except CallerError as error:
+            yield Fault(line, str(error))
+
+
+def find_columns(header: list[str], mapping: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the column of each field; InvalidArgument if a map is wrong or text has none."""
+    columns = {}
+    for field in FIELDS:
+        column = mapping.get(field, "").casefold()
+        if column and column not in header:
+            raise InvalidArgument(
+                f"{name} has no column {mapping[field]!r}", hint=f"It has {', '.join(header)}"
+            )
+        found = column or next((word for word in _COMMON[field] if word in header), "")
+        if found:
+            columns[field] = found
+    if "text" not in columns:
+        raise InvalidArgument(
+            f"none of the columns {', '.join(header)} is known to have the text",
+            hint="Say which: --map text=COLUMN,time=COLUMN,speaker=COLUMN",
+        )
+    return columns
+
+
+def _note_missing(columns: dict[str, str]) -> Iterator[Note]:
+    if "time" not in columns:
+        yield Note("no time column found: using the import time (set one with --map time=COLUMN)")
+    if "speaker" not in columns and "role" not in columns:
+        yield Note("no speaker column found: treating every message as the user's")
+
+
+def _read_dates(file: SourceFile, column: str | None) -> Iterator[WrittenDate]:
+    for _, row in read_rows(file) if column else ():
+        parts = None if isinstance(row, Fault) else split_date(row.get(column or "", ""))
+        if parts is not None:
+            yield parts
+
+
+def _read_csv_row(
+    line: int,
+    cells: TableRow,
+    stem: str,
+    options: ReadOptions,
+    order: DateOrder | None,
+    ids: DerivedIds,
+) -> ReadItem:
+    time, speaker = cells.get("time", ""), cells.get("speaker", "")
+    role = _role_of(cells.get("role", ""), speaker)
+    session = cells.get("session") or stem
+    own_id = cells.get("id", "")
+    return message_record(
+        line,
+        message_id=stable_id("csv", session, own_id)
+        if own_id
+        else ids.make(session, time, speaker, role, cells["text"]),
+        session_id=stable_id("csv", session),
+        role=role,
+        speaker=speaker,
+        text=cells["text"],
+        ts=parse_written_time(time, order, options.zone) if time else None,
+        user_id=cells.get("user") or None,
+    )
+
+
+def _role_of(role: str, speaker: str) -> Role:
+    if role:
+        return parse_role(role.casefold())
+    return Role.OTHER if speaker else Role.USER
+
+
+CSV = FileFormat(
+    "csv",
+    lambda file: file.suffix in (".csv", ".tsv") and len(read_header(file)) > 1,
+    _read_csv,
+    between_people=True,
+)
+
+
+_HEADERS = (
+    {"chat session", "message date", "text"},  # iMazing
+    {"direction", "timestamp", "number", "content"},  # PhoneView
+    {"is_from_me", "date"},  # the column names of chat.db
+)
+_SENT = ("outgoing", "sent", "1", "true")
+
+
+def _is_imessage(file: SourceFile) -> bool:
+    header = set(read_header(file))
+    return any(names <= header for names in _HEADERS)
+
+
+def _read_imessage(file: SourceFile, options: ReadOptions) -> Iterator[ReadItem]:
+    ids = DerivedIds("imessage")
+    for line, row in read_rows(file):
+        yield (
+            row
+            if isinstance(row, Fault)
+            else _read_imessage_row(line, row, file.stem, options, ids)
+        )
+
+
+def _read_imessage_row(
+    line: int, row: TableRow, stem: str, options: ReadOptions, ids: DerivedIds
+) -> ReadItem:
+    kind = pick(row, "is_from_me", "direction", "type").casefold()
+    if kind == "notification":
+        return Skipped(line, "notices")
+    text = pick(row, "text", "content", "body")
+    attachment = pick(row, "attachment")
+    time = pick(row, "message date", "timestamp", "date")
+    try:
+        ts = parse_written_time(time, options.date_order, options.zone)
+    except InvalidArgument as error:
+        return Fault(line, error.message)
+    if not text and not attachment:
+        return Skipped(line, "no text")
+    is_me = kind in _SENT
+    other = pick(row, "sender name", "name", "sender id", "number", "phone_number", "handle", "id")
+    chat = pick(row, "chat session", "group_chat_name", "cache_roomname", "chat")
+    chat = chat or pick(row, "name", "number", "phone_number", "handle") or stem
+    speaker = pick(row, "sender name") if is_me else other or chat
+    content = text or f"[file] {attachment}"
+    return message_record(
+        line,
+        message_id=ids.make(chat, ts.isoformat(), "me" if is_me else speaker, content),
+        session_id=stable_id("imessage", chat),
+        role=Role.USER if is_me else Role.OTHER,
+        speaker=speaker,
+        names=tuple(filter(None, [pick(row, "sender id", "number", "phone_number")])),
+        text=content,
+        ts=ts,
+        content_type="text" if text else "file",
+        conversation=chat,
+    )
+
+
+IMESSAGE = FileFormat("imessage", _is_imessage, _read_imessage, between_people=True)
