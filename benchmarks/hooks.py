@@ -26,7 +26,7 @@ if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
 from memrecall.integrations.hooks import client  # noqa: E402
-from memrecall.integrations.hooks.binding import Binding, write_binding  # noqa: E402
+from memrecall.integrations.hooks.bindings import Binding, write_binding  # noqa: E402
 
 MOST = 3.0
 _MAIN = [sys.executable, "-c", "from memrecall.cli import main; main()"]

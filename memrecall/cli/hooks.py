@@ -10,7 +10,7 @@ from typer import Argument, Option
 from memrecall.cli.options import Agent, Db, Json, User
 from memrecall.cli.output import print_json
 from memrecall.errors import InvalidArgument
-from memrecall.integrations.hooks.binding import (
+from memrecall.integrations.hooks.bindings import (
     BLOCK_CHARACTERS,
     DEADLINE,
     MIN_CONFIDENCE,

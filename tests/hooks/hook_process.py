@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memrecall.integrations.hooks import client
-from memrecall.integrations.hooks.binding import Binding, read_binding, write_binding
+from memrecall.integrations.hooks.bindings import Binding, read_binding, write_binding
 from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.outbox import Outbox
 from tests.server.server_process import command_line, make_environment

@@ -17,13 +17,12 @@ import pytest
 
 from memrecall.integrations.hooks import client, database
 from memrecall.integrations.hooks import hook as hook_module
-from memrecall.integrations.hooks.binding import read_binding
+from memrecall.integrations.hooks.bindings import read_binding
 from memrecall.integrations.hooks.client import MAX_INPUT
 from memrecall.integrations.hooks.client import main as run_hook
 from memrecall.integrations.hooks.clients import CLIENTS
-from memrecall.integrations.hooks.events import read_event
+from memrecall.integrations.hooks.events import CapturedMessage, parse_payload, read_event
 from memrecall.integrations.hooks.outbox import Outbox
-from memrecall.integrations.hooks.payload import CapturedMessage, parse_payload
 from memrecall.memory import Importer, Library
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter

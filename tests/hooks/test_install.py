@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from memrecall.integrations.hooks import client
-from memrecall.integrations.hooks.binding import Binding, read_binding
+from memrecall.integrations.hooks.bindings import Binding, read_binding
 from memrecall.integrations.hooks.clients import CLIENTS
 from memrecall.integrations.hooks.installation import Installation, locate
 from tests.cases import check_each

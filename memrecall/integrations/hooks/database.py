@@ -13,10 +13,9 @@ from memrecall.agent.conversation import LARGEST_WINDOW, Conversation
 from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.prompt_view import write_relevant_block
 from memrecall.errors import Conflict
-from memrecall.integrations.hooks.binding import Binding
-from memrecall.integrations.hooks.events import CapturedEvent
+from memrecall.integrations.hooks.bindings import Binding
+from memrecall.integrations.hooks.events import MAX_RECALLED, CapturedEvent, CapturedMessage
 from memrecall.integrations.hooks.outbox import Outbox
-from memrecall.integrations.hooks.payload import MAX_RECALLED, CapturedMessage
 from memrecall.memory import Library, recall
 from memrecall.messages import ConversationMessage, parse_new_messages
 from memrecall.scope import Scope

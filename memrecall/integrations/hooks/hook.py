@@ -10,11 +10,10 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from memrecall.integrations.hooks.binding import Binding, HookError, check_address, read_binding
+from memrecall.integrations.hooks.bindings import Binding, HookError, check_address, read_binding
 from memrecall.integrations.hooks.client import DELIVER, hook_command, post, quote_id, set_deadline
-from memrecall.integrations.hooks.events import CapturedEvent, read_event
+from memrecall.integrations.hooks.events import MAX_RECALLED, CapturedEvent, read_event
 from memrecall.integrations.hooks.outbox import Outbox
-from memrecall.integrations.hooks.payload import MAX_RECALLED
 
 _DELIVERY_SECONDS = 120.0
 _STORED = (200, 409)  # 409: the same message is already stored, with another time

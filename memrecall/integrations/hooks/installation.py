@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.integrations.hooks.binding import (
+from memrecall.integrations.hooks.bindings import (
     Binding,
     HookError,
     check_address,

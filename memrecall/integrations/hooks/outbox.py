@@ -10,9 +10,9 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from memrecall.integrations.hooks.binding import Binding, HookError, write_private
+from memrecall.integrations.hooks.bindings import Binding, HookError, write_private
 from memrecall.integrations.hooks.client import outbox_folder
-from memrecall.integrations.hooks.payload import CapturedMessage
+from memrecall.integrations.hooks.events import CapturedMessage
 
 MAX_PENDING = 2_000
 MAX_DELIVERED = 50  # in one run

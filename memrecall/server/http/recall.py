@@ -19,11 +19,10 @@ from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
-from memrecall.integrations.hooks.binding import Binding, HookError
+from memrecall.integrations.hooks.bindings import Binding, HookError
 from memrecall.integrations.hooks.client import OPTIONS_HEADER, REQUEST_OPTIONS
 from memrecall.integrations.hooks.database import read_conversation, store_event
-from memrecall.integrations.hooks.events import read_event
-from memrecall.integrations.hooks.payload import MAX_RECALLED
+from memrecall.integrations.hooks.events import MAX_RECALLED, read_event
 from memrecall.json_objects import load_json_object
 from memrecall.scope import Scope
 from memrecall.server.auth import is_loopback
