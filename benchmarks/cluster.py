@@ -37,7 +37,7 @@ from memrecall.memory import Library  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import SearchRequest  # noqa: E402
 from memrecall.settings import Settings  # noqa: E402
-from memrecall.store.database.distribution import distribute, read_status  # noqa: E402
+from memrecall.store.database.distribution import distribute  # noqa: E402
 from memrecall.store.texts import make_search_text  # noqa: E402
 from memrecall.types import NewMessage, Role  # noqa: E402
 from tests.cluster.nodes import Cluster, find_source, start_cluster  # noqa: E402
@@ -46,7 +46,7 @@ MESSAGES = 20
 LOADED = 10  # users whose indexes are loaded
 PLAIN, SMALL, LARGE = "one PostgreSQL", "cluster", "cluster, more users"
 TOPICS = ("tea", "the dentist", "Lisbon", "running", "花生", "火锅", "the piano", "a new job")
-MOST_SEARCH, MOST_WRITE, MOST_SKEW = 1.3, 2.0, 1.2
+MOST_SEARCH, MOST_WRITE = 1.3, 2.0
 MOST_GROWTH = 1.15  # of a request with a hundred times as many users: noise
 _USERS = """
 INSERT INTO users (user_id, agent_id, version, epoch)
@@ -198,7 +198,6 @@ async def measure(cluster: Cluster, counts: list[int], rounds: int) -> tuple[Fig
                 for side in random.sample(list(sides.values()), len(sides)):
                     await side.measure(name, request)
                     await side.library.vectors.settle()
-        status = await read_status(sides[LARGE].library.store.database)
     figures = {
         label: {
             "users": float(side.users),
@@ -207,10 +206,10 @@ async def measure(cluster: Cluster, counts: list[int], rounds: int) -> tuple[Fig
         }
         for label, side in sides.items()
     }
-    return figures, _judge(sides, status.shard_skew)
+    return figures, _judge(sides)
 
 
-def _judge(sides: dict[str, Side], skew: float | None) -> list[Target]:
+def _judge(sides: dict[str, Side]) -> list[Target]:
     targets: list[Target] = []
     for name, most in (
         ("first search", MOST_SEARCH),
@@ -223,7 +222,6 @@ def _judge(sides: dict[str, Side], skew: float | None) -> list[Target]:
         targets.append(Target(f"{name}: more users over fewer", growth, MOST_GROWTH))
         added = sides[SMALL].statements[name] - sides[PLAIN].statements[name]
         targets.append(Target(f"{name}: statements that the cluster adds", added, 0))
-    targets.append(Target("skew of shards", skew, MOST_SKEW))
     return targets
 
 

@@ -269,7 +269,7 @@ def _print_advice(advice: list[str]) -> None:
 
 @database_commands.command("status")
 def show_status(db: options.Db = None, json: options.Json = False) -> None:
-    """Show the nodes and shards of the database, their rows and bytes, and the skew."""
+    """Show the nodes of the database with their shards and bytes."""
     from memrecall.store.database import distribution
 
     status = options.with_library(
@@ -289,12 +289,5 @@ def show_status(db: options.Db = None, json: options.Json = False) -> None:
     for node in status.nodes:
         role = "coordinator" if node.is_coordinator else "worker"
         state = "ok" if node.is_active and node.is_reachable else "[red]unreachable[/red]"
-        size = f"{node.shards:>5} shards {node.rows:>14,} rows {node.bytes:>16,} bytes"
+        size = f"{node.shards:>5} shards {node.bytes:>16,} bytes"
         terminal.print(f"{output.escape(node.name):<24} {role:<12} {size}  {state}")
-    for shard in status.shards:
-        rows = "unknown" if shard.rows is None else f"{shard.rows:,}"
-        place = f"{shard.shard:>10}  {output.escape(shard.node)}"
-        terminal.print(f"[dim]{place}  {rows:>14} rows {shard.bytes:>16,} bytes[/dim]")
-    if status.shard_skew is not None:
-        skew = f"{status.shard_skew:.2f} of shards, {status.node_skew:.2f} of nodes"
-        terminal.print(f"skew (largest over mean): {skew}")

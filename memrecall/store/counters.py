@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import column, delete, func, select, table
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.database.cursors import require_limit
@@ -23,6 +23,7 @@ MOST_COUNTER_DAYS = 3650
 # Fine buckets show the present; a setting says how long the coarsest are stored.
 _FINE = {MINUTE: timedelta(hours=3), QUARTER: timedelta(days=3)}
 _ESTIMATE_FROM = 1_000_000  # rows from which the planner's estimate is good enough
+_classes = table("pg_class", column("relname"), column("reltuples"))
 _LEVELS = {"users": users, "messages": messages, "memories": memories, "knowledge": knowledge}
 
 Counts = Mapping[tuple[str, str], tuple[int, float]]
@@ -70,18 +71,20 @@ class Counters:
         """Return about how many users, messages, memories and knowledge entries there are."""
         estimates = await self._estimate_levels()
         levels: dict[str, int] = {}
-        for name, table in _LEVELS.items():
+        for name, counted in _LEVELS.items():
             if estimates.get(name, 0) >= _ESTIMATE_FROM:
                 levels[name] = estimates[name]
                 continue
-            statement = select(func.count().label("rows")).select_from(table)
+            statement = select(func.count().label("rows")).select_from(counted)
             levels[name] = int((await self._database.fetch(statement))[0].rows)
         return levels
 
     async def _estimate_levels(self) -> dict[str, int]:
-        statement = self._database.dialect.estimate_rows(list(_LEVELS))
-        if statement is None:
+        """Return the rows of each table as PostgreSQL's planner knows them."""
+        if self._database.file is not None:
             return {}
+        columns = (_classes.c.relname.label("name"), _classes.c.reltuples.label("rows"))
+        statement = select(*columns).where(_classes.c.relname.in_(list(_LEVELS)))
         return {row.name: int(row.rows) for row in await self._database.fetch(statement)}
 
 

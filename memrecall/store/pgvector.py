@@ -28,6 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.types import UserDefinedType
 
 from memrecall.errors import InvalidArgument, StorageError
+from memrecall.store.database.distribution import lock_schema
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import split, upsert
 from memrecall.store.database.tables import id_type
@@ -82,7 +83,11 @@ class PgVectors:
     """Users' vectors in the database of the store, which must be PostgreSQL with pgvector."""
 
     def __init__(self, database: Database) -> None:
-        database.dialect.require_pgvector()
+        if database.file is not None:
+            raise InvalidArgument(
+                "vector_db 'pgvector' needs a PostgreSQL database",
+                hint="Set db to a postgresql:// URL, or leave out vector_db",
+            )
         self._database = database
         self._ready = False
 
@@ -149,9 +154,7 @@ class PgVectors:
             self._ready = True
 
     async def _create_tables(self, connection: AsyncConnection) -> None:
-        lock = self._database.dialect.lock_schema(_LOCK_KEY)
-        if lock is not None:
-            await connection.execute(lock)
+        await lock_schema(connection, _LOCK_KEY)
         await connection.execute(_CREATE_EXTENSION)
         await connection.run_sync(_metadata.create_all)
 

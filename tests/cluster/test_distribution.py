@@ -153,19 +153,15 @@ def _follow(advice: str, cluster: Cluster, name: str) -> None:
     cluster.coordinator.run(name, *statements.split(";"))
 
 
-async def test_status_counts_rows_by_shard_and_node(store: Store) -> None:
+async def test_status_counts_shards_and_bytes_by_node(store: Store) -> None:
     users = [f"user{number}" for number in range(40)]
     await write_messages(store.database, entries(*users))
     status = await read_status(store.database)
     assert status.is_distributed
-    assert len(status.shards) == SHARDS
-    assert sum(shard.users or 0 for shard in status.shards) == 40
-    assert sum(shard.messages or 0 for shard in status.shards) == 40
-    assert sum(node.rows for node in status.nodes) == 3 * 40  # users, sessions, messages
+    assert sum(node.shards for node in status.nodes) == SHARDS
+    assert all(node.is_reachable for node in status.nodes)
     assert [node.is_coordinator for node in status.nodes] == [True, False, False]
-    assert status.shard_skew is not None
-    assert status.shard_skew >= 1.0
-    assert all(shard.bytes > 0 for shard in status.shards)
+    assert all(node.bytes > 0 for node in status.nodes if node.shards)
 
 
 async def test_messages_of_several_users_are_stored_user_by_user(store: Store) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, event, insert, literal, select
 from sqlalchemy.exc import IntegrityError
 
 from memrecall.store import Store
-from memrecall.store.database.prepared import execute_prepared, fetch_rows
+from memrecall.store.database.connections import execute_prepared, fetch_rows
 from memrecall.store.database.tables import messages, users
 from memrecall.store.messages.timeline import _SELECT_BY_ID
 from memrecall.types import NewMessage, Role

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import JSON, Table, bindparam, delete, exists, func, insert, select
+from sqlalchemy import DDL, JSON, Table, bindparam, delete, exists, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, StorageError
@@ -295,8 +295,9 @@ async def restore_database(
         async def work(connection: AsyncConnection) -> None:
             if store.database.is_distributed:
                 await begin_distributed_changes(connection)
-            lock = store.database.dialect.lock_tables([t.name for t in metadata.sorted_tables])
-            if lock is not None:
+            if store.file is None:  # others may read only
+                names = ", ".join(table.name for table in metadata.sorted_tables)
+                lock: Any = DDL(f"LOCK TABLE {names} IN EXCLUSIVE MODE")  # type: ignore[no-untyped-call]
                 await connection.execute(lock)
             await _clear(connection, store.location, overwrite)
             for table in metadata.sorted_tables:

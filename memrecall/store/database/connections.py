@@ -3,14 +3,23 @@
 Work on a database is a coroutine over one of them. Through aiosqlite each statement would be five
 trips to a thread, which cost more than the statement: on SQLite the whole work runs in one thread,
 with SQLAlchemy's synchronous connection behind the methods of the asynchronous one.
+
+Statements that every search or write executes are compiled once for SQLite's own driver. Through
+SQLAlchemy's execution a single add takes 1.7 times the processor time, a search 1.3 times and a
+range read over HTTP 1.5 times: it spends more on a statement than SQLite does.
 """
 
+import json
+import sqlite3
+from collections import namedtuple
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import Connection, Dialect, Executable
-
-from memrecall.store.database.prepared import fetch_rows
+from sqlalchemy import JSON, CompoundSelect, Connection, Dialect, Executable, Select
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 _Result = TypeVar("_Result")
 
@@ -80,3 +89,143 @@ def run_in_place(work: Awaitable[_Result]) -> _Result:
         return result
     steps.close()
     raise RuntimeError("work on a SQLite file awaited something other than its connection")
+
+
+_DIALECT: Dialect = sqlite.dialect()
+_CACHED = 500  # statements; a page of messages has a statement for each set of filters
+
+
+class PreparedStatement:
+    """A compiled statement. SQLAlchemy's types convert the values, and its listeners hear of it."""
+
+    def __init__(self, statement: Any, dialect: Dialect, names: Sequence[str]) -> None:
+        is_query = isinstance(statement, Select | CompoundSelect)
+        columns = list(statement.selected_columns) if is_query else []
+        row_type: Any = namedtuple("PreparedRow", [column.key for column in columns])  # type: ignore[misc]
+        self._make_row = row_type._make
+        self._compiled: Any = statement.compile(
+            dialect=dialect, column_keys=None if is_query else list(names)
+        )
+        self._converters = [
+            (at, convert)
+            for at, column in enumerate(columns)
+            if (convert := _result_converter(column.type, dialect))
+        ]
+        self._binders = [
+            (name, self._compiled.binds[name].type.dialect_impl(dialect).bind_processor(dialect))
+            for name in self._compiled.positiontup
+        ]
+        self._constants = {  # values that the statement itself contains
+            name: bound.value
+            for name, bound in self._compiled.binds.items()
+            if not bound.required and name not in names
+        }
+        self._texts: dict[tuple[int, ...], str] = {}
+
+    def fetch(self, connection: Connection, parameters: Mapping[str, Any]) -> list[Any]:
+        """Return all rows of a query. Its lists are padded, so that there are few to compile."""
+        values = {**self._constants, **parameters}
+        padded = {n: _pad(v) if isinstance(v, list) else v for n, v in values.items()}
+        cursor = _run(connection, *self._bind(padded), many=False)
+        return [self._make_row(self._convert(row)) for row in cursor.fetchall()]
+
+    def execute(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Execute a change for each row of values."""
+        bound = [self._bind({**self._constants, **row}) for row in rows]
+        values = [row for _, row in bound]
+        many = len(bound) > 1
+        _run(connection, bound[0][0], values if many else values[0], many)
+
+    def _bind(self, parameters: Mapping[str, Any]) -> tuple[str, tuple[Any, ...]]:
+        """Return the SQL, which has a placeholder for each item of a list, and its values."""
+        sizes = tuple(len(value) for value in parameters.values() if isinstance(value, list))
+        if sizes not in self._texts:
+            self._texts[sizes] = self._compiled.construct_expanded_state(parameters).statement
+        values: list[Any] = []
+        for name, process in self._binders:
+            value = parameters[name]
+            if process is not None:
+                values.append(process(value))
+            elif isinstance(value, list):
+                values += value
+            else:
+                values.append(value)
+        return self._texts[sizes], tuple(values)
+
+    def _convert(self, row: Sequence[Any]) -> list[Any]:
+        values = list(row)
+        for at, convert in self._converters:
+            values[at] = convert(values[at])
+        return values
+
+
+@lru_cache(maxsize=_CACHED)
+def prepare(statement: Executable, names: tuple[str, ...] = ()) -> PreparedStatement:
+    """Return a change compiled for rows with these names, or a query."""
+    return PreparedStatement(statement, _DIALECT, names)
+
+
+async def execute_prepared(
+    connection: AsyncConnection, statement: Executable, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Execute a change that is built once, for rows with the same names."""
+
+    def execute(inner: Connection) -> None:
+        if inner.dialect.name == "sqlite":
+            prepare(statement, tuple(rows[0])).execute(inner, rows)
+        else:
+            inner.execute(statement, list(rows))
+
+    await connection.run_sync(execute)
+
+
+async def fetch_prepared(
+    connection: AsyncConnection, statement: Executable, parameters: Mapping[str, Any]
+) -> Sequence[Any]:
+    """Return the rows of a query that is built once."""
+    return await connection.run_sync(fetch_rows, statement, parameters)
+
+
+def fetch_rows(
+    connection: Connection, statement: Executable, parameters: Mapping[str, Any] | None
+) -> Sequence[Any]:
+    """Return all rows of a statement; one with parameters is built once, and prepared on SQLite."""
+    if parameters is None or connection.dialect.name != "sqlite":
+        return connection.execute(statement, parameters).all()
+    return prepare(statement).fetch(connection, parameters)
+
+
+def _result_converter(type_: Any, dialect: Dialect) -> Any:
+    if isinstance(type_, JSON):
+        return _read_json
+    return type_.dialect_impl(dialect).result_processor(dialect, None)
+
+
+def _read_json(value: Any) -> Any:
+    # Most rows have no metadata, and every hit of a search has several such columns.
+    if value == "{}":
+        return {}
+    return json.loads(value) if isinstance(value, str) else value  # SQLite stores 5 as a number
+
+
+def _pad(items: list[Any]) -> list[Any]:
+    """Repeat the last item up to a power of two."""
+    return items + items[-1:] * ((1 << (len(items) - 1).bit_length()) - len(items))
+
+
+def _run(connection: Connection, text: str, values: Any, many: bool) -> Any:
+    cursor: Any = connection.connection.cursor()
+    for listener in connection.dispatch.before_cursor_execute:
+        text, values = listener(connection, cursor, text, values, None, many)
+    try:
+        (cursor.executemany if many else cursor.execute)(text, values)
+    except sqlite3.Error as error:  # as SQLAlchemy raises it
+        raise DBAPIError.instance(
+            text,
+            values,
+            error,
+            sqlite3.Error,
+            hide_parameters=connection.engine.hide_parameters,
+            dialect=connection.dialect,
+        ) from error
+    return cursor

@@ -2,12 +2,12 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from sqlalchemy import Engine, Executable, Select, Table, exists, literal, select
+from sqlalchemy import Engine, Table, exists, literal, select
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -96,7 +96,6 @@ class DatabaseDialect(ABC):
     write_options: ClassVar[Mapping[str, Any]] = {}
     truncate_log_command: ClassVar[str | None] = None
     locks_rows: ClassVar[bool] = False  # instead of the whole database
-    can_distribute: ClassVar[bool] = False  # with the extension Citus
     byte_collation: ClassVar[str | None] = None  # None: text is in the order of its bytes anyway
 
     @abstractmethod
@@ -157,36 +156,6 @@ class DatabaseDialect(ABC):
     def get_driver_errors(self) -> tuple[type[Exception], ...]:
         """Return the errors of the driver that reach the store without SQLAlchemy's around them."""
         return ()
-
-    def select_transaction_id(self) -> Select[Any] | None:
-        """Return the query for the id of the transaction, if its fate can be asked for later."""
-        return None
-
-    def select_transaction_status(self, transaction_id: int) -> Select[Any]:
-        """Return the query for "committed", "aborted" or "in progress"."""
-        raise NotImplementedError(f"{self.name} has no transaction ids: {transaction_id}")
-
-    def lock_schema(self, key: int) -> Executable | None:
-        """Return the statement that keeps other processes from changing the schema."""
-        del key
-        return None
-
-    def lock_tables(self, tables: Sequence[str]) -> Executable | None:
-        """Return the statement that keeps others from writing to tables."""
-        del tables
-        return None
-
-    def estimate_rows(self, tables: Sequence[str]) -> Select[Any] | None:
-        """Return a query for `name` and `rows` of tables as the planner knows them."""
-        del tables
-        return None
-
-    def require_pgvector(self) -> None:
-        """Raise InvalidArgument unless the database can have the pgvector extension."""
-        raise InvalidArgument(
-            "vector_db 'pgvector' needs a PostgreSQL database",
-            hint="Set db to a postgresql:// URL, or leave out vector_db",
-        )
 
     def sort_by_bytes(self, text: ColumnElement[Any]) -> ColumnElement[Any]:
         """Return a text column that compares in the order of its bytes, as in Python."""

@@ -10,12 +10,8 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import (
-    InvalidArgument,
-)
-from memrecall.store.database.dialect import (
-    DatabaseDialect,
-)
+from memrecall.errors import InvalidArgument
+from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.postgresql_dialect import PostgresqlDialect
 from memrecall.store.database.sqlite_dialect import SqliteDialect
 

@@ -6,7 +6,7 @@ to, have a copy on every node; a write to them is a transaction on all nodes, so
 request writes is among them. What the service itself counts stays on the coordinator.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -22,7 +22,6 @@ from sqlalchemy import (
     func,
     inspect,
     literal,
-    quoted_name,
     select,
     table,
 )
@@ -39,8 +38,6 @@ from memrecall.store.database.tables import (
     api_key_users,
     api_keys,
     counters,
-    memories,
-    messages,
     meta,
     metadata,
     users,
@@ -61,7 +58,6 @@ USER_TABLES = (
         if table not in (users, *LOCAL_TABLES, *REFERENCE_TABLES)
     ),
 )
-_COUNTED = (users.name, messages.name, memories.name)
 _INSTALL_HINT = (
     "Install Citus on every node, add it to shared_preload_libraries, run CREATE EXTENSION citus"
     " in this database on all of them, and add the workers with citus_add_node"
@@ -78,10 +74,8 @@ _nodes = table(
     "pg_dist_node",
     *map(column, ("groupid", "nodename", "nodeport", "isactive", "shouldhaveshards")),
 )
-_shards = table(
-    "citus_shards", *map(column, ("table_name", "shardid", "nodename", "nodeport", "shard_size"))
-)
-_ranges = table("pg_dist_shard", *map(column, ("shardid", "logicalrelid", "shardminvalue")))
+_shards = table("citus_shards", *map(column, ("table_name", "nodename", "nodeport", "shard_size")))
+_ranges = table("pg_dist_shard", *map(column, ("shardid", "logicalrelid")))
 _placements = table("pg_dist_placement", column("shardid"), column("groupid"))
 
 
@@ -94,37 +88,17 @@ class NodeStatus:
     is_active: bool
     is_reachable: bool = True
     shards: int = 0
-    rows: int = 0
-    bytes: int = 0
-
-
-@dataclass(slots=True)
-class ShardStatus:
-    """The rows of the users of one range of hashes; None if their node does not answer."""
-
-    shard: int
-    node: str
-    users: int | None = 0
-    messages: int | None = 0
-    memories: int | None = 0
-    rows: int | None = 0  # of all tables
     bytes: int = 0
 
 
 @dataclass(slots=True)
 class ClusterStatus:
-    """Where the rows of a database are; the skew is the largest part over the mean one.
-
-    The skew is that of the nodes that answer.
-    """
+    """Where the rows of a database are; `citus_shards` of Citus lists each shard."""
 
     is_distributed: bool
     missing_tables: list[str] = field(default_factory=list)  # of an interrupted distribution
     advice: list[str] = field(default_factory=list)  # how to use nodes that are missing or idle
     nodes: list[NodeStatus] = field(default_factory=list)
-    shards: list[ShardStatus] = field(default_factory=list)
-    shard_skew: float | None = None
-    node_skew: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON has them."""
@@ -183,7 +157,7 @@ async def begin_distributed_changes(connection: AsyncConnection) -> None:
 
 
 async def _require_citus(database: Database) -> None:
-    if not database.dialect.can_distribute:
+    if database.file is not None:
         raise InvalidArgument(
             f"{database.location} is one file and cannot be distributed",
             hint="Back it up, restore it into PostgreSQL with Citus, and distribute that",
@@ -193,7 +167,7 @@ async def _require_citus(database: Database) -> None:
 
 
 async def _has_citus(database: Database) -> bool:
-    if not database.dialect.can_distribute:
+    if database.file is not None:
         return False
     return bool(await database.fetch(select(_extensions).where(_extensions.c.extname == "citus")))
 
@@ -224,13 +198,14 @@ async def _is_placed(connection: AsyncConnection, place: Table) -> bool:
     return bool(await connection.scalar(placed))
 
 
-async def _lock_schema(connection: AsyncConnection) -> None:
-    await connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
+async def lock_schema(connection: AsyncConnection, key: int = SCHEMA_LOCK) -> None:
+    """Keep other processes from changing the schema of a server until the transaction ends."""
+    await connection.execute(select(func.pg_advisory_xact_lock(key)))
 
 
 async def _place(connection: AsyncConnection, table: Table, shards: int) -> bool:
     """Distribute a table unless it is distributed; its foreign keys are dropped for that."""
-    await _lock_schema(connection)
+    await lock_schema(connection)
     if await _is_placed(connection, table):
         return False
     await begin_distributed_changes(connection)
@@ -279,7 +254,7 @@ def _find_missing_references(connection: Connection, tables: Sequence[Table]) ->
 
 async def _add_reference(connection: AsyncConnection, reference: RowReference) -> None:
     """Add a foreign key that is missing."""
-    await _lock_schema(connection)
+    await lock_schema(connection)
     if reference not in await connection.run_sync(_find_missing_references, [reference.table]):
         return
     await begin_distributed_changes(connection)
@@ -293,7 +268,7 @@ def _ddl(statement: str) -> Any:
 
 
 async def read_status(database: Database) -> ClusterStatus:
-    """Return the nodes and shards of a database with their rows and bytes."""
+    """Return the nodes of a database with their shards and bytes."""
     status = ClusterStatus(is_distributed=database.is_distributed)
     if not await _has_citus(database):
         return status
@@ -306,15 +281,22 @@ async def read_status(database: Database) -> ClusterStatus:
         return status
     status.missing_tables = await _find_missing_tables(database)
     status.advice = await read_advice(database)
-    status.shards = await _read_shards(database)
-    for shard in status.shards:
-        node = nodes[shard.node]
-        node.shards += 1
-        node.bytes += shard.bytes
-        node.rows += shard.rows or 0
-        node.is_reachable &= shard.rows is not None
-    status.shard_skew = _skew([s.rows for s in status.shards if s.rows is not None])
-    status.node_skew = _skew([n.rows for n in status.nodes if n.shards and n.is_reachable])
+    answers = func.run_command_on_workers(_inline("SELECT 1"))
+    names = ("nodename", "nodeport", "success")
+    for row in await database.fetch(select(answers.table_valued(*names, "result"))):
+        nodes[f"{row.nodename}:{row.nodeport}"].is_reachable = row.success
+    table_name = cast(_shards.c.table_name, Text)
+    columns = (
+        table_name.label("name"),
+        _shards.c.nodename,
+        _shards.c.nodeport,
+        _shards.c.shard_size,
+    )
+    of_users = table_name.in_([table.name for table in USER_TABLES])
+    for row in await database.fetch(select(*columns).where(of_users)):
+        node = nodes[f"{row.nodename}:{row.nodeport}"]
+        node.shards += row.name == users.name  # the other tables have as many
+        node.bytes += row.shard_size or 0
     return status
 
 
@@ -343,44 +325,3 @@ async def _find_missing_tables(database: Database) -> list[str]:
     missing = await database.inspect(partial(_find_missing_references, tables=tables))
     incomplete = {reference.table for reference in missing}
     return [t.name for t in tables if t.name not in placed or t in incomplete]
-
-
-async def _read_shards(database: Database) -> list[ShardStatus]:
-    """Return the shards by range: those of all tables that have the same users."""
-    columns = (_shards.c.shardid, _shards.c.nodename, _shards.c.nodeport, _shards.c.shard_size)
-    name = cast(_shards.c.table_name, Text)
-    joined = select(name.label("name"), *columns, _ranges.c.shardminvalue).join_from(
-        _shards, _ranges, _ranges.c.shardid == _shards.c.shardid
-    )
-    joined = joined.where(name.in_([table.name for table in USER_TABLES]))
-    rows = await database.fetch(joined.order_by(_shards.c.shardid))
-    counts = await _count_rows(database)
-    groups: dict[str, ShardStatus] = {}
-    for row in rows:  # those of `users`, which was placed first, have the smallest numbers
-        node = f"{row.nodename}:{row.nodeport}"
-        group = groups.setdefault(row.shardminvalue, ShardStatus(row.shardid, node))
-        group.bytes += row.shard_size or 0
-        number = counts.get(row.shardid)
-        for kind in ("rows", row.name) if row.name in _COUNTED else ("rows",):
-            before = getattr(group, kind)
-            known = number is not None and before is not None
-            setattr(group, kind, before + number if known else None)
-    return list(groups.values())
-
-
-async def _count_rows(database: Database) -> Mapping[int, int]:
-    """Return the number of rows of each shard whose node answers."""
-    shard = table(quoted_name("%s", quote=False))
-    command = str(select(func.count()).select_from(shard)).replace("%%", "%")
-    counts: dict[int, int] = {}
-    for counted in USER_TABLES:
-        results = func.run_command_on_shards(_inline(counted.name), _inline(command))
-        valued = results.table_valued("shardid", "success", "result")
-        for row in await database.fetch(select(valued)):
-            if row.success:
-                counts[row.shardid] = int(row.result)
-    return counts
-
-
-def _skew(sizes: Sequence[int]) -> float | None:
-    return round(max(sizes) * len(sizes) / sum(sizes), 3) if sum(sizes) else None

@@ -10,7 +10,7 @@ from functools import partial
 from operator import methodcaller
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import DDL, Connection, Engine, Executable, Row
+from sqlalchemy import DDL, BigInteger, Connection, Engine, Executable, Row, func, literal, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -30,6 +30,7 @@ _Work = Callable[[AsyncConnection], Awaitable[_Result]]
 log = logging.getLogger(__name__)
 
 _READERS = 2  # threads of searches: with more, writes wait for a thread, a connection and the GIL
+_TRANSACTION_ID = select(func.txid_current())  # outlives the connection to the server
 _COMPACT: Any = DDL("VACUUM")  # type: ignore[no-untyped-call]
 
 
@@ -214,14 +215,12 @@ class Database:
             await engine.dispose()
 
     async def _transact_once(self, engine: AsyncEngine, work: _Work[_Result]) -> _Result:
-        select_id = self.dialect.select_transaction_id()
         transaction_id: int | None = None
         try:
             with self._typed_errors():
                 async with engine.begin() as connection:
                     result = await work(connection)
-                    if select_id is not None:
-                        transaction_id = await connection.scalar(select_id)
+                    transaction_id = await connection.scalar(_TRANSACTION_ID)
         except StorageUnreachable as error:
             if transaction_id is None or not await self._was_committed(transaction_id):
                 raise
@@ -230,7 +229,7 @@ class Database:
 
     async def _was_committed(self, transaction_id: int) -> bool:
         """Return whether a transaction was committed whose acknowledgement was lost."""
-        statement = self.dialect.select_transaction_status(transaction_id)
+        statement = select(func.txid_status(literal(transaction_id, BigInteger)))
         unknown = StorageUnreachable(
             f"{self.location}: the connection was lost during a commit, which may have succeeded",
             hint="Write again with the same ids",

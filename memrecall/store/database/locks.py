@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Disabled, NotFound
 from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.store.database.connections import execute_prepared, fetch_prepared
 from memrecall.store.database.memory_tables import knowledge_bases
-from memrecall.store.database.prepared import execute_prepared, fetch_prepared
 from memrecall.store.database.statements import (
     insert_missing,
     new_epoch,

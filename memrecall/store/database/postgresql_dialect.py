@@ -1,28 +1,22 @@
 """PostgreSQL, through asyncpg."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, ClassVar
 
 from sqlalchemy import (
-    DDL,
-    BigInteger,
     Engine,
-    Executable,
     Numeric,
-    Select,
     Table,
     Text,
     case,
     cast,
-    column,
     event,
     exists,
     func,
     literal,
     select,
-    table,
 )
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.engine import URL
@@ -66,7 +60,7 @@ class PostgresqlDialect(DatabaseDialect):
         "postgresql_readonly": True,
     }
     autocommit_options: ClassVar[Mapping[str, Any]] = {"isolation_level": "AUTOCOMMIT"}
-    locks_rows = can_distribute = True
+    locks_rows = True
     byte_collation = "C"
     error_codes = (  # SQLSTATE
         ErrorCode("53100", StorageFull, SPACE_HINT),
@@ -134,32 +128,6 @@ class PostgresqlDialect(DatabaseDialect):
         with requires_extra("PostgreSQL", "postgresql", "asyncpg"):
             import asyncpg
         return (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-
-    def select_transaction_id(self) -> Select[Any] | None:
-        """Return the query for an id that outlives the connection."""
-        return select(func.txid_current())
-
-    def select_transaction_status(self, transaction_id: int) -> Select[Any]:
-        """Return the query for the state of a transaction, in words."""
-        return select(func.txid_status(literal(transaction_id, BigInteger)))
-
-    def lock_schema(self, key: int) -> Executable | None:
-        """Return the statement that takes an advisory lock until the transaction ends."""
-        return select(func.pg_advisory_xact_lock(key))
-
-    def lock_tables(self, tables: Sequence[str]) -> Executable | None:
-        """Return the statement that lets others read only, until the transaction ends."""
-        locking: Executable = DDL(f"LOCK TABLE {', '.join(tables)} IN EXCLUSIVE MODE")  # type: ignore[no-untyped-call]
-        return locking
-
-    def estimate_rows(self, tables: Sequence[str]) -> Select[Any] | None:
-        """Return a query of the planner's statistics."""
-        classes = table("pg_class", column("relname"), column("reltuples"))
-        columns = (classes.c.relname.label("name"), classes.c.reltuples.label("rows"))
-        return select(*columns).where(classes.c.relname.in_(tables))
-
-    def require_pgvector(self) -> None:
-        """Accept: whether the extension is installed shows when its tables are created."""
 
     def _read_json(self, document: ColumnElement[Any]) -> tuple[Any, ColumnElement[str]]:
         entries = func.json_each(document).table_valued("key", "value")

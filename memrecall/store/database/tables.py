@@ -35,7 +35,6 @@ from sqlalchemy import (
     text,
 )
 
-from memrecall.store.database.dialects import DIALECTS
 from memrecall.store.database.integrity import META_TABLE
 from memrecall.types import ID_LENGTH, LABEL_LENGTH, NAME_LENGTH
 
@@ -73,11 +72,7 @@ def _read_time(value: datetime | str | None) -> datetime | None:
 def id_type() -> String:
     """Return the type of an id of at most 64 characters."""
     # In the order of the bytes, so that all databases sort ids alike.
-    column_type = String(ID_LENGTH)
-    for dialect in DIALECTS:
-        sorted_by_bytes = String(ID_LENGTH, collation=dialect.byte_collation)
-        column_type = column_type.with_variant(sorted_by_bytes, dialect.name)
-    return column_type
+    return String(ID_LENGTH).with_variant(String(ID_LENGTH, collation="C"), "postgresql")
 
 
 def json_type() -> JSON:

@@ -10,9 +10,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import CallerError, Conflict, MemrecallError, StorageBusy
 from memrecall.scope import Scope
+from memrecall.store.database.connections import execute_prepared
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, agent_of, lock_scopes, session_of
-from memrecall.store.database.prepared import execute_prepared
 from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages, tombstones
 from memrecall.store.texts import make_search_text

@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew, StorageError, StorageReadOnly
 from memrecall.store.database.distribution import (
-    SCHEMA_LOCK,
     begin_distributed_changes,
     distribute_new_tables,
+    lock_schema,
     read_shard_count,
 )
 from memrecall.store.database.engine import Database
@@ -67,9 +67,8 @@ def _get_table_names(connection: Connection) -> set[str]:
 
 
 async def _upgrade(connection: AsyncConnection, database: Database, target: int) -> None:
-    lock = database.dialect.lock_schema(SCHEMA_LOCK)
-    if lock is not None:
-        await connection.execute(lock)
+    if database.file is None:
+        await lock_schema(connection)
     # Read again under the lock: another process may have upgraded meanwhile.
     version = await schema_version(connection)
     if version == 0:
