@@ -20,8 +20,8 @@ import hypothesis
 import pytest
 
 from memrecall.cli.output import console
-from memrecall.embedding.batching import Encode
-from memrecall.embedding.local import LocalEmbedder
+from memrecall.embedding.base import Encode
+from memrecall.embedding.embedders import LocalEmbedder
 from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.store import Store

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.embedding.local import LOCAL_MODEL
+from memrecall.embedding.embedders import LOCAL_MODEL
 
 pytestmark = [pytest.mark.concurrent, pytest.mark.service]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from memrecall.embedding.batching import BATCH_SIZE, BatchedEmbedder
+from memrecall.embedding.base import BATCH_SIZE, BatchedEmbedder
 from memrecall.errors import EmbedderFailed, InvalidArgument, describe_validation_error
 from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import check_key, check_url

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cached_property
 
-from memrecall.embedding.protocol import Embedder
+from memrecall.embedding.base import Embedder
 from memrecall.extraction.protocol import USER, Utterance
 from memrecall.extraction.quotations import is_person, own_words
 from memrecall.extraction.rules.tables import load_table

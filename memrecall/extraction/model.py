@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from memrecall.embedding.protocol import Embedder
+from memrecall.embedding.base import Embedder
 from memrecall.extraction import verify, wire
 from memrecall.extraction.evidence import visible_text
 from memrecall.extraction.protocol import (

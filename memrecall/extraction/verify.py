@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, tzinfo
 from typing import cast, get_args
 
-from memrecall.embedding.protocol import Embedder
+from memrecall.embedding.base import Embedder
 from memrecall.errors import EmbedderFailed
 from memrecall.extraction.conflicts import has_one_value, is_known
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER

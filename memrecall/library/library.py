@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.protocol import make_embedder
+from memrecall.embedding.embedders import make_embedder
 from memrecall.embedding.query_map import load_query_map
 from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.library.caches import Caches

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.batching import ThreadedEmbedder
+from memrecall.embedding.base import ThreadedEmbedder
 from memrecall.embedding.query_map import QueryMap
 from memrecall.errors import EmbedderFailed
 from memrecall.scope import DEFAULT_NAME, Scope

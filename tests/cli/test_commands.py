@@ -170,7 +170,9 @@ def test_stats_count_rows(shell: Shell, chat: Path) -> None:
 def test_changed_embedder_error_names_reindex(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memrecall.embedding.local.HashEmbedder.model", "hash-new", raising=True)
+    monkeypatch.setattr(
+        "memrecall.embedding.embedders.HashEmbedder.model", "hash-new", raising=True
+    )
     search = shell("search", "数据库", "--user", "lin", "--db", chat)
     assert search.code == 2
     assert "memrecall reindex" in search.err
@@ -190,7 +192,7 @@ def test_changed_embedder_error_names_reindex(
 def test_reindex_resumes_after_interruption(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from memrecall.embedding.local import HashEmbedder
+    from memrecall.embedding.embedders import HashEmbedder
 
     monkeypatch.setattr(HashEmbedder, "model", "hash-new")
     monkeypatch.setattr("memrecall.library.vectors.BATCH", 4)

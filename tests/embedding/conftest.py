@@ -3,7 +3,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from memrecall.embedding.local import LocalEmbedder
+from memrecall.embedding.embedders import LocalEmbedder
 
 from .embedding_server import EmbeddingServer, serve
 

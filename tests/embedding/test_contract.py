@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.batching import TEXT_CHARACTERS, BatchedEmbedder
-from memrecall.embedding.local import HashEmbedder, LocalEmbedder
+from memrecall.embedding.base import TEXT_CHARACTERS, BatchedEmbedder
+from memrecall.embedding.embedders import HashEmbedder, LocalEmbedder
 from memrecall.embedding.remote import RemoteEmbedder
 from memrecall.errors import EmbedderFailed, InvalidArgument
 
@@ -147,7 +147,7 @@ async def test_close_is_final_and_idempotent(fresh: Embedder) -> None:
 @pytest.mark.concurrent
 async def test_vectors_are_equal_across_processes() -> None:
     code = (
-        "import asyncio; from memrecall.embedding.local import HashEmbedder as H;"
+        "import asyncio; from memrecall.embedding.embedders import HashEmbedder as H;"
         "print(asyncio.run(H().embed(['我不吃辣'])).tobytes().hex())"
     )
     other = await asyncio.to_thread(

@@ -3,7 +3,7 @@
 import pytest
 
 from memrecall.embedding import make_embedder
-from memrecall.embedding.protocol import CHOICES
+from memrecall.embedding.embedders import CHOICES
 from memrecall.embedding.remote import RemoteEmbedder
 from memrecall.errors import InvalidArgument
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.embedding.local import HashEmbedder
+from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import InvalidArgument
 
 

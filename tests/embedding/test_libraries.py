@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrecall.embedding.batching import ThreadedEmbedder
-from memrecall.embedding.local import FastEmbedEmbedder, SentenceTransformersEmbedder
+from memrecall.embedding.base import ThreadedEmbedder
+from memrecall.embedding.embedders import FastEmbedEmbedder, SentenceTransformersEmbedder
 from memrecall.errors import EmbedderFailed
 
 

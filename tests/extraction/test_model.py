@@ -9,7 +9,7 @@ import pytest
 
 from memrecall.agent.prompt_view import wrap_block
 from memrecall.embedding import Vectors, make_embedder
-from memrecall.embedding.local import HashEmbedder
+from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.extraction import Fact, ModelExtractor, RuleExtractor, Utterance
 from memrecall.model.prompts import load_prompt

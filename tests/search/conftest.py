@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.embedding.local import HashEmbedder
+from memrecall.embedding.embedders import HashEmbedder
 from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.store import Store

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrecall.embedding.local import HashEmbedder
+from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import EmbedderFailed, NotFound, StorageError
 from memrecall.memory import Library
 from memrecall.scope import Scope

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memrecall.embedding.local import HashEmbedder
+from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.memory import Library
 from memrecall.scope import Scope

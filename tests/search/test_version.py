@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.embedding.local import HashEmbedder
+from memrecall.embedding.embedders import HashEmbedder
 from memrecall.errors import Disabled, EmbedderFailed, NotFound
 from memrecall.memory import Library
 from memrecall.memory.search import MemorySearch, search_memories

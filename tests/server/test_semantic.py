@@ -171,7 +171,7 @@ class FailingEmbedder:
 
 
 async def test_embedder_failure_is_reported(tmp_path: Path) -> None:
-    from memrecall.embedding.local import HashEmbedder
+    from memrecall.embedding.embedders import HashEmbedder
 
     embedder = FailingEmbedder(HashEmbedder())
     settings = Settings(db=str(tmp_path / "a.db"), cache_dir=str(tmp_path))

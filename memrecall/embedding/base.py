@@ -1,4 +1,4 @@
-"""Base classes of embedders: batches, checks, and a worker thread beside the event loop."""
+"""The interface of embedders and their base classes: batches, checks, and a worker thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import zipfile
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, TypeVar
 
 from memrecall.errors import EmbedderFailed, InvalidArgument
 from memrecall.workers import DaemonThreadPool
@@ -16,11 +16,45 @@ from memrecall.workers import DaemonThreadPool
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy as np
     import numpy.typing as npt
 
-    from memrecall.embedding.protocol import Vectors
-
 _Some = TypeVar("_Some")
+
+# Shape (n, dimensions). A row has unit length, so that a dot product is a cosine; the row of a
+# blank text is all zeros. A string at run time, so that the alias does not import numpy.
+Vectors: TypeAlias = "npt.NDArray[np.float32]"
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors, which are close for texts of similar meaning."""
+
+    @property
+    def model(self) -> str:
+        """The name stored with the vectors; only vectors of the same name are comparable."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """The length of a row.
+
+        Some embedders know it after their first call only and raise EmbedderFailed before.
+        After `await embed([])` it is always known.
+        """
+        ...
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Return one row for each text, in order; shape (0, dimensions) without texts.
+
+        The row of a long text is that of its beginning, that of a blank text is zeros; no row has
+        a NaN. Raises EmbedderFailed; a later call may succeed.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release threads and memory; may be called twice, embedding fails afterwards."""
+        ...
+
 
 # The cost of a text is linear in its length (80 ms for this many characters with the local model),
 # and the topic of a message is in its beginning.
