@@ -15,7 +15,6 @@ from memrecall.chat.phrases import tell
 from memrecall.chat.visible_text import SILENCE
 from memrecall.json_objects import load_json_object
 from memrecall.model import protocol
-from memrecall.model.prompts import RuleAnswer, RuleRequest
 from memrecall.text.language import fill_phrase, language_of
 from memrecall.text_length import truncate_text
 from memrecall.types import Language
@@ -67,23 +66,10 @@ def offline_chat_client() -> model.RuleClient:
     return model.RuleClient({"chat_single": single_answer, "chat_group": group_answer})
 
 
-def single_answer(request: RuleRequest) -> RuleAnswer:
+def single_answer(language: Language, messages: Sequence[protocol.LLMMessage]) -> str:
     """Answer the prompt `chat_single`: quote what was recalled, or say that it is unknown."""
-    return RuleAnswer(text=_answer(request))
-
-
-def group_answer(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `chat_group` the same way if mentioned, else stay silent."""
-    result = _tool_results(request.messages).get(IS_MENTIONED)
-    if result is None or result.content != tell(request.language, "mentioned"):
-        return RuleAnswer(text=SILENCE)
-    return RuleAnswer(text=_answer(request))
-
-
-def _answer(request: RuleRequest) -> str:
-    language = request.language
-    query = _recall_query(request.messages)
-    result = _tool_results(request.messages).get(RECALL_MEMORY)
+    query = _recall_query(messages)
+    result = _tool_results(messages).get(RECALL_MEMORY)
     output = load_json_object(result.content) if result is not None else None
     events = _evidence(output.get("events") or []) if output is not None else []
     if events and (_is_question(query) or needs_recall(query, ())):
@@ -93,6 +79,14 @@ def _answer(request: RuleRequest) -> str:
         return _text(language_of(query), courtesy) if courtesy else _text(language, "noted")
     has_failed = result is not None and result.is_error
     return _text(language, "failed" if has_failed else "unknown")
+
+
+def group_answer(language: Language, messages: Sequence[protocol.LLMMessage]) -> str:
+    """Answer the prompt `chat_group` the same way if mentioned, else stay silent."""
+    result = _tool_results(messages).get(IS_MENTIONED)
+    if result is None or result.content != tell(language, "mentioned"):
+        return SILENCE
+    return single_answer(language, messages)
 
 
 def _courtesy(query: str) -> str | None:

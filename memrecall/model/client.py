@@ -5,15 +5,14 @@ usage, token estimates) is here.
 """
 
 import asyncio
-import json
 import warnings
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from autogen_core import CancellationToken, FunctionCall
+from autogen_core import CancellationToken
 from autogen_core.models import (
     ChatCompletionClient,
     CreateResult,
@@ -27,9 +26,10 @@ from autogen_core.tools import BaseTool, Tool, ToolSchema
 from pydantic import BaseModel
 
 from memrecall.errors import ModelFailed, WorkerFailed
-from memrecall.model.prompts import OFFLINE_FAMILY, Rule, RuleAnswer, RuleRequest, prompt_name
-from memrecall.model.protocol import count_tool_calls, message_texts
+from memrecall.model.prompts import OFFLINE_FAMILY, prompt_name
+from memrecall.model.protocol import message_texts
 from memrecall.text_length import estimate_tokens
+from memrecall.types import Language
 from memrecall.workers import SMALL_TEXT, ignore_outcome, in_process
 
 AnyTool = Tool | ToolSchema
@@ -175,27 +175,31 @@ class BaseClient(ChatCompletionClient):
         self._completion_tokens += usage.completion_tokens
 
 
+PromptRule = Callable[[Language, Sequence[LLMMessage]], str]
+"""What answers a prompt without a model, from its language and the messages after it."""
+
+
 class RuleClient(BaseClient):
     """A client that answers each prompt by its rule, deterministically."""
 
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
+    def __init__(self, rules: Mapping[str, PromptRule]) -> None:
         super().__init__(OFFLINE_FAMILY, text_model_info(OFFLINE_FAMILY))
         self._rules = dict(rules)
 
     async def _answer(self, request: Request) -> CreateResult:
         check_token(request.token)
-        rule_request = _to_rule_request(request)
-        rule = self._rules.get(rule_request.prompt)
+        prompt, language, messages = _read_prompt(request.messages)
+        rule = self._rules.get(prompt)
         if rule is None:
             names = ", ".join(sorted(self._rules)) or "none"
             raise ModelFailed(
-                f"the offline client has no rule for the prompt {rule_request.prompt!r}",
+                f"the offline client has no rule for the prompt {prompt!r}",
                 kind="refused",
                 hint=f"There are rules for: {names}. Set a model to use this prompt",
             )
         texts = (text for message in request.messages for text in message_texts(message))
         length = sum(map(len, texts))
-        work = in_process(length, rule, rule_request)
+        work = in_process(length, rule, language, messages)
         try:
             # Most texts are short, and a task costs as much as reading them.
             is_short = length <= SMALL_TEXT
@@ -206,7 +210,9 @@ class RuleClient(BaseClient):
                 kind="timeout",
                 hint="Pass fewer or shorter messages",
             ) from error
-        return _to_result(answer, count_tool_calls(request.messages))
+        return CreateResult(
+            finish_reason="stop", content=answer, usage=RequestUsage(0, 0), cached=False
+        )
 
 
 class SchemaTool(BaseTool[Any, Any]):
@@ -269,43 +275,15 @@ def _make_request(messages: Sequence[LLMMessage], arguments: CreateArguments) ->
     )
 
 
-def _to_rule_request(request: Request) -> RuleRequest:
-    index, system = next(
-        ((i, m.content) for i, m in enumerate(request.messages) if isinstance(m, SystemMessage)),
-        (-1, ""),
-    )
-    name_and_language = prompt_name(system)
-    if name_and_language is None:
-        raise ModelFailed(
-            "the request has no prompt that the offline client knows",
-            kind="refused",
-            hint="Send a prompt of memrecall, unchanged, as the system message, or set a model",
-        )
-    prompt, language = name_and_language
-    return RuleRequest(
-        prompt=prompt,
-        language=language,
-        messages=request.messages[:index] + request.messages[index + 1 :],
-        tools=() if request.tool_choice == "none" else request.tool_names,
-        forced=request.tool_choice if request.forced is not None else None,
-        required=request.forced is not None or request.tool_choice == "required",
-    )
-
-
-def _to_result(answer: RuleAnswer, earlier_calls: int) -> CreateResult:
-    calls = [
-        FunctionCall(
-            id=f"call_{number}",
-            name=call.name,
-            arguments=json.dumps(call.arguments, ensure_ascii=False, sort_keys=True),
-        )
-        for number, call in enumerate(answer.calls, earlier_calls + 1)
-    ]
-    return CreateResult(
-        finish_reason="function_calls" if calls else "stop",
-        content=calls or answer.text,
-        usage=RequestUsage(0, 0),
-        cached=False,
-        # A result cannot have text next to calls.
-        thought=answer.thought or (answer.text if calls else "") or None,
+def _read_prompt(
+    messages: Sequence[LLMMessage],
+) -> tuple[str, Language, tuple[LLMMessage, ...]]:
+    """Return the name and language of the prompt in the messages, and the other messages."""
+    for message in messages:
+        if isinstance(message, SystemMessage) and (known := prompt_name(message.content)):
+            return *known, tuple(other for other in messages if other is not message)
+    raise ModelFailed(
+        "the request has no prompt that the offline client knows",
+        kind="refused",
+        hint="Send a prompt of memrecall, unchanged, as the system message, or set a model",
     )

@@ -1,18 +1,16 @@
-"""Prompts, which are files and sent verbatim, and the rules that answer them without a model.
+"""Prompts, which are files and sent verbatim.
 
 A prompt is `prompts/NAME.LANGUAGE.md` and never a template. What varies goes into the messages
 after it, so that the start of all requests is the same and a prompt can be identified by its text.
-Each name may have a rule, which lives in the layer that owns the prompt.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from memrecall.errors import NotFound
 from memrecall.model import protocol
@@ -61,38 +59,3 @@ def _read(folder: Path) -> Mapping[tuple[str, Language], str]:
 @cache
 def _names(folder: Path) -> Mapping[str, tuple[str, Language]]:
     return {text: key for key, text in _read(folder).items()}
-
-
-@dataclass(frozen=True)
-class RuleRequest:
-    """The input of a rule: the messages after the prompt, and the available tools.
-
-    `forced` names the tool that must be called; with `required` some tool must be called.
-    """
-
-    prompt: str
-    language: Language
-    messages: tuple[protocol.LLMMessage, ...]
-    tools: tuple[str, ...] = ()
-    forced: str | None = None
-    required: bool = False
-
-
-@dataclass(frozen=True)
-class RuleCall:
-    """A tool call made by a rule."""
-
-    name: str
-    arguments: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class RuleAnswer:
-    """The answer of a rule: text or calls."""
-
-    text: str = ""
-    calls: tuple[RuleCall, ...] = ()
-    thought: str = ""
-
-
-Rule = Callable[[RuleRequest], RuleAnswer]

@@ -2,27 +2,25 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 
 import pytest
-from autogen_core import CancellationToken, FunctionCall
+from autogen_core import CancellationToken
 from autogen_core.models import (
-    AssistantMessage,
     CreateResult,
     LLMMessage,
     RequestUsage,
     SystemMessage,
     UserMessage,
 )
-from autogen_core.tools import FunctionTool
 
 from memrecall.errors import ModelFailed
 from memrecall.model import client
-from memrecall.model.client import RuleClient
-from memrecall.model.prompts import Rule, RuleAnswer, RuleCall, RuleRequest
+from memrecall.model.client import PromptRule, RuleClient
+from memrecall.types import Language
 
 from ..waiting import LIMIT, wait_until
 
-Tools = tuple[FunctionTool, FunctionTool]
 SYSTEM = SystemMessage(content="回忆。")
 REQUEST = UserMessage(content="上次那个方案", source="user")
 
@@ -34,66 +32,31 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class RecordingRule:
-    """A rule that searches once and records its requests."""
+    """A rule that records its calls."""
 
     def __init__(self) -> None:
-        self.requests: list[RuleRequest] = []
+        self.calls: list[tuple[Language, Sequence[LLMMessage]]] = []
         self.thread: threading.Thread | None = None
 
-    def __call__(self, request: RuleRequest) -> RuleAnswer:
-        self.requests.append(request)
+    def __call__(self, language: Language, messages: Sequence[LLMMessage]) -> str:
+        self.calls.append((language, messages))
         self.thread = threading.current_thread()
-        return RuleAnswer(
-            text="查一下",
-            calls=(RuleCall("search", {"query": "方案", "limit": 5}), RuleCall("handoff")),
-        )
+        return "查一下"
 
 
-def text_rule(text: str) -> Rule:
-    return lambda request: RuleAnswer(text, thought=f"{request.prompt} {request.language}")
+def text_rule(text: str) -> PromptRule:
+    return lambda language, messages: f"{text} {language}"
 
 
-async def test_rule_of_the_prompt_answers(tools: Tools) -> None:
+async def test_rule_of_the_prompt_answers() -> None:
     rule = RecordingRule()
     client = RuleClient({"recall": rule})
-    result = await client.create([SYSTEM, REQUEST], tools=tools, tool_choice="required")
+    result = await client.create([SYSTEM, REQUEST])
     assert result == CreateResult(
-        finish_reason="function_calls",
-        content=[
-            FunctionCall("call_1", '{"limit": 5, "query": "方案"}', "search"),
-            FunctionCall("call_2", "{}", "handoff"),
-        ],
-        usage=RequestUsage(0, 0),
-        cached=False,
-        thought="查一下",
+        finish_reason="stop", content="查一下", usage=RequestUsage(0, 0), cached=False
     )
-    (request,) = rule.requests
-    assert request == RuleRequest(
-        "recall", "zh", (REQUEST,), ("search", "handoff"), forced=None, required=True
-    )
+    assert rule.calls == [("zh", (REQUEST,))]
     assert rule.thread is threading.main_thread()
-
-
-async def test_call_ids_continue_from_the_history(tools: Tools) -> None:
-    earlier: list[LLMMessage] = [
-        AssistantMessage(content=[FunctionCall(f"x{i}", "{}", "search")], source="a")
-        for i in range(3)
-    ]
-    client = RuleClient({"recall": RecordingRule()})
-    result = await client.create([SYSTEM, REQUEST, *earlier], tools=tools, tool_choice=tools[1])
-    assert isinstance(result.content, list)
-    assert [call.id for call in result.content] == ["call_4", "call_5"]
-
-
-async def test_tool_choice_reaches_the_rule(tools: Tools) -> None:
-    rule = RecordingRule()
-    client = RuleClient({"recall": rule})
-    await client.create([SYSTEM], tools=tools, tool_choice=tools[1])
-    await client.create([SYSTEM], tools=tools, tool_choice="none")
-    await client.create([SYSTEM], tools=tools)
-    requests = [(request.tools, request.forced, request.required) for request in rule.requests]
-    tool_names = ("search", "handoff")
-    assert requests == [(tool_names, "handoff", True), ((), None, False), (tool_names, None, False)]
 
 
 async def test_offline_stream_returns_text_then_result() -> None:
@@ -101,9 +64,9 @@ async def test_offline_stream_returns_text_then_result() -> None:
     parts = [
         part async for part in client.create_stream([SystemMessage(content="Judge."), REQUEST])
     ]
-    assert parts[0] == "yes"
+    assert parts[0] == "yes en"
     assert isinstance(parts[1], CreateResult)
-    assert (parts[1].content, parts[1].thought) == ("yes", "judge en")
+    assert parts[1].content == "yes en"
     assert len(parts) == 2
 
 
@@ -132,10 +95,10 @@ async def test_cancelled_token_cancels_the_rule() -> None:
 
     started, released = threading.Event(), threading.Event()
 
-    def slow(request: RuleRequest) -> RuleAnswer:
+    def slow(language: Language, messages: Sequence[LLMMessage]) -> str:
         started.set()
         assert released.wait(LIMIT)
-        return RuleAnswer()
+        return ""
 
     token = CancellationToken()
     large = UserMessage(content="x" * 30_000, source="user")
