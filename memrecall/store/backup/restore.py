@@ -5,7 +5,6 @@ process that opens the workspaces finishes the restore, even if this one was kil
 """
 
 import asyncio
-import hashlib
 import json
 import os
 import secrets
@@ -271,7 +270,6 @@ class Backups:
         return path, snapshot.version
 
     def _gather(self, root: int, entries: list[KnowledgeEntry]) -> dict[str, Any]:
-        files: dict[str, dict[str, Any]] = {}
         left_out: list[str] = []
         budget = self._folder.largest  # bytes of files that still fit
         knowledge = {entry.knowledge_key: _to_json(entry) for entry in entries}
@@ -284,7 +282,6 @@ class Backups:
                 data = _read_unchanged(entry, budget) if is_readable else None
                 if data is not None:
                     budget -= len(data)
-                    files[path] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
                     file = SavedFile.of(data, entry.status.st_mode & 0o777)
                     saved["files"][entry.path] = file.model_dump(exclude_none=True)
                 elif entry.is_folder and entry.has_valid_name:
@@ -296,9 +293,6 @@ class Backups:
             "created_at": format_time(datetime.now(UTC)),
             "memrecall": self._software,
             "agent_id": self._agent_id,
-            "entries": len(knowledge),
-            "workspaces": len(workspaces),
-            "files": files,
             "left_out": left_out,
         }
         return {
