@@ -6,20 +6,18 @@
 CrewAI is sync: pass a `Memory`.
 """
 
-from datetime import datetime
 from typing import Any, NoReturn, Unpack
 
 from pydantic import PrivateAttr
 
-from memrecall.agent.driver import Clock, RecallOptions
 from memrecall.agent.result import RecalledMemory
-from memrecall.agent.trace import Observer
 from memrecall.errors import InvalidArgument
 from memrecall.integrations.agent_memory import (
     AgentArguments,
     AgentMemory,
     AnyMemory,
     BoundTool,
+    RequestArguments,
     framework_of,
 )
 from memrecall.types import format_time
@@ -51,19 +49,10 @@ class CrewMemory(crewai.Memory):
     _owner: AgentMemory = PrivateAttr()
 
     def __init__(
-        self,
-        memory: AnyMemory,
-        *,
-        options: RecallOptions | None = None,
-        as_of: datetime | None = None,
-        clock: Clock | None = None,
-        observer: Observer | None = None,
-        **fields: Any,
+        self, memory: AnyMemory, *, read_only: bool = False, **arguments: Unpack[RequestArguments]
     ) -> None:
-        super().__init__(storage=_NoStorage(), **fields)
-        self._owner = AgentMemory(
-            memory, options=options, as_of=as_of, clock=clock, observer=observer
-        )
+        super().__init__(storage=_NoStorage(), read_only=read_only)
+        self._owner = AgentMemory(memory, **arguments)
         self._owner.require_sync()
 
     def recall(self, query: str, *_: Any, limit: int = 10, **__: Any) -> list[MemoryMatch]:

@@ -8,12 +8,10 @@
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Any, Unpack
 
 from pydantic import PrivateAttr
 
-from memrecall.agent.driver import Clock, RecallOptions
 from memrecall.agent.result import RecalledMemory
 from memrecall.agent.trace import Observer
 from memrecall.integrations.agent_memory import (
@@ -23,6 +21,7 @@ from memrecall.integrations.agent_memory import (
     AnyMemory,
     BlockArguments,
     BoundTool,
+    RequestArguments,
     framework_of,
     is_block,
 )
@@ -92,20 +91,9 @@ class RecallRetriever(BaseRetriever):
 
     _memory: AgentMemory = PrivateAttr()
 
-    def __init__(
-        self,
-        memory: AnyMemory,
-        *,
-        options: RecallOptions | None = None,
-        as_of: datetime | None = None,
-        clock: Clock | None = None,
-        observer: Observer | None = None,
-        **fields: Any,
-    ) -> None:
-        super().__init__(**fields)
-        self._memory = AgentMemory(
-            memory, options=options, as_of=as_of, clock=clock, observer=observer
-        )
+    def __init__(self, memory: AnyMemory, **arguments: Unpack[RequestArguments]) -> None:
+        super().__init__()
+        self._memory = AgentMemory(memory, **arguments)
 
     def _get_relevant_documents(self, query: str, *, run_manager: Any) -> list[Document]:
         return _documents(*self._memory.recall_sync(query))

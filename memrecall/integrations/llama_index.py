@@ -5,24 +5,22 @@ await agent.run("…", memory=memory)
 """
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, Unpack
 
 from pydantic import PrivateAttr
 
-from memrecall.agent.driver import Clock, RecallOptions
-from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.agent.result import RecalledMemory
-from memrecall.agent.trace import Observer
 from memrecall.integrations.agent_memory import (
     SOURCE,
     AgentArguments,
     AgentMemory,
     AnyMemory,
+    BlockArguments,
     BoundTool,
+    RequestArguments,
     framework_of,
 )
-from memrecall.types import Language, format_time
+from memrecall.types import format_time
 
 with framework_of("llama-index"):
     from llama_index.core.base.llms.types import ChatMessage
@@ -37,7 +35,7 @@ class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):
 
     Messages that leave the short-term memory are stored, with the facts in them. The session of the
     memory labels them, unless one is bound. A step of an agent that follows the same message reads
-    the block again; it is recalled anew once something was stored.
+    the block again; it is recalled again once something was stored.
     """
 
     _memory: AgentMemory = PrivateAttr()
@@ -47,25 +45,12 @@ class RecallBlock(BaseMemoryBlock[list[ChatMessage]]):
         self,
         memory: AnyMemory,
         *,
-        options: RecallOptions | None = None,
-        as_of: datetime | None = None,
-        clock: Clock | None = None,
-        observer: Observer | None = None,
-        language: Language = "en",
-        block_characters: int = BLOCK_CHARACTERS,
         name: str = SOURCE,
-        **fields: Any,
+        priority: int = 0,
+        **arguments: Unpack[BlockArguments],
     ) -> None:
-        super().__init__(name=name, **fields)
-        self._memory = AgentMemory(
-            memory,
-            options=options,
-            as_of=as_of,
-            clock=clock,
-            observer=observer,
-            language=language,
-            block_characters=block_characters,
-        )
+        super().__init__(name=name, priority=priority)
+        self._memory = AgentMemory(memory, **arguments)
 
     async def _aget(
         self, messages: list[ChatMessage] | None = None, **options: Any
@@ -91,20 +76,9 @@ class RecallNodeRetriever(BaseRetriever):
     A failed recall is one node that says so: its metadata has `error`.
     """
 
-    def __init__(
-        self,
-        memory: AnyMemory,
-        *,
-        options: RecallOptions | None = None,
-        as_of: datetime | None = None,
-        clock: Clock | None = None,
-        observer: Observer | None = None,
-        **fields: Any,
-    ) -> None:
-        super().__init__(**fields)
-        self._memory = AgentMemory(
-            memory, options=options, as_of=as_of, clock=clock, observer=observer
-        )
+    def __init__(self, memory: AnyMemory, **arguments: Unpack[RequestArguments]) -> None:
+        super().__init__()
+        self._memory = AgentMemory(memory, **arguments)
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return _nodes(*self._memory.recall_sync(query_bundle.query_str))
