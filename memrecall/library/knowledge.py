@@ -14,8 +14,9 @@ from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
 from memrecall.library.library import Library
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import Hit, SearchPage, SearchRequest
-from memrecall.store import KnowledgeEntry, NewKnowledge, Store, knowledge_text
+from memrecall.store import KnowledgeEntry, NewKnowledge, Store
 from memrecall.store.knowledge import Knowledge, StoredVector
+from memrecall.store.texts import knowledge_text
 from memrecall.store.vectors import KnowledgeVectors
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
 from memrecall.text.tokens import BREAK, analyze

@@ -33,7 +33,6 @@ from memrecall.search import (
 )
 from memrecall.settings import Settings, default_database
 from memrecall.store import (
-    GRAPH_TABLES,
     ErasureReport,
     Graph,
     GraphDB,
@@ -48,12 +47,12 @@ from memrecall.store import (
     UserVersion,
     WriteResult,
     parse_record,
-    to_record,
 )
 from memrecall.store.graph_rows import erase_session_rows, import_rows
+from memrecall.store.graph_types import GRAPH_TABLES
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages.records import write_messages
-from memrecall.store.transfer import export_user, import_user
+from memrecall.store.transfer import export_user, import_user, to_record
 from memrecall.types import NewMemory, NewMessage, Origin, check_metadata
 
 PlanReview = Callable[["Library", Scope, Sequence[PlanStep]], Awaitable[list[PlanStep]]]

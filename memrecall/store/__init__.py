@@ -2,10 +2,9 @@
 
 from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.connections import Reads
-from memrecall.store.database.cursors import PageLimits, StoredPage, open_cursor, seal_cursor
+from memrecall.store.database.cursors import StoredPage, open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
 from memrecall.store.feed import (
-    CHANGES_PER_READ,
     ChangeFeed,
     KnowledgeFeed,
     RowChanges,
@@ -14,7 +13,6 @@ from memrecall.store.feed import (
 from memrecall.store.graph import Graph
 from memrecall.store.graph_tables import StoreGraphs
 from memrecall.store.graph_types import (
-    GRAPH_TABLES,
     GraphDB,
     NewRelation,
     StoredEntity,
@@ -22,7 +20,7 @@ from memrecall.store.graph_types import (
 )
 from memrecall.store.keys import Grant, Key, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
-from memrecall.store.memories.audit import AuditEntry, AuditLog
+from memrecall.store.memories.audit import AuditEntry
 from memrecall.store.memories.changes import PlanOutcome, PlanStep
 from memrecall.store.memories.filters import read_filter
 from memrecall.store.memories.records import MemoryQuery
@@ -39,7 +37,6 @@ from memrecall.store.sessions import (
     StoredSummary,
 )
 from memrecall.store.store import Store
-from memrecall.store.texts import knowledge_text, memory_text
 from memrecall.store.traces.feedback import Feedback
 from memrecall.store.traces.records import (
     BODY_BYTES,
@@ -50,19 +47,16 @@ from memrecall.store.traces.records import (
     withhold_contents,
 )
 from memrecall.store.traces.trace_list import TRACE_ORDERS, ListedTrace, TraceQuery
-from memrecall.store.transfer import parse_record, to_record
+from memrecall.store.transfer import parse_record
 from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
 
 __all__ = [
     "BODY_BYTES",
-    "CHANGES_PER_READ",
     "EDITABLE_FIELDS",
-    "GRAPH_TABLES",
     "JOB_PREFIX",
     "TRACE_ORDERS",
     "VECTOR_DTYPE",
     "AuditEntry",
-    "AuditLog",
     "ChangeFeed",
     "Checkpoint",
     "CounterRow",
@@ -82,7 +76,6 @@ __all__ = [
     "NewKnowledge",
     "NewRelation",
     "NewTrace",
-    "PageLimits",
     "PendingText",
     "PlanOutcome",
     "PlanStep",
@@ -106,14 +99,11 @@ __all__ = [
     "TraceSummary",
     "UserVersion",
     "WriteResult",
-    "knowledge_text",
     "measure_body",
-    "memory_text",
     "open_cursor",
     "parse_record",
     "read_filter",
     "require_enabled",
     "seal_cursor",
-    "to_record",
     "withhold_contents",
 ]

@@ -1,6 +1,6 @@
 """A minimal third-party package: one of each part that a plugin can provide."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,6 +95,11 @@ class SampleVectors:
         calls["forgotten"].append(user_id)
         self._rows.pop(user_id, None)
         self._marks.pop(user_id, None)
+
+    async def forget_rows(self, user_id: str, keys: Mapping[str, Sequence[str]]) -> None:
+        for kind, names in keys.items():
+            for name in names:
+                del self._rows[user_id][kind, name]
 
     async def close(self) -> None:
         pass

@@ -38,6 +38,10 @@ class VectorDB(Protocol):
         """Delete everything of a user."""
         ...
 
+    async def forget_rows(self, user_id: str, keys: Mapping[str, Sequence[str]]) -> None:
+        """Delete the vectors of erased rows, by kind."""
+        ...
+
     async def close(self) -> None:
         """Close all connections."""
         ...
@@ -87,12 +91,9 @@ class ExternalVectors:
         await self._db.forget(user_id)
 
     async def forget_rows(self, user_id: str, keys: Mapping[str, Sequence[str]]) -> None:
-        """Delete the vectors of erased rows, by kind; everything if the database cannot."""
-        forget = getattr(self._db, "forget_rows", None)
-        if forget is None:  # a plugin may not support it
-            await self._db.forget(user_id)
-        elif any(keys.values()):
-            await forget(user_id, keys)
+        """Delete the vectors of erased rows, by kind."""
+        if any(keys.values()):
+            await self._db.forget_rows(user_id, keys)
 
     async def close(self) -> None:
         """Close the vector database."""
