@@ -26,7 +26,6 @@ from memrecall.store.traces.records import (
 from memrecall.types import parse_stored_time
 
 SCANNED_TRACES = 5_000  # that one page of a filtered list looks at, at most
-_MERGED_USERS = 50  # lists of that many users are read one by one; more are filtered from all
 # The column of each order, and whether the largest value comes first.
 _ORDERS: dict[str, tuple[Column[Any], bool]] = {
     "newest": (traces.c.created_at, True),
@@ -86,14 +85,6 @@ class ListedTrace(TraceSummary):
     user_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Positions that match, in order, and where the search for more has to go on, if at all."""
-
-    positions: list[Position]
-    end: Position | None
-
-
 class TraceList:
     """The recalls of some users, or of all.
 
@@ -122,32 +113,26 @@ class TraceList:
         start = None
         if cursor is not None:
             start = _parse_position(query, open_cursor(self._secret, binding, cursor))
-        part = await self._find(_Search(query, named, agent_id, limit, start))
-        items = await self._read([(user, trace) for _, user, trace in part.positions])
+        positions, end = await self._find(_Search(query, named, agent_id, limit, start))
+        items = await self._read([(user, trace) for _, user, trace in positions])
         if query.text:  # a hidden question must not be guessed
             items = [item for item in items if item.query]
-        if part.end is None:
+        if end is None:
             return StoredPage(tuple(items))
-        value, *key = part.end
+        value, *key = end
         position = [value.isoformat() if isinstance(value, datetime) else value, *key]
         return StoredPage(tuple(items), seal_cursor(self._secret, binding, position))
 
-    async def _find(self, search: "_Search") -> _Part:
-        """Return the positions of a page: of all users, or merged from those of each."""
-        users = search.users
-        if users is None or len(users) > _MERGED_USERS:
-            return _merge([await self._find_part(search, None)], search)
-        return _merge([await self._find_part(search, user) for user in users], search)
-
-    async def _find_part(self, search: "_Search", user: str | None) -> _Part:
-        rows = await self._database.fetch(search.select_matches(user))
-        positions = list(map(_read_position, rows))
+    async def _find(self, search: "_Search") -> tuple[list[Position], Position | None]:
+        """Return the positions of a page, and the one that the next page follows, if any."""
+        rows = await self._database.fetch(search.select_matches())
+        positions = [(row[0], row[1], row[2]) for row in rows]
         if len(positions) > search.limit:
-            return _Part(positions, positions[-1])
+            return positions[: search.limit], positions[search.limit - 1]
         if not search.is_filtered:
-            return _Part(positions, None)
-        last = await self._database.fetch(search.select_window(user).offset(SCANNED_TRACES - 1))
-        return _Part(positions, _read_position(last[0]) if last else None)
+            return positions, None
+        last = await self._database.fetch(search.select_window().offset(SCANNED_TRACES - 1))
+        return positions, (last[0][0], last[0][1], last[0][2]) if last else None
 
     async def _read(self, keys: Sequence[tuple[str, str]]) -> list[ListedTrace]:
         """Return the summaries of some recalls, in the order of the keys."""
@@ -181,16 +166,16 @@ class _Search:
         """True if not every recall in the order of the list matches."""
         return bool(self._conditions(traces.c))
 
-    def select_matches(self, user: str | None) -> Select[Any]:
+    def select_matches(self) -> Select[Any]:
         """Return the query for the positions that match, one more than the page has."""
         if not self.is_filtered:
-            return self.select_window(user, self.limit + 1)
-        window = self.select_window(user, SCANNED_TRACES).subquery()
+            return self.select_window(self.limit + 1)
+        window = self.select_window(SCANNED_TRACES).subquery()
         order = [window.c[column.name] for column in self._order_columns]
         statement = select(*order).where(*self._conditions(window.c))
         return self._sort(statement, order).limit(self.limit + 1)
 
-    def select_window(self, user: str | None, size: int = 1) -> Select[Any]:
+    def select_window(self, size: int = 1) -> Select[Any]:
         """Return the query for the next recalls in the order of the list, matching or not."""
         order = self._order_columns
         texts = (("query", self.query.text), ("model", self.query.model))
@@ -198,8 +183,8 @@ class _Search:
         names = [*_SMALL_COLUMNS, *(name for name, text in texts if text)]
         others = [traces.c[name] for name in names if name != order[0].name]
         statement = select(*order, *others)
-        if user is not None:
-            statement = statement.where(traces.c.user_id == user)
+        if self.users is not None:
+            statement = statement.where(traces.c.user_id.in_(self.users))
         if self.start is not None:
             statement = statement.where(self._come_after(self.start))
         return self._sort(statement, order).limit(size)
@@ -222,26 +207,7 @@ class _Search:
         conditions = self.query.conditions(columns)
         if self.agent_id is not None:
             conditions.append(columns.agent_id == self.agent_id)
-        if self.users is not None and len(self.users) > _MERGED_USERS:
-            conditions.append(columns.user_id.in_(self.users))
         return conditions
-
-
-def _merge(parts: Sequence[_Part], search: _Search) -> _Part:
-    """Return the first positions of all parts, and where the next page begins."""
-    is_descending = search.is_descending
-    positions = sorted((p for part in parts for p in part.positions), reverse=is_descending)
-    ends = [part.end for part in parts if part.end is not None]
-    if ends:  # beyond the first end, a part may have more that was not read
-        end = max(ends) if is_descending else min(ends)
-        positions = [p for p in positions if (p >= end if is_descending else p <= end)]
-    if len(positions) > search.limit:
-        return _Part(positions[: search.limit], positions[search.limit - 1])
-    return _Part(positions, end if ends else None)
-
-
-def _read_position(row: Any) -> Position:
-    return (row[0], row[1], row[2])
 
 
 def _parse_position(query: TraceQuery, values: Sequence[Any]) -> Position:
