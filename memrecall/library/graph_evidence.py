@@ -22,7 +22,7 @@ from memrecall.store import (
     StoredRelation,
     StoreGraphs,
 )
-from memrecall.store.graph_types import MAX_RELATIONS, WITHDRAWN
+from memrecall.store.graph_rows import MAX_RELATIONS, WITHDRAWN
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.memories.writer import Contradicts
 from memrecall.text.normalize import entity_key, fold_spaces

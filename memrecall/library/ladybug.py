@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from memrecall.errors import StorageBusy, StorageError, requires_extra
 from memrecall.scope import Scope
-from memrecall.store.graph_types import GRAPH_TABLES, Conditions, GraphRow, GraphTransaction
+from memrecall.store.graph_rows import GRAPH_TABLES, Conditions, GraphRow, GraphTransaction
 from memrecall.workers import run_to_completion
 
 Result = TypeVar("Result")

@@ -21,7 +21,7 @@ from memrecall.memory.records import LARGEST_LIST
 from memrecall.scope import Scope
 from memrecall.store import Graph, NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.cursors import require_limit
-from memrecall.store.graph_types import WITHDRAWN
+from memrecall.store.graph_rows import WITHDRAWN
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, MemoryRecord, Role, check_text
 from memrecall.workers import in_process

@@ -11,21 +11,20 @@ from memrecall.store.feed import (
     UserVersion,
 )
 from memrecall.store.graph import Graph
-from memrecall.store.graph_tables import StoreGraphs
-from memrecall.store.graph_types import (
+from memrecall.store.graph_rows import (
     GraphDB,
     NewRelation,
     StoredEntity,
     StoredRelation,
 )
+from memrecall.store.graph_tables import StoreGraphs
 from memrecall.store.keys import Grant, Key, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
-from memrecall.store.memories.audit import AuditEntry
 from memrecall.store.memories.changes import PlanOutcome, PlanStep
 from memrecall.store.memories.filters import read_filter
+from memrecall.store.memories.history import EDITABLE_FIELDS, AuditEntry, Revision
 from memrecall.store.memories.records import MemoryQuery
 from memrecall.store.memories.removal import Removal
-from memrecall.store.memories.revisions import EDITABLE_FIELDS, Revision
 from memrecall.store.messages.records import ScopedMessage, WriteResult
 from memrecall.store.messages.timeline import MessageFilter, Timeline
 from memrecall.store.owners import ErasureReport

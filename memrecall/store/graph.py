@@ -11,16 +11,6 @@ from memrecall.store.database.locks import agent_of
 from memrecall.store.database.statements import new_id
 from memrecall.store.graph_rows import (
     ENDS,
-    add_sources,
-    drop_sources,
-    end_relations,
-    erase_name,
-    erase_relations,
-    erase_unconnected,
-    move,
-    read_names,
-)
-from memrecall.store.graph_types import (
     MAX_RELATIONS,
     Conditions,
     GraphDB,
@@ -30,8 +20,16 @@ from memrecall.store.graph_types import (
     NewRelation,
     StoredEntity,
     StoredRelation,
+    add_sources,
     check_name,
     collect_names,
+    drop_sources,
+    end_relations,
+    erase_name,
+    erase_relations,
+    erase_unconnected,
+    move,
+    read_names,
     require_other_name,
 )
 from memrecall.text.normalize import entity_key

@@ -14,7 +14,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import aliases, entities, relations
 from memrecall.store.database.statements import KEYS_PER_STATEMENT, mentions, split
-from memrecall.store.graph_types import GRAPH_TABLES, Conditions, GraphRow, GraphTransaction
+from memrecall.store.graph_rows import GRAPH_TABLES, Conditions, GraphRow, GraphTransaction
 
 Result = TypeVar("Result")
 

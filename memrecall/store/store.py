@@ -42,10 +42,10 @@ from memrecall.store.graph import Graph
 from memrecall.store.graph_tables import StoreGraphs
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
-from memrecall.store.memories.audit import AuditLog
 from memrecall.store.memories.changes import (
     MemoryChanges,
 )
+from memrecall.store.memories.history import AuditLog
 from memrecall.store.memories.records import Memories
 from memrecall.store.messages.timeline import Timeline
 from memrecall.store.owners import Owners

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from memrecall.errors import Conflict, NotFound
 from memrecall.store import MemoryQuery, PlanStep, Store
-from memrecall.store.memories.revisions import StoredRow
+from memrecall.store.memories.history import StoredRow
 from memrecall.types import NewMemory, Origin
 
 from ..databases import Databases

@@ -14,10 +14,9 @@ from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
-from memrecall.store.memories.audit import AuditEntry, write_entry
+from memrecall.store.memories.history import EDITABLE_FIELDS, AuditEntry, write_entry
 from memrecall.store.memories.insertion import with_key
 from memrecall.store.memories.removal import MemoryRemover, Removal
-from memrecall.store.memories.revisions import EDITABLE_FIELDS
 from memrecall.store.memories.writer import Contradicts, MemoryWriter
 from memrecall.store.messages.records import (
     MessageBatch,

@@ -12,7 +12,7 @@ from memrecall.scope import Scope
 from memrecall.store.database.locks import Locks, agent_of
 from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages
-from memrecall.store.memories.revisions import StoredRow, require_equal
+from memrecall.store.memories.history import StoredRow, require_equal
 from memrecall.store.messages.records import WriteResult
 from memrecall.store.texts import truncate, with_search_text
 from memrecall.types import NewMemory, Origin, Provenance

@@ -29,13 +29,13 @@ from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import filter_scope, mentions, split
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
-from memrecall.store.memories.insertion import MemoryInserter, with_key
-from memrecall.store.memories.revisions import (
+from memrecall.store.memories.history import (
     REVISION_COLUMNS,
     Revision,
     filter_visible,
     memory_not_found,
 )
+from memrecall.store.memories.insertion import MemoryInserter, with_key
 from memrecall.store.messages.records import WriteResult
 from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_stored_time
 

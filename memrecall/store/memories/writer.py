@@ -9,8 +9,7 @@ from sqlalchemy import Select, or_, select, update
 from memrecall.errors import Conflict, NotFound
 from memrecall.store.database.locks import agent_of
 from memrecall.store.database.tables import memories
-from memrecall.store.memories.insertion import MemoryInserter, with_key
-from memrecall.store.memories.revisions import (
+from memrecall.store.memories.history import (
     HIDDEN,
     PendingChange,
     StoredRow,
@@ -25,7 +24,8 @@ from memrecall.store.memories.revisions import (
     said_at,
     write_changes,
 )
-from memrecall.store.messages.removal import MessageRemover
+from memrecall.store.memories.insertion import MemoryInserter, with_key
+from memrecall.store.memories.removal import MessageRemover
 from memrecall.store.texts import truncate, with_search_text
 from memrecall.types import NewMemory, Origin
 

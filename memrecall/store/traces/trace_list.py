@@ -126,13 +126,13 @@ class TraceList:
     async def _find(self, search: "_Search") -> tuple[list[Position], Position | None]:
         """Return the positions of a page, and the one that the next page follows, if any."""
         rows = await self._database.fetch(search.select_matches())
-        positions = [(row[0], row[1], row[2]) for row in rows]
+        positions = list(map(_read_position, rows))
         if len(positions) > search.limit:
             return positions[: search.limit], positions[search.limit - 1]
         if not search.is_filtered:
             return positions, None
         last = await self._database.fetch(search.select_window().offset(SCANNED_TRACES - 1))
-        return positions, (last[0][0], last[0][1], last[0][2]) if last else None
+        return positions, _read_position(last[0]) if last else None
 
     async def _read(self, keys: Sequence[tuple[str, str]]) -> list[ListedTrace]:
         """Return the summaries of some recalls, in the order of the keys."""
@@ -208,6 +208,10 @@ class _Search:
         if self.agent_id is not None:
             conditions.append(columns.agent_id == self.agent_id)
         return conditions
+
+
+def _read_position(row: Any) -> Position:
+    return (row[0], row[1], row[2])
 
 
 def _parse_position(query: TraceQuery, values: Sequence[Any]) -> Position:
