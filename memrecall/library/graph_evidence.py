@@ -4,11 +4,10 @@ A memory states a relation if both come from the same message and it names both 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from memrecall.errors import InvalidArgument
 from memrecall.plugins import require_plugin
@@ -23,11 +22,13 @@ from memrecall.store import (
     StoreGraphs,
 )
 from memrecall.store.graph_rows import MAX_RELATIONS, WITHDRAWN
-from memrecall.store.memories.changes import SYSTEM
-from memrecall.store.memories.writer import Contradicts
+from memrecall.store.memories.changes import SYSTEM, MemoryChanges
+from memrecall.store.memories.history import AuditEntry
+from memrecall.store.memories.removal import MemoryRemover
+from memrecall.store.memories.writer import MemoryWriter
 from memrecall.text.normalize import entity_key, fold_spaces
 from memrecall.text.tokens import CJK, is_cjk
-from memrecall.types import USER, MemoryRecord, NewMemory, Origin, check_metadata
+from memrecall.types import USER, MemoryRecord
 
 GRAPH_CHOICES = ("store", "ladybug:FOLDER")
 _SHORTEST_NAME = 2
@@ -70,82 +71,31 @@ def possible_names(query: str, shortest: int = _SHORTEST_NAME) -> list[str]:
     return [name for name in names if len(name) >= shortest]
 
 
-class TrackedChanges:
+class TrackedChanges(MemoryChanges):
     """Changes of a scope's memories that its knowledge graph follows."""
 
     def __init__(self, store: Store, graph: Graph, scope: Scope) -> None:
-        self._changes = store.changes(scope)
+        super().__init__(store.database, scope)
         self._memories = store.memories(scope)
         self._graph = graph
 
-    async def update(
+    async def _write(
         self,
-        memory_key: str,
-        values: Mapping[str, Any],
-        *,
-        actor: str,
-        reason: str = "",
-        unchanged_since: datetime | None = None,
-    ) -> None:
-        """Correct a memory in place; Conflict if it was changed after `unchanged_since`."""
-        before = await self._memories.get_states([memory_key])
-        if "metadata" in values:
-            old = before[0].metadata if before else {}
-            check_metadata({**old, **values["metadata"]})
-        await self._changes.update(
-            memory_key, values, actor=actor, reason=reason, unchanged_since=unchanged_since
-        )
-        await self.follow([*before, *await self._memories.get_states([memory_key])])
+        entry: AuditEntry,
+        write: Callable[[MemoryWriter], Awaitable[list[str]]],
+        keys: Sequence[str] = (),
+    ) -> list[str]:
+        before = await self._memories.get_states(keys)
+        changed = await super()._write(entry, write, keys)
+        await self.follow([*before, *await self._memories.get_states(changed)])
+        return changed
 
-    async def merge(
-        self, keys: Sequence[str], new: NewMemory, *, origin: Origin, actor: str, reason: str
-    ) -> str:
-        """Replace several memories by one; return its key."""
-        check_metadata(new.metadata)
-        key = await self._changes.merge(keys, new, origin=origin, actor=actor, reason=reason)
-        await self.follow(await self._memories.get_states([*keys, key]))
-        return key
-
-    async def delete(
-        self,
-        keys: Sequence[str],
-        *,
-        actor: str,
-        reason: str = "",
-        sources: bool = False,
-        digests: bool = True,
+    async def _remove(
+        self, entry: AuditEntry, work: Callable[[MemoryRemover], Awaitable[Removal]]
     ) -> Removal:
-        """Hide memories and return what was hidden; unknown and hidden ones are skipped.
-
-        With `sources` the messages that they come from are hidden too, with `digests` the memories
-        that summarise these messages.
-        """
-        removal = await self._changes.delete(
-            keys, actor=actor, reason=reason, sources=sources, digests=digests
-        )
+        removal = await super()._remove(entry, work)
         await self.follow(await self._memories.get_states(removal.memories))
         return removal
-
-    async def delete_all(self, *, actor: str = SYSTEM) -> Removal:
-        """Hide every memory of the scope and return what was hidden; the messages stay."""
-        removal = await self._changes.delete_all(actor=actor)
-        await self.follow(await self._memories.get_states(removal.memories))
-        return removal
-
-    async def undo(
-        self,
-        memory_key: str,
-        *,
-        actor: str,
-        contradicts: Contradicts | None = None,
-        unchanged_since: datetime | None = None,
-    ) -> None:
-        """Take back a memory's last change that was not taken back yet."""
-        before = await self._memories.get_states([memory_key])
-        keys = await self._changes.undo(
-            memory_key, actor=actor, contradicts=contradicts, unchanged_since=unchanged_since
-        )
-        await self.follow([*before, *await self._memories.get_states(keys)])
 
     async def purge(
         self, keys: Sequence[str], *, sources: bool = False, actor: str = SYSTEM
@@ -157,14 +107,14 @@ class TrackedChanges:
         purged = await self._memories.get_states(keys)
         message_ids = [name for memory in purged for name in memory.source_message_ids]
         before = [*purged, *(await self._memories.citing(message_ids) if sources else ())]
-        removal = await self._changes.purge(keys, sources=sources, actor=actor)
+        removal = await super().purge(keys, sources=sources, actor=actor)
         await self._follow_erasure(before, removal)
         return removal
 
     async def delete_message(self, message_id: str, *, actor: str = SYSTEM) -> Removal:
         """Erase a message, and the memories and relations that were derived from it alone."""
         before = await self._memories.citing([message_id])
-        removal = await self._changes.delete_message(message_id, actor=actor)
+        removal = await super().delete_message(message_id, actor=actor)
         await self._follow_erasure(before, removal)
         return removal
 

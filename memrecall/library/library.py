@@ -33,6 +33,7 @@ from memrecall.search import (
 )
 from memrecall.settings import Settings, default_database
 from memrecall.store import (
+    GRAPH_TABLES,
     ErasureReport,
     Graph,
     GraphDB,
@@ -48,7 +49,7 @@ from memrecall.store import (
     WriteResult,
     parse_record,
 )
-from memrecall.store.graph_rows import GRAPH_TABLES, erase_session_rows, import_rows
+from memrecall.store.graph_rows import erase_session_rows, import_rows
 from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages.records import write_messages
 from memrecall.store.transfer import export_user, import_user, to_record

@@ -12,6 +12,7 @@ from memrecall.store.feed import (
 )
 from memrecall.store.graph import Graph
 from memrecall.store.graph_rows import (
+    GRAPH_TABLES,
     GraphDB,
     NewRelation,
     StoredEntity,
@@ -52,6 +53,7 @@ from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey
 __all__ = [
     "BODY_BYTES",
     "EDITABLE_FIELDS",
+    "GRAPH_TABLES",
     "JOB_PREFIX",
     "TRACE_ORDERS",
     "VECTOR_DTYPE",

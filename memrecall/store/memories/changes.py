@@ -6,7 +6,7 @@ Nothing is lost before it is purged: corrected, superseded and deleted memories 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -25,9 +25,8 @@ from memrecall.store.messages.records import (
     insert_messages,
 )
 from memrecall.store.texts import truncate
-from memrecall.types import NewMemory, NewMessage, Origin, check_text
+from memrecall.types import NewMemory, NewMessage, Origin, check_metadata, check_text
 
-_Result = TypeVar("_Result")
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 CONFIRMED = "the user said so"
 SYSTEM = "memrecall"  # the actor of changes without one
@@ -101,11 +100,12 @@ class MemoryChanges:
             )
         check_text("actor", actor)
 
-        async def write(writer: MemoryWriter) -> None:
+        async def write(writer: MemoryWriter) -> list[str]:
             await writer.require_unchanged(memory_key, unchanged_since)
             await writer.update(memory_key, values, reason)
+            return [memory_key]
 
-        await self._write(AuditEntry("update", actor, memory_key), write)
+        await self._write(AuditEntry("update", actor, memory_key), write, [memory_key])
 
     async def merge(
         self, keys: Sequence[str], new: NewMemory, *, origin: Origin, actor: str, reason: str
@@ -114,11 +114,13 @@ class MemoryChanges:
 
         One undo takes it back. NotFound and Conflict if one is deleted or superseded.
         """
+        check_metadata(new.metadata)
         first, *others = keys
-        return await self._write(
-            AuditEntry("merge", actor, first, len(keys)),
-            lambda writer: writer.supersede(first, new, origin, reason, *others),
-        )
+
+        async def write(writer: MemoryWriter) -> list[str]:
+            return [*keys, await writer.supersede(first, new, origin, reason, *others)]
+
+        return (await self._write(AuditEntry("merge", actor, first, len(keys)), write))[-1]
 
     async def delete(
         self,
@@ -166,7 +168,7 @@ class MemoryChanges:
             await writer.require_unchanged(memory_key, unchanged_since)
             return await writer.undo(memory_key, contradicts)
 
-        return await self._write(AuditEntry("undo", actor, memory_key), write)
+        return await self._write(AuditEntry("undo", actor, memory_key), write, [memory_key])
 
     async def apply_plan(self, steps: Sequence[PlanStep], *, actor: str) -> list[PlanOutcome]:
         """Apply the steps that extraction decided on, all or none; return their outcomes.
@@ -266,11 +268,18 @@ class MemoryChanges:
         return await self._database.transact(remove)
 
     async def _write(
-        self, entry: AuditEntry, write: Callable[[MemoryWriter], Awaitable[_Result]]
-    ) -> _Result:
-        """Call `write` in a transaction that locks the user once, and log it."""
+        self,
+        entry: AuditEntry,
+        write: Callable[[MemoryWriter], Awaitable[list[str]]],
+        keys: Sequence[str] = (),
+    ) -> list[str]:
+        """Call `write` in a transaction that locks the user once, and log it.
 
-        async def work(connection: AsyncConnection) -> _Result:
+        Return the keys of the memories that it changed; the state of `keys` before it matters to
+        what is derived from them.
+        """
+
+        async def work(connection: AsyncConnection) -> list[str]:
             locks = await lock_existing_user(connection, self._scope)
             result = await write(MemoryWriter(connection, locks, self._scope, entry.actor))
             await write_entry(connection, self._scope, entry, locks.now)

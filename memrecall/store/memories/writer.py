@@ -27,7 +27,7 @@ from memrecall.store.memories.history import (
 from memrecall.store.memories.insertion import MemoryInserter, with_key
 from memrecall.store.memories.removal import MessageRemover
 from memrecall.store.texts import truncate, with_search_text
-from memrecall.types import NewMemory, Origin
+from memrecall.types import NewMemory, Origin, check_metadata
 
 Contradicts = Callable[[StoredRow, StoredRow], bool]
 """Whether two memories cannot both hold."""
@@ -42,6 +42,7 @@ class MemoryWriter(MemoryInserter):
         new = dict(values)
         if "metadata" in new:
             new["metadata"] = {**row["metadata"], **new["metadata"]}
+            check_metadata(new["metadata"])
         if "content" in new:
             new["content"], new["truncated"] = truncate(new["content"])
         if "keywords" in new:
