@@ -40,22 +40,14 @@ async def test_every_field_round_trips(store: Store) -> None:
     assert (result.ids, result.created) == (("drinks",), (True,))
     fields = set(NewMemory.model_fields) - {"conflicts_with", "said_at"}
     assert memory.model_dump(include=fields) == FULL.model_dump(include=fields)
-    assert memory.provenance.conflicts_with == FULL.conflicts_with
+    provenance = memory.provenance
+    assert (provenance.origin, provenance.actor) == (Origin.ASSISTANT, "extractor")
+    assert (provenance.session_id, provenance.time) == ("tea", memory.created_at)
+    assert provenance.sha256 == hashlib.sha256(FULL.content.encode()).hexdigest()
+    assert provenance.conflicts_with == FULL.conflicts_with
     assert (memory.user_id, memory.agent_id, memory.session_id) == ("ann", "helper", "tea")
     assert before <= memory.created_at == memory.updated_at <= datetime.now(UTC)
     assert memory.truncated is False
-
-
-async def test_provenance_is_stored(store: Store) -> None:
-    memories = store.memories(Scope("ann", session_id="tea"))
-
-    await memories.add([NewMemory(content="茶", memory_key="k")], origin=Origin.TOOL, actor="crm")
-    provenance = (await memories.get("k")).provenance
-
-    assert (provenance.origin, provenance.actor) == (Origin.TOOL, "crm")
-    assert provenance.session_id == "tea"
-    assert provenance.sha256 == hashlib.sha256("茶".encode()).hexdigest()
-    assert provenance.time == (await memories.get("k")).created_at
 
 
 async def test_defaults(store: Store) -> None:
@@ -82,29 +74,25 @@ async def test_equal_memory_is_not_stored_twice(store: Store) -> None:
     assert [row for row in after if row["memory_key"] == "k"] == before
 
 
-async def test_other_content_under_a_stored_key_conflicts(store: Store) -> None:
+async def test_other_content_under_a_stored_key_refuses_the_batch(store: Store) -> None:
     await add_memory(store, "k", "likes tea")
     before = await read_tables(store.database)
 
     async def refuse(other: dict[str, Any]) -> None:
+        changed = NewMemory.model_validate({"memory_key": "k", "content": "likes tea", **other})
+        batch = [NewMemory(memory_key="new", content="new"), changed]
         with pytest.raises(Conflict, match="'k'") as conflict:
-            await add_memory(store, "k", **other)
+            await store.memories(ANN).add(batch, origin=Origin.USER)
         assert next(iter(other)) in str(conflict.value)
         assert await read_tables(store.database) == before
 
-    others = [{"content": "hates tea"}, {"summary": "tea!"}, {"memory_type": "fact"}]
+    others: list[dict[str, Any]] = [
+        {"content": "hates tea"},
+        {"summary": "tea!"},
+        {"memory_type": "fact"},
+        {"sensitive": True},
+    ]
     await check_each_async(others, refuse)
-
-
-async def test_conflict_rolls_back_the_batch(store: Store) -> None:
-    await add_memory(store, "k", "likes tea")
-    before = await read_tables(store.database)
-    batch = [NewMemory(memory_key=key, content="new") for key in ("a", "k", "b")]
-
-    with pytest.raises(Conflict, match="'k'"):
-        await store.memories(ANN).add(batch, origin=Origin.USER)
-
-    assert await read_tables(store.database) == before
 
 
 async def test_memory_key_must_not_be_a_message_id(store: Store) -> None:
@@ -171,12 +159,6 @@ class TestSensitive:
         visible = await store.memories(ANN).get_many(["secret", "plain"])
         assert [memory.memory_key for memory in visible] == ["plain"]
         assert (await store.memories(TRUSTED).get("secret")).sensitive is True
-
-    async def test_repeated_add_must_keep_the_sensitive_flag(self, store: Store) -> None:
-        await add_memory(store, "k", "the door code")
-
-        with pytest.raises(Conflict, match="sensitive"):
-            await add_memory(store, "k", "the door code", sensitive=True)
 
 
 async def test_memory_is_invisible_to_other_users_and_agents(store: Store) -> None:

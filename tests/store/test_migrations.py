@@ -5,6 +5,8 @@ the rows that the tests below ask for. `BYTES'00ff'` stands for a literal of byt
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,10 +59,16 @@ async def make_old(location: str, version: int) -> None:
         await database.close()
 
 
-async def test_empty_database_gets_the_latest_schema(empty_location: str) -> None:
-    await make_old(empty_location, 0)
+@asynccontextmanager
+async def old_store(location: str, version: int) -> AsyncIterator[Store]:
+    """Open a database that memrecall of that schema version left."""
+    await make_old(location, version)
+    async with await Store.open(location) as store:
+        yield store
 
-    async with await Store.open(empty_location) as store:
+
+async def test_empty_database_gets_the_latest_schema(empty_location: str) -> None:
+    async with old_store(empty_location, 0) as store:
         assert await store.schema_version() == LATEST
         assert await store.count() == dict.fromkeys(await store.count(), 0)
 
@@ -144,9 +152,7 @@ async def messages_are_numbered_on(store: Store) -> None:
 
 
 async def test_schema_2_traces_are_read_unchanged(empty_location: str) -> None:
-    await make_old(empty_location, 2)
-
-    async with await Store.open(empty_location) as store:
+    async with old_store(empty_location, 2) as store:
         drinks, dog = await store.traces(ANN).get("t1"), await store.traces(ANN).get("t2")
 
         assert asdict(drinks) == {
@@ -185,10 +191,8 @@ async def test_schema_8_traces_get_the_model_of_their_body(empty_location: str) 
         assert models == {"t1": ("小模型" + "x" * 300)[:255], "t2": ""}
 
 
-async def test_schema_9_feedback_is_read_unchanged(empty_location: str) -> None:
-    await make_old(empty_location, 9)
-
-    async with await Store.open(empty_location) as store:
+async def test_schema_9_feedback_and_audit_log_are_read_unchanged(empty_location: str) -> None:
+    async with old_store(empty_location, 9) as store:
         (label,) = await store.feedback_list.labelled()
         assert asdict(label) == {
             "user_id": "ann",
@@ -203,6 +207,8 @@ async def test_schema_9_feedback_is_read_unchanged(empty_location: str) -> None:
             "updated_at": datetime(2026, 1, 26, 10, 55, tzinfo=UTC),
         }
         assert (await store.traces(ANN).get("t1")).model == "tiny"
+        (entry,) = (await store.audit(ANN).page(limit=5)).items
+        assert (entry.action, entry.actor, entry.target) == ("delete_message", "key k1", "erased")
 
 
 async def traces_are_taken_and_threads_followed(store: Store) -> None:
@@ -218,9 +224,7 @@ async def traces_are_taken_and_threads_followed(store: Store) -> None:
 
 
 async def test_schema_3_keys_stay_valid(empty_location: str) -> None:
-    await make_old(empty_location, 3)
-
-    async with await Store.open(empty_location) as store:
+    async with old_store(empty_location, 3) as store:
         key = await store.keys.verify("mr_0011223344556677_abc123")
 
         assert key is not None
@@ -241,10 +245,8 @@ async def test_schema_3_keys_stay_valid(empty_location: str) -> None:
 async def test_schema_4_graph_summaries_and_history_are_read_unchanged(
     empty_location: str,
 ) -> None:
-    await make_old(empty_location, 4)
     scope = Scope("ann", "helper", "open")
-
-    async with await Store.open(empty_location) as store:
+    async with old_store(empty_location, 4) as store:
         home = await store.memories(ANN).get("home")
         assert (home.subject, home.field, home.pinned) == ("user", "home", True)
         assert (home.superseded_by, home.superseded_reason) == ("rome", "she moved")
@@ -267,9 +269,7 @@ async def test_schema_4_graph_summaries_and_history_are_read_unchanged(
 
 
 async def test_knowledge_before_schema_5_is_indexed(empty_location: str) -> None:
-    await make_old(empty_location, 4)
-
-    async with await Store.open(empty_location) as store:
+    async with old_store(empty_location, 4) as store:
         feed_version = await store.knowledge_feed("helper").version()
         assert feed_version is not None
         assert (feed_version.version, feed_version.status, feed_version.time_zone) == (1, 1, "UTC")
@@ -281,9 +281,7 @@ async def test_knowledge_before_schema_5_is_indexed(empty_location: str) -> None
 
 
 async def test_schema_5_knowledge_is_read_unchanged(empty_location: str) -> None:
-    await make_old(empty_location, 5)
-
-    async with await Store.open(empty_location) as store:
+    async with old_store(empty_location, 5) as store:
         feed_version = await store.knowledge_feed("helper").version()
         assert feed_version is not None
         assert (feed_version.version, feed_version.epoch) == (4, "fedcba9876543210")
@@ -295,20 +293,10 @@ async def test_schema_5_knowledge_is_read_unchanged(empty_location: str) -> None
 
 
 async def test_schema_8_hidden_and_erased_messages_stay_so(empty_location: str) -> None:
-    await make_old(empty_location, 8)
-
-    async with await Store.open(empty_location) as store:
+    async with old_store(empty_location, 8) as store:
         written = await store.timeline(ANN).add([new_message("erased")])
         assert written.created == (False,)
         assert await store.timeline(ANN).get_many(["hidden", "erased"]) == []
-
-
-async def test_schema_9_audit_log_is_read(empty_location: str) -> None:
-    await make_old(empty_location, 9)
-
-    async with await Store.open(empty_location) as store:
-        (entry,) = (await store.audit(ANN).page(limit=5)).items
-        assert (entry.action, entry.actor, entry.target) == ("delete_message", "key k1", "erased")
 
 
 async def memories_are_changed_and_changed_back(store: Store) -> None:
@@ -338,9 +326,7 @@ CHECKS = [  # read-only checks come first
 async def test_old_database_is_read_unchanged_and_writable(
     empty_location: str, version: int
 ) -> None:
-    await make_old(empty_location, version)
-
-    async with await Store.open(empty_location) as store:
+    async with old_store(empty_location, version) as store:
         assert await store.schema_version() == LATEST
         await check_each_async(CHECKS, lambda check: check(store), lambda check: check.__name__)
 

@@ -43,35 +43,26 @@ class TestFiles:
         assert str(file) in str(error)
         assert file.read_bytes() == b"Dear Ann, " * 1_000
 
-    async def test_folder_is_refused(self, tmp_path: Path) -> None:
-        error = await refusal(str(tmp_path))
-
-        assert isinstance(error, StorageUnreachable)
-        assert f"{tmp_path} is a folder" in str(error)
-
-    async def test_missing_folder_is_refused(self, tmp_path: Path) -> None:
-        error = await refusal(str(tmp_path / "nowhere" / "memrecall.db"))
-
-        assert isinstance(error, StorageUnreachable)
-        assert f"{tmp_path / 'nowhere'} does not exist" in str(error)
-        assert not (tmp_path / "nowhere").exists()
-
-    async def test_file_as_parent_is_refused(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize(
+        ("name", "create", "problem"),
+        [
+            ("", True, "is a folder"),
+            ("nowhere/memrecall.db", True, "nowhere does not exist"),
+            ("file/x.db", True, "file"),
+            ("memrecall.db", False, "there is no database at"),
+            ("x" * 300, True, "cannot create"),
+        ],
+    )
+    async def test_impossible_file_is_refused_and_nothing_is_created(
+        self, tmp_path: Path, name: str, create: bool, problem: str
+    ) -> None:
         (tmp_path / "file").touch()
 
-        assert isinstance(await refusal(str(tmp_path / "file" / "x.db")), StorageUnreachable)
-
-    async def test_missing_file_is_refused_without_create(self, tmp_path: Path) -> None:
-        error = await refusal(str(tmp_path / "memrecall.db"), create=False)
+        error = await refusal(str(tmp_path / name), create=create)
 
         assert isinstance(error, StorageUnreachable)
-        assert "memrecall.db" in str(error)
-        assert files_in(tmp_path) == []
-
-    async def test_uncreatable_file_is_refused(self, tmp_path: Path) -> None:
-        error = await refusal(str(tmp_path / ("x" * 300)))
-
-        assert isinstance(error, StorageUnreachable)
+        assert problem in str(error)
+        assert files_in(tmp_path) == [tmp_path / "file"]
 
     async def test_new_file_is_readable_by_its_owner_only(self, tmp_path: Path) -> None:
         async with await Store.open(str(tmp_path / "memrecall.db")) as store:
