@@ -92,31 +92,19 @@ class TestLists:
 
         assert (item.messages, item.opening, item.last_time) == (1, "tea", at(3))
 
-    async def test_list_users_of_one_agent(self, store: Store) -> None:
-        await store.timeline(Scope("ann", agent_id="a1")).add([new_message("m")])
-        await store.timeline(Scope("ben", agent_id="a2")).add([new_message("m")])
+    async def test_lists_are_of_one_agent_and_hide_internal_columns(self, store: Store) -> None:
+        await store.timeline(Scope("ann", "a1", "s1")).add([new_message("m"), new_message("n")])
+        await store.timeline(Scope("ann", "a2", "s2")).add([new_message("o")])
+        await store.timeline(Scope("ben", "a2")).add([new_message("m")])
 
-        users = await store.owners.list_users("a2")
+        (user,) = (await store.owners.list_users("a2")).items
+        (session,) = (await store.owners.list_sessions("ann", agent_id="a1")).items
 
-        assert [user["user_id"] for user in users.items] == ["ben"]
-        assert (await store.owners.list_users("nobody")).items == ()
-
-    async def test_list_sessions_counts_messages(self, store: Store) -> None:
-        await store.timeline(ANN).add([new_message("m"), new_message("n")])
-
-        (session,) = (await store.owners.list_sessions("ann")).items
-
-        assert session["last_sequence_no"] == 2
-        assert (await store.owners.list_sessions("ben")).items == ()
-
-    async def test_lists_hide_internal_columns(self, store: Store) -> None:
-        await store.timeline(ANN).add([new_message("m")])
-
-        (user,) = (await store.owners.list_users()).items
-        (session,) = (await store.owners.list_sessions("ann")).items
-
-        assert {"epoch", "version"} & set(user) == set()
+        assert (user["user_id"], {"epoch", "version"} & set(user)) == ("ben", set())
+        assert (session["session_id"], session["last_sequence_no"]) == ("s1", 2)
         assert "last_create_time" not in session
+        assert (await store.owners.list_users("nobody")).items == ()
+        assert (await store.owners.list_sessions("cay")).items == ()
 
     async def test_limit_out_of_range_is_refused(self, store: Store) -> None:
         async def refuse(limit: int) -> None:
@@ -141,28 +129,22 @@ class TestStatus:
         assert changed == {**ann, "status": 0, "update_time": changed["update_time"]}
         assert before <= changed["update_time"] <= datetime.now(UTC)
 
-    async def test_disabled_user_is_refused_until_enabled(self, store: Store) -> None:
-        await store.timeline(ANN).add([new_message("m")])
-
-        await store.owners.set_user_enabled("ann", False)
-        with pytest.raises(Disabled, match="memrecall users enable ann"):
-            await require_active(store, ANN)
-        await store.owners.set_user_enabled("ann", True)
-
-        await require_active(store, ANN)
-
-    async def test_disabled_agent_is_refused(self, store: Store) -> None:
+    async def test_disabled_user_or_agent_is_refused_until_enabled(self, store: Store) -> None:
         scope = Scope("ann", agent_id="helper")
         await store.timeline(scope).add([new_message("m")])
 
         await store.owners.set_agent_enabled("helper", False)
         with pytest.raises(Disabled, match="memrecall agents enable helper"):
-            await require_active(store, scope)
-        await require_active(store, ANN)
-        await require_active(store, Scope("ann", agent_id="unknown"))
+            await store.read_version(scope)
+        for other in (ANN, Scope("ann", agent_id="unknown")):
+            assert await store.read_version(other) is not None
         await store.owners.set_agent_enabled("helper", True)
+        await store.owners.set_user_enabled("ann", False)
+        with pytest.raises(Disabled, match="memrecall users enable ann"):
+            await store.read_version(scope)
+        await store.owners.set_user_enabled("ann", True)
 
-        await require_active(store, scope)
+        assert await store.read_version(scope) is not None
 
     async def test_ended_session_has_an_end_time_and_keeps_messages(self, store: Store) -> None:
         await store.timeline(ANN).add([new_message("m")])
@@ -188,10 +170,6 @@ class TestStatus:
         assert version.time_zone == "Asia/Shanghai"
 
 
-async def require_active(store: Store, scope: Scope) -> None:
-    assert await store.read_version(scope) is not None
-
-
 async def test_unknown_owner_is_not_found_and_not_created(store: Store) -> None:
     await store.timeline(BEN).add([new_message("m")])
     owners = store.owners
@@ -215,38 +193,26 @@ async def test_unknown_owner_is_not_found_and_not_created(store: Store) -> None:
     assert (counts["agents"], counts["users"], counts["sessions"]) == (1, 1, 1)
 
 
-class TestEraseAgent:
-    async def test_erase_agent_refuses_an_agent_with_users(self, store: Store) -> None:
-        await store.timeline(Scope("ann", agent_id="helper")).add([new_message("m")])
+HELPER = Scope("ann", agent_id="helper", session_id="s")
+OF_HELPER: dict[str, Callable[[Store], Awaitable[object]]] = {
+    "users": lambda store: store.timeline(HELPER).add([new_message("m")]),
+    "sessions": lambda store: store.timeline(HELPER).add([new_message("n")]),
+    "traces": lambda store: store.traces(HELPER).add(new_trace(), keep_days=30),
+}
 
-        with pytest.raises(Conflict, match="'helper' still has users"):
+
+async def test_agent_is_erased_once_nothing_belongs_to_it(store: Store) -> None:
+    async def refuse(kind: str) -> None:
+        if kind != "users":  # of another agent
+            await store.timeline(ANN).add([new_message("m")])
+        await OF_HELPER[kind](store)
+        with pytest.raises(Conflict, match=f"'helper' still has {kind}"):
             await store.owners.erase_agent("helper")
-
-        assert (await store.count())["agents"] == 1
-
-    async def test_erase_agent_refuses_an_agent_with_rows(self, store: Store) -> None:
-        await store.timeline(ANN).add([new_message("m")])
-        await store.timeline(Scope("ann", agent_id="helper", session_id="s")).add(
-            [new_message("n")]
-        )
-
-        with pytest.raises(Conflict, match="'helper' still has"):
-            await store.owners.erase_agent("helper")
-
-    async def test_erase_agent_refuses_an_agent_with_traces(self, store: Store) -> None:
-        await store.timeline(ANN).add([new_message("m")])
-        await store.traces(Scope("ann", agent_id="helper")).add(new_trace(), keep_days=30)
-
-        with pytest.raises(Conflict, match="'helper' still has traces"):
-            await store.owners.erase_agent("helper")
-
-    async def test_erase_agent_removes_an_agent_without_users(self, store: Store) -> None:
-        await store.timeline(Scope("ann", agent_id="helper")).add([new_message("m")])
         await store.owners.erase_user("ann")
 
-        await store.owners.erase_agent("helper")
-
-        assert (await store.owners.list_agents()).items == ()
+    await check_each_async(OF_HELPER, refuse)
+    await store.owners.erase_agent("helper")
+    assert "helper" not in [a["agent_id"] for a in (await store.owners.list_agents()).items]
 
 
 async def test_find_users_matches_a_prefix(store: Store) -> None:
@@ -268,10 +234,3 @@ async def test_get_session(store: Store) -> None:
     for user, session, agent in (("ann", "s2", None), ("ben", "s1", None), ("ann", "s1", "other")):
         with pytest.raises(NotFound):
             await store.owners.get_session(user, session, agent_id=agent)
-
-
-async def test_list_sessions_of_one_agent(store: Store) -> None:
-    await store.timeline(Scope("ann", "helper", "s1")).add([new_message("m")])
-    await store.timeline(Scope("ann", "other", "s2")).add([new_message("n")])
-    page = await store.owners.list_sessions("ann", agent_id="other")
-    assert [item["session_id"] for item in page.items] == ["s2"]

@@ -1,7 +1,6 @@
 """Vectors: one model, replaceable, and only for existing rows."""
 
 import asyncio
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,20 +40,15 @@ async def versions(store: Store) -> int:
 
 
 class TestModel:
-    async def test_ensure_model_sets_the_first_model(self, store: Store) -> None:
+    async def test_ensure_model_sets_the_first_model_and_check_none(self, store: Store) -> None:
+        before = await read_tables(store.database)
+        await store.vectors("embedder-2").check_model()
+        assert await read_tables(store.database) == before
         await store.vectors(MODEL).ensure_model()
         await store.vectors(MODEL).ensure_model()
 
         async with await Store.open(get_location(store)) as reopened:
             assert reopened.facts.embedding_model == MODEL
-
-    async def test_check_model_changes_nothing(self, store: Store) -> None:
-        before = await read_tables(store.database)
-
-        await store.vectors(MODEL).check_model()
-        await store.vectors("embedder-2").check_model()
-
-        assert await read_tables(store.database) == before
 
     async def test_other_model_is_refused_with_a_hint(self, store: Store) -> None:
         await store.vectors(MODEL).ensure_model()
@@ -130,6 +124,10 @@ class TestWriting:
         await store.timeline(ANN.with_session("gone")).add([new_message("erased")])
         await store.timeline(ANN).add([new_message("m")])
         await store.owners.erase_session("ann", "gone")
+        before = await read_tables(store.database)
+        await store.vectors(MODEL).write(pending(RowKey("ann", "message", "erased")), matrix([1.0]))
+        await store.vectors(MODEL).write([], matrix())
+        assert await read_tables(store.database) == before
         rows = [
             RowKey("ann", "message", "erased"),
             RowKey("ann", "memory", "m"),
@@ -156,15 +154,6 @@ class TestWriting:
         assert stale == [row]
         assert await read_vectors(store) == {"memory same": [1.0], "message m": [1.0]}
         assert await store.vectors(MODEL).pending(9) == [PendingText(row, "likes coffee")]
-
-    async def test_write_for_erased_rows_changes_nothing(self, store: Store) -> None:
-        await store.timeline(ANN).add([new_message("m")])
-        before = await read_tables(store.database)
-
-        await store.vectors(MODEL).write(pending(RowKey("ann", "message", "erased")), matrix([1.0]))
-        await store.vectors(MODEL).write([], matrix())
-
-        assert await read_tables(store.database) == before
 
     async def test_writing_vectors_does_not_update_activity(self, store: Store) -> None:
         await store.timeline(ANN).add([new_message("m")])
@@ -207,17 +196,6 @@ class TestPending:
         assert await vectors.count_pending() == 7
         assert await vectors.count_pending("ben") == 2
         assert {p.row.user_id for p in await vectors.pending(10, "ben")} == {"ben"}
-
-    async def test_processing_all_pending_terminates(self, store: Store) -> None:
-        await store.timeline(ANN).add(numbered_messages("a", 7))
-        vectors = store.vectors(MODEL)
-
-        processed: list[Any] = []
-        while batch := await vectors.pending(3):
-            await vectors.write(batch, matrix(*([1.0] for _ in batch)))
-            processed += [p.row.key for p in batch]
-
-        assert sorted(processed) == [f"a{n}" for n in range(7)]
 
 
 async def test_rebuild_search_text_changes_the_epoch(store: Store) -> None:
