@@ -16,7 +16,7 @@ from memrecall.text_length import single_line
 EXIT_REGRESSION = 1
 _MODES = ("search", "recall")
 _MAX_QUERY_LENGTH = 60
-_PLAN_OPTIONS = ("mode", "depth", "max_questions", "without", "retrieval", "small_stores", "seed")
+_PLAN_OPTIONS = ("mode", "depth", "max_questions", "without", "retrieval")
 _LISTED_METRICS = ("recall@10", "f1")
 
 RunName = Annotated[str, Argument(help="A run: its folder, or its name in the runs folder.")]
@@ -41,8 +41,6 @@ class _RunOptions:
     retrieval: Any
     without: tuple[str, ...]  # disabled parts of a recall
     db: str | None
-    small_stores: int | None
-    seed: int
 
     def check(self) -> None:
         """Reject contradictory options before any file is read."""
@@ -55,13 +53,6 @@ class _RunOptions:
         if self.retrieval not in RETRIEVALS:
             raise InvalidArgument(
                 f"unknown retrieval {self.retrieval!r}", hint=f"Use {', '.join(RETRIEVALS)}"
-            )
-        if self.seed and self.small_stores is None:
-            raise InvalidArgument("--seed requires --small-stores", hint="Drop --seed")
-        if self.max_questions and self.small_stores:
-            raise InvalidArgument(
-                "--max-questions and --small-stores are mutually exclusive",
-                hint="Drop --max-questions and make fewer stores",
             )
         if self.mode == "search":
             flags = [f"--no-{name.replace('_', '-')}" for name in self.without]
@@ -98,13 +89,6 @@ def run_evaluation(
         bool, Option(help="Let the recall agent request a larger window.")
     ] = True,
     expand_queries: Annotated[bool, Option(help="Let the recall agent expand its queries.")] = True,
-    small_stores: Annotated[
-        int | None,
-        Option(
-            min=2, help="Evaluate up to N single-session stores, unanswerable questions included."
-        ),
-    ] = None,
-    seed: Annotated[int, Option(min=0, help="Random seed for --small-stores.")] = 0,
     db: Annotated[str | None, Option(help="An empty database; default: a temporary file.")] = None,
     json: options.Json = False,
 ) -> None:
@@ -116,7 +100,7 @@ def run_evaluation(
     without = tuple(name for name, is_enabled in parts.items() if not is_enabled)
     chosen = _RunOptions(
         *(corpus, queries, out, mode, depth, max_questions, record, replay, retrieval),
-        *(without, db, small_stores, seed),
+        *(without, db),
     )
     chosen.check()
     folder, state, remaining = asyncio.run(_run(chosen))
@@ -130,7 +114,7 @@ def run_evaluation(
 
 async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
     """Start or continue a run; return its folder, its state and how many questions it asked."""
-    from memrecall.evaluation.corpus import check_labels, make_small_stores, read_corpus
+    from memrecall.evaluation.corpus import check_labels, read_corpus
     from memrecall.evaluation.evaluators import CassetteFolder
     from memrecall.evaluation.questions import read_questions
     from memrecall.evaluation.runner import begin_run, build_evaluator, build_plan
@@ -142,9 +126,6 @@ async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
     question_set = read_questions(chosen.queries, chosen.max_questions)
     corpus = read_corpus(chosen.corpus, read_entry)
     check_labels(question_set, corpus)
-    if chosen.small_stores:
-        count, seed = chosen.small_stores, chosen.seed
-        corpus, question_set = make_small_stores(corpus, question_set, count, seed)
     folder = RunFolder(_run_path(chosen.out, settings))
     cassettes = None
     if path := chosen.replay or chosen.record:
@@ -191,9 +172,6 @@ def _print_summary(folder: Path, state: Any) -> None:
     counts, metrics = state.counts, state.metrics["overall"]
     answered = output.count_noun(counts["answered"], "question")
     terminal.print(f"{answered}, {counts['unanswerable']} without an answer: {folder}")
-    if state.plan.small_stores:
-        stores = f"{counts['users']} small stores with {counts['messages']:,} messages"
-        terminal.print(f"{stores}, of {state.plan.small_stores} requested")
     for name in SUMMARY_METRICS[state.plan.mode]:
         if metric := metrics.get(name):
             terminal.print(

@@ -10,8 +10,8 @@ from nicegui import ui
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.widgets import card, dim_label
 from memrecall.evaluation.charts import PALETTE
-from memrecall.evaluation.figures import PlottedRun, draw_figures
 from memrecall.evaluation.metrics import MAIN_METRICS
+from memrecall.evaluation.report import PlottedRun, draw_figures
 from memrecall.evaluation.runs import EvaluationRun, RunState
 
 # The browser chooses: a canvas has no style sheet, and only it knows the theme of the system.

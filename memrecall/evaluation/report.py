@@ -1,14 +1,226 @@
-"""The report of runs: a standalone HTML page, and the slices of one run as text."""
+"""The report of one or more runs: figures, a standalone HTML page, and slices as text."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
 
-from memrecall.evaluation.figures import PlottedRun, draw_figures, prepare_runs, swatch
-from memrecall.evaluation.metrics import format_interval
+import numpy as np
+
+from memrecall.errors import InvalidArgument
+from memrecall.evaluation.charts import PALETTE, Axis, Series, category_chart, line_chart, log_axis
+from memrecall.evaluation.metrics import (
+    abstention_curve,
+    confidence_outcomes,
+    format_interval,
+    has_probabilities,
+    result_outcomes,
+)
 from memrecall.evaluation.runs import EvaluationRun, RunPlan
-from memrecall.text.html import NARROW, Html, cell, note, table, tag
+from memrecall.evaluation.statistics import calibration_bins
+from memrecall.text.html import NARROW, TITLE, Html, Labels, Say, cell, labels, note, table, tag
+from memrecall.text.language import language_of_most
 from memrecall.types import cut_to_minute
+
+_MAX_DEPTH = 50
+_TEXTS: Labels = {
+    "recall_by_depth": ("Evidence recall against k", "证据召回率 @k"),
+    "by_category": ("Evidence recall at 10 by category", "各类别的证据召回率 @10"),
+    "handed_off": ("F1 of the keys handed off by category", "各类别中所交接键的 F1"),
+    "abstention": ("Abstaining below a confidence", "按信心度弃答"),
+    "calibration": ("Calibration", "校准曲线"),
+    "latency": ("Latency", "响应时间"),
+    "recall_by_depth_hint": (
+        "Share of the evidence among the first k keys.",
+        "前 k 个键中的证据占比。",
+    ),
+    "by_category_hint": ("With 95 % intervals.", "含 95 % 区间。"),
+    "handed_off_hint": ("With 95 % intervals.", "含 95 % 区间。"),
+    "abstention_hint": (
+        "Each point is a threshold; the diagonal is chance.",
+        "每个点是一个阈值；对角线表示随机。",
+    ),
+    "calibration_hint": (
+        "Ten bins of equal size. A confidence is correct if any evidence was handed off, a "
+        "probability or score if the result is evidence (first 20). A score only ranks: "
+        "it need not lie on the diagonal.",
+        "十个等量分组。交接了任一证据则信心度算正确；结果（前 20 个）是证据则概率或得分算正确。"
+        "得分只用于排序，不必落在对角线上。",
+    ),
+    "latency_hint": ("Cumulative share of the questions.", "问题的累积占比。"),
+    "k": ("k", "k"),
+    "evidence_share": ("share of the evidence", "证据占比"),
+    "recall_at_10": ("evidence recall at 10", "证据召回率 @10"),
+    "f1": ("F1 of the keys handed off", "所交接键的 F1"),
+    "wrongly": ("share of answerable questions unanswered", "有答案的问题中弃答的占比"),
+    "rightly": ("share of unanswerable questions detected", "无答案的问题中弃答的占比"),
+    "confidence": ("confidence", "信心度"),
+    "probability": ("probability", "概率"),
+    "score": ("relevance score", "相关度得分"),
+    "true_share": ("share that is evidence", "实为证据的占比"),
+    "milliseconds": ("milliseconds", "毫秒"),
+    "question_share": ("share of the questions", "问题占比"),
+}
+
+
+def recall_by_depth(run: EvaluationRun) -> list[float]:
+    """Return the share of the evidence among the first 1, 2, … keys."""
+    depth = min(run.state.plan.depth, _MAX_DEPTH)
+    is_hit = np.zeros((len(run.answers), depth))
+    for row, (question, answer) in enumerate(run.pairs):
+        for rank, key in enumerate(answer.keys[:depth]):
+            is_hit[row, rank] = key in question.evidence
+    counts = np.array([len(question.evidence) for question in run.questions])
+    has_evidence = counts > 0
+    if not has_evidence.any():
+        return [0.0] * depth
+    shares = is_hit[has_evidence].cumsum(axis=1) / counts[has_evidence, None]
+    return [float(value) for value in shares.mean(axis=0)]
+
+
+def calibration(run: EvaluationRun) -> tuple[str, list[tuple[float, float, int]]]:
+    """Return the kind of prediction, and its bins: mean prediction, share true, size."""
+    pairs = run.pairs
+    if run.state.plan.mode == "recall":
+        kind, (predicted, true) = "confidence", confidence_outcomes(pairs)
+    elif has_probabilities(run.answers):
+        kind = "probability"
+        predicted, true = result_outcomes(pairs, lambda answer: answer.probabilities or ())
+    else:
+        kind = "score"
+        predicted, true = result_outcomes(pairs, lambda answer: [s for _, s in answer.retrieved])
+    is_present = ~np.isnan(predicted)
+    return kind, calibration_bins(predicted[is_present], true[is_present])
+
+
+@dataclass(frozen=True, slots=True)
+class PlottedRun:
+    """A run with its label, colour and metrics in a report."""
+
+    name: str
+    colour: str
+    run: EvaluationRun
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart with heading and caption, displayed in notebooks."""
+
+    name: str
+    heading: str
+    caption: str
+    chart: Html
+    runs: Sequence[PlottedRun]
+
+    def __repr__(self) -> str:
+        return f"<Figure {self.name}: {self.heading}>"
+
+    def _repr_html_(self) -> str:
+        legend = [tag("span", swatch(run.colour), run.name, " ") for run in self.runs]
+        head = [tag("div", self.heading, style=TITLE), note(self.caption)]
+        return str(tag("div", *head, *(legend if len(legend) > 1 else ()), self.chart))
+
+
+def swatch(colour: str) -> Html:
+    """Return a dot in the colour of a run."""
+    return tag("span", "● ", style=f"color:{colour}")
+
+
+def figures_of(*runs: EvaluationRun) -> dict[str, Figure]:
+    """Return the figures of up to eight runs, by name: `recall_by_depth`, `by_category`, …"""
+    language = language_of_most(question.query for run in runs for question in run.questions)
+    return {figure.name: figure for figure in draw_figures(prepare_runs(runs), language)}
+
+
+def prepare_runs(runs: Sequence[EvaluationRun]) -> list[PlottedRun]:
+    """Give runs distinct labels and colours; reject runs without results."""
+    if len(runs) > len(PALETTE):
+        raise InvalidArgument(
+            f"{len(runs)} runs do not fit one report", hint=f"Pass at most {len(PALETTE)}"
+        )
+    for run in runs:
+        if not run.answers:
+            raise InvalidArgument(f"{run.name} has no answers yet", hint="Run it first")
+    names = [run.name for run in runs]
+    return [
+        PlottedRun(
+            name if names.count(name) == 1 else f"{name} ({names[: at + 1].count(name)})",
+            PALETTE[at],
+            run,
+            run.summarize(),
+        )
+        for at, (name, run) in enumerate(zip(names, runs, strict=True))
+    ]
+
+
+def draw_figures(runs: Sequence[PlottedRun], language: str = "en") -> list[Figure]:
+    """Return all figures that are defined for these runs."""
+    say = labels(_TEXTS, language)
+    summaries = {run.name: run.metrics for run in runs}
+    recalls = [run for run in runs if run.run.state.plan.mode == "recall"]
+    charts: dict[str, Html | None] = {
+        "recall_by_depth": _depth_chart(runs, say),
+        "by_category": category_chart(
+            say("by_category"), say("recall_at_10"), "recall@10", summaries
+        ),
+        "handed_off": category_chart(say("handed_off"), say("f1"), "f1", summaries)
+        if recalls
+        else None,
+        "abstention": _abstention_chart(recalls, say),
+        "calibration": _calibration_chart(runs, say),
+        "latency": _latency_chart(runs, say),
+    }
+    return [
+        Figure(name, say(name), say(f"{name}_hint"), chart, runs)
+        for name, chart in charts.items()
+        if chart
+    ]
+
+
+def _depth_chart(runs: Sequence[PlottedRun], say: Say) -> Html:
+    series = [
+        Series(run.name, run.colour, list(enumerate(recall_by_depth(run.run), 1))) for run in runs
+    ]
+    deepest = max(len(line.points) for line in series)
+    ticks = sorted({k for k in (1, 5, 10, 20, 30, 40) if k < deepest} | {deepest})
+    up = Axis(say("evidence_share"))
+    return line_chart(say("recall_by_depth"), Axis(say("k"), ticks), up, series)
+
+
+def _abstention_chart(runs: Sequence[PlottedRun], say: Say) -> Html | None:
+    """Draw the abstention curve, if some questions are unanswerable."""
+    series = [
+        Series(run.name, run.colour, points)
+        for run in runs
+        if (points := abstention_curve(run.run.pairs))
+    ]
+    if not series:
+        return None
+    axes = (Axis(say("wrongly")), Axis(say("rightly")))
+    return line_chart(say("abstention"), *axes, series, diagonal=True)
+
+
+def _calibration_chart(runs: Sequence[PlottedRun], say: Say) -> Html:
+    series, kinds = [], []
+    for run in runs:
+        kind, bins = calibration(run.run)
+        kinds.append(say(kind))
+        points = [(mean, share) for mean, share, _ in bins]
+        series.append(Series(f"{run.name}, {say(kind)}", run.colour, points, dots=True))
+    across = Axis(" / ".join(dict.fromkeys(kinds)))
+    return line_chart(say("calibration"), across, Axis(say("true_share")), series, diagonal=True)
+
+
+def _latency_chart(runs: Sequence[PlottedRun], say: Say) -> Html:
+    series = []
+    for run in runs:
+        latencies = sorted(1000 * seconds for seconds in run.run.seconds)
+        points = [(ms, number / len(latencies)) for number, ms in enumerate(latencies, 1)]
+        series.append(Series(run.name, run.colour, points))
+    across = log_axis(say("milliseconds"), [ms for line in series for ms, _ in line.points])
+    return line_chart(say("latency"), across, Axis(say("question_share")), series)
+
 
 _NOTE = (
     "With 95 % bootstrap intervals over questions. Questions without evidence do not count for "

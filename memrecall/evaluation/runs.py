@@ -42,6 +42,7 @@ from memrecall.text.language import language_of_most
 
 _FORMAT = 1
 _DATABASE = "store.db"
+_REMOVED_FIELDS = ("small_stores", "seed")  # of the plans of version 0.2
 _LABELS = {
     "questions": ("questions", "个问题"),
     "unanswerable": ("without an answer", "个没有答案"),
@@ -70,8 +71,6 @@ class RunPlan:
     version: str
     without: tuple[str, ...] = ()  # disabled parts of a recall
     retrieval: Mode = "hybrid"  # of a search
-    small_stores: int | None = None  # sessions made into users of their own, at most
-    seed: int = 0  # of the choice of small stores
 
 
 @dataclass(slots=True)
@@ -205,9 +204,7 @@ class RunFolder:
         if not _whole_lines(self._results):
             return
         before, after = asdict(existing), asdict(requested)
-        # Small stores have digests of their own; the option that changed them says more.
-        names = sorted(after, key=lambda name: name.endswith("_sha256"))
-        name = next(name for name in names if before[name] != after[name])
+        name = next(name for name in after if before[name] != after[name])
         raise InvalidArgument(
             f"{self.path} holds a run with {name} = {before[name]}, not {after[name]}",
             hint="Choose another --out, or remove the folder",
@@ -221,7 +218,7 @@ class RunFolder:
                 raise InvalidArgument(
                     f"{self._summary} has another format", hint="Run the evaluation again"
                 )
-            fields = data.pop("plan")
+            fields = {k: v for k, v in data.pop("plan").items() if k not in _REMOVED_FIELDS}
             plan = RunPlan(**{**fields, "without": tuple(fields.get("without", ()))})
             return RunState(plan=plan, **data)
         except FileNotFoundError:

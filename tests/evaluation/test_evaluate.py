@@ -10,8 +10,8 @@ import pytest
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.compare import compare
 from memrecall.evaluation.corpus import Corpus, read_corpus
-from memrecall.evaluation.figures import figures_of
 from memrecall.evaluation.questions import QuestionSet, read_questions
+from memrecall.evaluation.report import figures_of
 from memrecall.evaluation.runner import evaluate
 from memrecall.evaluation.runs import EvaluationRun
 from memrecall.importers.jsonl import read_entry
