@@ -1,6 +1,8 @@
 """JSON objects in texts: lines of files that users write, and what models and tools return."""
 
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,8 +34,27 @@ def parse_json_line(line: bytes) -> dict[str, Any]:
     return data
 
 
+class RepeatedKeys(dict[str, Any]):
+    """A JSON object with repeated keys, without their values."""
+
+    @classmethod
+    def check(cls, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return the object of some pairs, of this class if a key is repeated."""
+        counts = Counter(name for name, _ in pairs)
+        is_valid = len(counts) == len(pairs)
+        return dict(pairs) if is_valid else cls(pair for pair in pairs if counts[pair[0]] == 1)
+
+
 def parse_json(body: bytes) -> Any:
     """Parse JSON, refusing repeated keys, NaN, infinite numbers, too many levels and values."""
+    value = load_json(body)
+    if fault := find_fault(value):
+        raise json.JSONDecodeError(fault, "", 0)
+    return value
+
+
+def load_json(body: bytes) -> Any:
+    """Parse JSON like `parse_json`, but leave values in it that `find_fault` finds."""
     try:
         value = from_json(body, allow_inf_nan=False, cache_strings=False)
     except ValueError as error:
@@ -43,8 +64,23 @@ def parse_json(body: bytes) -> Any:
     if body.count(b",") > MAX_VALUES and has_more_values(value, MAX_VALUES):
         raise json.JSONDecodeError(f"more than {MAX_VALUES:,} values", "", 0)
     if has_repeated_keys(body, value):
-        raise json.JSONDecodeError("an object has the same key twice", "", 0)
+        value = json.loads(body, object_pairs_hook=RepeatedKeys.check)
     return value
+
+
+def find_fault(value: Any) -> str:
+    """Return what is wrong with a value of `load_json`: a repeated key, or an infinite number."""
+    pending: list[Any] = [[value]]
+    while pending:
+        outer = pending.pop()
+        if isinstance(outer, RepeatedKeys):
+            return "an object has the same key twice"
+        for item in outer.values() if isinstance(outer, dict) else outer:
+            if isinstance(item, dict | list):
+                pending.append(item)
+            elif isinstance(item, float) and math.isinf(item):
+                return "a number is too large"
+    return ""
 
 
 def has_repeated_keys(body: bytes, value: Any) -> bool:

@@ -57,8 +57,10 @@ SINGLE: list[Row] = [
     ("an id that is true", call(id=True), INVALID, None),
     ("an id that is an object", call(id={}), INVALID, None),
     ("an id that is an array", call(id=[1]), INVALID, None),
-    ("a key twice", '{"jsonrpc": "2.0", "method": "echo", "id": 1, "id": 2}', PARSE, None),
-    ("a key twice inside", call(id=1)[:-1] + ', "params": [{"a": 1, "a": 1}]}', PARSE, None),
+    ("an infinite number", call(id=1)[:-1] + ', "params": [{"a": -1e999}]}', INVALID, 1),
+    ("an id twice", '{"jsonrpc": "2.0", "method": "echo", "id": 1, "id": 2}', INVALID, None),
+    ("a method twice", call(id=1)[:-1] + ', "method": "echo"}', INVALID, 1),
+    ("a key twice inside", call(id=1)[:-1] + ', "params": [{"a": 1, "a": 1}]}', INVALID, 1),
     ("an unknown method", call(method="foobar", id="1"), UNKNOWN, "1"),
     ("a method of the protocol itself", call(method="rpc.discover", id=1), UNKNOWN, 1),
     ("an empty method", call(method="", id=1), UNKNOWN, 1),
@@ -174,6 +176,18 @@ class TestBatch:
             UNKNOWN,
             INTERNAL,
         ]
+
+    async def test_invalid_value_refuses_one_call(self) -> None:
+        head = '{"jsonrpc": "2.0", "method": "echo", "id": '
+        calls = ['1, "params": [{"a": 1, "a": 2}]}', '2, "params": [1e999]}', '3, "params": [4]}']
+        first, second, third = await send_message(f"[{','.join(head + call for call in calls)}]")
+        assert [error_code_and_id(reply) for reply in (first, second)] == [
+            (INVALID, 1),
+            (INVALID, 2),
+        ]
+        assert "same key twice" in first["error"]["data"]["reason"]
+        assert "too large" in second["error"]["data"]["reason"]
+        assert (third["id"], third["result"]) == (3, [4])
 
     async def test_calls_with_equal_ids_are_both_answered(self) -> None:
         replies = await send_message(

@@ -4,7 +4,6 @@ Every reply is one line of JSON.
 """
 
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -28,7 +27,7 @@ from memrecall.errors import (
     RunError,
     StorageFull,
 )
-from memrecall.json_objects import parse_json
+from memrecall.json_objects import find_fault, load_json
 from memrecall.server.errors import add_error_fields, describe_failure, log_bug, new_request_id
 
 log = logging.getLogger("memrecall.server")
@@ -167,7 +166,7 @@ def _parse_message(
     if len(data) > limits.bytes:
         return InvalidCall(Code.INVALID_REQUEST, f"the message is larger than {limits.bytes} bytes")
     try:
-        value = parse_json(data)
+        value = load_json(data)
     except ValueError as error:
         return InvalidCall(Code.PARSE_ERROR, str(error))
     if not isinstance(value, list):
@@ -186,7 +185,7 @@ def _parse_call(value: Any) -> RpcCall | InvalidCall:
     is_valid_id = call_id is None or (
         isinstance(call_id, str | int | float)
         and not isinstance(call_id, bool)
-        and call_id not in (math.inf, -math.inf)
+        and not find_fault(call_id)
     )
     reason = _check_call(value) if is_valid_id else "an id is a string, a number or null"
     if reason:
@@ -202,7 +201,7 @@ def _check_call(value: dict[str, Any]) -> str:
         return "method must be a string"
     if "params" in value and not isinstance(value["params"], dict | list):
         return "params must be an object or an array"
-    return ""
+    return find_fault(value)
 
 
 def to_rpc_error(error: MemrecallError, *, trusted: bool) -> RpcError:
