@@ -20,6 +20,7 @@ from memrecall.cli import (
     search,
     serve,
 )
+from memrecall.cli.options import CommandGroup
 from memrecall.errors import MemrecallError
 from memrecall.text_length import single_line
 
@@ -72,7 +73,7 @@ _HELP = "Long-term memory and recall for LLM agents: find what a user is referri
 # The parser's base class for usage errors; its module is not public.
 UsageError: Any = typer.BadParameter.__base__
 
-app = typer.Typer(
+app = CommandGroup(
     name="memrecall",
     help=_HELP,
     pretty_exceptions_enable=False,

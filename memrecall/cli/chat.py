@@ -23,6 +23,7 @@ _WAKE_SECONDS = 0.5
 
 
 def chat_command(
+    shared: options.SharedOptions,
     message: Annotated[
         str | None, Argument(help="The user's message; default: read line by line.")
     ] = None,
@@ -33,12 +34,10 @@ def chat_command(
     speaker: Annotated[
         str | None, Option("--as", help="Continue the group chat as this member, line by line.")
     ] = None,
-    db: options.Db = None,
     session: options.CurrentSession = None,
     agent: options.Agent = None,
     instructions: Annotated[str, Option(help="System instructions for the model.")] = "",
     verbose: Annotated[bool, Option("--verbose", help="Show the log on stderr.")] = False,
-    json: options.Json = False,
 ) -> None:
     """Talk to an assistant that recalls; show its tool calls while it answers.
 
@@ -56,22 +55,22 @@ def chat_command(
                 "--group takes its messages and instructions from the file",
                 hint="Drop the message and --instructions",
             )
-        _run_group(group, speaker, db, session, agent, json)
+        _run_group(group, speaker, session, agent, shared)
         return
     if speaker is not None:
         raise InvalidArgument("--as requires --group", hint="Add --group FILE")
     if message is not None and not message.strip():
         raise InvalidArgument("the message is empty", hint="Pass some text")
     scope = options.build_scope(str(user), agent, session)
-    with _open_chat(db) as (runner, library, chat_arguments):
+    with _open_chat(shared) as (runner, library, chat_arguments):
         from memrecall.chat import SingleChat
 
         single = SingleChat(library, scope, instructions=instructions, **chat_arguments)
         if message is not None:
-            _run_turn(runner, single.stream(message), json)
+            _run_turn(runner, single.stream(message), shared.json)
             return
         for line in input_lines(_PROMPT, _read_history(runner, library, scope)):
-            _try_turn(partial(_run_turn, runner, single.stream(line), json), json)
+            _try_turn(partial(_run_turn, runner, single.stream(line), shared.json), shared.json)
 
 
 def _read_history(
@@ -110,16 +109,15 @@ def _try_turn(turn: Callable[[], None], json: bool) -> None:
 def _run_group(
     file: Path,
     speaker: str | None,
-    db: str | None,
     session: str | None,
     agent: str | None,
-    json: bool,
+    shared: options.SharedOptions,
 ) -> None:
     from memrecall.cli.conversation_files import GroupMessage, read_group
 
-    definition = read_group(file)
+    definition, json = read_group(file), shared.json
     responders = definition.responders
-    with _open_chat(db) as (runner, library, chat_arguments):
+    with _open_chat(shared) as (runner, library, chat_arguments):
         from memrecall.chat import GroupChat
 
         scope = options.build_scope(definition.group_id, agent, session)
@@ -230,10 +228,12 @@ def _without_text(events: list[dict[str, Any]], text: str) -> list[dict[str, Any
 
 
 @contextlib.contextmanager
-def _open_chat(db: str | None) -> Iterator[tuple[asyncio.Runner, Any, dict[str, Any]]]:
+def _open_chat(
+    shared: options.SharedOptions,
+) -> Iterator[tuple[asyncio.Runner, Any, dict[str, Any]]]:
     """Open one event loop for all turns, the library, and the arguments of the chat classes."""
     with asyncio.Runner() as runner, contextlib.ExitStack() as stack:
-        library = runner.run(options.open_configured(db, create=True))
+        library = runner.run(shared.open(create=True))
         stack.callback(lambda: runner.run(library.close()))
         arguments = _chat_arguments(library.settings)
         client = arguments["model_client"]

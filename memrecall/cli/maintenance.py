@@ -13,15 +13,15 @@ from memrecall.errors import InvalidArgument
 EXIT_UNHEALTHY = 1
 _MAX_LISTED = 20
 
-database_commands = typer.Typer(
+database_commands = options.CommandGroup(
     help="Distribute a PostgreSQL database by user, and show where its rows are."
 )
 
 
 def sweep_command(
+    shared: options.SharedOptions,
     user: options.MaybeUser = None,
     all_users: Annotated[bool, Option("--all-users", help="Sweep all users.")] = False,
-    db: options.Db = None,
     agent: options.Agent = None,
     older: Annotated[
         float | None, Option("--older-than", help="Days since the last write or update.")
@@ -40,7 +40,6 @@ def sweep_command(
     purge: Annotated[bool, Option("--purge", help="Erase permanently, no undo.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only show what would be deleted.")] = False,
     yes: options.Yes = False,
-    json: options.Json = False,
 ) -> None:
     """Delete memories by policy, after a preview and a confirmation.
 
@@ -62,25 +61,25 @@ def sweep_command(
         most_memories=most,
     )
     target = {"user_id": user, "agent_id": agent, "all_users": all_users, "purge": purge}
-    result = _sweep(policy, target, db, dry_run=True)
-    if not json:
+    result = _sweep(policy, target, shared, dry_run=True)
+    if not shared.json:
         _print_preview(result)
-    if result["found"] and not dry_run and (yes or not json):
+    if result["found"] and not dry_run and (yes or not shared.json):
         if not yes:
             question = "Erase them permanently?" if purge else "Delete them?"
             typer.confirm(question, abort=True, err=True)
-        result = _sweep(policy, target, db, dry_run=False)
-        if not json:
+        result = _sweep(policy, target, shared, dry_run=False)
+        if not shared.json:
             removed = output.count_noun(result["removed"], "memory")
             output.console().print(f"{removed} deleted")
-    if json:
+    if shared.json:
         output.print_json(result)
 
 
-def _sweep(policy: Any, target: dict[str, Any], db: str | None, *, dry_run: bool) -> Any:
-    return options.with_memory(
-        lambda memory: memory.sweep(policy, dry_run=dry_run, **target), db, None, sensitive=True
-    )
+def _sweep(
+    policy: Any, target: dict[str, Any], shared: options.SharedOptions, *, dry_run: bool
+) -> Any:
+    return shared.with_memory(lambda memory: memory.sweep(policy, dry_run=dry_run, **target))
 
 
 def _print_preview(result: dict[str, Any]) -> None:
@@ -97,19 +96,10 @@ def _print_preview(result: dict[str, Any]) -> None:
     terminal.print(f"{output.count_noun(result['found'], 'memory')}{users} would be deleted")
 
 
-def stats(
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
-    user: options.MaybeUser = None,
-    json: options.Json = False,
-) -> None:
+def stats(shared: options.ReadingOptions, user: options.MaybeUser = None) -> None:
     """Count the stored rows of one user or of all users."""
-    facts = dict(
-        options.with_library(
-            lambda library: library.stats(user), db, user=user, read_only=read_only
-        )
-    )
-    if json:
+    facts = dict(shared.of_user(user).with_library(lambda library: library.stats(user)))
+    if shared.json:
         output.print_json(facts)
         return
     for name, value in facts.items():
@@ -117,7 +107,7 @@ def stats(
         output.console().print(f"{name.replace('_', ' '):<18} {text}")
 
 
-def reindex(db: options.Db = None, json: options.Json = False) -> None:
+def reindex(shared: options.SharedOptions) -> None:
     """Update derived data: search text, and vectors of the configured embedder.
 
     It can be interrupted; the next run continues. Rows that are not embedded yet are found by
@@ -131,14 +121,14 @@ def reindex(db: options.Db = None, json: options.Json = False) -> None:
         with output.show_progress("reindexing", await reindexer.count(), unit="rows") as advance:
             return dict(await reindexer.run(advance))
 
-    result = options.with_library(run, db)
+    result = shared.with_library(run)
     text = f"{result['embedded']} rows embedded with {result['model']}"
     if result["analysed"]:
         text += f", search text of {result['analysed']} rows updated"
-    output.print_outcome(text, result, json=json)
+    shared.print_outcome(text, result)
 
 
-def compact(db: options.Db = None, json: options.Json = False) -> None:
+def compact(shared: options.SharedOptions) -> None:
     """Free the space of erased rows. On SQLite writers wait until the file is rewritten."""
 
     async def run(library: Any) -> dict[str, Any]:
@@ -147,15 +137,13 @@ def compact(db: options.Db = None, json: options.Json = False) -> None:
         sizes = {"before": before, "after": await library.stats()}
         return {name: facts.get("bytes_on_disk") for name, facts in sizes.items()}
 
-    result = options.with_library(run, db)
+    result = shared.with_library(run)
     change = f": {result['before']:,} bytes, now {result['after']:,}" if result["after"] else ""
-    output.print_outcome(f"compacted{change}", result, json=json)
+    shared.print_outcome(f"compacted{change}", result)
 
 
 def backup_command(
-    file: Annotated[Path, Argument(help="A new file.")],
-    db: options.Db = None,
-    json: options.Json = False,
+    file: Annotated[Path, Argument(help="A new file.")], shared: options.SharedOptions
 ) -> None:
     """Back up the whole database to one file, also while it is served, and verify the file.
 
@@ -168,20 +156,19 @@ def backup_command(
         with output.show_progress("backing up", rows, unit="rows") as advance:
             return await backup_database(library.store, file, advance)
 
-    rows = options.with_library(run, db)
+    rows = shared.with_library(run)
     size = file.stat().st_size
     text = f"{sum(rows.values()):,} rows in {output.escape(str(file))}, {size:,} bytes, verified"
     fields = {"file": str(file), "bytes": size, "rows": rows, "verified": True}
-    output.print_outcome(text, fields, json=json)
+    shared.print_outcome(text, fields)
 
 
 def restore_command(
     file: Annotated[Path, Argument(help="A file that `memrecall backup` wrote.")],
-    db: options.Db = None,
+    shared: options.SharedOptions,
     overwrite: Annotated[
         bool, Option("--overwrite", help="Replace everything that the database has.")
     ] = False,
-    json: options.Json = False,
 ) -> None:
     """Restore a backup into an empty database of any kind, completely or not at all."""
     from memrecall.store.backup.database import restore_database, verify_backup
@@ -193,18 +180,16 @@ def restore_command(
     if not file.is_file():
         raise InvalidArgument(f"there is no backup {file}", hint="Check the path")
     total = asyncio.run(verify_backup(file))  # before a database is created for it
-    rows = options.with_library(run, db, create=True)
+    rows = shared.with_library(run, create=True)
     text = f"{sum(rows.values()):,} rows restored from {output.escape(str(file))}"
-    output.print_outcome(text, {"file": str(file), "rows": rows}, json=json)
+    shared.print_outcome(text, {"file": str(file), "rows": rows})
 
 
 def doctor(
-    db: options.Db = None,
-    json: options.Json = False,
+    shared: options.ReadingOptions,
     quick: Annotated[bool, Option("--quick", help="Do not load the embedder.")] = False,
     model: Annotated[bool, Option("--model", help="Send the model three short requests.")] = False,
     deep: Annotated[bool, Option("--deep", help="Read every row and every index.")] = False,
-    read_only: options.ReadOnlyDb = False,
 ) -> None:
     """Check installation and database; show changed settings. Exit code 1: a check failed.
 
@@ -212,11 +197,11 @@ def doctor(
     """
     from memrecall.library.maintenance import diagnose
 
-    arguments = {"db": db, "read_only": read_only or None}
+    arguments = {"db": shared.db, "read_only": shared.read_only or None}
     diagnosis = asyncio.run(
         diagnose(arguments, load_embedder=not quick, ask_model=model, deep=deep)
     )
-    if json:
+    if shared.json:
         output.print_json(diagnosis.as_dict())
     else:
         _print_diagnosis(diagnosis)
@@ -239,9 +224,8 @@ def _print_diagnosis(diagnosis: Any) -> None:
 
 @database_commands.command("distribute")
 def distribute_command(
-    db: options.Db = None,
+    shared: options.SharedOptions,
     shards: Annotated[int | None, Option(help="Shards per table; 32 if it is new.")] = None,
-    json: options.Json = False,
 ) -> None:
     """Distribute the tables over a Citus cluster by user.
 
@@ -255,10 +239,10 @@ def distribute_command(
         return {"tables": tables, "advice": await distribution.read_advice(library.store.database)}
 
     with output.spinner("distributing"):
-        result = options.with_library(run, db)
+        result = shared.with_library(run)
     text = f"{output.count_noun(len(result['tables']), 'table')} distributed"
-    output.print_outcome(text, result, json=json)
-    if not json:
+    shared.print_outcome(text, result)
+    if not shared.json:
         _print_advice(result["advice"])
 
 
@@ -268,14 +252,12 @@ def _print_advice(advice: list[str]) -> None:
 
 
 @database_commands.command("status")
-def show_status(db: options.Db = None, json: options.Json = False) -> None:
+def show_status(shared: options.SharedOptions) -> None:
     """Show the nodes of the database with their shards and bytes."""
     from memrecall.store.database import distribution
 
-    status = options.with_library(
-        lambda library: distribution.read_status(library.store.database), db
-    )
-    if json:
+    status = shared.with_library(lambda library: distribution.read_status(library.store.database))
+    if shared.json:
         output.print_json(status.as_dict())
         return
     terminal = output.console()

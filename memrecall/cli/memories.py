@@ -25,7 +25,7 @@ Sources = Annotated[bool, Option("--sources", help="Also the messages that the m
 _ONE = "Options of one memory that is stored as it is"
 _TRUNCATED = "[yellow]longer than 100 KB: the content was truncated[/yellow]"
 
-memory_commands = typer.Typer(help="Add, list, search, update and delete memories.")
+memory_commands = options.CommandGroup(help="Add, list, search, update and delete memories.")
 
 
 def _read_text(text: str) -> str:
@@ -74,8 +74,7 @@ def _read_keyword(text: str) -> dict[str, Any]:
 @memory_commands.command("add")
 def add(
     text: Annotated[str, Argument(help="The user's message; - reads standard input.")],
-    user: options.User,
-    db: options.Db = None,
+    shared: options.UserOptions,
     agent: Annotated[str | None, Option(help="Agent that the message was sent to.")] = None,
     session: options.CurrentSession = None,
     metadata: Metadata = "{}",
@@ -100,7 +99,6 @@ def add(
     valid_to: Annotated[
         str | None, Option(help="End of its validity.", rich_help_panel=_ONE)
     ] = None,
-    json: options.Json = False,
 ) -> None:
     """Store a user's message and the facts extracted from it, or one memory as it is."""
     content = _read_text(text)
@@ -117,20 +115,17 @@ def add(
     described = {name: value for name, value in described.items() if value}
     if as_is or described:
         fields = {"content": content, "metadata": extra, "sensitive": sensitive, **described}
-        scope = options.build_scope(user, agent, session, sensitive=True)
-        result = options.with_library(_store_memory(fields, scope), db, create=True)
+        scope = options.build_scope(shared.user, agent, session, sensitive=True)
+        result = shared.with_library(_store_memory(fields, scope), create=True)
     else:
-        result = options.with_memory(
+        result = shared.with_memory(
             lambda memory: memory.add(
                 content, session_id=session, metadata=extra, sensitive=sensitive
             ),
-            db,
-            user,
             agent,
-            sensitive=True,
             create=True,
         )
-    if json:
+    if shared.json:
         output.print_json(result)
     else:
         _print_additions(result)
@@ -158,9 +153,7 @@ def _read_filter(text: str | None) -> dict[str, Any] | None:
 
 @memory_commands.command("list")
 def list_command(
-    user: options.User,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
+    shared: options.UserReadingOptions,
     agent: options.Agent = None,
     session: options.Session = None,
     filter_: FilterOption = None,
@@ -172,10 +165,9 @@ def list_command(
     allow_sensitive: options.AllowSensitive = False,
     limit: Annotated[int, Option(min=1, max=1000, help="Memories per page, at most 1000.")] = 50,
     cursor: options.CursorOption = None,
-    json: options.Json = False,
 ) -> None:
     """List memories, newest first."""
-    page = options.with_memory(
+    page = shared.with_memory(
         lambda memory: memory.get_all(
             session_id=session,
             filters=_read_filter(filter_),
@@ -185,23 +177,16 @@ def list_command(
             superseded=superseded,
             deleted=deleted,
         ),
-        db,
-        user,
         agent,
         sensitive=allow_sensitive,
-        read_only=read_only,
     )
-    output.print_page(
-        page, map(output.memory_line, page["results"]), json=json, empty="no memories"
-    )
+    shared.print_page(page, map(output.memory_line, page["results"]), empty="no memories")
 
 
 @memory_commands.command("search")
 def search_memories(
     query: Annotated[str, Argument(help="What to search for.")],
-    user: options.User,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
+    shared: options.UserReadingOptions,
     agent: options.Agent = None,
     session: options.Session = None,
     filter_: FilterOption = None,
@@ -212,10 +197,9 @@ def search_memories(
     ] = True,
     allow_sensitive: options.AllowSensitive = False,
     limit: Annotated[int, Option(min=1, max=200, help="Number of results, at most 200.")] = 10,
-    json: options.Json = False,
 ) -> None:
     """Search memories, best match first."""
-    result = options.with_memory(
+    result = shared.with_memory(
         lambda memory: memory.search(
             query,
             session_id=session,
@@ -225,31 +209,20 @@ def search_memories(
             rerank=rerank,
             limit=limit,
         ),
-        db,
-        user,
         agent,
         sensitive=allow_sensitive,
-        read_only=read_only,
     )
     empty = output.escape(result["message"]) or "no memories"
-    output.print_page(result, map(output.memory_line, result["results"]), json=json, empty=empty)
+    shared.print_page(result, map(output.memory_line, result["results"]), empty=empty)
 
 
 @memory_commands.command("show")
-def show(
-    memory_id: MemoryId,
-    user: options.User,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
-    json: options.Json = False,
-) -> None:
+def show(memory_id: MemoryId, shared: options.UserReadingOptions) -> None:
     """Show one memory with all its fields."""
-    item = options.with_memory(
-        lambda memory: memory.get(memory_id), db, user, sensitive=True, read_only=read_only
-    )
+    item = shared.with_memory(lambda memory: memory.get(memory_id))
     if item is None:
         raise NotFound(f"there is no memory {memory_id!r}", hint="Check the id and the user")
-    if json:
+    if shared.json:
         output.print_json(item)
         return
     shown = {**item, "conflicts_with": "; ".join(output.conflict_labels(item))}
@@ -259,18 +232,10 @@ def show(
 
 
 @memory_commands.command("history")
-def history(
-    memory_id: MemoryId,
-    user: options.User,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
-    json: options.Json = False,
-) -> None:
+def history(memory_id: MemoryId, shared: options.UserReadingOptions) -> None:
     """Show a memory's change history, oldest first."""
-    changes = options.with_memory(
-        lambda memory: memory.history(memory_id), db, user, sensitive=True, read_only=read_only
-    )
-    if json:
+    changes = shared.with_memory(lambda memory: memory.history(memory_id))
+    if shared.json:
         output.print_json({"results": changes})
         return
     for change in changes:
@@ -290,40 +255,28 @@ def history(
 @memory_commands.command("update")
 def update(
     memory_id: MemoryId,
-    user: options.User,
+    shared: options.UserOptions,
     text: Annotated[str | None, Option(help="New text.")] = None,
     pinned: Annotated[
         bool | None, Option("--pin/--unpin", help="Sweeps keep pinned memories.")
     ] = None,
     metadata: Annotated[str | None, Option(help="A JSON object.")] = None,
-    db: options.Db = None,
-    json: options.Json = False,
 ) -> None:
     """Update a memory in place. Its history keeps the previous text."""
     extra = None if metadata is None else options.read_object("--metadata", metadata)
     values = {"content": text, "pinned": pinned, "metadata": extra}
     changes = {name: value for name, value in values.items() if value is not None}
-    result = options.with_memory(
-        lambda memory: memory.update(memory_id, **changes), db, user, sensitive=True
-    )
-    output.print_outcome(f"updated: {output.escape(result['memory'])}", result, json=json)
+    result = shared.with_memory(lambda memory: memory.update(memory_id, **changes))
+    shared.print_outcome(f"updated: {output.escape(result['memory'])}", result)
 
 
 @memory_commands.command("delete")
 @memory_commands.command("forget", hidden=True)
-def delete(
-    memory_id: MemoryId,
-    user: options.User,
-    sources: Sources = False,
-    db: options.Db = None,
-    json: options.Json = False,
-) -> None:
+def delete(memory_id: MemoryId, shared: options.UserOptions, sources: Sources = False) -> None:
     """Delete a memory. `memrecall memories undo` restores it."""
-    result = options.with_memory(
-        lambda memory: memory.delete(memory_id, sources=sources), db, user, sensitive=True
-    )
+    result = shared.with_memory(lambda memory: memory.delete(memory_id, sources=sources))
     text = f"{output.escape(memory_id)} deleted{_count_sources(result)}"
-    output.print_outcome(text, result, json=json)
+    shared.print_outcome(text, result)
 
 
 def _count_sources(result: dict[str, Any]) -> str:
@@ -332,60 +285,51 @@ def _count_sources(result: dict[str, Any]) -> str:
 
 
 @memory_commands.command("undo")
-def undo(
-    memory_id: MemoryId, user: options.User, db: options.Db = None, json: options.Json = False
-) -> None:
+def undo(memory_id: MemoryId, shared: options.UserOptions) -> None:
     """Undo the last change of a memory: an update, a supersession or a deletion."""
-    result = options.with_memory(lambda memory: memory.undo(memory_id), db, user, sensitive=True)
-    output.print_outcome(f"last change of {output.escape(memory_id)} undone", result, json=json)
+    result = shared.with_memory(lambda memory: memory.undo(memory_id))
+    shared.print_outcome(f"last change of {output.escape(memory_id)} undone", result)
 
 
 @memory_commands.command("purge")
 def purge(
     memory_id: MemoryId,
-    user: options.User,
+    shared: options.UserOptions,
     sources: Sources = False,
     yes: options.Yes = False,
-    db: options.Db = None,
-    json: options.Json = False,
 ) -> None:
     """Erase a memory, its history and all that quotes it permanently."""
     if not yes:
         too = " and its messages" if sources else ""
         typer.confirm(f"Erase {memory_id}{too} permanently?", abort=True, err=True)
-    result = options.with_memory(
-        lambda memory: memory.purge(memory_id, sources=sources), db, user, sensitive=True
-    )
+    result = shared.with_memory(lambda memory: memory.purge(memory_id, sources=sources))
     text = f"{output.count_noun(result['purged'], 'memory')} purged{_count_sources(result)}"
-    output.print_outcome(text, result, json=json)
+    shared.print_outcome(text, result)
 
 
 @memory_commands.command("delete-all")
 def delete_all(
-    user: options.User,
-    db: options.Db = None,
+    shared: options.UserOptions,
     agent: options.Agent = None,
     session: options.Session = None,
     filter_: FilterOption = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Only count.")] = False,
     yes: options.Yes = False,
-    json: options.Json = False,
 ) -> None:
     """Delete all memories of a user that match the filters, after a confirmation."""
     filters = _read_filter(filter_)
 
     def run(*, dry: bool) -> Any:
-        return options.with_memory(
+        return shared.with_memory(
             lambda memory: memory.delete_all(session_id=session, filters=filters, dry_run=dry),
-            db,
-            user,
             agent,
-            sensitive=True,
         )
 
     result = run(dry=True)
     if result["found"] and not dry_run:
         if not yes:
-            typer.confirm(f"Delete {result['found']} memories of {user}?", abort=True, err=True)
+            typer.confirm(
+                f"Delete {result['found']} memories of {shared.user}?", abort=True, err=True
+            )
         result = run(dry=False)
-    output.print_outcome(result["message"], result, json=json)
+    shared.print_outcome(result["message"], result)

@@ -23,7 +23,7 @@ def import_messages(
         Path,
         Argument(help="A chat export or messages: a file, folder or zip archive; - reads stdin."),
     ],
-    db: options.Db = None,
+    shared: options.SharedOptions,
     user: Annotated[str | None, Option(help="User of messages that name none.")] = None,
     me: Annotated[
         str | None, Option(help="The speaker who is the user, in a chat between people.")
@@ -46,7 +46,6 @@ def import_messages(
     strict: Annotated[
         bool, Option("--strict", help="Import nothing if any line is invalid.")
     ] = False,
-    json: options.Json = False,
 ) -> None:
     """Import chats. Invalid lines are reported by number; valid lines are stored.
 
@@ -63,15 +62,15 @@ def import_messages(
     read_options = options.read_import_options(user, me, date_order, zone, columns)
     with open_source(file) as source:
         if is_export(source):
-            _import_export(source.files[0], db, user, dry_run, json)
+            _import_export(source.files[0], user, dry_run, shared)
             return
         plan = make_plan(source, read_options, file_format or ("csv" if columns else None))
         if dry_run:
-            _print_preview(plan, json)
+            _print_preview(plan, json=shared.json)
             return
         plan.require_complete()
-        report, problems = asyncio.run(_import(plan, db, strict))
-    if json:
+        report, problems = asyncio.run(_import(plan, shared, strict))
+    if shared.json:
         counts = {**asdict(report), "users": len(report.users)}
         survey = {name: plan.survey.describe()[name] for name in ("formats", "skipped", "notes")}
         output.print_json({**counts, **survey, **problems})
@@ -87,27 +86,31 @@ def _exit_for(is_any_usable: object, is_partial: bool) -> None:
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def _import_export(file: Any, db: str | None, user: str | None, dry_run: bool, json: bool) -> None:
+def _import_export(
+    file: Any, user: str | None, dry_run: bool, shared: options.SharedOptions
+) -> None:
     from memrecall.importers.exports import import_export, preview_export
 
     if dry_run:
-        _print_export_report(preview_export(file), "export of {}: {}", json)
+        _print_export_report(preview_export(file), "export of {}: {}", shared)
         return
     try:
-        restored = options.with_library(
-            lambda library: import_export(library, file, user), db, create=True
+        restored = shared.with_library(
+            lambda library: import_export(library, file, user), create=True
         )
     except MemrecallError as error:
         users = error.details.get("imported_users", 0)
         if not users:
             raise
         text = f"[red]stopped[/red]: {output.count_noun(users, 'user')} imported; {error}"
-        output.print_outcome(text, {"users": users, "stopped": str(error)}, json=json)
+        shared.print_outcome(text, {"users": users, "stopped": str(error)})
         raise typer.Exit(EXIT_PARTIAL) from None
-    _print_export_report(restored, "export of {} imported: {}", json)
+    _print_export_report(restored, "export of {} imported: {}", shared)
 
 
-async def _import(plan: Any, db: str | None, strict: bool) -> tuple[Any, dict[str, str]]:
+async def _import(
+    plan: Any, shared: options.SharedOptions, strict: bool
+) -> tuple[Any, dict[str, str]]:
     """Return the report, why rows are not embedded, and why the import stopped half way."""
     from memrecall.memory import Importer, ImportReport
 
@@ -115,7 +118,7 @@ async def _import(plan: Any, db: str | None, strict: bool) -> tuple[Any, dict[st
     if strict and survey.bad:
         report = ImportReport(lines=survey.entries, bad=survey.bad, refused=True)
         return report, {"not_embedded": "", "stopped": ""}
-    async with await options.open_configured(db, create=True) as library:
+    async with await shared.open(create=True) as library:
         importer, stopped = Importer(library), ""
         try:
             with output.show_progress("importing", survey.entries, unit="messages") as advance:
@@ -132,7 +135,7 @@ async def _import(plan: Any, db: str | None, strict: bool) -> tuple[Any, dict[st
         return importer.report, {"not_embedded": library.vectors.failure, "stopped": stopped}
 
 
-def _print_preview(plan: Any, json: bool) -> None:
+def _print_preview(plan: Any, *, json: bool) -> None:
     survey, needs = plan.survey, [str(error) for error in plan.missing]
     if json:
         output.print_json({**survey.describe(), "needs": needs})
@@ -185,39 +188,36 @@ def _print_bad(bad_lines: list[Any], plan: Any) -> None:
         errors.print(f"… and {hidden} more invalid lines; --json lists them all")
 
 
-def _print_export_report(report: Any, text: str, json: bool) -> None:
+def _print_export_report(report: Any, text: str, shared: options.SharedOptions) -> None:
     tables = ", ".join(
         f"{rows:,} {table}" for table, rows in report.rows.items() if rows and table != "users"
     )
     users = output.count_noun(len(report.users), "user")
     fields = {"lines": report.lines, "users": len(report.users), "rows": dict(report.rows)}
-    output.print_outcome(text.format(users, tables), fields, json=json)
+    shared.print_outcome(text.format(users, tables), fields)
 
 
 def export(
-    user: options.User,
+    shared: options.UserReadingOptions,
     out: Annotated[Path | None, Option(help="A new file; default: standard output.")] = None,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
-    json: options.Json = False,
 ) -> None:
     """Export all data of a user as JSON lines, for `memrecall import`."""
-    if out is None and json:
+    if out is None and shared.json:
         raise InvalidArgument("--json requires --out", hint="Add --out FILE, or drop --json")
-    lines = asyncio.run(_export(user, out, db, read_only))
+    lines = asyncio.run(_export(out, shared))
     if out is not None:
         text = f"{output.count_noun(lines, 'line')} in {output.escape(str(out))}"
-        fields = {"user_id": user, "lines": lines, "file": str(out)}
-        output.print_outcome(text, fields, json=json)
+        fields = {"user_id": shared.user, "lines": lines, "file": str(out)}
+        shared.print_outcome(text, fields)
 
 
-async def _export(user: str, out: Path | None, db: str | None, read_only: bool) -> int:
+async def _export(out: Path | None, shared: options.UserOptions) -> int:
     lines = 0
     async with (
-        await options.open_configured(db, read_only=read_only) as library,
-        aclosing(library.export_user(user)) as rows,
+        await shared.open() as library,
+        aclosing(library.export_user(shared.user)) as rows,
     ):
-        await options.suggest_user(library, user)
+        await options.suggest_user(library, shared.user)
         row = await anext(rows)  # fails before a file is created for an unknown user
         with _create_file(out) as file:
             while row is not None:
@@ -245,9 +245,7 @@ def _write_line(file: Any, line: str) -> None:
 
 
 def list_command(
-    user: options.User,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
+    shared: options.UserReadingOptions,
     since: options.SinceOption = None,
     until: options.UntilOption = None,
     role: options.RoleOption = None,
@@ -255,7 +253,6 @@ def list_command(
     agent: options.Agent = None,
     limit: Annotated[int, Option(min=1, max=200, help="Messages per page, at most 200.")] = 50,
     cursor: options.CursorOption = None,
-    json: options.Json = False,
 ) -> None:
     """List a user's messages, newest first."""
     from memrecall.store import MessageFilter
@@ -268,55 +265,48 @@ def list_command(
     )
 
     async def read(library: Any) -> tuple[Any, bool]:
-        timeline = library.store.timeline(options.build_scope(user, agent))
+        timeline = library.store.timeline(options.build_scope(shared.user, agent))
         page = await timeline.page(filters, page_size=limit, cursor=cursor)
-        is_known = bool(page.items) or await library.store.feed(user).version() is not None
+        is_known = bool(page.items) or await library.store.feed(shared.user).version() is not None
         return page, is_known
 
-    page, is_known = options.with_library(read, db, user=user, read_only=read_only)
-    note = "" if is_known else f"there is no user {user!r}: nothing is stored under this id"
-    _print_page(page, json, note)
+    page, is_known = shared.with_library(read)
+    note = "" if is_known else f"there is no user {shared.user!r}: nothing is stored under this id"
+    _print_page(page, shared, note)
 
 
 def show_neighbors(
     message_id: Annotated[str, Argument(help="Id of the message in the middle.")],
-    user: options.User,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
+    shared: options.UserReadingOptions,
     before: Annotated[int, Option(help="Number of messages before it.")] = 20,
     after: Annotated[int, Option(help="Number of messages after it.")] = 0,
     agent: options.Agent = None,
-    json: options.Json = False,
 ) -> None:
     """Show the messages around a message, oldest first."""
 
     async def read(library: Any) -> Any:
-        timeline = library.store.timeline(options.build_scope(user, agent))
+        timeline = library.store.timeline(options.build_scope(shared.user, agent))
         return await timeline.neighbors(message_id, before=before, after=after)
 
-    _print_page(options.with_library(read, db, user=user, read_only=read_only), json)
+    _print_page(shared.with_library(read), shared)
 
 
 def delete_command(
     message_id: Annotated[str, Argument(help="Id of the message.")],
-    user: options.User,
+    shared: options.UserOptions,
     yes: options.Yes = False,
-    db: options.Db = None,
     agent: options.Agent = None,
-    json: options.Json = False,
 ) -> None:
     """Erase a message permanently, with the memories derived from it alone."""
     if not yes:
         typer.confirm(f"Erase message {message_id} permanently?", abort=True, err=True)
-    result = options.with_memory(
-        lambda memory: memory.delete_message(message_id), db, user, agent, sensitive=True
-    )
+    result = shared.with_memory(lambda memory: memory.delete_message(message_id), agent)
     text = f"{output.count_noun(result['deleted'], 'message')} and "
     text += f"{output.count_noun(len(result['memories']), 'memory')} erased"
-    output.print_outcome(text, result, json=json)
+    shared.print_outcome(text, result)
 
 
-def _print_page(page: Any, json: bool, note: str = "") -> None:
+def _print_page(page: Any, shared: options.SharedOptions, note: str = "") -> None:
     lines = (
         f"[dim]{output.minute_of(message.ts)}[/dim] "
         f"[bold]{output.escape(message.speaker or message.role.value)}[/bold]"
@@ -325,4 +315,4 @@ def _print_page(page: Any, json: bool, note: str = "") -> None:
     )
     items = [message.model_dump() for message in page.items]
     fields = {"items": items, "next_cursor": page.next_cursor, "message": note}
-    output.print_page(fields, lines, json=json, empty=output.escape(note) or "no messages")
+    shared.print_page(fields, lines, empty=output.escape(note) or "no messages")

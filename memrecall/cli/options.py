@@ -1,16 +1,20 @@
 """Options shared by many commands, and access to the database they name."""
 
 import asyncio
+import inspect
 import json as json_module
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import MISSING, dataclass, fields, replace
 from datetime import datetime
 from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import typer
 from typer import Option
 
+from memrecall.cli import output
 from memrecall.errors import InvalidArgument
 from memrecall.json_objects import load_json_object
 
@@ -62,33 +66,135 @@ def read_settings(**arguments: Any) -> Any:
     return load_settings(arguments).settings
 
 
-def open_configured(db: str | None, *, create: bool = False, read_only: bool = False) -> Any:
-    """Return a coroutine that opens the library of `--db`; only writing commands `create` it."""
-    from memrecall.memory import Library
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedOptions:
+    """The options of most commands: their database, and whether they print JSON."""
 
-    return Library.open(read_settings(db=db, read_only=read_only or None), create=create)
+    db: Db = None
+    json: Json = False
+    read_only: bool = False
+    user: str | None = None
+
+    def of_user(self, user: str | None) -> "SharedOptions":
+        """Return the options with a user."""
+        return replace(self, user=user)
+
+    def open(self, *, create: bool = False) -> Any:
+        """Return a coroutine that opens the library; only writing commands `create` it."""
+        from memrecall.memory import Library
+
+        settings = read_settings(db=self.db, read_only=self.read_only or None)
+        return Library.open(settings, create=create)
+
+    def with_library(self, work: Callable[[Any], Awaitable[Any]], *, create: bool = False) -> Any:
+        """Open the library, run `work` with it and return the result.
+
+        If the user is unknown but a similar id is stored, print that id on standard error.
+        """
+
+        async def call() -> Any:
+            async with await self.open(create=create) as library:
+                if self.user is not None and not create:
+                    await suggest_user(library, self.user)
+                return await work(library)
+
+        return asyncio.run(call())
+
+    def with_memory(
+        self,
+        work: Callable[[Any], Awaitable[Any]],
+        agent: str | None = None,
+        *,
+        sensitive: bool = True,
+        create: bool = False,
+    ) -> Any:
+        """Run `work` with an `AsyncMemory`, bound to the user if one is named."""
+
+        async def call(library: Any) -> Any:
+            from memrecall.memory import AsyncMemory
+
+            async with AsyncMemory(
+                library=library,
+                user_id=self.user,
+                agent_id=agent,
+                permissions=build_permissions(sensitive),
+                actor="command line",
+            ) as memory:
+                return await work(memory)
+
+        return self.with_library(call, create=create)
+
+    def print_outcome(self, text: str, fields: dict[str, Any]) -> None:
+        """Print what a command did: as a line, or its fields as JSON."""
+        output.print_outcome(text, fields, json=self.json)
+
+    def print_page(self, fields: dict[str, Any], lines: Iterable[Any], empty: str = "none") -> None:
+        """Print a listing and the option that continues it, or its fields as JSON."""
+        output.print_page(fields, lines, json=self.json, empty=empty)
 
 
-def with_library(
-    work: Callable[[Any], Awaitable[Any]],
-    db: str | None,
-    *,
-    user: str | None = None,
-    create: bool = False,
-    read_only: bool = False,
-) -> Any:
-    """Open the library of `--db`, run `work` with it and return the result.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions(SharedOptions):
+    """The shared options of commands that write nothing."""
 
-    If `user` is unknown but a similar id is stored, print that id on standard error.
-    """
+    read_only: ReadOnlyDb = False
 
-    async def call() -> Any:
-        async with await open_configured(db, create=create, read_only=read_only) as library:
-            if user is not None and not create:
-                await suggest_user(library, user)
-            return await work(library)
 
-    return asyncio.run(call())
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserOptions(SharedOptions):
+    """The shared options of commands for one user."""
+
+    user: User
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserReadingOptions(UserOptions):
+    """The shared options of commands for one user that write nothing."""
+
+    read_only: ReadOnlyDb = False
+
+
+class CommandGroup(typer.Typer):
+    """A group of commands; one with an argument `shared` takes the options of its class."""
+
+    def command(self, *arguments: Any, **settings: Any) -> Callable[[Any], Any]:
+        """Return a decorator that registers a command."""
+        register = super().command(*arguments, **settings)
+
+        def add(function: Any) -> Any:
+            register(_expand_shared(function))
+            return function
+
+        return add
+
+
+def _expand_shared(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the options of its argument `shared` as arguments of their own."""
+    signature = inspect.signature(function, eval_str=True)
+    if "shared" not in signature.parameters:
+        return function
+    parameters = dict(signature.parameters)
+    shared = parameters.pop("shared").annotation
+    hints = get_type_hints(shared, include_extras=True)
+    added = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(shared)
+        if get_origin(hints[field.name]) is Annotated
+    ]
+
+    @wraps(function)
+    def run(**values: Any) -> None:
+        chosen = shared(**{parameter.name: values.pop(parameter.name) for parameter in added})
+        function(shared=chosen, **values)
+
+    expanded = signature.replace(parameters=[*parameters.values(), *added])
+    run.__signature__ = expanded  # type: ignore[attr-defined]  # The parser reads it.
+    return run
 
 
 async def suggest_user(library: Any, user: str) -> None:
@@ -102,33 +208,6 @@ async def suggest_user(library: Any, user: str) -> None:
     by_folded = {name.casefold(): name for name in reversed(names)}
     for name in get_close_matches(user.casefold(), by_folded, 1, 0.75):
         typer.echo(f"did you mean --user {by_folded[name]}?", err=True)
-
-
-def with_memory(
-    work: Callable[[Any], Awaitable[Any]],
-    db: str | None,
-    user: str | None,
-    agent: str | None = None,
-    *,
-    sensitive: bool = False,
-    create: bool = False,
-    read_only: bool = False,
-) -> Any:
-    """Run `work` with an `AsyncMemory`, bound to a user if one is named."""
-
-    async def call(library: Any) -> Any:
-        from memrecall.memory import AsyncMemory
-
-        async with AsyncMemory(
-            library=library,
-            user_id=user,
-            agent_id=agent,
-            permissions=build_permissions(sensitive),
-            actor="command line",
-        ) as memory:
-            return await work(memory)
-
-    return with_library(call, db, user=user, create=create, read_only=read_only)
 
 
 def build_scope(

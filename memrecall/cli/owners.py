@@ -21,20 +21,22 @@ AgentArgument = Annotated[str, Argument(help="Agent id.")]
 UserArgument = Annotated[str, Argument(help="User id.")]
 SessionArgument = Annotated[str, Argument(help="Session id.")]
 
-agent_commands = typer.Typer(help="List, disable, enable and erase agents.")
-user_commands = typer.Typer(help="List, disable, enable and erase users, and set their time zone.")
-session_commands = typer.Typer(help="List, end and erase sessions.")
-key_commands = typer.Typer(help="Create, list and revoke keys of the HTTP service.")
+agent_commands = options.CommandGroup(help="List, disable, enable and erase agents.")
+user_commands = options.CommandGroup(
+    help="List, disable, enable and erase users, and set their time zone."
+)
+session_commands = options.CommandGroup(help="List, end and erase sessions.")
+key_commands = options.CommandGroup(help="Create, list and revoke keys of the HTTP service.")
 
 
-def _print_owners(page: Any, key: str, json: bool) -> None:
+def _print_owners(page: Any, key: str, shared: options.SharedOptions) -> None:
     lines = (
         f"{output.escape(item[key]):<32} {_STATUS[item['status']]:<4} "
         f"[dim]since {output.minute_of(item['create_time'])}[/dim]"
         for item in page.items
     )
     fields = {"items": list(page.items), "next_after": page.next_after}
-    output.print_page(fields, lines, json=json)
+    shared.print_page(fields, lines)
 
 
 def _confirm(subject: str, yes: bool) -> None:
@@ -42,17 +44,17 @@ def _confirm(subject: str, yes: bool) -> None:
         typer.confirm(f"Erase {subject}? This cannot be undone", abort=True, err=True)
 
 
-def _set_enabled(kind: str, name: str, enabled: bool, db: str | None, json: bool) -> None:
+def _set_enabled(kind: str, name: str, enabled: bool, shared: options.SharedOptions) -> None:
     def change(library: Any) -> Awaitable[None]:
         owners = library.store.owners
         setter = owners.set_agent_enabled if kind == "agent" else owners.set_user_enabled
         result: Awaitable[None] = setter(name, enabled)
         return result
 
-    options.with_library(change, db)
+    shared.with_library(change)
     status = "enabled" if enabled else "disabled"
     fields = {f"{kind}_id": name, status: True}
-    output.print_outcome(f"{kind} {output.escape(name)} is {status}", fields, json=json)
+    shared.print_outcome(f"{kind} {output.escape(name)} is {status}", fields)
 
 
 def _describe_erased(erased: Any) -> str:
@@ -62,139 +64,116 @@ def _describe_erased(erased: Any) -> str:
 
 @agent_commands.command("list")
 def list_agents(
-    db: options.Db = None,
-    after: options.After = "",
-    limit: PageSize = 100,
-    json: options.Json = False,
+    shared: options.SharedOptions, after: options.After = "", limit: PageSize = 100
 ) -> None:
     """List agents by id."""
-    page = options.with_library(lambda lib: lib.store.owners.list_agents(after, limit), db)
-    _print_owners(page, "agent_id", json)
+    page = shared.with_library(lambda lib: lib.store.owners.list_agents(after, limit))
+    _print_owners(page, "agent_id", shared)
 
 
 @agent_commands.command("disable")
-def disable_agent(agent: AgentArgument, db: options.Db = None, json: options.Json = False) -> None:
+def disable_agent(agent: AgentArgument, shared: options.SharedOptions) -> None:
     """Refuse new writes and recalls of an agent."""
-    _set_enabled("agent", agent, False, db, json)
+    _set_enabled("agent", agent, False, shared)
 
 
 @agent_commands.command("enable")
-def enable_agent(agent: AgentArgument, db: options.Db = None, json: options.Json = False) -> None:
+def enable_agent(agent: AgentArgument, shared: options.SharedOptions) -> None:
     """Allow writes and recalls of an agent again."""
-    _set_enabled("agent", agent, True, db, json)
+    _set_enabled("agent", agent, True, shared)
 
 
 @agent_commands.command("erase")
 def erase_agent(
-    agent: AgentArgument,
-    db: options.Db = None,
-    yes: options.Yes = False,
-    json: options.Json = False,
+    agent: AgentArgument, shared: options.SharedOptions, yes: options.Yes = False
 ) -> None:
     """Erase an agent that has no data left."""
     _confirm(f"agent {agent}", yes)
-    options.with_library(lambda library: library.store.owners.erase_agent(agent), db)
+    shared.with_library(lambda library: library.store.owners.erase_agent(agent))
     fields = {"agent_id": agent, "erased": True}
-    output.print_outcome(f"agent {output.escape(agent)} erased", fields, json=json)
+    shared.print_outcome(f"agent {output.escape(agent)} erased", fields)
 
 
 @user_commands.command("list")
 def list_users(
-    db: options.Db = None,
+    shared: options.SharedOptions,
     agent: options.Agent = None,
     after: options.After = "",
     limit: PageSize = 100,
-    json: options.Json = False,
 ) -> None:
     """List users by id."""
-    page = options.with_library(lambda lib: lib.store.owners.list_users(agent, after, limit), db)
-    _print_owners(page, "user_id", json)
+    page = shared.with_library(lambda lib: lib.store.owners.list_users(agent, after, limit))
+    _print_owners(page, "user_id", shared)
 
 
 @user_commands.command("disable")
-def disable_user(user: UserArgument, db: options.Db = None, json: options.Json = False) -> None:
+def disable_user(user: UserArgument, shared: options.SharedOptions) -> None:
     """Refuse new writes and recalls of a user."""
-    _set_enabled("user", user, False, db, json)
+    _set_enabled("user", user, False, shared)
 
 
 @user_commands.command("enable")
-def enable_user(user: UserArgument, db: options.Db = None, json: options.Json = False) -> None:
+def enable_user(user: UserArgument, shared: options.SharedOptions) -> None:
     """Allow writes and recalls of a user again."""
-    _set_enabled("user", user, True, db, json)
+    _set_enabled("user", user, True, shared)
 
 
 @user_commands.command("zone")
 def set_zone(
     user: UserArgument,
     zone: Annotated[str, Argument(help="Time zone, such as Asia/Shanghai.")],
-    db: options.Db = None,
-    json: options.Json = False,
+    shared: options.SharedOptions,
 ) -> None:
     """Set a user's time zone, in which "yesterday" is interpreted."""
-    options.with_library(
-        lambda library: library.store.owners.set_time_zone(user, zone), db, user=user
+    shared.of_user(user).with_library(
+        lambda library: library.store.owners.set_time_zone(user, zone)
     )
     text = f"time zone of user {output.escape(user)} is {output.escape(zone)}"
-    output.print_outcome(text, {"user_id": user, "time_zone": zone}, json=json)
+    shared.print_outcome(text, {"user_id": user, "time_zone": zone})
 
 
 @user_commands.command("erase")
-def erase_user(
-    user: UserArgument, db: options.Db = None, yes: options.Yes = False, json: options.Json = False
-) -> None:
+def erase_user(user: UserArgument, shared: options.SharedOptions, yes: options.Yes = False) -> None:
     """Erase all data of a user, derived data included."""
     _confirm(f"all data of user {user}", yes)
-    erased = options.with_library(lambda library: library.erase_user(user), db, user=user)
+    erased = shared.of_user(user).with_library(lambda library: library.erase_user(user))
     fields = {"user_id": user, **erased.as_dict()}
-    output.print_outcome(_describe_erased(erased), fields, json=json)
+    shared.print_outcome(_describe_erased(erased), fields)
 
 
 @session_commands.command("list")
 def list_sessions(
-    user: options.User,
-    db: options.Db = None,
-    after: options.After = "",
-    limit: PageSize = 100,
-    json: options.Json = False,
+    shared: options.UserOptions, after: options.After = "", limit: PageSize = 100
 ) -> None:
     """List a user's sessions by id."""
-    page = options.with_library(
-        lambda lib: lib.store.owners.list_sessions(user, after, limit), db, user=user
+    page = shared.with_library(
+        lambda lib: lib.store.owners.list_sessions(shared.user, after, limit)
     )
-    _print_owners(page, "session_id", json)
+    _print_owners(page, "session_id", shared)
 
 
 @session_commands.command("end")
-def end_session(
-    session: SessionArgument, user: options.User, db: options.Db = None, json: options.Json = False
-) -> None:
+def end_session(session: SessionArgument, shared: options.UserOptions) -> None:
     """End a session: its messages stay, new ones are refused."""
-    options.with_library(
-        lambda library: library.store.owners.end_session(user, session), db, user=user
-    )
-    fields = {"user_id": user, "session_id": session, "ended": True}
-    output.print_outcome(f"session {output.escape(session)} has ended", fields, json=json)
+    shared.with_library(lambda library: library.store.owners.end_session(shared.user, session))
+    fields = {"user_id": shared.user, "session_id": session, "ended": True}
+    shared.print_outcome(f"session {output.escape(session)} has ended", fields)
 
 
 @session_commands.command("erase")
 def erase_session(
-    session: SessionArgument,
-    user: options.User,
-    db: options.Db = None,
-    yes: options.Yes = False,
-    json: options.Json = False,
+    session: SessionArgument, shared: options.UserOptions, yes: options.Yes = False
 ) -> None:
     """Erase a session with its messages."""
-    _confirm(f"session {session} of user {user}", yes)
-    erased = options.with_library(
-        lambda library: library.erase_session(user, session), db, user=user
-    )
-    fields = {"user_id": user, "session_id": session, **erased.as_dict()}
-    output.print_outcome(_describe_erased(erased), fields, json=json)
+    _confirm(f"session {session} of user {shared.user}", yes)
+    erased = shared.with_library(lambda library: library.erase_session(shared.user, session))
+    fields = {"user_id": shared.user, "session_id": session, **erased.as_dict()}
+    shared.print_outcome(_describe_erased(erased), fields)
 
 
 @key_commands.command("create")
 def create_key(
+    shared: options.SharedOptions,
     user: Annotated[
         list[str] | None, Option(help="User that the key gives access to; repeatable.")
     ] = None,
@@ -213,8 +192,6 @@ def create_key(
     ] = False,
     expires: Annotated[str | None, Option(help="Lifetime (90m, 12h, 30d, 8w) or end time.")] = None,
     name: Annotated[str, Option(help="Label for listings.")] = "",
-    db: options.Db = None,
-    json: options.Json = False,
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
     from memrecall.store import Grant
@@ -231,8 +208,8 @@ def create_key(
         unknown = [user_id for user_id in checked if await store.feed(user_id).version() is None]
         return key, text, is_first, unknown
 
-    key, text, is_first, unknown_users = options.with_library(create, db, create=True)
-    if json:
+    key, text, is_first, unknown_users = shared.with_library(create, create=True)
+    if shared.json:
         output.print_json({"key": text, **key.as_dict()})
         return
     typer.echo(text)
@@ -283,30 +260,26 @@ def read_expiry(text: str | None) -> datetime | None:
 
 @key_commands.command("list")
 def list_keys(
-    db: options.Db = None,
-    after: options.After = "",
-    limit: PageSize = 100,
-    json: options.Json = False,
+    shared: options.SharedOptions, after: options.After = "", limit: PageSize = 100
 ) -> None:
     """List keys, oldest first, revoked and expired ones included."""
-    page = options.with_library(lambda library: library.store.keys.list(after, limit), db)
+    page = shared.with_library(lambda library: library.store.keys.list(after, limit))
     lines = (
         f"{key.key_id}  [dim]{output.minute_of(key.created_at)}[/dim]  {_describe_key(key)}"
         for key in page.items
     )
     items = [key.as_dict() for key in page.items]
-    output.print_page({"items": items, "next_after": page.next_after}, lines, json=json)
+    shared.print_page({"items": items, "next_after": page.next_after}, lines)
 
 
 @key_commands.command("revoke")
 def revoke_key(
     key: Annotated[str, Argument(help="The key's id, mr_<id>, or the whole key.")],
-    db: options.Db = None,
-    json: options.Json = False,
+    shared: options.SharedOptions,
 ) -> None:
     """Revoke a key permanently, with immediate effect."""
-    revoked = options.with_library(lambda library: library.store.keys.revoke(key), db)
-    output.print_outcome(f"key {revoked.key_id} is revoked", revoked.as_dict(), json=json)
+    revoked = shared.with_library(lambda library: library.store.keys.revoke(key))
+    shared.print_outcome(f"key {revoked.key_id} is revoked", revoked.as_dict())
 
 
 def _describe_key(key: Any) -> str:

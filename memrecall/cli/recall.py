@@ -19,7 +19,7 @@ _TRACE_FILE_HINT = "Give the output of `memrecall recall --json`"
 
 Brief = Annotated[bool, Option("--brief", help="One line per tool call.")]
 
-trace_commands = typer.Typer(help="List, show and purge the traces of recalls.")
+trace_commands = options.CommandGroup(help="List, show and purge the traces of recalls.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,10 @@ class RecallTime:
 
 
 def recall_command(
-    user: options.User,
+    shared: options.UserReadingOptions,
     query: Annotated[
         str | None, Argument(help="The user's message that refers to something earlier.")
     ] = None,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
     session: options.CurrentSession = None,
     agent: options.Agent = None,
     messages: Annotated[
@@ -74,7 +72,6 @@ def recall_command(
     max_iterations: Annotated[int | None, Option(help="Maximum number of windows (3).")] = None,
     seconds: Annotated[float | None, Option(help="Time limit (60).")] = None,
     brief: Brief = False,
-    json: options.Json = False,
 ) -> None:
     """Find what a message refers to; show tool calls, evidence and confidence.
 
@@ -88,17 +85,14 @@ def recall_command(
     bound = options.read_time("--now", now)
     moment = RecallTime(bound or datetime.now(UTC), bounds=bound is not None)
     limits = {"iterations": max_iterations, "seconds": seconds}
-    scope = options.build_scope(user, agent, session, sensitive=allow_sensitive)
-    with _observe(quiet=json, brief=brief) as observer:
-        result = options.with_library(
+    scope = options.build_scope(shared.user, agent, session, sensitive=allow_sensitive)
+    with _observe(quiet=shared.json, brief=brief) as observer:
+        result = shared.with_library(
             lambda library: _recall(
                 library, conversation, scope, moment, cassette, limits, observer
-            ),
-            db,
-            user=user,
-            read_only=read_only,
+            )
         )
-    if json:
+    if shared.json:
         output.print_json(result.model_dump(mode="json"))
     else:
         _print_lines(_recall_view(brief=brief).render_result(result))
@@ -220,15 +214,13 @@ def _observe(*, quiet: bool, brief: bool) -> Iterator[Callable[[Any], None] | No
 
 @trace_commands.command("show")
 def show_trace(
+    shared: options.ReadingOptions,
     trace_id: Annotated[str | None, Argument(help="Trace id.")] = None,
     user: Annotated[str | None, Option(envvar="MEMRECALL_USER", help="User of the recall.")] = None,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
     last: Annotated[bool, Option("--last", help="Show the user's latest recall.")] = False,
     file: Annotated[Path | None, Option(help="Output of `memrecall recall --json`.")] = None,
     agent: options.Agent = None,
     brief: Brief = False,
-    json: options.Json = False,
 ) -> None:
     """Show a stored recall as it was shown when it ran."""
     if sum((trace_id is not None, last, file is not None)) != 1:
@@ -241,14 +233,11 @@ def show_trace(
         raise InvalidArgument("a stored trace requires --user", hint="Add --user U")
     else:
         scope = options.build_scope(user, agent)
-        trace = options.with_library(
-            lambda library: _get_trace(library, scope, trace_id),
-            db,
-            user=user,
-            read_only=read_only,
+        trace = shared.of_user(user).with_library(
+            lambda library: _get_trace(library, scope, trace_id)
         )
         body, place = trace.body, f"trace {trace.trace_id}"
-    if json:
+    if shared.json:
         output.print_json(body)
         return
     result, view = _read_result(body, place), _recall_view(brief=brief)
@@ -287,24 +276,16 @@ def _read_result(body: Any, place: str) -> Any:
 
 @trace_commands.command("list")
 def list_traces(
-    user: options.User,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
+    shared: options.UserReadingOptions,
     agent: options.Agent = None,
     limit: Annotated[int, Option(min=1, max=200, help="Traces per page, at most 200.")] = 50,
     cursor: options.CursorOption = None,
-    json: options.Json = False,
 ) -> None:
     """List a user's recalls, newest first."""
-    scope = options.build_scope(user, agent)
-    page = options.with_library(
-        lambda library: library.store.traces(scope).page(limit, cursor),
-        db,
-        user=user,
-        read_only=read_only,
-    )
+    scope = options.build_scope(shared.user, agent)
+    page = shared.with_library(lambda library: library.store.traces(scope).page(limit, cursor))
     fields = {"items": page.items, "next_cursor": page.next_cursor}
-    output.print_page(fields, map(_trace_line, page.items), json=json)
+    shared.print_page(fields, map(_trace_line, page.items))
 
 
 def _trace_line(item: Any) -> Any:
@@ -324,8 +305,7 @@ def _trace_line(item: Any) -> Any:
 @trace_commands.command("purge")
 def purge_traces(
     older_than: Annotated[int, Option(help="Age in days; applies to all users.")],
-    db: options.Db = None,
-    json: options.Json = False,
+    shared: options.SharedOptions,
 ) -> None:
     """Erase old traces of all users."""
     from memrecall.store.traces.records import MOST_TRACE_DAYS
@@ -340,6 +320,6 @@ def purge_traces(
         with output.spinner("purging traces"):
             return int(await library.store.owners.purge_traces(before))
 
-    purged = options.with_library(purge, db)
+    purged = shared.with_library(purge)
     text = f"{output.count_noun(purged, 'trace')} purged"
-    output.print_outcome(text, {"purged": purged, "before": before}, json=json)
+    shared.print_outcome(text, {"purged": purged, "before": before})

@@ -14,9 +14,7 @@ _WEAK_SCORE = 0.5  # a hint for the reader, never a filter
 
 def search_command(
     query: Annotated[str, Argument(help="What to search for.")],
-    user: options.User,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
+    shared: options.UserReadingOptions,
     mode: Annotated[str, Option(help="keyword, semantic or hybrid.")] = "hybrid",
     limit: Annotated[int, Option(min=1, max=200, help="Number of results, at most 200.")] = 10,
     since: options.SinceOption = None,
@@ -38,7 +36,6 @@ def search_command(
     allow_sensitive: options.AllowSensitive = False,
     now: Annotated[str | None, Option(help='Reference time for "yesterday" and the like.')] = None,
     cursor: options.CursorOption = None,
-    json: options.Json = False,
 ) -> None:
     """Search a user's messages and memories."""
     from memrecall.search import SearchRequest
@@ -59,11 +56,9 @@ def search_command(
         now=options.read_time("--now", now),
         cursor=cursor,
     )
-    scope = options.build_scope(user, agent, sensitive=allow_sensitive)
-    page = options.with_library(
-        lambda library: library.search(scope, request), db, user=user, read_only=read_only
-    )
-    if json:
+    scope = options.build_scope(shared.user, agent, sensitive=allow_sensitive)
+    page = shared.with_library(lambda library: library.search(scope, request))
+    if shared.json:
         output.print_json({name: getattr(page, name) for name in _PAGE_FIELDS})
     else:
         _print_page(page, _highlight_words(query, syntax))
@@ -125,7 +120,7 @@ def _reasons(why: Any) -> str:
 
 
 def graph_command(
-    user: options.User,
+    shared: options.UserReadingOptions,
     entity: Annotated[
         str | None, Argument(help="Entity whose relations to show; default: all entities.")
     ] = None,
@@ -135,23 +130,18 @@ def graph_command(
     limit: Annotated[int, Option(min=1, max=1000, help="Number of rows, at most 1000.")] = 100,
     cursor: options.CursorOption = None,
     agent: options.Agent = None,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
-    json: options.Json = False,
 ) -> None:
     """Show a user's knowledge graph: entities, relations, paths."""
     if to is not None and entity is None:
         raise InvalidArgument("--to requires an entity to start from", hint="Name it before --to")
-    result = options.with_memory(
+    result = shared.with_memory(
         lambda memory: memory.graph(
             entity, to=to, depth=depth, as_of=as_of, limit=limit, cursor=cursor
         ),
-        db,
-        user,
         agent,
-        read_only=read_only,
+        sensitive=False,
     )
-    output.print_page(result, _graph_lines(result), json=json, empty="nothing found")
+    shared.print_page(result, _graph_lines(result), empty="nothing found")
 
 
 def _graph_lines(result: dict[str, Any]) -> Iterator[str]:

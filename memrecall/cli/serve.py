@@ -110,6 +110,7 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
 
 
 def serve_command(
+    shared: options.ReadingOptions,
     host: Annotated[
         str | None, Option(help="Address to bind (127.0.0.1).", show_default=False)
     ] = None,
@@ -124,8 +125,6 @@ def serve_command(
     telemetry: Annotated[
         bool | None, Option("--telemetry", help="Export OpenTelemetry spans, configured by OTEL_*.")
     ] = None,
-    db: options.Db = None,
-    read_only: options.ReadOnlyDb = False,
     demo: Annotated[
         bool,
         Option("--demo", help="Serve sample chats from a temporary database, and open a browser."),
@@ -133,29 +132,30 @@ def serve_command(
     browser: Annotated[
         bool, Option("--browser/--no-browser", help="Whether --demo opens a browser.")
     ] = True,
-    json: options.Json = False,
 ) -> None:
     """Serve messages, search and recall over HTTP, until Ctrl-C.
 
     Requests need a key (`memrecall keys create`). As long as no key exists, the service is open to
     this machine and to no other.
     """
-    if demo and (db or read_only or (workers or 1) > 1):
+    if demo and (shared.db or shared.read_only or (workers or 1) > 1):
         raise InvalidArgument(
             "--demo serves a temporary database in one process",
             hint="Drop --db, --read-only and --workers",
         )
     arguments = {"host": host, "port": port or None, "workers": workers, "telemetry": telemetry}
-    settings = options.read_settings(db=db, read_only=read_only or None, **arguments)
+    settings = options.read_settings(db=shared.db, read_only=shared.read_only or None, **arguments)
     if port == 0:
         settings = replace(settings, port=0)
     with requires_extra("memrecall serve", "server", *_SERVER_PACKAGES):
         from memrecall.server import run_server
     log_to_stderr()
     if demo:
-        _serve_demo(settings, browser=browser, json=json)
+        _serve_demo(settings, browser=browser, json=shared.json)
     else:
-        announce = _announce_json if json else partial(_announce, read_only=settings.read_only)
+        announce = (
+            _announce_json if shared.json else partial(_announce, read_only=settings.read_only)
+        )
         run_server(settings, announce)
 
 
