@@ -1,7 +1,7 @@
-"""The OpenAPI document with errors and recorded examples, and the same as an HTML page."""
+"""The OpenAPI document with errors and recorded examples, and a page that lists the endpoints."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from http import HTTPStatus
@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from fastapi import Response
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel
 
 from memrecall.server.http.payloads import LINES_TYPE, MEDIA_TYPE, JsonResponse
@@ -31,16 +31,8 @@ _ERROR_DESCRIPTIONS = {
 }
 _ERROR_CONTENT = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
 _UNUSED_SCHEMAS = ("HTTPValidationError", "ValidationError")
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-h2 { border-bottom: 1px solid #ccc; margin-top: 2.5rem; }
-code, pre { font-family: ui-monospace, monospace; font-size: .9em; }
-pre { background: #f5f5f5; padding: .75rem; overflow-x: auto; max-height: 24rem; }
-table { border-collapse: collapse; } td, th { text-align: left; padding: .2rem 1rem .2rem 0;
-vertical-align: top; } .method { color: #06c; }
-"""
 _PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
+    "Content-Security-Policy": "default-src 'none'",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
 }
@@ -161,103 +153,17 @@ def _add_example(operation: dict[str, Any], example: Example) -> None:
 
 
 def docs_page(document: dict[str, Any]) -> Response:
-    """Return the OpenAPI document as one HTML page that loads nothing else."""
-    html = "\n".join(_render_page(document))
-    return Response(html, media_type="text/html; charset=utf-8", headers=_PAGE_HEADERS)
-
-
-def _render_page(document: dict[str, Any]) -> Iterator[str]:
+    """Return an HTML page that lists the endpoints and loads nothing else."""
     info = document["info"]
     title = escape(f"{info['title']} {info['version']}")
-    yield f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>"
-    yield f"<style>{_STYLE}</style><h1>{title}</h1><p>{escape(info['description'])}</p>"
-    yield "<p>Machine-readable: <a href='/openapi.json'>/openapi.json</a></p>"
-    schemas = document["components"]["schemas"]
-    for path, item in document["paths"].items():
-        for method, operation in item.items():
-            yield from _render_operation(path, method, operation, schemas)
-    yield "<h2>Types</h2>"
-    for name, schema in sorted(schemas.items()):
-        yield from _render_schema(name, schema)
-    yield "</html>"
-
-
-def _render_operation(
-    path: str, method: str, operation: dict[str, Any], schemas: dict[str, Any]
-) -> Iterator[str]:
-    title = f"<span class=method>{method.upper()}</span> <code>{escape(path)}</code>"
-    yield f"<h2 id='{escape(operation['operationId'])}'>{title}</h2>"
-    yield f"<p>{escape(operation.get('description', ''))}</p>"
     rows = [
-        (p["name"], p["in"], p["required"], p["schema"]) for p in operation.get("parameters", [])
+        f"<dt><code>{method.upper()} {escape(path)}</code><dd>{escape(operation['description'])}"
+        for path, operations in document["paths"].items()
+        for method, operation in operations.items()
     ]
-    body = operation.get("requestBody", {}).get("content", {}).get(MEDIA_TYPE, {})
-    if body:
-        model = schemas[body["schema"]["$ref"].rpartition("/")[2]]
-        required = model.get("required", [])
-        rows += [
-            (name, "body", name in required, schema) for name, schema in model["properties"].items()
-        ]
-    if rows:
-        yield "<table><tr><th>name<th>in<th>type<th>"
-        yield from (_render_field(*row) for row in rows)
-        yield "</table>"
-    yield from _render_example("Request", body.get("example"))
-    response = operation["responses"]["200"].get("content", {}).get(MEDIA_TYPE, {})
-    yield from _render_example("Response", response.get("example"))
-    yield "<details><summary>Errors</summary><ul>"
-    for status, error in operation["responses"].items():
-        if status != "200":
-            yield f"<li>{status} {escape(error['description'])}"
-    yield "</ul></details>"
-
-
-def _render_schema(name: str, schema: dict[str, Any]) -> Iterator[str]:
-    yield f"<h3 id='{escape(name)}'>{escape(name)}</h3>"
-    yield f"<p>{escape(schema.get('description', ''))}</p>"
-    if "enum" in schema:
-        yield f"<p>One of {escape(', '.join(map(str, schema['enum'])))}</p>"
-    required = schema.get("required", [])
-    yield "<table>"
-    for name, inner in schema.get("properties", {}).items():
-        yield _render_field(name, "", name in required, inner)
-    yield "</table>"
-
-
-def _render_field(name: str, location: str, is_required: bool, schema: dict[str, Any]) -> str:
-    cells = (
-        f"<code>{escape(name)}</code>{' (required)' if is_required else ''}",
-        location,
-        escape(_describe_type(schema)),
-        escape(_description(schema)),
+    html = (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title><h1>{title}</h1>"
+        f"<p>{escape(info['description'])}<p>Parameters, bodies, responses and examples are in"
+        f" <a href='/openapi.json'>/openapi.json</a>.<dl>{''.join(rows)}</dl></html>"
     )
-    return "<tr>" + "".join(f"<td>{cell}" for cell in cells)
-
-
-def _description(schema: dict[str, Any]) -> str:
-    choices = [schema, *schema.get("anyOf", [])]
-    return next((str(choice["description"]) for choice in choices if "description" in choice), "")
-
-
-def _describe_type(schema: dict[str, Any]) -> str:
-    """Return the type of a schema in a few words."""
-    if "$ref" in schema:
-        return str(schema["$ref"].rpartition("/")[2])
-    if "anyOf" in schema:
-        choices = [_describe_type(choice) for choice in schema["anyOf"]]
-        name = " or ".join(choice for choice in choices if choice != "null")
-    elif schema.get("type") == "array":
-        name = f"list of {_describe_type(schema.get('items', {}))}"
-    else:
-        name = str(schema.get("format") or schema.get("type", "any"))
-    bounds = [schema[key] for key in ("minimum", "maximum") if key in schema]
-    if len(bounds) == 2:
-        name += f" {bounds[0]:g} to {bounds[1]:g}"
-    default = schema.get("default")
-    return f"{name}, default {json.dumps(default)}" if default is not None else name
-
-
-def _render_example(title: str, value: Any) -> Iterator[str]:
-    if value is not None:
-        text = json.dumps(value, ensure_ascii=False, indent=2)
-        yield f"<p>{title}</p><pre>{escape(text)}</pre>"
+    return HTMLResponse(html, headers=_PAGE_HEADERS)
