@@ -26,7 +26,7 @@ from memrecall.chat.events import (
 )
 from memrecall.chat.offline import offline_chat_client, only_asks
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.phrases import say_count, tell
+from memrecall.chat.phrases import tell
 from memrecall.chat.tools import TurnRecalls
 from memrecall.chat.turn import ASSISTANT, USER, Turn, TurnKey, is_running, join_turn
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, describe_validation_error
@@ -139,23 +139,16 @@ class Chat:
         self, name: str, language: Language, facts: Sequence[str], instructions: str
     ) -> list[protocol.LLMMessage]:
         """Return the system messages: the prompt, then what varies between turns."""
+        left = self._options.own_recalls
         context = [
             *facts,
             tell(language, "now", now=await self._now()),
-            self._recall_limit(language),
+            tell(language, "cap_left" if left else "cap_none", left=left),
         ]
         return [
             protocol.SystemMessage(content=load_prompt(name, language)),
             protocol.SystemMessage(content="\n".join(filter(None, [*context, instructions]))),
         ]
-
-    def _recall_limit(self, language: Language) -> str:
-        options = self._options
-        if not options.own_recalls:
-            return tell(language, "cap_none")
-        phrase = "cap_counted" if options.count_forced else "cap_beside"
-        count = options.own_recalls
-        return say_count(language, phrase, count, cap=options.recalls, left=count)
 
     async def _now(self) -> str:
         version = await self._library.store.feed(self._scope.user_id).version()

@@ -1,21 +1,9 @@
-"""The events of a chat turn, and how a notebook displays its final answer."""
+"""The events of a chat turn."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from memrecall.errors import MemrecallError
-from memrecall.text.html import TEXT, box, clip, labels, note, tag, warning
-
-_LABELS = {
-    "silent": ("chose to say nothing", "选择不发言"),
-    "degraded": ("the model gave no clean answer", "模型没有给出完整的回答"),
-    "truncated": ("the answer is truncated", "回答不完整"),
-    "leaked": ("a tool call written as text was hidden", "隐藏了一个写成文字的工具调用"),
-    "recalls": ("recalls", "次回忆"),
-    "model_calls": ("model calls", "次模型调用"),
-    "tokens": ("tokens", "个词元"),
-}
-
 
 TRUNCATED = ("length", "content_filter")  # finish reasons of answers without their end
 
@@ -112,31 +100,6 @@ class Final(_Event):
     def as_dict(self) -> dict[str, Any]:
         """Return the event as one flat JSON object."""
         return {"type": self.kind, **asdict(self), "leaks": [asdict(leak) for leak in self.leaks]}
-
-    def _repr_html_(self) -> str:
-        say = labels(_LABELS, self.language)
-        problems = [say("degraded")] if self.degraded else []
-        problems += [say("truncated")] if self.is_truncated else []
-        problems += [
-            f"{say('leaked')}: {leak.family}" + (f" ({leak.name})" if leak.name else "")
-            for leak in self.leaks
-        ]
-        tokens = sum(self.usage.values())
-        costs = [
-            self.model,
-            f"{self.recalls} {say('recalls')}",
-            f"{self.model_calls} {say('model_calls')}",
-            f"{tokens:,} {say('tokens')}" if tokens else "",
-            self.message_id,
-        ]
-        answer = tag("div", clip(self.text), style=TEXT)
-        return str(
-            box(
-                note(say("silent")) if self.silent else answer,
-                *map(warning, problems),
-                note(" · ".join(filter(None, costs))),
-            )
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ MEMBER_ID, MENTIONS = "member_id", "mentions"  # in the metadata of a group's me
 VIEW_CHARACTERS = 12_000
 REQUEST_CHARACTERS = 24_000  # of the message to be answered
 MENTION_DEPTH = 10_000  # messages back in which an unanswered mention is searched
-_FIRST_STEP = 16
 
 
 def fit_texts(texts: Sequence[str], budget: int, shortest: int = 200) -> list[str]:
@@ -114,24 +113,15 @@ async def load_view(
 ) -> MemberView:
     """Return a member's view: up to `most` messages of the others, `before` ones before them.
 
-    With `up_to` the view ends with that message. Messages are read backwards in growing steps
-    until the member's own last one, so that a turn's cost does not depend on the history's length.
+    With `up_to` the view ends with that message.
     """
-    tail = [] if up_to is None else [up_to]
+    # In a group the parent of an answer is what it replies to: nothing is left out for it.
     end = None if up_to is None else up_to.message_id
-    step = min(_FIRST_STEP, most)
-    while True:
-        # In a group the parent of an answer is what it replies to: nothing is left out for it.
-        thread = await timeline.thread(
-            end, session_id=session_id, limit=step + before, branches=False
-        )
-        messages = thread + tail
-        start_of_others = _index_after_own(messages, member_id)
-        is_complete = len(messages) < step + before
-        has_enough = start_of_others is not None and start_of_others >= before
-        if has_enough or is_complete or step == most:
-            break
-        step = min(step * 2, most)
+    limit = most + before
+    messages = await timeline.thread(end, session_id=session_id, limit=limit, branches=False)
+    is_complete = len(messages) < limit
+    messages += [] if up_to is None else [up_to]
+    start_of_others = _index_after_own(messages, member_id)
     start = max(start_of_others or 0, len(messages) - most)
     is_cut = start > (start_of_others or 0) or (start_of_others is None and not is_complete)
     earlier = messages[max(start - before, 0) : start]

@@ -66,19 +66,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "members": ("Members of the group: {members}.", "群成员：{members}。"),
     "also_called": ("{name} (also {nicknames})", "{name}（也叫{nicknames}）"),
     "also_joint": (", ", "、"),
-    "cap_counted": (
-        "recall_memory can run {cap} times in this turn, including the recall already made: {left} "
-        "left.",
-        "本轮 recall_memory 最多 {cap} 次，已做的一次计算在内：还剩 {left} 次。",
-    ),
-    "cap_beside": (
-        "Besides the recall already made, recall_memory can run {left} times in this turn.",
-        "除已做的一次外，本轮 recall_memory 最多还可调用 {left} 次。",
-    ),
-    "cap_beside_1": (
-        "Besides the recall already made, recall_memory can run once in this turn.",
-        "除已做的一次外，本轮 recall_memory 最多还可调用 1 次。",
-    ),
+    "cap_left": ("Recalls left in this turn: {left}.", "本轮还可以回忆的次数：{left}。"),
     "cap_none": (
         "No recalls are left in this turn: do not call recall_memory.",
         "本轮没有剩余的回忆次数：不要调用 recall_memory。",
@@ -95,13 +83,9 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "没有找到相符的内容。不要猜测：请说不知道，或者询问。",
     ),
     "withheld": (
-        "{count} sensitive memories match, but may not be shown. Say so; do not say that there are "
-        "none.",
+        "Sensitive memories that match, but may not be shown: {count}. Say so; do not say that "
+        "there are none.",
         "有 {count} 条敏感记忆相符，因没有权限未显示。请说无权显示，不要说没有。",
-    ),
-    "withheld_1": (
-        "A sensitive memory matches, but may not be shown. Say so; do not say that there is none.",
-        "有 1 条敏感记忆相符，因没有权限未显示。请说无权显示，不要说没有。",
     ),
     "recall_failed": (
         "The recall failed, which is not the same as finding nothing. Answer without it and do not "
@@ -109,16 +93,8 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "回忆失败，这不等于没有找到。请在没有它的情况下回答，不要声称知道以前说过什么。",
     ),
     "cap_reached": (
-        "Refused: all {cap} recalls of this turn are used up. Answer with what you have.",
-        "拒绝：本轮 {cap} 次回忆已用完。请用已有的内容回答。",
-    ),
-    "cap_reached_1": (
-        "Refused: the one recall of this turn is used up. Answer with what you have.",
-        "拒绝：本轮唯一的一次回忆已用完。请用已有的内容回答。",
-    ),
-    "cap_reached_0": (
-        "Refused: this turn allows no recall of your own. Answer with what you have.",
-        "拒绝：本轮不能再回忆。请用已有的内容回答。",
+        "Refused: no recall is left in this turn (at most {cap}). Answer with what you have.",
+        "拒绝：本轮的回忆次数已用完（最多 {cap} 次）。请用已有的内容回答。",
     ),
     "too_many_calls": (
         "Refused: at most {cap} tool calls run in one turn. Answer with what you have.",
@@ -153,9 +129,3 @@ _PHRASES: dict[str, tuple[str, str]] = {
 
 
 tell = partial(fill_phrase, _PHRASES)
-
-
-def say_count(language: Language, name: str, count: int, /, **values: object) -> str:
-    """Return a phrase in the form that it has for a number."""
-    numbered = f"{name}_{count}"
-    return tell(language, numbered if numbered in _PHRASES else name, **values)

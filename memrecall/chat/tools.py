@@ -19,7 +19,7 @@ from memrecall.agent.tools.table import function_schemas, tools_for
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.chat.history import fit_texts
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.phrases import say_count, tell
+from memrecall.chat.phrases import tell
 from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
 from memrecall.messages import ConversationMessage
 from memrecall.model import protocol
@@ -60,8 +60,7 @@ class TurnRecalls:
     async def ask(self, query: str) -> TextAnswer:
         """Run a recall for the model, or refuse it beyond the limit."""
         if self._remaining <= 0:
-            cap = self.options.recalls
-            note = say_count(self.language, "cap_reached", cap, cap=cap)
+            note = tell(self.language, "cap_reached", cap=self.options.recalls)
             return TextAnswer(content=_empty(note), is_error=True)
         self._remaining -= 1
         return await self._recall([*self._messages, ConversationMessage(Role.USER, query)])
@@ -89,9 +88,8 @@ class TurnRecalls:
     def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
         if not result.handoff.success:
             return self._failure(result.stop_reason.value)
-        count, withheld = result.withheld, ""
-        if count:
-            withheld = say_count(self.language, "withheld", count, count=count)
+        count = result.withheld
+        withheld = tell(self.language, "withheld", count=count) if count else ""
         if not result.memories:
             nothing = tell(self.language, "nothing_recalled")
             return TextAnswer(content=_empty(withheld or nothing))

@@ -262,16 +262,16 @@ class TestAnswer:
 
 class TestRecallLimit:
     @pytest.mark.parametrize(
-        ("cap", "count_forced", "prompt_text", "refusal"),
+        ("cap", "count_forced", "prompt_text"),
         [
-            (0, True, "No recalls are left", "allows no recall of your own"),
-            (1, True, "No recalls are left", "the one recall of this turn is used up"),
-            (1, False, "can run once in this turn", "the one recall of this turn is used up"),
-            (2, False, "can run 2 times", "all 2 recalls of this turn are used up"),
+            (0, True, "No recalls are left"),
+            (1, True, "No recalls are left"),
+            (1, False, "Recalls left in this turn: 1."),
+            (3, True, "Recalls left in this turn: 2."),
         ],
     )
     async def test_recall_limit_is_in_the_prompt(
-        self, sqlite_library: Library, cap: int, count_forced: bool, prompt_text: str, refusal: str
+        self, sqlite_library: Library, cap: int, count_forced: bool, prompt_text: str
     ) -> None:
         client = ScriptedClient([*[call("recall_memory", query="x")] * 3, say("ok")])
         options = {"recalls": cap, "count_forced": count_forced}
@@ -279,7 +279,8 @@ class TestRecallLimit:
             single_chat(sqlite_library, client=client, **options).stream(QUESTION_EN)
         )
         assert prompt_text in system_text(client.requests[0])
-        assert refusal in turn.recall_answers(forged=False)[-1]["note"]
+        note = turn.recall_answers(forged=False)[-1]["note"]
+        assert f"no recall is left in this turn (at most {cap})" in note
 
     async def test_prompt_says_that_no_recall_is_left(self, sqlite_library: Library) -> None:
         client = ScriptedClient([call("recall_memory", query="x"), say("ok")])
