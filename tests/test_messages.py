@@ -29,9 +29,9 @@ from memrecall.messages import (
     parse_role,
     redact_text,
 )
-from memrecall.server.http.chat_models import RecallRequest
 from memrecall.server.http.memory_models import AddRequest
 from memrecall.server.http.message_models import WriteRequest
+from memrecall.server.http.recall import RecallRequest
 from memrecall.types import Message, NewMessage, Role
 
 TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

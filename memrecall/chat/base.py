@@ -28,7 +28,7 @@ from memrecall.chat.offline import offline_chat_client, only_asks
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import tell
 from memrecall.chat.tools import TurnRecalls
-from memrecall.chat.turn import ASSISTANT, USER, Turn, TurnKey, is_running, join_turn
+from memrecall.chat.turn import ASSISTANT, USER, Turn
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, describe_validation_error
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
@@ -156,19 +156,6 @@ class Chat:
         local = now.astimezone(ZoneInfo(version.time_zone)) if version else now
         return local.isoformat(" ", "minutes")
 
-    def _join(
-        self, final_id: str, play: Callable[[], AsyncGenerator[ChatEvent, None]]
-    ) -> AsyncGenerator[ChatEvent, None]:
-        """Yield the events of the turn that is about to store this answer, or of a new one."""
-        return join_turn(self._turn_key(final_id), play)
-
-    def is_answering(self, message_id: str, member_id: str = "") -> bool:
-        """Return True if a turn that answers this message is running in this process."""
-        return is_running(self._turn_key(answer_id(message_id, member_id)))
-
-    def _turn_key(self, final_id: str) -> TurnKey:
-        return (id(self._library), self._scope.user_id, self._scope.agent_id, final_id)
-
     async def _play_turn(
         self,
         turn: Turn,
@@ -179,7 +166,7 @@ class Chat:
         """Yield the events of a turn; `describe` returns the fields of its answer.
 
         What a `request` states is remembered. The answer is stored before the final event. If
-        another process has answered the same message meanwhile, its answer replaces this one.
+        another turn has answered the same message first, its answer replaces this one.
         """
         async with aclosing(turn.play()) as events:
             async for event in events:

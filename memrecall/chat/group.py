@@ -112,13 +112,9 @@ class GroupChat(Chat):
 
         A member that is not mentioned may stay silent. Without `mentions`, it is mentioned if the
         others mentioned it since it last spoke. `answers` is the id of the message to answer: if
-        the member has already answered it, the stored answer is returned again; while it answers,
-        the events of that turn are, which ends when all streams are closed.
+        the member has already answered it, the stored answer is returned again.
         """
-        play = partial(self._play, member_id, mentions, answers)
-        if answers is None:
-            return errors_as_events(play())
-        return errors_as_events(self._join(answer_id(answers, member_id), play))
+        return errors_as_events(self._play(member_id, mentions, answers))
 
     async def answer(
         self,

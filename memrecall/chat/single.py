@@ -57,8 +57,7 @@ class SingleChat(Chat):
         """Answer a user message; yield events that end with `Final` or `Failed`.
 
         The message is stored first, the answer before `Final`. Closing the stream ends the turn
-        without storing an answer. A `message_id` that was already answered gets the same answer;
-        while its turn runs, it gets the events of that turn, which ends if all streams are closed.
+        without storing an answer. A `message_id` that was already answered gets the same answer.
         """
         return errors_as_events(self._play(text, message_id, speaker))
 
@@ -77,10 +76,7 @@ class SingleChat(Chat):
         result = await self._library.add_messages(self._scope, [message])
         (request_id,) = result.ids
         message = message.model_copy(update={"message_id": request_id})
-        events = self._answer(message, request_id)
-        if message_id is not None:
-            events = self._join(answer_id(request_id), lambda: self._answer(message, request_id))
-        async with aclosing(events):
+        async with aclosing(self._answer(message, request_id)) as events:
             async for event in events:
                 yield event
 

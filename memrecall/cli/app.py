@@ -36,7 +36,7 @@ _COMMANDS: dict[str, dict[str, Any]] = {
     "Messages and memories": {
         "import": messages.import_messages,
         "export": messages.export,
-        "messages": messages.list_command,
+        "messages": messages.list_messages,
         "neighbors": messages.show_neighbors,
         "delete-message": messages.delete_command,
         "add": memories.add,

@@ -22,7 +22,7 @@ _GROUP_HINT = (
 )
 
 
-def read_messages(file: str) -> list[Any]:
+def read_conversation_file(file: str) -> list[Any]:
     """Read messages from a file, or from standard input for "-"; errors name the line."""
     source = "standard input" if file == "-" else file
     try:

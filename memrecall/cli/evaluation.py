@@ -270,7 +270,7 @@ def report(
 
 
 @evaluation_commands.command("list")
-def list_command(json: options.Json = False) -> None:
+def list_runs(json: options.Json = False) -> None:
     """List the runs in the runs folder, newest first."""
     from memrecall.evaluation.runs import find_runs
 

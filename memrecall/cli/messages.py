@@ -244,7 +244,7 @@ def _write_line(file: Any, line: str) -> None:
         file.write(line + "\n")
 
 
-def list_command(
+def list_messages(
     shared: options.UserReadingOptions,
     since: options.SinceOption = None,
     until: options.UntilOption = None,

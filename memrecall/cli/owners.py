@@ -16,7 +16,7 @@ _DURATION = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MAX_CHECKED_USERS = 20
 
-PageSize = Annotated[int, Option("--limit", min=1, max=10_000, help="Rows per page.")]
+RowLimit = Annotated[int, Option("--limit", min=1, max=10_000, help="Rows per page.")]
 AgentArgument = Annotated[str, Argument(help="Agent id.")]
 UserArgument = Annotated[str, Argument(help="User id.")]
 SessionArgument = Annotated[str, Argument(help="Session id.")]
@@ -64,7 +64,7 @@ def _describe_erased(erased: Any) -> str:
 
 @agent_commands.command("list")
 def list_agents(
-    shared: options.SharedOptions, after: options.After = "", limit: PageSize = 100
+    shared: options.SharedOptions, after: options.After = "", limit: RowLimit = 100
 ) -> None:
     """List agents by id."""
     page = shared.with_library(lambda lib: lib.store.owners.list_agents(after, limit))
@@ -99,7 +99,7 @@ def list_users(
     shared: options.SharedOptions,
     agent: options.Agent = None,
     after: options.After = "",
-    limit: PageSize = 100,
+    limit: RowLimit = 100,
 ) -> None:
     """List users by id."""
     page = shared.with_library(lambda lib: lib.store.owners.list_users(agent, after, limit))
@@ -143,7 +143,7 @@ def erase_user(user: UserArgument, shared: options.SharedOptions, yes: options.Y
 
 @session_commands.command("list")
 def list_sessions(
-    shared: options.UserOptions, after: options.After = "", limit: PageSize = 100
+    shared: options.UserOptions, after: options.After = "", limit: RowLimit = 100
 ) -> None:
     """List a user's sessions by id."""
     page = shared.with_library(
@@ -260,7 +260,7 @@ def read_expiry(text: str | None) -> datetime | None:
 
 @key_commands.command("list")
 def list_keys(
-    shared: options.SharedOptions, after: options.After = "", limit: PageSize = 100
+    shared: options.SharedOptions, after: options.After = "", limit: RowLimit = 100
 ) -> None:
     """List keys, oldest first, revoked and expired ones included."""
     page = shared.with_library(lambda library: library.store.keys.list(after, limit))

@@ -109,9 +109,9 @@ def _read_request(query: str | None, file: str | None) -> list[Any]:
         if not last:
             raise InvalidArgument("there is no query", hint="Pass a query, or --messages FILE")
         return last
-    from memrecall.cli.conversation_files import read_messages
+    from memrecall.cli.conversation_files import read_conversation_file
 
-    messages = read_messages(file)
+    messages = read_conversation_file(file)
     if not last and messages[-1].role != "user":
         raise InvalidArgument(
             f"the last message of {file} has role {messages[-1].role}, not user",

@@ -85,8 +85,7 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
     from memrecall.scope import Permission
 
     with requires_extra("memrecall mcp", "mcp", "mcp", "mcp_types"):
-        from memrecall.server.mcp.context import make_context, make_ingestor
-        from memrecall.server.mcp.server import serve_stdio
+        from memrecall.server.mcp.server import make_context, make_ingestor, serve_stdio
     log_to_stderr()
     settings = options.read_settings(**arguments)
     client = client_of(settings)

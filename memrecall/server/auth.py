@@ -25,7 +25,6 @@ KEY_ACTOR = "key "  # before the id of the key, in the log of changes
 LOCAL = "local"  # the key id of local callers without a key, in logs and limits
 SAME_SITE = (b"none", b"same-origin")  # typed into the address bar, or sent by one of our pages
 USER_HEADER = "X-Memrecall-User"  # which of a key's users; set by trusted code, never by a model
-OLD_USER_HEADER = "Memrecall-User"  # its name in earlier versions
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
 
 
@@ -56,9 +55,7 @@ class Principal:
 
         Raise RequestError if the key may not act for that user, InvalidArgument if it is no id.
         """
-        value = headers.get(
-            USER_HEADER.lower().encode(), headers.get(OLD_USER_HEADER.lower().encode())
-        )
+        value = headers.get(USER_HEADER.lower().encode())
         if value is None:
             return self
         try:  # Quoted as in a path, so that a proxy hashes either to the same process.

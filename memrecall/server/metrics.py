@@ -167,7 +167,6 @@ class Metrics:
             ["route"],
             buckets=_FAST,
         )
-        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._searches = counter("memrecall_searches", "Searches of messages.", ["kind"])
         self.stored = counter("memrecall_messages_stored", "New messages stored.")
         self._recalls = counter("memrecall_recalls", "Recalls by stop reason.", ["stop_reason"])
@@ -190,21 +189,13 @@ class Metrics:
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a finished request."""
-        requests, latency = self._find_series(method, route, status)
-        requests.inc()
-        latency.observe(seconds)
+        label = method if method in _METHODS else "other"
+        self._requests.labels(label, route, str(status)).inc()
+        self._latency.labels(route).observe(seconds)
         if route in _SEARCHES:
             self._store_duration("search_seconds", seconds)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             self._store("errors", str(status))
-
-    def _find_series(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
-        # Looking up labels takes longer than counting.
-        label = method if method in _METHODS else "other"
-        if (label, route, status) not in self._series:
-            requests = self._requests.labels(label, route, str(status))
-            self._series[label, route, status] = (requests, self._latency.labels(route))
-        return self._series[label, route, status]
 
     def count_search(self, kind: str) -> None:
         """Count a search of messages or memories."""

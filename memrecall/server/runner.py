@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from memrecall import __version__
 from memrecall.agent.tools.context import ToolContext
@@ -26,7 +27,6 @@ from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
-from memrecall.server.connections import GuardedProtocol
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
 from memrecall.server.supervisor import ProcessRole, ServiceProcess, supervise
@@ -52,6 +52,8 @@ _METRICS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # read when the library is impor
 _TICKS_PER_SECOND = 10  # of uvicorn's main loop
 MAX_CONNECTIONS = 2_000  # of one process; above it, requests get a 503
 _RESERVED_FILES = 200  # for the database, the model and the embedder
+HEAD_SECONDS = 10.0
+HEAD_BYTES = 32 * 1024  # the filters of a list take up to 20,000 characters
 _IDLE_SECONDS = 30  # longer than clients keep idle connections, so that no request meets a close
 
 
@@ -67,6 +69,53 @@ class ServerInfo:
 
 
 Announce = Callable[[ServerInfo], None]
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol, which closes a connection whose headers are slow or too long.
+
+    uvicorn has a timeout for idle connections only: a client that sends its headers slowly would
+    keep its connection forever. A proxy in front does the rest.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._head_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first headers."""
+        super().connection_made(transport)
+        self._expect_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse a part of a request; refuse headers that are still incomplete and too long."""
+        if self._head_timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._expect_head()
+        super().data_received(data)
+        if self._head_timer is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response(f"The headers are larger than {HEAD_BYTES} bytes.")
+
+    def on_headers_complete(self) -> None:
+        """Stop waiting for the headers, and serve the request."""
+        self._stop_timer()
+        super().on_headers_complete()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _expect_head(self) -> None:
+        self._head_bytes = 0
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
 
 class _Server(uvicorn.Server):

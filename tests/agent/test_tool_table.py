@@ -33,8 +33,7 @@ from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library
 from memrecall.model import prompts
 from memrecall.scope import Permission, Scope
-from memrecall.server.mcp.context import make_context
-from memrecall.server.mcp.server import describe_tool
+from memrecall.server.mcp.server import describe_tool, make_context
 from memrecall.server.rpc.codec import dispatcher
 from memrecall.testing import call
 

@@ -7,7 +7,7 @@ import pytest
 
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
-from memrecall.server.mcp.context import make_context
+from memrecall.server.mcp.server import make_context
 from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async
 

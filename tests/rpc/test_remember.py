@@ -12,7 +12,7 @@ from memrecall.agent.tools.table import find_tool
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
-from memrecall.server.mcp.context import make_context
+from memrecall.server.mcp.server import make_context
 from memrecall.server.rpc.codec import as_json
 from memrecall.store import NewKnowledge
 from memrecall.types import NewMessage, Origin, Role

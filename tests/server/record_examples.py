@@ -17,7 +17,7 @@ import httpx
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.server.http.openapi import Example, join_lines, load_examples
-from memrecall.server.http.payloads import LINES_TYPE
+from memrecall.server.http.responses import LINES_TYPE
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, Origin
 from tests.waiting import wait_until

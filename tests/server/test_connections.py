@@ -63,7 +63,7 @@ async def make_user(service: HttpService) -> str:
 async def test_headers_that_do_not_arrive_in_time_end_their_connection(
     sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memrecall.server.connections.HEAD_SECONDS", 0.2)
+    monkeypatch.setattr("memrecall.server.runner.HEAD_SECONDS", 0.2)
     async with serve_on_socket(sqlite_library) as service:
         key = await make_user(service)
         slow_head = b"GET /healthz HTTP/1.1\r\n"

@@ -404,7 +404,3 @@ async def test_invalid_input_names_the_field(sqlite_service: HttpService) -> Non
         answer = await ann.request(method, path, json=body)
         report = check_error(answer, 400, "INVALID_ARGUMENT")
         assert report["message"], (method, path, body)
-    for method in ("GET", "PATCH", "DELETE"):
-        refusal = await ann.request(method, "/v1/memories/search")
-        check_error(refusal, 405, "INVALID_ARGUMENT")
-        assert refusal.headers["allow"] == "POST"

@@ -26,8 +26,7 @@ from memrecall.dashboard.widgets import (
 from memrecall.errors import describe_validation_error
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
-from memrecall.server.http.chat import ChatHandler
-from memrecall.server.http.chat_models import ChatRequest, GroupMember, GroupTurn
+from memrecall.server.http.chat import ChatHandler, ChatRequest, GroupMember, GroupTurn
 from memrecall.store import MessageFilter
 from memrecall.types import Role
 

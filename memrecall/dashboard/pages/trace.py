@@ -33,9 +33,8 @@ from memrecall.dashboard.widgets import (
 )
 from memrecall.errors import MemrecallError, NotFound, describe_validation_error
 from memrecall.server.errors import RequestError, problem_from_error
-from memrecall.server.http.chat_models import RecallLimits, RecallRequest
 from memrecall.server.http.context import LiveRecall
-from memrecall.server.http.recall import RecallHandler
+from memrecall.server.http.recall import RecallHandler, RecallLimits, RecallRequest
 from memrecall.store import StoredTrace
 from memrecall.text_length import truncate_text
 from memrecall.types import format_minute

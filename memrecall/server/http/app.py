@@ -25,7 +25,7 @@ from memrecall.memory.base import make_extractor
 from memrecall.memory.retention import SweepSchedule
 from memrecall.scope import Permission
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import OLD_USER_HEADER, USER_HEADER, Authenticator, SignInCode
+from memrecall.server.auth import USER_HEADER, Authenticator, SignInCode
 from memrecall.server.errors import (
     RETRY_AFTER,
     SHUTTING_DOWN,
@@ -44,7 +44,7 @@ from memrecall.server.http.openapi import (
     docs_page,
     route_options,
 )
-from memrecall.server.http.payloads import (
+from memrecall.server.http.responses import (
     MEDIA_TYPE,
     JsonResponse,
     problem_response,
@@ -156,7 +156,7 @@ def create_app(
             asgi,
             allow_origins=sorted(origins),
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=[*_HEADERS, *_MCP_HEADERS, USER_HEADER, OLD_USER_HEADER],
+            allow_headers=[*_HEADERS, *_MCP_HEADERS, USER_HEADER],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     if dashboard:

@@ -3,11 +3,12 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, nullcontext
-from dataclasses import asdict, dataclass
-from typing import Any, cast
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Request, Response
+from pydantic import Field, StringConstraints, model_validator
 from pydantic_core import to_json
 
 from memrecall.agent.trace import Observer
@@ -17,25 +18,125 @@ from memrecall.chat import (
     Failed,
     Final,
     GroupChat,
+    Member,
     SingleChat,
     ToolCall,
     ToolResult,
 )
+from memrecall.chat.mentions import MOST_MEMBERS
 from memrecall.scope import Scope
-from memrecall.server.http.chat_models import ChatAnswer, ChatRequest, GroupTurn
 from memrecall.server.http.context import Context, RequestContext
-from memrecall.server.http.message_models import PathId
+from memrecall.server.http.message_models import (
+    ID_BOUNDS,
+    MessageId,
+    PathId,
+    RequestModel,
+    SessionId,
+)
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import JsonResponse, JsonRoute
-from memrecall.server.http.streaming import (
+from memrecall.server.http.responses import (
     EVENT_STREAM,
     EventStream,
+    JsonResponse,
+    JsonRoute,
     ServerEvent,
-    prefers,
+    accepts,
     run_while_connected,
 )
+from memrecall.types import NAME_LENGTH, CleanText, Id, Language, Name
 
 router = APIRouter(prefix="/v1", tags=["chat"], route_class=JsonRoute)
+
+MAX_MESSAGE_CHARS = 100_000
+MAX_INSTRUCTIONS_CHARS = 20_000
+
+_MessageText = Annotated[
+    CleanText, StringConstraints(min_length=1, max_length=MAX_MESSAGE_CHARS, pattern=r"\S")
+]
+_MemberId = Annotated[Id, Field(description="A member of the group.", json_schema_extra=ID_BOUNDS)]
+_MemberName = Annotated[Name, Field(min_length=1, max_length=NAME_LENGTH)]
+_Instructions = Annotated[
+    CleanText,
+    Field(max_length=MAX_INSTRUCTIONS_CHARS, description="The system prompt of the assistant."),
+]
+
+
+class GroupMember(Member):
+    """A member of a group: a person, or with `ai` an assistant that a model speaks for."""
+
+    member_id: _MemberId
+    name: _MemberName
+    nicknames: tuple[_MemberName, ...] = Field(default=(), max_length=20)
+    ai: Annotated[bool, Field(strict=True)] = False
+    instructions: _Instructions = ""
+
+
+class GroupTurn(RequestModel):
+    """A turn in a group chat; the `user_id` of the path is then the group's id."""
+
+    members: Annotated[list[GroupMember], Field(min_length=1, max_length=MOST_MEMBERS)]
+    answers: _MemberId
+    speaker: Annotated[
+        _MemberId | None,
+        Field(description="The member who sends the message; omit it without a message."),
+    ] = None
+    mentions: Annotated[
+        list[_MemberId] | None,
+        Field(
+            max_length=MOST_MEMBERS,
+            description="The mentioned members; default: those in the text.",
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_members(self) -> "GroupTurn":
+        ids = [member.member_id for member in self.members]
+        if len(set(ids)) < len(ids):
+            raise ValueError("two members have the same id")
+        for member_id in (self.answers, self.speaker, *(self.mentions or ())):
+            if member_id is not None and member_id not in ids:
+                raise ValueError(f"the group has no member {member_id!r}")
+        if self.answers == self.speaker:
+            raise ValueError("the speaker cannot answer the message; name another in answers")
+        if not any(member.ai for member in self.members if member.member_id == self.answers):
+            raise ValueError(f"{self.answers!r} is a person; answers must name a member with ai")
+        return self
+
+
+class ChatRequest(RequestModel):
+    """A turn: the user's `message`, or in a `group` a member's message and who answers it."""
+
+    message: _MessageText | None = None
+    message_id: MessageId | None = None
+    session_id: SessionId | None = None
+    language: Language | None = None
+    instructions: _Instructions = ""
+    group: GroupTurn | None = None
+
+    @model_validator(mode="after")
+    def _check_message(self) -> "ChatRequest":
+        if self.group is None:
+            if self.message is None:
+                raise ValueError("message is required")
+        elif (self.message is None) != (self.group.speaker is None):
+            raise ValueError("in a group, pass both message and speaker, or neither")
+        elif self.instructions:
+            raise ValueError("in a group, put instructions into members")
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class CalledTool(ToolResult):
+    """A tool call of a turn and its result; `forged` calls were made by the turn itself."""
+
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChatAnswer(Final):
+    """The end of a turn; `finish_reason` `length` or `content_filter`: the text is cut off."""
+
+    tools: list[CalledTool] = field(default_factory=list)
 
 
 @router.post(
@@ -52,7 +153,7 @@ async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Co
     context.log_fields["query_chars"] = len(body.message or "")
     handler = ChatHandler(context, scope, body)
     closing = context.service.closing
-    if prefers(request.headers.get("accept", ""), EVENT_STREAM):
+    if accepts(request.headers.get("accept", ""), EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
     return JsonResponse(await run_while_connected(handler.answer(), request.receive, closing))
 
@@ -106,7 +207,7 @@ class ChatHandler:
         service = self.context.service
         async with AsyncExitStack() as stack:
             chat = self._make_chat(stack.enter_context(service.live.observe(self.scope)))
-            await stack.enter_async_context(self._slot(chat))
+            await stack.enter_async_context(service.recall_slot(self.context.principal))
             outcome, start = "failed", time.monotonic()
             try:
                 async with aclosing(await self._start_turn(chat)) as events:
@@ -122,13 +223,6 @@ class ChatHandler:
                 raise
             finally:
                 service.metrics.count_turn(outcome, time.monotonic() - start)
-
-    def _slot(self, chat: SingleChat | GroupChat) -> AbstractAsyncContextManager[None]:
-        """Return a slot of the key; a caller that joins a running turn needs none."""
-        message_id, group = self.body.message_id, self.body.group
-        if message_id is not None and chat.is_answering(message_id, group.answers if group else ""):
-            return nullcontext()
-        return self.context.service.recall_slot(self.context.principal)
 
     def _make_chat(self, observer: Observer) -> SingleChat | GroupChat:
         service, body = self.context.service, self.body

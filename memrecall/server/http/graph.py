@@ -26,7 +26,7 @@ from memrecall.server.http.message_models import (
     accept_messages,
 )
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import JsonResponse, JsonRoute
+from memrecall.server.http.responses import JsonResponse, JsonRoute
 
 router = APIRouter(prefix="/v1", tags=["graph"], route_class=JsonRoute)
 

@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
-from starlette.convertors import Convertor, register_url_convertor
 
 from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError
 from memrecall.server.http.context import Context
@@ -30,7 +29,7 @@ from memrecall.server.http.memory_models import (
 )
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import JsonResponse, JsonRoute
+from memrecall.server.http.responses import JsonResponse, JsonRoute
 from memrecall.types import Id
 
 router = APIRouter(prefix="/v1", tags=["memories"], route_class=JsonRoute)
@@ -39,21 +38,6 @@ MAX_MERGED = 50
 MAX_JOBS = 20  # running jobs of one user
 _STAGES = ("memories", "relations", "summaries", "checkpoint")
 _FALLBACK = "the model's answer could not be used: rules were used instead"
-
-
-class _MemoryId(Convertor[str]):
-    """A memory id in a path; `search` is the name of an operation."""
-
-    regex = r"(?!search(?:/|$))[^/]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
-
-
-register_url_convertor("memory", _MemoryId())
 
 
 class UndoQuery(OwnerQuery):
@@ -146,7 +130,7 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
     return JsonResponse(results)
 
 
-@router.get("/memories/{memory_id:memory}", **route_options("get_memory", MemoryItem, 400, 404))
+@router.get("/memories/{memory_id}", **route_options("get_memory", MemoryItem, 400, 404))
 async def get_memory(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Read one memory."""
     item = await (await context.active_memory(query.user_id)).get(memory_id)
@@ -156,7 +140,7 @@ async def get_memory(memory_id: PathId, query: _Owner, context: Context) -> Resp
 
 
 @router.patch(
-    "/memories/{memory_id:memory}",
+    "/memories/{memory_id}",
     **route_options("update_memory", UpdatedMemory, 400, 404, 409, 413, 415, 507),
 )
 async def update_memory(
@@ -169,7 +153,7 @@ async def update_memory(
 
 
 @router.post(
-    "/memories/{memory_id:memory}/merge",
+    "/memories/{memory_id}/merge",
     **route_options("merge_memories", UpdatedMemory, 400, 404, 409, 413, 415, 507),
 )
 async def merge_memories(
@@ -180,7 +164,7 @@ async def merge_memories(
     return JsonResponse(await memory.merge(memory_id, **body.arguments()))
 
 
-@router.delete("/memories/{memory_id:memory}", **route_options("delete_memory", Changed, 400, 404))
+@router.delete("/memories/{memory_id}", **route_options("delete_memory", Changed, 400, 404))
 async def delete_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
     """Hide a memory at once; the deletion can be undone until the memory is purged."""
     memory = await context.writable_memory(query.user_id)
@@ -188,7 +172,7 @@ async def delete_memory(memory_id: PathId, query: _Removal, context: Context) ->
 
 
 @router.get(
-    "/memories/{memory_id:memory}/history", **route_options("read_history", MemoryHistory, 400, 404)
+    "/memories/{memory_id}/history", **route_options("read_history", MemoryHistory, 400, 404)
 )
 async def read_history(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Read the change history of a memory, the oldest change first; deleted memories included."""
@@ -196,9 +180,7 @@ async def read_history(memory_id: PathId, query: _Owner, context: Context) -> Re
     return JsonResponse({"results": steps})
 
 
-@router.post(
-    "/memories/{memory_id:memory}/undo", **route_options("undo_memory", Changed, 400, 404, 409)
-)
+@router.post("/memories/{memory_id}/undo", **route_options("undo_memory", Changed, 400, 404, 409))
 async def undo_memory(
     memory_id: PathId, query: Annotated[UndoQuery, Query()], context: Context
 ) -> Response:
@@ -207,9 +189,7 @@ async def undo_memory(
     return JsonResponse(await memory.undo(memory_id, **query.arguments()))
 
 
-@router.post(
-    "/memories/{memory_id:memory}/purge", **route_options("purge_memory", PurgedMemory, 400, 404)
-)
+@router.post("/memories/{memory_id}/purge", **route_options("purge_memory", PurgedMemory, 400, 404))
 async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
     """Erase a memory permanently, deleted or not, with its history, vector and what quotes it."""
     memory = await context.writable_memory(query.user_id)

@@ -29,7 +29,7 @@ from memrecall.server.http.message_models import (
     WriteRequest,
 )
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import (
+from memrecall.server.http.responses import (
     JsonResponse,
     JsonRoute,
     items_response,

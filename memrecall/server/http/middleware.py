@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from memrecall.server.auth import OLD_USER_HEADER, USER_HEADER, Authenticator, Principal
+from memrecall.server.auth import USER_HEADER, Authenticator, Principal
 from memrecall.server.errors import (
     SHUTTING_DOWN,
     Problem,
@@ -24,7 +24,7 @@ from memrecall.server.errors import (
     new_request_id,
     report_error,
 )
-from memrecall.server.http.payloads import LINES_TYPE, MEDIA_TYPE, problem_response
+from memrecall.server.http.responses import LINES_TYPE, MEDIA_TYPE, problem_response
 from memrecall.server.metrics import Metrics
 from memrecall.telemetry import ActiveSpan, trace_request, tracing
 
@@ -44,10 +44,7 @@ _LINES_PATHS = re.compile(r"/v1/users/[^/]+/import")
 _CLOSE = {"Connection": "close"}
 _CLOSE_HEADER = (b"connection", b"close")
 # A proxy may pick a different duplicate than we do.
-_SINGLE_HEADERS = (
-    *("Authorization", "Content-Type", "Content-Encoding", "Origin"),
-    *(USER_HEADER, OLD_USER_HEADER),
-)
+_SINGLE_HEADERS = (*("Authorization", "Content-Type", "Content-Encoding", "Origin", USER_HEADER),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +58,7 @@ class BodyLimits:
     drain_seconds: float = 2.0
 
 
-class Exchange:
+class ObservedRequest:
     """One request and its response, as the log and the metrics see them."""
 
     def __init__(
@@ -158,47 +155,47 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        exchange = Exchange(
+        observed = ObservedRequest(
             scope, receive, send, body_seconds=self.body_seconds, is_ending=self._is_ending
         )
         with tracing(self.tracer), trace_request(scope["method"], scope["headers"]) as span:
             if span.trace_id is not None:
-                exchange.log_fields["trace_id"] = span.trace_id
+                observed.log_fields["trace_id"] = span.trace_id
             try:
-                await self._serve(exchange, scope)
+                await self._serve(observed, scope)
             finally:
-                self._report(exchange, span, scope)
+                self._report(observed, span, scope)
 
     def _is_ending(self) -> bool:
         """Return True if connections must close after their responses."""
         return self.draining.is_set() or self.closing.is_set()
 
-    def _report(self, exchange: Exchange, span: ActiveSpan, scope: Scope) -> None:
+    def _report(self, observed: ObservedRequest, span: ActiveSpan, scope: Scope) -> None:
         # The framework sets the route when it has matched the request; others were refused before.
         template = getattr(scope.get("route"), "path_format", None)
         route = template or self.find_route(scope["path"])
-        method, status = scope["method"], exchange.status
-        self.metrics.count_request(method, route or UNMATCHED, status, exchange.seconds)
-        exchange.write_log(route or UNMATCHED)
+        method, status = scope["method"], observed.status
+        self.metrics.count_request(method, route or UNMATCHED, status, observed.seconds)
+        observed.write_log(route or UNMATCHED)
         span.answer(method, route or "", status)
 
-    async def _serve(self, exchange: Exchange, scope: Scope) -> None:
+    async def _serve(self, observed: ObservedRequest, scope: Scope) -> None:
         problem = None
         try:
             self._admit(scope)
-            await self.app(scope, exchange.receive, exchange.send)
+            await self.app(scope, observed.receive, observed.send)
         except ClientDisconnect:
-            exchange.log_fields["client_gone"] = True
-            exchange.status = 0  # even if a response had started
+            observed.log_fields["client_gone"] = True
+            observed.status = 0  # even if a response had started
             return
         except asyncio.CancelledError:
             if not self.closing.is_set():
                 raise
             problem = SHUTTING_DOWN  # the grace period is over
         except Exception as error:  # the outermost layer: nothing above could answer the client
-            problem = report_error(error, exchange.log_fields, exchange.request_id)
-        if problem is not None and not exchange.status:  # else the response can only be cut off
-            await problem_response(problem)(scope, exchange.receive, exchange.send)
+            problem = report_error(error, observed.log_fields, observed.request_id)
+        if problem is not None and not observed.status:  # else the response can only be cut off
+            await problem_response(problem)(scope, observed.receive, observed.send)
 
     def _admit(self, scope: Scope) -> None:
         """Refuse a request while the server stops, or with ambiguous headers."""

@@ -12,7 +12,7 @@ from fastapi import Response
 from fastapi.responses import HTMLResponse, PlainTextResponse
 from pydantic import BaseModel
 
-from memrecall.server.http.payloads import LINES_TYPE, MEDIA_TYPE, JsonResponse
+from memrecall.server.http.responses import LINES_TYPE, MEDIA_TYPE, JsonResponse
 
 _COMMON_ERRORS = (401, 403, 429, 500, 503)
 _ERROR_DESCRIPTIONS = {
@@ -91,7 +91,7 @@ def load_examples() -> dict[str, Example]:
 
 
 def route_options(
-    operation_id: str, model: type[BaseModel] | None, *errors: int, also: Sequence[str] = ()
+    operation_id: str, model: type | None, *errors: int, also: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the arguments of a route's decorator: its id, response model and error statuses.
 

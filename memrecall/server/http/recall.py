@@ -5,16 +5,17 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, Field, TypeAdapter, model_validator
 from pydantic_core import to_json
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.agent.dispatch import leaked_families
 from memrecall.agent.driver import stream_recall
-from memrecall.agent.prompt_view import write_relevant_block
+from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_relevant_block
 from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, TraceEvent
 from memrecall.budget import Limits
@@ -24,26 +25,116 @@ from memrecall.integrations.hooks.client import OPTIONS_HEADER, REQUEST_OPTIONS
 from memrecall.integrations.hooks.database import read_conversation, store_event
 from memrecall.integrations.hooks.events import MAX_RECALLED, read_event
 from memrecall.json_objects import load_json_object
+from memrecall.messages import ConversationMessage
 from memrecall.scope import Scope
 from memrecall.server.auth import is_loopback
 from memrecall.server.errors import Problem, RequestError
-from memrecall.server.http.chat_models import BlockOptions, RecallLimits, RecallRequest
 from memrecall.server.http.context import Context, LiveRecall, RequestContext, hide_problem
-from memrecall.server.http.message_models import PathId
+from memrecall.server.http.message_models import (
+    InputMessages,
+    PathId,
+    QueryText,
+    RequestModel,
+    SessionId,
+    accept_messages,
+    require_exactly_one,
+)
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import MEDIA_TYPE, JsonRoute
-from memrecall.server.http.streaming import (
+from memrecall.server.http.responses import (
     EVENT_STREAM,
+    MEDIA_TYPE,
     PLAIN_TEXT,
     EventStream,
+    JsonRoute,
     ServerEvent,
-    prefers,
+    accepts,
     run_while_connected,
 )
+from memrecall.types import Language, Moment, Role, TimeZone
 
+MAX_CONVERSATION = 200
+MAX_LIMITS = Limits(iterations=10, model_calls=60, tool_calls=120, tokens=500_000, seconds=300.0)
 _BINDING = TypeAdapter(Binding)
 
 router = APIRouter(prefix="/v1", tags=["recall"], route_class=JsonRoute)
+
+
+class RecallLimits(RequestModel):
+    """Limits of one recall, at most the limits of the server."""
+
+    iterations: Annotated[int | None, Field(strict=True, ge=1, le=MAX_LIMITS.iterations)] = None
+    model_calls: Annotated[int | None, Field(strict=True, ge=0, le=MAX_LIMITS.model_calls)] = None
+    tool_calls: Annotated[int | None, Field(strict=True, ge=0, le=MAX_LIMITS.tool_calls)] = None
+    tokens: Annotated[int | None, Field(strict=True, ge=0, le=MAX_LIMITS.tokens)] = None
+    seconds: Annotated[float | None, Field(strict=True, gt=0, le=MAX_LIMITS.seconds)] = None
+
+    def limits(self) -> Limits:
+        """Return the limits, with defaults for those that are not set."""
+        return Limits(**self.model_dump(exclude_none=True))
+
+
+class BlockOptions(RequestModel):
+    """What a response of `text/plain` contains: the recalled block for a model's prompt."""
+
+    characters: Annotated[int, Field(strict=True, ge=500, le=50_000)] = BLOCK_CHARACTERS
+    min_confidence: Annotated[
+        float, Field(ge=0, le=1, description="Below it, the response is empty.")
+    ] = 0.0
+    if_needed: Annotated[
+        bool,
+        Field(
+            strict=True,
+            description="Whether the response is empty if the request refers to nothing outside"
+            " its session.",
+        ),
+    ] = False
+
+
+class RecallRequest(RequestModel):
+    """A recall for exactly one of `query` and `messages`."""
+
+    model_config = ConfigDict(
+        json_schema_extra=require_exactly_one(
+            query=["string"], messages=["array", "object", "string"]
+        )
+    )
+
+    query: QueryText | None = None
+    messages: (
+        Annotated[
+            InputMessages, Field(max_length=MAX_CONVERSATION), accept_messages(MAX_CONVERSATION)
+        ]
+        | None
+    ) = None
+    session_id: SessionId | None = None
+    as_of: Annotated[
+        Moment | None, Field(description="Recall as of this time; later messages are not seen.")
+    ] = None
+    time_zone: Annotated[
+        TimeZone | None,
+        Field(
+            description='The time zone of "yesterday", like Asia/Shanghai; default: the user\'s.'
+        ),
+    ] = None
+    language: Language | None = None
+    limits: RecallLimits | None = None
+    block: Annotated[
+        BlockOptions | None, Field(description="For `Accept: text/plain`: size and thresholds.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _check_query(self) -> "RecallRequest":
+        if (self.query is None) == (self.messages is None):
+            raise ValueError("exactly one of query and messages is required")
+        return self
+
+    def conversation(self) -> tuple[ConversationMessage, ...]:
+        """Return the messages, or the query as the only one."""
+        return self.messages or (ConversationMessage(Role.USER, self.query or ""),)
+
+    def characters(self) -> int:
+        """Return the length of the conversation."""
+        return sum(len(message.text) for message in self.conversation())
 
 
 @router.post(
@@ -63,15 +154,15 @@ async def recall(
     context.log_fields["query_chars"] = body.characters()
     closing = context.service.closing
     accept = request.headers.get("accept", "")
-    if prefers(accept, PLAIN_TEXT) and body.block and body.block.if_needed:
+    if accepts(accept, PLAIN_TEXT) and body.block and body.block.if_needed:
         body = await _with_session(context, scope, body)
         if not body.messages:
             return PlainTextResponse("")
     handler = RecallHandler(context, scope, body)
-    if prefers(accept, EVENT_STREAM):
+    if accepts(accept, EVENT_STREAM):
         return EventStream(handler.server_events, closing, handler.deadline)
     result = await run_while_connected(handler.result(), request.receive, closing)
-    if prefers(accept, PLAIN_TEXT):
+    if accepts(accept, PLAIN_TEXT):
         block = body.block or BlockOptions()
         text = write_relevant_block(result, block.characters, block.min_confidence)
         return PlainTextResponse(text)

@@ -23,8 +23,7 @@ from memrecall.server.http.memory_models import (
 )
 from memrecall.server.http.message_models import PathId
 from memrecall.server.http.openapi import route_options
-from memrecall.server.http.payloads import LINES_TYPE, JsonResponse, JsonRoute
-from memrecall.server.http.streaming import run_while_connected
+from memrecall.server.http.responses import LINES_TYPE, JsonResponse, JsonRoute, run_while_connected
 
 log = logging.getLogger("memrecall.server")
 

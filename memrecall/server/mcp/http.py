@@ -22,8 +22,7 @@ from memrecall.server.auth import Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError, wrong_method
 from memrecall.server.http.context import Service
 from memrecall.server.http.middleware import replay_body
-from memrecall.server.mcp.context import McpRequest, make_context, make_ingestor
-from memrecall.server.mcp.server import McpHandlers
+from memrecall.server.mcp.server import McpHandlers, McpRequest, make_context, make_ingestor
 from memrecall.server.rpc.codec import Code
 
 _PROGRESS = b'"progressToken"'
