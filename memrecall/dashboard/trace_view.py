@@ -66,15 +66,12 @@ def draw_trace(page: Page, events: list[TraceEvent]) -> None:
     }
     with card(page.text("timeline")):
         max_window = max((iteration.window for iteration in iterations), default=1)
-        duration = max((panel.step.end for panel in panels.values()), default=0.0)
         for iteration in iterations:
             with ui.element("div").classes("mr-lane"):
                 _draw_window(page, iteration, max_window)
-                with ui.element("div"):
-                    with ui.element("div").classes("mr-steps"):
-                        for step in iteration.steps:
-                            panels[id(step)].draw_block()
-                    _draw_strip(iteration, duration)
+                with ui.element("div").classes("mr-steps"):
+                    for step in iteration.steps:
+                        panels[id(step)].draw_block()
     with card(page.text("steps")):
         for iteration in iterations:
             dim_label(page.text("iteration", number=iteration.iteration)).classes("mr-iteration")
@@ -131,18 +128,6 @@ def _draw_window(page: Page, iteration: IterationTimeline, max_window: int) -> N
         dim_label(page.text("window", size=iteration.window, shown=iteration.shown))
         share = 100 * iteration.window / max(max_window, 1)
         ui.element("div").classes("mr-window").style(f"width: {share:.0f}%")
-
-
-def _draw_strip(iteration: IterationTimeline, duration: float) -> None:
-    """Draw the times of an iteration's calls on the time axis of the whole recall."""
-    with ui.element("div").classes("mr-strip").props("aria-hidden=true"):
-        for step in iteration.steps:
-            if step.kind in ("model", "tool") and duration > 0:
-                start, width = 100 * step.start / duration, 100 * step.seconds / duration
-                position = f"left: {start:.2f}%; width: {width:.2f}%"
-                mark = ui.element("div").classes(f"mr-{step.kind}").style(position)
-                if step.has_failed:
-                    mark.classes("mr-failed")
 
 
 def _draw_details(page: Page, view: StepView) -> None:

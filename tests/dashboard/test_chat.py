@@ -1,14 +1,10 @@
 """The chat page: turns by the offline rules and by a model."""
 
 import json
-import shutil
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from tests.model.openai_server import ModelServer, stream, tool_call
-from tests.server.server_process import ServerProcess, run_server
-from tests.waiting import LIMIT
+from tests.model.openai_server import ModelServer, stream
+from tests.server.server_process import ServerProcess
 
 from .conftest import Window, sign_in, window_on
 
@@ -81,37 +77,6 @@ async def test_recall_without_contents_says_why(
         await window.page.wait_for_selector("h2:has-text('交接结果')")
         assert "内容未显示：这次回忆可以看到敏感记忆" in await window.text(".mr-behind")
         assert "Equinor" not in await window.text(".mr-behind .mr-evidence")
-
-
-async def test_recall_of_a_turn_is_shown_while_it_runs(
-    browser: Any, sample_database: Path, tmp_path: Path, model_server: ModelServer
-) -> None:
-    search = tool_call("search_memories", json.dumps({"query": "spare key"}))
-    end = {"relevant_memory_keys": [], "reason": "r", "search_summary": "s", "confidence": 0.2}
-    slow_handoff = replace(tool_call("handoff", json.dumps(end), "srv_2"), seconds=LIMIT)
-    model_server.script.clear()
-    model_server.play(search, slow_handoff, stream([{"content": "Joyce has it."}]))
-    database = shutil.copy(sample_database, tmp_path / "sample.db")
-    model = {"MEMRECALL_MODEL": "tiny", "MEMRECALL_BASE_URL": model_server.url}
-    model |= {"MEMRECALL_API_KEY": "k", "MEMRECALL_CHAT": '{"recall_with_model": true}'}
-    with run_server(tmp_path, "--db", database, **model) as server:
-        async with (
-            window_on(browser, server.url) as window,
-            window_on(browser, server.url) as other,
-        ):
-            await window.open("/try?user=maya&session=live")
-            await window.page.fill("[aria-label='Your message']", "Who has my spare key?")
-            await window.page.keyboard.press("Enter")
-            step = ".mr-behind .mr-lane button:has-text('search_memories')"
-            await window.page.wait_for_selector(step)
-            await other.open("/recalls")
-            await other.page.click(".mr-card:has(h2:has-text('Running')) a")
-            await other.page.wait_for_selector(".mr-lane button:has-text('search_memories')")
-            model_server.stopping.set()  # the delayed answer is sent now
-            model_server.stopping.clear()
-            await other.page.wait_for_selector("text=Finished")
-            await window.page.wait_for_selector("[role=log] article:has-text('Joyce has it.')")
-            await window.page.wait_for_selector(step, state="detached")
 
 
 async def test_retracted_text_is_removed(

@@ -11,7 +11,6 @@ import pytest
 
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
-from memrecall.server.auth import Principal
 from memrecall.server.http import app
 from memrecall.server.http.chat import ChatAnswer
 from memrecall.testing import ScriptedClient, call, fail, say
@@ -184,21 +183,6 @@ async def test_recalls_use_model_if_configured(sqlite_library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_recall_of_a_turn_is_live(sqlite_library: Library) -> None:
-    sqlite_library.settings = replace(sqlite_library.settings, chat=RECALL_WITH_MODEL)
-    async with stalled_service(sqlite_library) as (service, model):
-        ann = await service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
-        asking = asyncio.create_task(ann.post(PATH, json=QUESTION))
-        await asyncio.wait_for(model.asked.wait(), LIMIT)
-        recalls = service.app.service.live
-        (live,) = recalls.running(Principal("key", None))
-        assert (live.scope.user_id, live.query) == ("ann", QUESTION["message"])
-        asking.cancel()
-        await wait_until(lambda: live.has_ended)
-        await asyncio.gather(asking, return_exceptions=True)
-
-
 async def test_chat_respects_key_permissions(sqlite_service: HttpService) -> None:
     ben, reader = (
         await sqlite_service.client_with_key("ben"),

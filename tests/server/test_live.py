@@ -1,7 +1,6 @@
 """Running recalls, and the keys that can see them."""
 
-from memrecall.agent.result import StopReason
-from memrecall.agent.trace_events import HandoffEvent, StartEvent, StopEvent
+from memrecall.agent.trace_events import StartEvent
 from memrecall.scope import Permission, Scope
 from memrecall.server.auth import Principal
 from memrecall.server.http.context import MAX_ENDED, LiveRecalls
@@ -37,25 +36,6 @@ def test_recall_is_hidden_from_keys_with_fewer_permissions() -> None:
         for bound in (None, "helper"):
             key = Principal("key", users, bound, permissions=permissions)
             assert recalls.running(key) == [live]
-
-
-def test_recalls_of_a_turn_are_running_one_after_the_other() -> None:
-    recalls = LiveRecalls()
-    with recalls.observe(ANN) as observer:
-        observer(HandoffEvent())  # of a recall that nobody saw start
-        assert recalls.running(OPERATOR) == []
-        observer(StartEvent(asked="where?"))
-        observer(StopEvent(reason=StopReason.STORAGE_FAILED.value, problem="/secret/path"))
-        (first,) = recalls.running(OPERATOR)
-        assert (first.query, len(first.events)) == ("where?", 2)
-        assert "secret" not in str(first.events)
-        observer(HandoffEvent())
-        assert recalls.running(OPERATOR) == []
-        observer(StartEvent(asked="and when?"))
-        assert [live.query for live in recalls.running(OPERATOR)] == ["and when?"]
-    assert recalls.running(OPERATOR) == []
-    observer(StartEvent(asked="too late"))
-    assert recalls.running(OPERATOR) == []
 
 
 def test_only_latest_ended_recalls_are_stored() -> None:

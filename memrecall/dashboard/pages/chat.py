@@ -11,7 +11,6 @@ from memrecall.agent.result import RecallResult
 from memrecall.chat import Final, TextDelta, TextRetracted, ToolCall, ToolResult
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
-from memrecall.dashboard.pages.trace import POLL_SECONDS, LiveView
 from memrecall.dashboard.trace_view import draw_call, draw_handoff
 from memrecall.dashboard.widgets import (
     card,
@@ -24,8 +23,6 @@ from memrecall.dashboard.widgets import (
     show_title,
 )
 from memrecall.errors import describe_validation_error
-from memrecall.scope import Scope
-from memrecall.server.auth import Principal
 from memrecall.server.http.chat import ChatHandler, ChatRequest, GroupMember, GroupTurn
 from memrecall.store import MessageFilter
 from memrecall.types import Role
@@ -153,14 +150,6 @@ class _Conversation:
 
     async def _run(self, handler: ChatHandler, answer: ui.label) -> None:
         self._details.clear()
-        with self._details:
-            running = _RunningRecalls(self._page, await self._page.principal(), handler.scope)
-        try:
-            await self._follow(handler, answer)
-        finally:
-            running.stop()
-
-    async def _follow(self, handler: ChatHandler, answer: ui.label) -> None:
         start, text = datetime.now(UTC), ""
         calls: dict[str, ToolCall] = {}
         async with aclosing(handler.events()) as events:
@@ -194,32 +183,6 @@ class _Conversation:
                 ui.link(page.text("show_recall"), target)
                 stored = await traces.get(item.trace_id)
                 draw_handoff(page, RecallResult.from_dict(stored.body))
-
-
-class _RunningRecalls:
-    """Shows the recalls of a turn while they run."""
-
-    def __init__(self, page: Page, principal: Principal, scope: Scope) -> None:
-        self._page = page
-        self._principal = principal
-        self._scope = scope
-        self._drawn: set[str] = set()
-        self._container = ui.element("div").classes("mr-list")
-        with self._container:
-            ui.timer(POLL_SECONDS, self._poll)
-
-    def stop(self) -> None:
-        """Remove the recalls, which are drawn from their stored traces from now on."""
-        self._container.delete()
-
-    def _poll(self) -> None:
-        for live in self._page.service.live.running(self._principal):
-            own = (live.scope.user_id, live.scope.session_id)
-            is_own = own == (self._scope.user_id, self._scope.session_id)
-            if is_own and live.live_id not in self._drawn:
-                self._drawn.add(live.live_id)
-                with self._container:
-                    LiveView(self._page, live).start()
 
 
 def _split_names(text: str) -> list[str]:

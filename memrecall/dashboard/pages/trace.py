@@ -11,7 +11,6 @@ from nicegui import background_tasks, ui
 from pydantic import ValidationError
 
 from memrecall.agent.result import RecallResult
-from memrecall.agent.trace_events import HandoffEvent
 from memrecall.agent.views.recall import RecallViewer, trace_time_zone
 from memrecall.budget import Limits
 from memrecall.dashboard.layout import register_page
@@ -232,14 +231,11 @@ class LiveView:
         if self._timer is not None:
             self._timer.cancel()
         page, live = self._page, self._live
-        # A recall of a chat turn has no result here, but its trace is in the list.
-        if live.result is None and not (live.events and isinstance(live.events[-1], HandoffEvent)):
+        if live.result is None:
             self._status.set_text(live.problem or page.text("recall_failed"))
             return
         self._status.set_text(page.text("finished"))
-        target = page.user_link("/recalls")
-        if live.result is not None:
-            target = page.user_link("/recalls/trace", id=live.result.trace.trace_id)
+        target = page.user_link("/recalls/trace", id=live.result.trace.trace_id)
         with self._container:
             button_link(page.text("show_recall"), target, "manage_search")
 

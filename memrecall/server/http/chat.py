@@ -5,13 +5,12 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, ClassVar, cast
 
 from fastapi import APIRouter, Request, Response
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
 from pydantic_core import to_json
 
-from memrecall.agent.trace import Observer
 from memrecall.chat import (
     ChatEvent,
     ChatOptions,
@@ -136,6 +135,8 @@ class CalledTool(ToolResult):
 class ChatAnswer(Final):
     """The end of a turn; `finish_reason` `length` or `content_filter`: the text is cut off."""
 
+    __pydantic_config__: ClassVar = ConfigDict(json_schema_serialization_defaults_required=True)
+
     tools: list[CalledTool] = field(default_factory=list)
 
 
@@ -206,7 +207,7 @@ class ChatHandler:
         """Yield the events as they happen, up to `Final`; raise the error of a failed turn."""
         service = self.context.service
         async with AsyncExitStack() as stack:
-            chat = self._make_chat(stack.enter_context(service.live.observe(self.scope)))
+            chat = self._make_chat()
             await stack.enter_async_context(service.recall_slot(self.context.principal))
             outcome, start = "failed", time.monotonic()
             try:
@@ -224,12 +225,11 @@ class ChatHandler:
             finally:
                 service.metrics.count_turn(outcome, time.monotonic() - start)
 
-    def _make_chat(self, observer: Observer) -> SingleChat | GroupChat:
+    def _make_chat(self) -> SingleChat | GroupChat:
         service, body = self.context.service, self.body
         library, client = service.library, service.model_client
         options: dict[str, Any] = {
             "options": self._options,
-            "observer": observer,
             "on_leak": service.metrics.count_leak,
         }
         if body.group is None:

@@ -12,9 +12,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request
 
 from memrecall.agent import RecallResult
-from memrecall.agent.result import StopReason
-from memrecall.agent.trace import Observer
-from memrecall.agent.trace_events import HandoffEvent, StartEvent, StopEvent, TraceEvent
+from memrecall.agent.trace_events import TraceEvent
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
@@ -87,13 +85,6 @@ def _library_checks(library: Library) -> dict[str, Check]:
     return checks
 
 
-def hide_problem(event: TraceEvent) -> TraceEvent:
-    """Return the event without a storage error's message, which may name the database."""
-    if isinstance(event, StopEvent) and event.reason == StopReason.STORAGE_FAILED:
-        return replace(event, problem="")
-    return event
-
-
 @dataclass(slots=True)
 class LiveRecall:
     """One running recall."""
@@ -111,7 +102,7 @@ class LiveRecall:
         if isinstance(event, RecallResult):
             self.result = event
         else:
-            self.events.append(hide_problem(event))
+            self.events.append(event)
 
     def is_visible_to(self, scope: Scope) -> bool:
         """Return True if `scope` may see everything that this recall may see."""
@@ -139,27 +130,6 @@ class LiveRecalls:
             yield live
         finally:
             live.has_ended = True
-            self._drop_old()
-
-    @contextmanager
-    def observe(self, scope: Scope) -> Iterator[Observer]:
-        """Yield an observer that registers the recalls of a chat turn, one after the other."""
-        lives: list[LiveRecall] = []
-        is_open = True
-
-        def record(event: TraceEvent) -> None:
-            if isinstance(event, StartEvent) and is_open:
-                lives.append(self.start(scope, event.asked))
-            if lives:
-                lives[-1].record(event)
-                lives[-1].has_ended |= isinstance(event, HandoffEvent)
-
-        try:
-            yield record
-        finally:
-            is_open = False
-            for live in lives:
-                live.has_ended = True
             self._drop_old()
 
     def running(self, principal: Principal) -> list[LiveRecall]:

@@ -265,25 +265,16 @@ class ChatMessage(BaseModel):
     sequence_no: Annotated[int, Field(description="1, 2, 3 … in the order of storing, by session.")]
 
 
-class FoundMessage(BaseModel):
+class FoundMessage(ChatMessage):
     """A stored message, or its requested fields."""
 
-    message_id: str
-    ts: datetime | None = None
-    user_id: str | None = None
-    role: Role | None = None
-    content: str | None = None
-    speaker: str | None = None
-    session_id: str | None = None
-    agent_id: str | None = None
-    content_type: str | None = None
-    parent_message_id: str | None = None
-    metadata: dict[str, Any] | None = None
-    sequence_no: int | None = None
+    model_config = ConfigDict(json_schema_extra={"required": ["message_id"]})
 
 
-class NearMessage(FoundMessage):
-    """A message and its cosine similarity to the query."""
+class NearMessage(ChatMessage):
+    """A message, or its requested fields, and its cosine similarity to the query."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["message_id", "semantic_score"]})
 
     semantic_score: float
 

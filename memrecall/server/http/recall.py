@@ -17,7 +17,7 @@ from memrecall.agent.dispatch import leaked_families
 from memrecall.agent.driver import stream_recall
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_relevant_block
 from memrecall.agent.result import StopReason
-from memrecall.agent.trace_events import CallEvent, TraceEvent
+from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.integrations.hooks.bindings import Binding, HookError
@@ -29,7 +29,7 @@ from memrecall.messages import ConversationMessage
 from memrecall.scope import Scope
 from memrecall.server.auth import is_loopback
 from memrecall.server.errors import Problem, RequestError
-from memrecall.server.http.context import Context, LiveRecall, RequestContext, hide_problem
+from memrecall.server.http.context import Context, LiveRecall, RequestContext
 from memrecall.server.http.message_models import (
     InputMessages,
     PathId,
@@ -296,7 +296,7 @@ class RecallHandler:
                 if isinstance(event, TraceEvent):
                     for family in leaked_families(event):
                         service.metrics.count_leak(family)
-                yield hide_problem(event) if isinstance(event, TraceEvent) else event
+                yield _hide_problem(event) if isinstance(event, TraceEvent) else event
 
     def _finish(self, result: RecallResult) -> RecallResult:
         """Count a result; raise StorageError if the recall could not read the database."""
@@ -309,3 +309,10 @@ class RecallHandler:
         if result.stop_reason is StopReason.STORAGE_FAILED:
             raise StorageError(result.problem or "the database failed")
         return result
+
+
+def _hide_problem(event: TraceEvent) -> TraceEvent:
+    """Return the event without a storage error's message, which may name the database."""
+    if isinstance(event, StopEvent) and event.reason == StopReason.STORAGE_FAILED:
+        return replace(event, problem="")
+    return event
