@@ -28,7 +28,6 @@ from memrecall.chat.history import (
     MEMBER_ID,
     MENTIONS,
     MemberView,
-    add_older_mention,
     fit_texts,
     load_view,
     untruncated,
@@ -140,7 +139,7 @@ class GroupChat(Chat):
         member = self.members.get_ai(member_id)
         for mention in mentions or ():
             self.members.get(mention)  # raises NotFound for an unknown member
-        view = await self._view(member, mentions, answers)
+        view = await self._view(member, answers)
         language = self._options.language or self._language(view)
         final_id = answer_id(answers, member_id) if answers is not None else None
         final = await self._stored_answer(final_id, language) if final_id else None
@@ -170,9 +169,7 @@ class GroupChat(Chat):
             async for event in events:
                 yield event
 
-    async def _view(
-        self, member: Member, mentions: Collection[str] | None, answers: str | None
-    ) -> MemberView:
+    async def _view(self, member: Member, answers: str | None) -> MemberView:
         """Return what is new to the member, else its view when `answers` was posted."""
         timeline = self._library.store.timeline(self._scope)
         load = partial(
@@ -187,8 +184,6 @@ class GroupChat(Chat):
         if not view.others and answers is not None:
             for message in await timeline.get_many([answers]):
                 view = await load(up_to=message)
-        if mentions is None or member.member_id in mentions:
-            view = await add_older_mention(view, timeline, self._session)
         return view
 
     async def _start(

@@ -1,7 +1,7 @@
 """The history that a turn shows the model; in a group, one member's view of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from memrecall.agent.prompt_view import to_json
 from memrecall.chat.phrases import tell
@@ -12,7 +12,6 @@ from memrecall.types import Language, Message, format_time
 MEMBER_ID, MENTIONS = "member_id", "mentions"  # in the metadata of a group's messages
 VIEW_CHARACTERS = 12_000
 REQUEST_CHARACTERS = 24_000  # of the message to be answered
-MENTION_DEPTH = 10_000  # messages back in which an unanswered mention is searched
 
 
 def fit_texts(texts: Sequence[str], budget: int, shortest: int = 200) -> list[str]:
@@ -48,7 +47,6 @@ class MemberView:
     others: tuple[Message, ...]
     before: tuple[Message, ...]  # ends with the member's own last message, if any
     is_cut: bool  # not all messages of the others are shown
-    has_older_mention: bool = False  # the first of the others was said long before the rest
 
     @property
     def is_mentioned(self) -> bool:
@@ -90,9 +88,7 @@ class MemberView:
     def _note(self, truncated: int, language: Language) -> str:
         notes = []
         if self.is_cut:
-            phrase = "omitted_but_asking" if self.has_older_mention else "omitted"
-            count = len(self.others) - self.has_older_mention
-            notes.append(tell(language, phrase, shown=count))
+            notes.append(tell(language, "omitted", shown=len(self.others)))
         if truncated:
             notes.append(tell(language, "shortened", count=truncated))
         return tell(language, "note_joint").join(notes)
@@ -126,23 +122,6 @@ async def load_view(
     is_cut = start > (start_of_others or 0) or (start_of_others is None and not is_complete)
     earlier = messages[max(start - before, 0) : start]
     return MemberView(member_id, tuple(messages[start:]), tuple(earlier), is_cut)
-
-
-async def add_older_mention(view: MemberView, timeline: Timeline, session_id: str) -> MemberView:
-    """Add the latest unanswered message that mentions the member, if it is further back."""
-    if not view.is_cut or view.is_mentioned:
-        return view
-    candidates = await timeline.find_labelled(
-        view.member_id, session_id=session_id, depth=MENTION_DEPTH
-    )
-    for message in candidates:  # latest first
-        if message.metadata.get(MEMBER_ID) == view.member_id:
-            break
-        if _mentions(message, view.member_id):
-            before = tuple(m for m in view.before if m.message_id != message.message_id)
-            others = (message, *view.others)
-            return replace(view, others=others, before=before, has_older_mention=True)
-    return view
 
 
 def _index_after_own(messages: Sequence[Message], member_id: str) -> int | None:

@@ -104,11 +104,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Only the latest {shown} messages are shown.",
         "只显示最近 {shown} 条消息。",
     ),
-    "omitted_but_asking": (
-        "The first message mentions you and was said earlier; of those after it only the latest "
-        "{shown} are shown.",
-        "第一条消息提及你，时间较早；其后只显示最近 {shown} 条消息。",
-    ),
     "shortened": (
         "Long messages are truncated and end in “…”: {count}.",
         "过长的消息已截断，以“…”结尾：{count} 条。",

@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,7 +18,6 @@ from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, MemrecallError
 
 _PROMPT = "you: "
-_HISTORY_MESSAGES = 50  # latest messages of the session that the line editor offers again
 _WAKE_SECONDS = 0.5
 
 
@@ -69,26 +68,8 @@ def chat_command(
         if message is not None:
             _run_turn(runner, single.stream(message), shared.json)
             return
-        for line in input_lines(_PROMPT, _read_history(runner, library, scope)):
+        for line in input_lines(_PROMPT):
             _try_turn(partial(_run_turn, runner, single.stream(line), shared.json), shared.json)
-
-
-def _read_history(
-    runner: asyncio.Runner, library: Any, scope: Any, member_id: str | None = None
-) -> list[str]:
-    """Return the earlier messages of the person at the terminal, for the line editor."""
-    if not is_interactive():
-        return []
-    from memrecall.chat.history import MEMBER_ID
-    from memrecall.scope import DEFAULT_NAME
-
-    session = scope.session_id or DEFAULT_NAME
-    thread = library.store.timeline(scope).thread(session_id=session, limit=_HISTORY_MESSAGES)
-    return [
-        message.content
-        for message in runner.run(thread)
-        if message.metadata.get(MEMBER_ID) == member_id and (member_id or message.role == "user")
-    ]
 
 
 def _try_turn(turn: Callable[[], None], json: bool) -> None:
@@ -136,7 +117,7 @@ def _run_group(
             return
         others = [member_id for member_id in responders if member_id != speaker]
         prompt = f"{output.sanitize(group.members.get(speaker).name)}: "
-        for line in input_lines(prompt, _read_history(runner, library, scope, speaker)):
+        for line in input_lines(prompt):
             message = GroupMessage(speaker=speaker, content=line)
             _try_turn(partial(_reply_in_group, runner, group, message, others, json), json)
 
@@ -257,15 +238,15 @@ def is_interactive() -> bool:
     return sys.stdin.isatty()
 
 
-def input_lines(prompt: str, history: Sequence[str] = ()) -> Iterator[str]:
+def input_lines(prompt: str) -> Iterator[str]:
     """Yield every line that is not blank, until the input ends.
 
-    On a terminal, lines can be edited, and the up arrow recalls earlier ones, starting with
-    `history`. They are not written to a history file: messages are stored in the database only,
-    where they can be erased.
+    On a terminal, lines can be edited, and the up arrow recalls earlier ones. They are not written
+    to a history file: messages are stored in the database only, where they can be erased.
     """
     if is_interactive():
-        _load_line_editor(history)
+        with contextlib.suppress(ImportError):  # Windows consoles have line editing built in
+            import readline  # noqa: F401 -- changes `input`
     while True:
         try:
             line = _read_line(prompt) if is_interactive() else input()
@@ -295,16 +276,6 @@ def _read_line(prompt: str) -> str:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, previous)
-
-
-def _load_line_editor(history: Sequence[str]) -> None:
-    with contextlib.suppress(ImportError):  # Windows consoles have line editing built in
-        import readline
-
-        readline.clear_history()
-        for line in history:
-            if line.strip() and "\n" not in line:
-                readline.add_history(line)
 
 
 def _configure_logging(verbose: bool) -> None:

@@ -223,63 +223,6 @@ class TestSilence:
         assert (await chat.answer("bot")).silent
 
 
-class TestOlderMentions:
-    """A mention is found even if many messages follow it."""
-
-    async def make_chat(self, library: Library, before: int, after: int) -> GroupChat:
-        """Return a group chat in which `after` messages follow ann's question to the bot."""
-        chat = group_chat(library, say("ok"), view=10, history=4)
-        batch = [
-            NewMessage(
-                role=Role.USER,
-                content="@小助手 团建在哪里？" if number == before else f"第 {number} 条",
-                speaker="Ann",
-                ts=NOW - timedelta(days=1) + timedelta(seconds=number),
-                metadata={"member_id": "ann", "mentions": ["bot"] if number == before else []},
-            )
-            for number in range(before + 1 + after)
-        ]
-        await library.add_messages(TEAM, batch)
-        return chat
-
-    async def test_older_mention_is_shown_and_recalled_for(self, library: Library) -> None:
-        chat = await self.make_chat(library, 5, 60)
-        turn = await collect_turn(chat.stream("bot"))
-        assert turn.results("is_mentioned", forged=True)[0].content == "被提及，需要发言"
-        view = json.loads(turn.results("get_other_members_messages", forged=True)[0].content)
-        assert [line["text"] for line in view["messages"]] == [
-            "@小助手 团建在哪里？",
-            *(f"第 {number} 条" for number in range(56, 66)),
-        ]
-        assert "第一条消息提及你" in view["note"]
-        recall = [e for e in turn.events if e.kind == "tool_call"][2]
-        assert json.loads(recall.arguments) == {"query": "团建在哪里？"}  # type: ignore[union-attr]
-
-    async def test_answered_older_mention_is_ignored(self, sqlite_library: Library) -> None:
-        chat = await self.make_chat(sqlite_library, 0, 0)
-        await chat.answer("bot")
-        chat = group_chat(sqlite_library, say("[pass]"), view=10, history=4)
-        for number in range(30):
-            await chat.post("ann", f"and {number}")
-        assert (await chat.answer("bot")).silent
-
-    async def test_mention_just_before_the_view_is_shown_once(
-        self, sqlite_library: Library
-    ) -> None:
-        chat = await self.make_chat(sqlite_library, 5, 11)
-        turn = await collect_turn(chat.stream("bot"))
-        view = turn.results("get_other_members_messages", forged=True)[0].content
-        assert view.count("团建") == 1
-
-    async def test_search_for_older_mentions_is_bounded(
-        self, sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("memrecall.chat.history.MENTION_DEPTH", 50)
-        chat = await self.make_chat(sqlite_library, 5, 60)
-        turn = await collect_turn(chat.stream("bot"))
-        assert turn.results("is_mentioned", forged=True)[0].content == "未被提及，可自行判断"
-
-
 class TestRepeatedRequest:
     """A repeated request for a turn with the same message returns the stored answer."""
 

@@ -44,7 +44,6 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
         await store.memories(Scope("u1", session_id="s1")).add(memories, origin=Origin.USER)
         await store.traces(Scope("u1", session_id="s1")).add(new_trace(), keep_days=1)
         await store.owners.purge_traces(datetime.now(UTC))
-        await store.timeline(Scope("u1")).find_labelled("bot", session_id="s1", depth=10)
         event.remove(engine, "before_cursor_execute", record)
         assert len(statements) > 10
         async with store.database.autocommit() as connection:
@@ -54,8 +53,6 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
                 )
                 details = " / ".join(row[-1] for row in plan)
                 assert not re.search(rf"SCAN ({TABLES})\b", details), (statement, details)
-                if "CAST" in statement:  # searches of the metadata go backwards along the index
-                    assert "ix_messages_session_ts" in details
 
 
 async def test_batch_of_many_owners_is_stored(store: Store) -> None:

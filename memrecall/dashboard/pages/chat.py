@@ -8,7 +8,7 @@ from nicegui import ui
 from pydantic import ValidationError
 
 from memrecall.agent.result import RecallResult
-from memrecall.chat import Final, TextDelta, TextRetracted, ToolCall, ToolResult
+from memrecall.chat import Final, Member, TextDelta, TextRetracted, ToolCall, ToolResult
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.trace_view import draw_call, draw_handoff
@@ -23,7 +23,7 @@ from memrecall.dashboard.widgets import (
     show_title,
 )
 from memrecall.errors import describe_validation_error
-from memrecall.server.http.chat import ChatHandler, ChatRequest, GroupMember, GroupTurn
+from memrecall.server.http.chat import ChatHandler, ChatRequest, GroupTurn
 from memrecall.store import MessageFilter
 from memrecall.types import Role
 
@@ -140,9 +140,9 @@ class _Conversation:
             return ChatRequest(**fields), text("you"), text("assistant")
         people = _split_names(self._people.value)
         assistants = _split_names(self._assistants.value)
-        members = [GroupMember(member_id=f"p{n}", name=name) for n, name in enumerate(people)]
+        members = [Member(member_id=f"p{n}", name=name) for n, name in enumerate(people)]
         members += [
-            GroupMember(member_id=f"a{n}", name=name, ai=True) for n, name in enumerate(assistants)
+            Member(member_id=f"a{n}", name=name, ai=True) for n, name in enumerate(assistants)
         ]
         answering = next((n for n, name in enumerate(assistants) if f"@{name}" in message), 0)
         group = GroupTurn(members=members, speaker="p0", answers=f"a{answering}")

@@ -42,7 +42,7 @@ from memrecall.server.http.responses import (
     accepts,
     run_while_connected,
 )
-from memrecall.types import NAME_LENGTH, CleanText, Id, Language, Name
+from memrecall.types import CleanText, Id, Language
 
 router = APIRouter(prefix="/v1", tags=["chat"], route_class=JsonRoute)
 
@@ -53,27 +53,16 @@ _MessageText = Annotated[
     CleanText, StringConstraints(min_length=1, max_length=MAX_MESSAGE_CHARS, pattern=r"\S")
 ]
 _MemberId = Annotated[Id, Field(description="A member of the group.", json_schema_extra=ID_BOUNDS)]
-_MemberName = Annotated[Name, Field(min_length=1, max_length=NAME_LENGTH)]
 _Instructions = Annotated[
     CleanText,
     Field(max_length=MAX_INSTRUCTIONS_CHARS, description="The system prompt of the assistant."),
 ]
 
 
-class GroupMember(Member):
-    """A member of a group: a person, or with `ai` an assistant that a model speaks for."""
-
-    member_id: _MemberId
-    name: _MemberName
-    nicknames: tuple[_MemberName, ...] = Field(default=(), max_length=20)
-    ai: Annotated[bool, Field(strict=True)] = False
-    instructions: _Instructions = ""
-
-
 class GroupTurn(RequestModel):
     """A turn in a group chat; the `user_id` of the path is then the group's id."""
 
-    members: Annotated[list[GroupMember], Field(min_length=1, max_length=MOST_MEMBERS)]
+    members: Annotated[list[Member], Field(min_length=1, max_length=MOST_MEMBERS)]
     answers: _MemberId
     speaker: Annotated[
         _MemberId | None,

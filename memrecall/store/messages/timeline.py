@@ -1,6 +1,5 @@
 """Reading one user's messages: by time, around a message, along a branch."""
 
-import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,10 +14,8 @@ from sqlalchemy import (
     Executable,
     Integer,
     Select,
-    Text,
     asc,
     bindparam,
-    cast,
     desc,
     select,
     union_all,
@@ -41,7 +38,7 @@ from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import filter_scope, split
 from memrecall.store.database.tables import messages
-from memrecall.store.messages.branches import SESSION_ORDER, ThreadWalk
+from memrecall.store.messages.branches import ThreadWalk
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.types import Message, NewMessage, Role, check_range, parse_stored_time
 
@@ -188,28 +185,6 @@ class Timeline:
         walk = ThreadWalk(self._database, in_session, limit, branches=branches)
         ids = await walk.walk_back(before)
         return await self._get_in_order(ids[::-1])
-
-    async def find_labelled(
-        self, label: str, *, session_id: str, depth: int, limit: int = LARGEST_PAGE
-    ) -> list[Message]:
-        """Return messages of a session that have a text in their metadata, latest first.
-
-        Only the last `depth` messages of the session are read.
-        """
-        latest = (
-            select_messages(self._scope)
-            .where(messages.c.session_id == session_id)
-            .with_only_columns(messages.c.message_id, messages.c.metadata, *SESSION_ORDER)
-            .order_by(*(column.desc() for column in SESSION_ORDER))
-            .limit(depth)
-            .subquery()
-        )
-        # The text as JSON writes it: no index helps, but `depth` keeps the scan short.
-        has_label = cast(latest.c.metadata, Text).contains(json.dumps(label), autoescape=True)
-        order = [latest.c[column.name].desc() for column in SESSION_ORDER]
-        statement = select(latest.c.message_id).where(has_label).order_by(*order).limit(limit)
-        rows = await self._database.fetch(statement)
-        return await self._get_in_order([row.message_id for row in rows])
 
     async def _get_in_order(self, message_ids: list[str]) -> list[Message]:
         """Return messages in the order of their ids, without those erased meanwhile."""
