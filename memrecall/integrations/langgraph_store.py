@@ -14,10 +14,10 @@ from typing import Any
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.integrations.agent_memory import AgentMemory, framework_of
 from memrecall.memory.memory import AsyncMemory
-from memrecall.memory.records import LARGEST_LIST
 from memrecall.memory.sync import Memory
 from memrecall.messages import Redact, redact_text
 from memrecall.search.request import LARGEST_LIMIT
+from memrecall.store.database.cursors import LARGEST_LIST
 from memrecall.types import NewMemory, Origin
 
 with framework_of("langgraph"):

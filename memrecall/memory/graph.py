@@ -17,10 +17,9 @@ from memrecall.extraction.stated_graph import stated_aliases
 from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
 from memrecall.memory.display import GraphResult
-from memrecall.memory.records import LARGEST_LIST
 from memrecall.scope import Scope
 from memrecall.store import Graph, NewRelation, StoredEntity, StoredRelation
-from memrecall.store.database.cursors import require_limit
+from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 from memrecall.store.graph_rows import WITHDRAWN
 from memrecall.text.normalize import entity_key
 from memrecall.types import NAME_LENGTH, MemoryRecord, Role, check_text

@@ -63,7 +63,7 @@ class DomainKnowledge:
 
     async def get_all(self) -> list[dict[str, Any]]:
         """Return all entries."""
-        return [_knowledge_item(entry) async for entry in self._base.all()]
+        return [_knowledge_item(entry) for entry in (await self._base.snapshot()).entries]
 
     async def search(self, query: str, limit: int = 10) -> list[dict[str, Any]]:
         """Return the entries relevant to a query, best first."""

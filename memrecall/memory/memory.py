@@ -14,7 +14,6 @@ from memrecall.memory.ingest import Addition
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.records import (
-    LARGEST_LIST,
     find_mergeable,
     follow_text,
     list_memories,
@@ -34,7 +33,7 @@ from memrecall.memory.sessions import SessionsMixin
 from memrecall.messages import parse_new_messages, redact_text
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import MemoryQuery, PendingText, read_filter
-from memrecall.store.database.cursors import require_limit
+from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 
 _LIMIT = 100
 

@@ -37,7 +37,6 @@ from memrecall.types import (
     format_time,
 )
 
-LARGEST_LIST = 1_000  # memories, messages, entities or relations of one call
 _MESSAGES_PER_PAGE = 200
 _NOT_SHOWN = {"provenance", "deleted_at", "last_recalled_at"}
 _MESSAGE_FIELDS = {

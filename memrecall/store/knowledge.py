@@ -4,7 +4,7 @@ The permission that trusted code put into the scope decides who may write it. Ch
 for each agent alone: one agent's knowledge costs no other anything.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -144,14 +144,9 @@ class Knowledge:
 
     async def page(self, after: str = "", limit: int = _PAGE) -> list[KnowledgeEntry]:
         """Return the entries whose keys follow `after`, sorted by key."""
-        rows = await self._database.fetch(self._select_page(after, limit))
-        return [KnowledgeEntry(**row._mapping) for row in rows]
-
-    async def all(self) -> AsyncIterator[KnowledgeEntry]:
-        """Yield every entry by key, as of one moment."""
-        async with self._database.read() as connection:
-            async for entry in self._read_all(connection):
-                yield entry
+        following = self._select().where(knowledge.c.knowledge_key > after)
+        in_order = following.order_by(knowledge.c.knowledge_key).limit(limit)
+        return [KnowledgeEntry(**row._mapping) for row in await self._database.fetch(in_order)]
 
     async def count(self) -> int:
         """Return the number of entries."""
@@ -164,11 +159,13 @@ class Knowledge:
         await self._database.transact(lambda c: self._hide(c, key))
 
     async def snapshot(self) -> KnowledgeSnapshot:
-        """Return all entries as of one moment, and the number of their last change."""
+        """Return all entries by key as of one moment, and the number of their last change."""
         of_agent = knowledge_bases.c.agent_id == self._agent_id
         async with self._database.read() as connection:
             version = await connection.scalar(select(knowledge_bases.c.version).where(of_agent))
-            entries = [entry async for entry in self._read_all(connection)]
+            in_order = self._select().order_by(knowledge.c.knowledge_key)
+            rows = (await connection.execute(in_order)).all()
+        entries = [KnowledgeEntry(**row._mapping) for row in rows]
         return KnowledgeSnapshot(int(version or 0), entries)
 
     async def replace(
@@ -208,22 +205,10 @@ class Knowledge:
         statement = delete(restores).where(restores.c.restore_id == restore_id)
         await self._database.transact(lambda c: c.execute(statement))
 
-    async def _read_all(self, connection: AsyncConnection) -> AsyncIterator[KnowledgeEntry]:
-        after: str | None = ""
-        while after is not None:
-            rows = (await connection.execute(self._select_page(after, _PAGE))).all()
-            for row in rows:
-                yield KnowledgeEntry(**row._mapping)
-            after = rows[-1].knowledge_key if len(rows) == _PAGE else None
-
     def _select(self) -> Select[Any]:
         return select(*_COLUMNS).where(
             knowledge.c.agent_id == self._agent_id, knowledge.c.deleted_at.is_(None)
         )
-
-    def _select_page(self, after: str, limit: int) -> Select[Any]:
-        statement = self._select().where(knowledge.c.knowledge_key > after)
-        return statement.order_by(knowledge.c.knowledge_key).limit(limit)
 
     def _require_permission(self) -> None:
         if not self._scope.allows(Permission.KNOWLEDGE):

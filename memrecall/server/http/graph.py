@@ -8,7 +8,6 @@ from pydantic import BaseModel, Field, model_validator
 
 from memrecall.extraction.protocol import USER
 from memrecall.memory.graph import DEEPEST
-from memrecall.memory.records import LARGEST_LIST
 from memrecall.server.http.context import Context
 from memrecall.server.http.memories import describe_problems
 from memrecall.server.http.memory_models import (
@@ -27,6 +26,7 @@ from memrecall.server.http.message_models import (
 )
 from memrecall.server.http.openapi import route_options
 from memrecall.server.http.responses import JsonResponse, JsonRoute
+from memrecall.store.database.cursors import LARGEST_LIST
 
 router = APIRouter(prefix="/v1", tags=["graph"], route_class=JsonRoute)
 

@@ -7,7 +7,6 @@ from pydantic import BaseModel, Field, model_validator
 
 from memrecall.json_objects import parse_json
 from memrecall.memory.base import named_session
-from memrecall.memory.records import LARGEST_LIST
 from memrecall.memory.search import Kinds
 from memrecall.search.request import LARGEST_LIMIT
 from memrecall.server.errors import invalid_field
@@ -22,6 +21,7 @@ from memrecall.server.http.message_models import (
     SessionId,
     accept_messages,
 )
+from memrecall.store.database.cursors import LARGEST_LIST
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
 
 MAX_PROMPT_CHARS = MAX_FILTERS_CHARS = 20_000

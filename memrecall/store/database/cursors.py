@@ -21,7 +21,7 @@ _Item = TypeVar("_Item")
 
 PAGE_SIZE, LARGEST_PAGE = 50, 200  # rows with their contents
 LIST_SIZE, LARGEST_OWNER_LIST = 100, 10_000  # owners and keys, which are short
-LARGEST_MEMORY_LIST = 1_000
+LARGEST_LIST = 1_000  # memories, entities or relations
 _SIGNATURE_BYTES = 16
 # Made once: `json.dumps` makes one for each call with options, which every search would wait for.
 _encode_position = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -15,7 +15,7 @@ from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
 from memrecall.store.database.connections import Reads
 from memrecall.store.database.cursors import (
-    LARGEST_MEMORY_LIST,
+    LARGEST_LIST,
     PageLimits,
     StoredPage,
     come_after,
@@ -117,7 +117,7 @@ class Memories:
         self, query: MemoryQuery = CURRENT, *, limit: int = 100, cursor: str | None = None
     ) -> StoredPage[MemoryRecord]:
         """Return a page of memories, latest first."""
-        require_limit("limit", limit, LARGEST_MEMORY_LIST)
+        require_limit("limit", limit, LARGEST_LIST)
         binding = ["memories", self._scope.user_id, self._scope.agent_id, *query.fingerprint()]
         statement = self._filter(select(memories), query)
         order = (memories.c.created_at, memories.c.memory_key)
