@@ -51,15 +51,9 @@ class _Entry:
 class Importer:
     """An importer of files into a library."""
 
-    def __init__(
-        self,
-        library: Library,
-        *,
-        default_user: str | None = None,
-        options: ReadOptions | None = None,
-    ) -> None:
+    def __init__(self, library: Library, options: ReadOptions | None = None) -> None:
         self._library = library
-        self._options = options or ReadOptions(user=default_user)
+        self._options = options or ReadOptions()
         self.report = ImportReport()  # of the last run, also if it stopped half way
 
     async def run(

@@ -104,17 +104,10 @@ class Owners:
         return [row.user_id for row in rows]
 
     async def list_sessions(
-        self,
-        user_id: str,
-        after: str = "",
-        limit: int = LIST_SIZE,
-        *,
-        agent_id: str | None = None,
+        self, user_id: str, after: str = "", limit: int = LIST_SIZE
     ) -> OwnerPage:
         """Return one user's sessions by id, with their numbers of messages."""
         statement = _SELECT_SESSIONS.where(sessions.c.user_id == user_id)
-        if agent_id is not None:
-            statement = statement.where(sessions.c.agent_id == agent_id)
         return await self._list(statement, sessions.c.session_id, after, limit)
 
     async def get_session(

@@ -87,7 +87,7 @@ async def test_progress_counts_messages_after_each_batch(
     file = tmp_path / "messages.jsonl"
     file.write_text(lines, "utf-8")
     steps: list[int] = []
-    await Importer(library, default_user="lin").run(file, progress=steps.append)
+    await Importer(library, ReadOptions(user="lin")).run(file, progress=steps.append)
     assert steps == [1, 4, 1] or steps == [4, 1, 1]
     assert sum(steps) == 6
 
