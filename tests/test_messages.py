@@ -26,7 +26,6 @@ from memrecall.messages import (
     ConversationMessage,
     parse_messages,
     parse_new_messages,
-    parse_role,
     redact_text,
 )
 from memrecall.server.http.memory_models import AddRequest
@@ -178,11 +177,14 @@ FORMS: dict[str, tuple[object, Parsed]] = {
     },
     "role enum": ({"role": Role.OTHER, "content": "a"}, [("other", "a", None, "text")]),
     "parts": (
-        {"content": [{"type": "text", "text": "a"}, "b", IMAGE_PART]},
+        [{"role": "human", "content": [{"type": "text", "text": "a"}, "b", IMAGE_PART]}],
         user("a\nb\n[image]"),
     ),
-    "single part": ({"content": {"type": "text", "text": "a"}}, user("a")),
-    "image alone": ({"content": [IMAGE_PART]}, user("[image]", None, "image")),
+    "single part": ([{"role": "user", "content": {"type": "text", "text": "a"}}], user("a")),
+    "image alone": (
+        [{"role": "user", "content": [IMAGE_PART]}],
+        user("[image]", None, "image"),
+    ),
     "image with caption": (
         {"content": [{**IMAGE_PART, "caption": "a cat"}]},
         user("a cat", None, "image"),
@@ -347,21 +349,6 @@ def test_ids_and_times_of_json_are_kept(parse: Parser) -> None:
     assert (second.role, second.speaker, second.metadata) == (Role.TOOL, "f", {"tool_call_id": "c"})
 
 
-PARTS: dict[str, tuple[object, Parsed]] = {
-    "parts": ([{"type": "text", "text": "a"}, "b", IMAGE_PART], user("a\nb\n[image]")),
-    "single part": ({"type": "text", "text": "a"}, user("a")),
-    "image alone": ([IMAGE_PART], user("[image]", None, "image")),
-}
-
-
-@pytest.mark.parametrize("parse", ENTRY_POINTS)
-@pytest.mark.parametrize("form", PARTS)
-def test_content_parts_become_one_text(form: str, parse: Parser) -> None:
-    content, expected = PARTS[form]
-    parsed = parse([{"role": "human", "content": content}])
-    assert [(m.role.value, m.text, m.speaker, m.content_type) for m in parsed] == expected
-
-
 @pytest.mark.parametrize("parse", [parse_for_http_write, parse_for_import])
 def test_stored_message_needs_text_and_known_role(parse: Parser) -> None:
     wordless: tuple[object, ...] = ([], {}, [{"type": "thinking"}])
@@ -423,14 +410,9 @@ INVALID_MESSAGES: tuple[tuple[object, str], ...] = (
     ],
 )
 def test_other_values_are_refused_with_a_hint(messages: object, reason: str, parse: Parser) -> None:
-    with pytest.raises(InvalidArgument, match=reason):
+    with pytest.raises(InvalidArgument, match=reason) as refusal:
         parse(messages)
-
-
-def test_unknown_role_error_lists_the_roles() -> None:
-    with pytest.raises(InvalidArgument) as error_info:
-        parse_role("robot")
-    assert "developer" in str(error_info.value.hint)
+    assert "role" not in reason or "developer" in str(refusal.value)
 
 
 def test_new_messages_share_metadata_and_are_redacted() -> None:

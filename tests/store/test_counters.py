@@ -7,7 +7,7 @@ import pytest
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Permission, Scope
 from memrecall.store import NewKnowledge, Store
-from memrecall.store.counters import HOUR, MINUTE, QUARTER, bucket_of
+from memrecall.store.counters import HOUR, MINUTE, QUARTER
 
 from .samples import ANN, new_message
 
@@ -43,11 +43,6 @@ async def test_old_buckets_are_dropped_by_resolution(store: Store) -> None:
         return len(await store.counters.read(resolution, LONG_AGO))
 
     assert [await read_counts(resolution) for resolution in (MINUTE, QUARTER, HOUR)] == [1, 2, 3]
-
-
-async def test_read_returns_buckets_since_a_time(store: Store) -> None:
-    for hours in (5, 1):
-        await store.counters.add({("n", ""): (1, 0.0)}, NOW - timedelta(hours=hours), 30)
     assert len(await store.counters.read(HOUR, NOW - timedelta(hours=2))) == 1
 
 
@@ -70,7 +65,3 @@ async def test_measure_levels_counts_rows(store: Store) -> None:
         "memories": 0,
         "knowledge": 1,
     }
-
-
-def test_buckets_are_aligned_to_the_clock() -> None:
-    assert bucket_of(NOW, QUARTER) == datetime(2026, 5, 4, 10, 15, tzinfo=UTC)

@@ -41,41 +41,54 @@ def chain(*links: str) -> list[NewMessage]:
 
 
 def with_answers(messages: list[NewMessage]) -> list[NewMessage]:
-    """Return the messages; those whose ids begin with "a" are the assistant's."""
+    """Return the messages; those whose ids begin with "bot" are the assistant's."""
     answer = {"role": Role.ASSISTANT}
     return [
-        message.model_copy(update=answer) if str(message.message_id).startswith("a") else message
+        message.model_copy(update=answer) if str(message.message_id).startswith("bot") else message
         for message in messages
     ]
 
 
-class TestLinear:
-    async def test_thread_returns_the_end_of_a_session_oldest_first(self, store: Store) -> None:
-        await store.timeline(TEA).add(chain(*"abcdef"))
-        await store.timeline(ANN.with_session("work")).add([new_message("else", ts=at(3))])
+# The links of a session, and the thread before some of its messages, or at its end.
+CASES: dict[str, tuple[str, dict[str | None, str]]] = {
+    "linear": ("a b c d e f", {None: "a b c d e f", "d": "a b c", "a": ""}),
+    "answer after another message hides nothing": (
+        "u1 u2 bot1<u1 bot2<u2 u3",
+        {None: "u1 u2 bot1 bot2 u3", "bot2": "u1 u2 bot1"},
+    ),
+    "answer that was replaced is left out": (
+        "u1 bot1<u1 bot1x<u1 u2<bot1x bot2<u2 bot2x<u2",
+        {None: "u1 bot1x u2 bot2x"},
+    ),
+    "other branches are skipped": (
+        "a b<a c<b x<a y<x d<c",
+        {None: "a b c d", "d": "a b c", "y": "a x"},
+    ),
+    "message without a parent follows the previous one": ("a b x<a c<b d", {None: "a b c d"}),
+    "missing parent is ignored": ("a b<gone c<b", {None: "a b c", "b": "a"}),
+    "parent in another session is ignored": ("a b<else", {None: "a b"}),
+    "circular parents terminate": (
+        "a b<c c<b d<d e<c",
+        {None: "a b c e", "d": "a b c", "b": "a c"},
+    ),
+    # With two clocks, an answer can have an earlier time than its question.
+    "parent may have a later time": ("a x<question question y<x", {None: "a question x y"}),
+    "unknown message follows the latest": ("a b", {"unknown": "a b", "foreign": "a b"}),
+}
 
-        assert await thread(store) == list("abcdef")
-        assert await thread(store, limit=2) == list("ef")
 
-    async def test_thread_before_a_message(self, store: Store) -> None:
-        await store.timeline(TEA).add(chain(*"abcdef"))
+@pytest.mark.parametrize("name", CASES)
+async def test_thread_follows_the_branch(store: Store, name: str) -> None:
+    links, threads = CASES[name]
+    await store.timeline(ANN.with_session("work")).add([new_message("else", ts=at(3))])
+    await store.timeline(BEN.with_session("tea")).add([new_message("foreign")])
+    await store.timeline(TEA).add(with_answers(chain(*links.split())))
+    for before, expected in threads.items():
+        assert await thread(store, before) == expected.split()
+        assert await thread(store, before, limit=2) == expected.split()[-2:]
 
-        assert await thread(store, "d") == list("abc")
-        assert await thread(store, "d", limit=2) == list("bc")
-        assert await thread(store, "a") == []
 
-    async def test_answer_written_after_another_message_hides_nothing(self, store: Store) -> None:
-        await store.timeline(TEA).add(with_answers(chain("u1", "u2", "a1<u1", "a2<u2", "u3")))
-
-        assert await thread(store) == ["u1", "u2", "a1", "a2", "u3"]
-        assert await thread(store, "a2") == ["u1", "u2", "a1"]
-
-    async def test_answer_that_was_replaced_is_left_out(self, store: Store) -> None:
-        messages = chain("u1", "a1<u1", "a1x<u1", "u2<a1x", "a2<u2", "a2x<u2")
-        await store.timeline(TEA).add(with_answers(messages))
-
-        assert await thread(store) == ["u1", "a1x", "u2", "a2x"]
-
+class TestSession:
     async def test_thread_is_sorted_by_time_then_sequence(self, store: Store) -> None:
         timeline = store.timeline(TEA)
         await timeline.add(
@@ -101,53 +114,6 @@ class TestLinear:
                 await thread(store, limit=limit)
 
         await check_each_async([0, -1, 1001], refuse)
-
-
-class TestBranches:
-    async def test_other_branches_are_skipped(self, store: Store) -> None:
-        await store.timeline(TEA).add(chain("a", "b<a", "c<b", "x<a", "y<x", "d<c"))
-
-        assert await thread(store) == ["a", "b", "c", "d"]
-        assert await thread(store, "d") == ["a", "b", "c"]
-        assert await thread(store, "y") == ["a", "x"]
-        assert await thread(store, "d", limit=2) == ["b", "c"]
-
-    async def test_message_without_a_parent_follows_the_previous_one(self, store: Store) -> None:
-        await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b", "d"))
-
-        assert await thread(store) == ["a", "b", "c", "d"]
-
-    async def test_missing_parent_is_ignored(self, store: Store) -> None:
-        await store.timeline(TEA).add(chain("a", "b<gone", "c<b"))
-
-        assert await thread(store) == ["a", "b", "c"]
-        assert await thread(store, "b") == ["a"]
-
-    async def test_parent_in_another_session_is_ignored(self, store: Store) -> None:
-        await store.timeline(ANN.with_session("work")).add([new_message("w")])
-        await store.timeline(TEA).add(chain("a", "b<w"))
-
-        assert await thread(store) == ["a", "b"]
-
-    async def test_circular_parents_terminate(self, store: Store) -> None:
-        await store.timeline(TEA).add(chain("a", "b<c", "c<b", "d<d", "e<c"))
-
-        assert await thread(store) == ["a", "b", "c", "e"]
-        assert await thread(store, "d") == ["a", "b", "c"]
-        assert await thread(store, "b") == ["a", "c"]
-
-    async def test_parent_may_have_a_later_time(self, store: Store) -> None:
-        """With two clocks, an answer can have an earlier time than its question."""
-        await store.timeline(TEA).add(chain("a", "answer<question", "question", "thanks<answer"))
-
-        assert await thread(store) == ["a", "question", "answer", "thanks"]
-
-    async def test_unknown_message_follows_the_latest(self, store: Store) -> None:
-        await store.timeline(TEA).add(chain("a", "b"))
-        await store.timeline(BEN.with_session("tea")).add([new_message("foreign")])
-
-        assert await thread(store, "unknown") == ["a", "b"]
-        assert await thread(store, "foreign") == ["a", "b"]
 
 
 class TestScope:
