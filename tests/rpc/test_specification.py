@@ -19,7 +19,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.server.rpc.codec import answer, dispatcher, report_bug
 from memrecall.store import NewKnowledge
 from memrecall.store.backup.folder import BackupFolder
-from memrecall.store.backup.restore import Backups
+from memrecall.store.backup.restore import Backups, Stage
 from memrecall.store.workspaces import Workspaces
 
 REQUESTS = "请求库"
@@ -312,18 +312,17 @@ async def test_interrupted_restore_is_finished_by_next_call(
     await call_tool(filled_context, "memory_cleanup", ["t"])
     await call_tool(filled_context, "memory_delete", ["kb-001"])
 
-    def fail(step: str) -> None:
-        if step == "decided":
-            raise OSError("pulled out")
+    def fail(*_: object) -> None:
+        raise OSError("pulled out")
 
     permissions = frozenset({Permission.KNOWLEDGE})
     spaces, folder = Workspaces(tmp_path / "workspaces"), BackupFolder(tmp_path / "backups", 10**6)
     store = filled_context.library.store
-    backups = Backups(
-        store, Scope("ops", permissions=permissions), spaces, folder, software="x", on_step=fail
-    )
-    with pytest.raises(StorageError):
-        await backups.restore(response["backup_path"])
+    backups = Backups(store, Scope("ops", permissions=permissions), spaces, folder, software="x")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stage, "finish", fail)  # once the database has decided the restore
+        with pytest.raises(StorageError):
+            await backups.restore(response["backup_path"])
     assert os.listdir(tmp_path / "workspaces") != [".lock"]  # the staging folder still exists
 
     assert await call_tool(filled_context, "memory_dump", {}) == before

@@ -5,16 +5,23 @@ Run as a program it forks workers, because starting Python for every kill takes 
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from memrecall.scope import Permission, Scope
 from memrecall.store import NewKnowledge, Store
+from memrecall.store.backup import folder, restore
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.format import unseal
 from memrecall.store.backup.restore import Backups
+from memrecall.store.knowledge import Knowledge
 from memrecall.store.workspaces import Workspaces
 
 AGENT = Scope("ops", "helper", permissions=frozenset({Permission.KNOWLEDGE}))
@@ -28,17 +35,41 @@ class BackupLocations:
         self.location = location
         self.home = home
 
-    def backups(self, store: Store, on_step: Callable[[str], None] = lambda _step: None) -> Backups:
-        spaces, folder = self.workspaces(), self.folder()
-        return Backups(
-            store, AGENT, spaces, folder, software="test", lock_timeout=20, on_step=on_step
-        )
+    def backups(self, store: Store) -> Backups:
+        spaces, backups = self.workspaces(), self.folder()
+        return Backups(store, AGENT, spaces, backups, software="test", lock_timeout=20)
 
     def workspaces(self) -> Workspaces:
         return Workspaces(self.home / "root")
 
     def folder(self) -> BackupFolder:
         return BackupFolder(self.home / "backups", LARGEST)
+
+
+DECISION = "replace"  # the step before the transaction that decides a restore
+
+
+@contextmanager
+def watch_steps(on_step: Callable[[str], object]) -> Iterator[None]:
+    """Call a function with the name of each step of a backup or restore, before it is done."""
+
+    def watch(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def run(*arguments: Any, **options: Any) -> Any:
+            on_step(name)
+            return original(*arguments, **options)
+
+        patch.setattr(owner, name, run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for owner in (folder, restore):
+            watch(owner, "write_synced")
+            watch(owner, "sync_folder")
+        watch(Path, "rename")
+        watch(shutil, "rmtree")
+        watch(Knowledge, DECISION)
+        yield
 
 
 async def write_state(store: Store, locations: BackupLocations, name: str) -> None:
@@ -85,9 +116,9 @@ async def read_state(store: Store, locations: BackupLocations) -> str:
 
 def check_backups(locations: BackupLocations) -> None:
     """Assert that every backup file is complete."""
-    folder = locations.folder()
-    for path in folder.folder.glob("memory_backup_*"):
-        unseal(folder.read(path.name)[1])
+    backups = locations.folder()
+    for path in backups.folder.glob("memory_backup_*"):
+        unseal(backups.read(path.name)[1])
 
 
 async def work(locations: BackupLocations, names: list[str], kill_at: int) -> None:
@@ -101,10 +132,11 @@ async def work(locations: BackupLocations, names: list[str], kill_at: int) -> No
             os.kill(os.getpid(), signal.SIGKILL)
 
     async with await Store.open(locations.location, durability="normal") as store:
-        backups = locations.backups(store, on_step)
+        backups = locations.backups(store)
         await backups.recover()
         if kill_at:
-            await backups.restore(names[0])
+            with watch_steps(on_step):
+                await backups.restore(names[0])
             return
         while True:
             for name in names:

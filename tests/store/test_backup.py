@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import count
 from pathlib import Path
@@ -35,7 +35,16 @@ from memrecall.store.knowledge import Knowledge
 from memrecall.store.workspaces import retry_while_busy
 
 from ..waiting import wait_until
-from .backup_samples import AGENT, LARGEST, BackupLocations, check_backups, read_state, write_state
+from .backup_samples import (
+    AGENT,
+    DECISION,
+    LARGEST,
+    BackupLocations,
+    check_backups,
+    read_state,
+    watch_steps,
+    write_state,
+)
 
 ROOT = Path(__file__).parents[2]
 CHANCE = random.Random(20260126)  # noqa: S311 -- nothing is kept secret
@@ -56,8 +65,8 @@ class Place:
         self.workspaces = locations.workspaces
         self.knowledge = store.knowledge(AGENT)
 
-    def backups(self, on_step: Callable[[str], None] = lambda _step: None) -> Backups:
-        return self.locations.backups(self.store, on_step)
+    def backups(self) -> Backups:
+        return self.locations.backups(self.store)
 
     async def require_state(self, name: str, hint: str = "") -> None:
         """Fail unless the state is complete, and nothing is left of a restore."""
@@ -70,7 +79,8 @@ class Place:
     async def restore_steps(self) -> list[str]:
         """Restore the first backup and return the steps that it took."""
         steps: list[str] = []
-        await self.backups(steps.append).restore(self.first.name)
+        with watch_steps(steps.append):
+            await self.backups().restore(self.first.name)
         return steps
 
 
@@ -271,21 +281,22 @@ class TestRestore:
 
     @pytest.mark.concurrent
     async def test_cancelled_restore_is_completed(self, saved: Place) -> None:
-        for number, step in enumerate(dict.fromkeys(await saved.restore_steps())):
-            await cancel_restore_at(step, saved, (saved.first, saved.second)[number % 2])
-            await saved.require_state("ab"[number % 2], step)
+        for stop_at in range(len(await saved.restore_steps())):
+            await cancel_restore_at(stop_at, saved, (saved.first, saved.second)[stop_at % 2])
+            await saved.require_state("ab"[stop_at % 2], str(stop_at))
 
 
-async def cancel_restore_at(stop_at: str, saved: Place, backup: Path) -> None:
+async def cancel_restore_at(stop_at: int, saved: Place, backup: Path) -> None:
     """Restore a backup and cancel the task at a step."""
-    loop = asyncio.get_running_loop()
+    loop, steps = asyncio.get_running_loop(), count()
 
-    def cancel_at_step(step: str) -> None:
-        if step == stop_at:  # some steps run in threads
+    def cancel_at_step(_step: str) -> None:
+        if next(steps) == stop_at:  # some steps run in threads
             loop.call_soon_threadsafe(task.cancel)
 
-    task = asyncio.create_task(saved.backups(cancel_at_step).restore(backup.name))
-    (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    with watch_steps(cancel_at_step):
+        task = asyncio.create_task(saved.backups().restore(backup.name))
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
     assert isinstance(outcome, asyncio.CancelledError)
 
 
@@ -457,7 +468,7 @@ class TestFailures:
     @pytest.mark.parametrize("is_decided", [False, True])
     async def test_failure_is_undone_or_recovered(self, saved: Place, is_decided: bool) -> None:
         steps = await saved.restore_steps()
-        decision = steps.index("decided")
+        decision = steps.index(DECISION) + 1
         before = saved.names()
         for number in range(decision, len(steps)) if is_decided else range(decision):
             await saved.backups().restore(saved.second.name)
@@ -467,8 +478,8 @@ class TestFailures:
                 if next(counter) == number:
                     raise OSError(errno.ENOSPC, "No space left on device")
 
-            with pytest.raises(StorageFull):
-                await saved.backups(fail).restore(saved.first.name)
+            with watch_steps(fail), pytest.raises(StorageFull):
+                await saved.backups().restore(saved.first.name)
             if is_decided:
                 await saved.backups().recover()
             await saved.require_state("a" if is_decided else "b")
@@ -497,21 +508,26 @@ class TestFailures:
         backup = unseal(saved.first.read_bytes())
         with spaces.lock(exclusive=True) as root:
             plan = {"agent_id": "helper", "database_id": "another"}
-            stage.prepare(root, backup, plan, lambda _step: None)
+            stage.prepare(root, backup, plan)
         for operation in (saved.backups().recover(), saved.backups().backup()):
             with pytest.raises(Conflict, match="another database"):
                 await operation
         assert stage.plan() is not None
 
     async def test_workspace_created_meanwhile_is_replaced(self, saved: Place) -> None:
-        def fail(step: str) -> None:
-            if step == "placing":
+        steps = await saved.restore_steps()
+        await saved.backups().restore(saved.second.name)
+        last_rename = len(steps) - 1 - steps[::-1].index("rename")
+        counter = count()
+
+        def fail(_step: str) -> None:
+            if next(counter) == last_rename:
                 raise OSError(errno.EIO, "Input/output error")
 
-        with pytest.raises(StorageError):
-            await saved.backups(fail).restore(saved.first.name)
-        (saved.root / "shared-0").mkdir()
-        (saved.root / "shared-0" / "new").write_text("x")
+        with watch_steps(fail), pytest.raises(StorageError):
+            await saved.backups().restore(saved.first.name)
+        (saved.root / "task-a-2").mkdir()
+        (saved.root / "task-a-2" / "new").write_text("x")
         await saved.backups().recover()
         await saved.require_state("a")
 
@@ -565,7 +581,7 @@ async def check_after_death(locations: BackupLocations, expected: str) -> None:
 @pytest.mark.concurrent
 async def test_kill_at_every_step(saved: Place, worker_server: WorkerServer) -> None:
     steps = await saved.restore_steps()
-    decision_step = steps.index("decided") + 1
+    decision_step = steps.index(DECISION) + 1
     is_file = saved.store.file is not None
     for number in range(1, len(steps) + 1):
         if not is_file and abs(number - decision_step) > 2 and number % 3:
@@ -573,7 +589,7 @@ async def test_kill_at_every_step(saved: Place, worker_server: WorkerServer) -> 
         await saved.backups().restore(saved.second.name)
         worker_server.start(saved.locations, number, saved.first)
         assert int(worker_server.receive()) == -signal.SIGKILL
-        await check_after_death(saved.locations, "b" if number < decision_step else "a")
+        await check_after_death(saved.locations, "b" if number <= decision_step else "a")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -50,8 +50,6 @@ _OLD, _NEW = "old", "new"
 _ATTEMPTS = 3
 _READ_ATTEMPTS = 3  # of a file that another process is writing
 
-StepListener = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
@@ -75,14 +73,11 @@ class Stage:
         """The path of the directory."""
         return self.root / f"{PREFIX}{self.restore_id}"
 
-    def prepare(
-        self, root: int, backup: Backup, plan: dict[str, str], on_step: StepListener
-    ) -> None:
+    def prepare(self, root: int, backup: Backup, plan: dict[str, str]) -> None:
         """Write the new workspaces, and the plan last."""
         self.folder.mkdir(mode=PRIVATE)
         for name in (_OLD, _NEW):
             (self.folder / name).mkdir(mode=PRIVATE)
-        on_step("staging")
         for task_id, saved in backup.workspaces.items():
             home = self.folder / _NEW / task_id
             home.mkdir(mode=PRIVATE)
@@ -91,15 +86,12 @@ class Stage:
             for path, file in saved.files.items():
                 (home / path).parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
                 write_synced(home / path, file.data(), (file.mode & PRIVATE) | 0o600)
-            on_step("staged a workspace")
         sync_folder(self.folder / _NEW)
         full = RestorePlan(**plan, restore_id=self.restore_id, old=list_tasks(root))
         write_synced(self.folder / f"{_PLAN}.tmp", json.dumps(asdict(full)).encode())
-        on_step("before the plan")
         (self.folder / f"{_PLAN}.tmp").rename(self.folder / _PLAN)
         sync_folder(self.folder)
         sync_folder(self.root)
-        on_step("planned")
 
     def plan(self) -> RestorePlan | None:
         """Return the plan; None if it was not finished, and so nothing was decided."""
@@ -108,31 +100,26 @@ class Stage:
         except (FileNotFoundError, ValueError, TypeError):
             return None
 
-    def finish(self, root: int, plan: RestorePlan, on_step: StepListener) -> None:
+    def finish(self, plan: RestorePlan) -> None:
         """Replace the old workspaces by the new ones; can be repeated at any point."""
         marker = self.folder / _PLACING
         if not marker.exists():
             # After the marker, a name under the root may be that of a new workspace.
             for name in plan.old:
                 self._set_aside(name)
-                on_step("moved an old workspace")
             sync_folder(self.root)
             marker.touch(mode=0o600)
             sync_folder(self.folder)
-        on_step("placing")
         for name in sorted(os.listdir(self.folder / _NEW)):
             self._set_aside(name)  # another process may have created one meanwhile
             (self.folder / _NEW / name).rename(self.root / name)
-            on_step("placed a workspace")
         sync_folder(self.root)
 
-    def remove(self, root: int, on_step: StepListener) -> None:
+    def remove(self, root: int) -> None:
         """Remove the stage, its plan first: a stage without a plan is garbage."""
         (self.folder / _PLAN).unlink(missing_ok=True)
         sync_folder(self.folder)
-        on_step("without a plan")
         shutil.rmtree(self.folder.name, dir_fd=root)
-        on_step("removed")
 
     def _set_aside(self, name: str) -> None:
         """Move a workspace out of the root, if there is one of that name."""
@@ -162,7 +149,6 @@ class Backups:
         *,
         software: str,
         lock_timeout: float = 10.0,
-        on_step: StepListener = lambda _step: None,
     ) -> None:
         self._store = store
         self._knowledge = store.knowledge(scope)
@@ -171,7 +157,6 @@ class Backups:
         self._folder = folder
         self._software = software
         self._lock_timeout = lock_timeout
-        self._on_step = on_step
 
     async def backup(self) -> Path:
         """Save the current state and return the path of the file."""
@@ -226,14 +211,13 @@ class Backups:
         stage = Stage(self._workspaces.root, secrets.token_hex(16))
         plan = {"agent_id": self._agent_id, "database_id": self._store.facts.database_id}
         try:
-            await asyncio.to_thread(stage.prepare, root, backup, plan, self._on_step)
+            await asyncio.to_thread(stage.prepare, root, backup, plan)
             await self._knowledge.replace(backup.entries(), stage.restore_id, version=version)
         except (MemrecallError, OSError):
             # The connection may have broken after the commit: only the database knows.
             if not await self._knowledge.was_restored(stage.restore_id):
                 await self._settle(root, stage)
                 raise
-        self._on_step("decided")
         await self._settle(root, stage)
 
     async def _settle(self, root: int, stage: Stage) -> None:
@@ -241,9 +225,9 @@ class Backups:
         is_decided = await self._knowledge.was_restored(stage.restore_id)
         plan = await asyncio.to_thread(stage.plan)
         if is_decided and plan is not None:
-            await asyncio.to_thread(stage.finish, root, plan, self._on_step)
+            await asyncio.to_thread(stage.finish, plan)
         if stage.folder.exists():
-            await asyncio.to_thread(stage.remove, root, self._on_step)
+            await asyncio.to_thread(stage.remove, root)
         if is_decided:
             await self._knowledge.close_restore(stage.restore_id)
 
@@ -261,12 +245,9 @@ class Backups:
     async def _save(self, root: int) -> tuple[Path, int]:
         """Write a backup; return its path and the number of the last change in it."""
         snapshot = await self._knowledge.snapshot()
-        self._on_step("read the knowledge")
         content = await asyncio.to_thread(self._gather, root, snapshot.entries)
         data = await asyncio.to_thread(seal, content)
-        self._on_step("before the backup is written")
         path = await asyncio.to_thread(self._folder.write, data)
-        self._on_step("backed up")
         return path, snapshot.version
 
     def _gather(self, root: int, entries: list[KnowledgeEntry]) -> dict[str, Any]:
