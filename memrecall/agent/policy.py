@@ -30,8 +30,7 @@ from memrecall.budget import Budget, Limit
 from memrecall.errors import CallerError, InvalidArgument, ModelFailed
 from memrecall.json_objects import make_storable
 from memrecall.model import protocol
-from memrecall.model.failures import to_model_failure
-from memrecall.model.options import create_accepted
+from memrecall.model.failures import create_accepted, to_model_failure
 from memrecall.model.prompts import load_prompt
 from memrecall.model.protocol import message_texts
 from memrecall.model.structured import SOURCE, Structured, ask_json

@@ -14,8 +14,7 @@ from memrecall.json_objects import load_json_object
 from memrecall.library.knowledge import embed_knowledge
 from memrecall.library.library import Library
 from memrecall.model import protocol
-from memrecall.model.failures import to_model_failure
-from memrecall.model.options import FORCED_CHOICE, create_accepted, find_refused
+from memrecall.model.failures import FORCED_CHOICE, create_accepted, find_refused, to_model_failure
 from memrecall.model.repair import repair_json
 from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.search import IndexCache

@@ -31,7 +31,7 @@ from memrecall.model.client import (
     check_token,
     tool_schema,
 )
-from memrecall.model.options import create_accepted
+from memrecall.model.failures import create_accepted
 
 _EXCERPT_LENGTH = 60
 

@@ -1,8 +1,17 @@
-"""The kinds of failures of models and their servers."""
+"""What servers of models refuse: the kinds of their failures, and the options they accept."""
 
+from __future__ import annotations
+
+import logging
 import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from memrecall.errors import ModelFailed, ModelFailure
+from memrecall.model import protocol
+
+_log = logging.getLogger(__name__)
 
 # The order matters: quota messages mention tokens too and are not an overflow.
 _QUOTA = re.compile(r"insufficient|quota|balance|billing|credit|exceeded your (current|monthly)")
@@ -74,3 +83,147 @@ def to_model_failure(error: Exception) -> ModelFailed:
     if not isinstance(status, int):
         return ModelFailed(message, kind="malformed")
     return make_failure(classify_failure(status, str(error)), message)
+
+
+FORCED_CHOICE = "tool_choice=forced"  # among refused options
+
+_REQUIRED = frozenset({"model", "messages", "tools", "stream"})
+_STRICT = "strict"
+# Weaker options for one that a server refuses; without any left, the option is not sent.
+_WEAKER: dict[str, dict[str, Any]] = {
+    FORCED_CHOICE: {"tool_choice": "auto"},
+    "response_format=json_schema": {"response_format": {"type": "json_object"}},
+}
+# How servers name an option in other words than its name.
+_WORDINGS = {
+    "tool_choice": re.compile(
+        r"tool.?choice|forc(ed|ing) (a |the )?(function|tool)|(function|tool)s?.{0,20} forced"
+        r"|强制.{0,6}(工具|函数)",
+        re.IGNORECASE,
+    )
+}
+
+
+class AcceptedOptions:
+    """The options that a server accepts, as far as it has not refused them."""
+
+    def __init__(self) -> None:
+        self.refused: set[str] = set()
+
+    def adapt(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the body of a request with weaker options instead of refused ones."""
+        adapted: dict[str, Any] = {}
+        for name, value in body.items():
+            option: dict[str, Any] = {name: value}
+            while option and _option_label(option) in self.refused:
+                option = _weaken(option)
+            adapted |= option
+        return _without_strict(adapted) if _STRICT in self.refused else adapted
+
+    def learn(self, body: Mapping[str, Any], message: str) -> bool:
+        """Note the option of a body that a refusal names; return True if there is one."""
+        options = [name for name in body if name not in _REQUIRED]
+        # Boundaries of ASCII words: Chinese messages have no spaces.
+        names = [name for name in options if re.search(rf"(?a:\b{re.escape(name)}\b)", message)]
+        names = names or [name for name in _WORDINGS if name in options and _says(name, message)]
+        if _STRICT in message and _without_strict(body) != body:
+            self.refused.add(_STRICT)
+        elif names:
+            name = max(names, key=len)
+            self.refused.add(_option_label({name: body[name]}))
+        else:
+            return False
+        return True
+
+
+def _says(name: str, message: str) -> bool:
+    return _WORDINGS[name].search(message) is not None
+
+
+def _option_label(option: Mapping[str, Any]) -> str:
+    ((name, value),) = option.items()
+    if name == "tool_choice":
+        return f"{name}={'auto' if value in ('auto', 'none') else 'forced'}"
+    if name == "response_format" and isinstance(value, Mapping):
+        return f"{name}={value.get('type')}"
+    return name
+
+
+def _weaken(option: Mapping[str, Any]) -> dict[str, Any]:
+    if "max_tokens" in option:  # OpenAI's newer models know it by another name
+        return {"max_completion_tokens": option["max_tokens"]}
+    return _WEAKER.get(_option_label(option), {})
+
+
+def _without_strict(value: Any) -> Any:
+    """Return JSON without the field `strict` of schemas and tools."""
+    if isinstance(value, Mapping):
+        return {k: _without_strict(v) for k, v in value.items() if (k, v) != (_STRICT, True)}
+    return [_without_strict(item) for item in value] if isinstance(value, list) else value
+
+
+_accepted_by_client: WeakKeyDictionary[protocol.ChatCompletionClient, AcceptedOptions] = (
+    WeakKeyDictionary()
+)
+
+
+async def create_accepted(
+    client: protocol.ChatCompletionClient, messages: Sequence[protocol.LLMMessage], **arguments: Any
+) -> protocol.CreateResult:
+    """Call `create` of any client, again with a weaker option if its server refuses one.
+
+    What a server refuses is remembered with the client. A `ServerClient` learns by itself, and its
+    errors have no HTTP status.
+    """
+    accepted = _find_accepted(client)
+    options = _read_options(arguments)
+    while True:
+        body = accepted.adapt(options)
+        try:
+            return await client.create(messages, **_write_options(arguments, options, body))
+        except Exception as error:  # third-party clients raise errors of any type
+            status, message = getattr(error, "status_code", None), str(error)
+            if not isinstance(status, int) or not refuses_option(status, message):
+                raise
+            if not accepted.learn(body, message):
+                raise
+            refused = ", ".join(sorted(accepted.refused))
+            _log.warning(
+                "%s refuses %s: sent without it from now on", type(client).__name__, refused
+            )
+
+
+def find_refused(client: protocol.ChatCompletionClient) -> frozenset[str]:
+    """Return the options that the server of a client has refused so far."""
+    own: frozenset[str] = getattr(client, "refused_options", frozenset())
+    return own | _find_accepted(client).refused
+
+
+def _find_accepted(client: protocol.ChatCompletionClient) -> AcceptedOptions:
+    try:
+        return _accepted_by_client.setdefault(client, AcceptedOptions())
+    except TypeError:  # a client that cannot be a key learns in each call
+        return AcceptedOptions()
+
+
+def _read_options(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of AutoGen's arguments under the names that servers use."""
+    options: dict[str, Any] = {}
+    if arguments.get("tools"):
+        choice = arguments.get("tool_choice", "auto")
+        options["tool_choice"] = choice if isinstance(choice, str) else {"type": "function"}
+    if output := arguments.get("json_output"):
+        options["response_format"] = {"type": "json_object" if output is True else "json_schema"}
+    return options
+
+
+def _write_options(
+    arguments: Mapping[str, Any], options: Mapping[str, Any], accepted: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return AutoGen's arguments with the accepted options."""
+    result = dict(arguments)
+    if accepted.get("tool_choice") != options.get("tool_choice"):
+        result["tool_choice"] = "auto"
+    if accepted.get("response_format") != options.get("response_format"):
+        result["json_output"] = True if "response_format" in accepted else None
+    return result

@@ -23,7 +23,7 @@ from autogen_core.models import (
 )
 
 from memrecall.model.client import AnyTool, BaseClient, Part, Request, tool_schema
-from memrecall.model.options import create_accepted
+from memrecall.model.failures import create_accepted
 from memrecall.model.protocol import count_tool_calls
 from memrecall.model.repair import repair_json
 

@@ -25,9 +25,8 @@ from memrecall.model.client import (
     run_cancellable,
     text_model_info,
 )
-from memrecall.model.failures import classify_failure, make_failure, refuses_option
+from memrecall.model.failures import AcceptedOptions, classify_failure, make_failure, refuses_option
 from memrecall.model.json_calls import JsonCallClient
-from memrecall.model.options import AcceptedOptions
 from memrecall.model.wire import AnswerCollector, WireAnswer, write_request
 from memrecall.plugins import find_plugin
 from memrecall.retries import parse_retry_after, retry

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from memrecall.errors import CallerError, ModelFailed, describe_validation_problem
 from memrecall.json_objects import make_storable
 from memrecall.model import protocol
-from memrecall.model.options import create_accepted
+from memrecall.model.failures import create_accepted
 from memrecall.model.prompts import load_prompt
 from memrecall.model.repair import repair_json
 from memrecall.types import Language

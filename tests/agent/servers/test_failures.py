@@ -14,7 +14,7 @@ from memrecall.budget import Limits
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
 from memrecall.model.cassette import RecordingClient
-from memrecall.model.options import create_accepted
+from memrecall.model.failures import create_accepted
 from memrecall.model.servers import ServerClient
 
 from ...cases import check_each_async
