@@ -8,10 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.text import filter_leaks
-from memrecall.text.leaks.automaton import OTHER, Automaton, AutomatonState, compile_search
+from memrecall.text.leaks.automaton import (
+    OTHER,
+    Automaton,
+    AutomatonState,
+    compile_search,
+    parse,
+    parse_words,
+)
 from memrecall.text.leaks.formats import FormatKind, FormatRow, StartPosition
 from memrecall.text.leaks.matchers import LeakMode, expand_macros, get_formats
-from memrecall.text.leaks.patterns import parse, parse_words
 from memrecall.text.leaks.tool_formats import CALLS, CODE_CALLS, LENIENT_CALLS, STRICT_CALLS
 from tests.cases import check_each
 from tests.text.leak_cases import TOOLS, UNLISTED_CHARACTER, read_cases

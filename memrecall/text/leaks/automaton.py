@@ -1,4 +1,9 @@
-"""An automaton that matches many patterns at once, one character at a time.
+"""Patterns of formats, and an automaton that matches many of them at once by characters.
+
+A pattern is the part of regular expressions whose matching can pause at any character: literals,
+`[sets]`, groups, `|`, `?`, `*`, `+`, `{m,n}`. There is no `\\b`, `$` or lookaround, whose result
+changes when more text arrives. Escapes: `\\s` white space, `\\n` a line end, a capital letter a
+macro of the caller, anything else itself. From `§` on, a text that ends is a truncated match.
 
 The patterns become one nondeterministic automaton; sets of its nodes become states when a text
 first reaches them. A state knows whether a pattern matches, whether any still can, and whether a
@@ -6,16 +11,166 @@ text that ends here is a truncated match.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from memrecall.text.leaks.patterns import Chars, Choice, Node, Repeat, Sequence, TruncationMark
-
+SPACES = frozenset(" \t\r\n\f\v\u00a0\u3000ĠĊ")  # Ġ and Ċ: a blank and a line end of byte-level BPE
+_ESCAPES = {"s": SPACES, "n": frozenset("\n"), "t": frozenset("\t")}
+_COUNTS = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 OTHER = ""  # any character that no pattern names
 _END = r"\Z"
 
 T = TypeVar("T")
+
+
+Pattern = Callable[["Automaton[Any]", int], int]
+"""A part of a pattern: adds itself to an automaton from a start node, and returns its end node."""
+
+
+def _chars(members: frozenset[str], negated: bool = False) -> Pattern:
+    def build(automaton: "Automaton[Any]", start: int) -> int:
+        end = automaton.new_node()
+        automaton.transitions[start].append((members, negated, end))
+        automaton.alphabet |= members
+        return end
+
+    return build
+
+
+def _sequence(parts: Sequence[Pattern]) -> Pattern:
+    def build(automaton: "Automaton[Any]", start: int) -> int:
+        for part in parts:
+            start = part(automaton, start)
+        return start
+
+    return build
+
+
+def _choice(options: Sequence[Pattern]) -> Pattern:
+    return lambda automaton, start: automaton.join([option(automaton, start) for option in options])
+
+
+def _repeat(part: Pattern, low: int, high: int | None) -> Pattern:
+    def build(automaton: "Automaton[Any]", start: int) -> int:
+        for _ in range(low):
+            start = part(automaton, start)
+        if high is None:
+            loop = automaton.join([start])
+            automaton.epsilon_moves[part(automaton, loop)].append(loop)
+            return automaton.join([loop])
+        ends = [start]
+        for _ in range(high - low):
+            ends.append(part(automaton, ends[-1]))
+        return automaton.join(ends)
+
+    return build
+
+
+def _truncation_mark(automaton: "Automaton[Any]", start: int) -> int:
+    automaton.in_truncation = True
+    return automaton.join([start])
+
+
+def parse(pattern: str, macros: Mapping[str, Pattern], *, exact: bool = False) -> Pattern:
+    """Return a pattern by its text; letters match in both cases unless `exact`."""
+    parser = _PatternParser(pattern, macros, exact)
+    parsed = parser.read_choice()
+    if parser.rest:
+        raise ValueError(f"unbalanced ')' in {pattern!r} at {parser.at}")
+    return parsed
+
+
+def parse_words(words: tuple[str, ...]) -> Pattern:
+    """Return a pattern that matches any of some words verbatim."""
+    return _choice([_sequence([_chars(frozenset(c)) for c in word]) for word in words])
+
+
+class _PatternParser:
+    def __init__(self, pattern: str, macros: Mapping[str, Pattern], exact: bool) -> None:
+        self._pattern = pattern
+        self._macros = macros
+        self._exact = exact
+        self._depth = 0
+        self.at = 0
+
+    @property
+    def rest(self) -> str:
+        return self._pattern[self.at :]
+
+    def read_choice(self) -> Pattern:
+        options = [self._read_sequence()]
+        while self.rest.startswith("|"):
+            self.at += 1
+            options.append(self._read_sequence())
+        return options[0] if len(options) == 1 else _choice(options)
+
+    def _read_sequence(self) -> Pattern:
+        parts: list[Pattern] = []
+        while self.rest and self.rest[0] not in "|)":
+            part = self._read_part()
+            counts = self._read_counts()
+            parts.append(part if counts is None else _repeat(part, *counts))
+        return _sequence(parts)
+
+    def _read_part(self) -> Pattern:
+        char = self._take()
+        if char == "(":
+            self._depth += 1
+            part = self.read_choice()
+            if self._take() != ")":
+                raise ValueError(f"unbalanced '(' in {self._pattern!r}")
+            self._depth -= 1
+            return part
+        if char == "[":
+            return self._read_set()
+        if char == "§":
+            if self._depth:
+                raise ValueError(f"§ inside a group in {self._pattern!r}")
+            return _truncation_mark
+        if char == "\\":
+            char = self._take()
+            return self._macros.get(char) or _chars(_escaped(char))
+        return _chars(self._cases(char))
+
+    def _read_set(self) -> Pattern:
+        negated = self.rest.startswith("^")
+        self.at += negated
+        members: set[str] = set()
+        while (char := self._take()) != "]":
+            if char == "\\":
+                members |= _escaped(self._take())
+            elif self.rest.startswith("-") and self.rest[1] != "]":
+                self.at += 1
+                last = self._take()
+                for code in range(ord(char), ord(last) + 1):
+                    members |= self._cases(chr(code))
+            else:
+                members |= self._cases(char)
+        return _chars(frozenset(members), negated)
+
+    def _read_counts(self) -> tuple[int, int | None] | None:
+        if self.rest[:1] in _COUNTS:
+            return _COUNTS[self._take()]
+        if not self.rest.startswith("{"):
+            return None
+        end = self._pattern.index("}", self.at)
+        low, _, high = self._pattern[self.at + 1 : end].partition(",")
+        self.at = end + 1
+        return int(low), int(high or low)
+
+    def _take(self) -> str:
+        if not self.rest:
+            raise ValueError(f"{self._pattern!r} is incomplete")
+        self.at += 1
+        return self._pattern[self.at - 1]
+
+    def _cases(self, char: str) -> frozenset[str]:
+        return frozenset(char) if self._exact else frozenset({char.lower(), char.upper()})
+
+
+def _escaped(char: str) -> frozenset[str]:
+    return _ESCAPES.get(char, frozenset(char))
 
 
 class AutomatonState(dict[str, "AutomatonState[T]"], Generic[T]):
@@ -37,7 +192,7 @@ class AutomatonState(dict[str, "AutomatonState[T]"], Generic[T]):
     def __missing__(self, char: str) -> "AutomatonState[T]":
         if char not in self._automaton.alphabet:
             return self[OTHER]
-        self[char] = self._automaton.state(self._automaton.step(self._nodes, char))
+        self[char] = self._automaton.step(self._nodes, char)
         return self[char]
 
     @property
@@ -48,112 +203,81 @@ class AutomatonState(dict[str, "AutomatonState[T]"], Generic[T]):
 
 @dataclass(slots=True)
 class Automaton(Generic[T]):
-    """Patterns in the order of their precedence."""
+    """Patterns in the order of their precedence, each with a tag."""
 
     alphabet: set[str] = field(default_factory=lambda: {OTHER})
+    # By node: the characters that lead to another node, or all but these.
+    transitions: list[list[tuple[frozenset[str], bool, int]]] = field(default_factory=list)
+    epsilon_moves: list[list[int]] = field(default_factory=list)  # transitions without a character
     final_nodes: dict[int, int] = field(default_factory=dict)  # node -> pattern
     truncation_nodes: dict[int, int] = field(default_factory=dict)
+    in_truncation: bool = False  # whether new nodes follow the mark of truncation
     _tags: list[T] = field(default_factory=list)
-    _transitions: list[list[tuple[Chars, int]]] = field(default_factory=list)
-    _epsilon_moves: list[list[int]] = field(default_factory=list)  # transitions without a character
     _states: dict[frozenset[int], AutomatonState[T]] = field(default_factory=dict)
-    _in_truncation: bool = False
 
-    def add(self, node: Node, tag: T) -> int:
+    def add(self, pattern: Pattern, tag: T) -> int:
         """Add a pattern and return its start node."""
         number = len(self._tags)
         self._tags.append(tag)
-        self._in_truncation = False
-        start = self._new_node()
-        self.final_nodes[self._build(node, start)] = number
+        self.in_truncation = False
+        start = self.new_node()
+        self.final_nodes[pattern(self, start)] = number
         return start
+
+    def new_node(self) -> int:
+        """Add a node without transitions."""
+        self.transitions.append([])
+        self.epsilon_moves.append([])
+        node = len(self.transitions) - 1
+        if self.in_truncation:
+            self.truncation_nodes[node] = len(self._tags) - 1
+        return node
+
+    def join(self, ends: Iterable[int]) -> int:
+        """Add a node that all of these lead to."""
+        joined = self.new_node()
+        for end in ends:
+            self.epsilon_moves[end].append(joined)
+        return joined
 
     def start(self, starts: Iterable[int]) -> AutomatonState[T]:
         """Return the initial state for some start nodes."""
-        return self.state(self._epsilon_closure(starts))
+        return self._state(self._epsilon_closure(starts))
 
-    def state(self, nodes: frozenset[int]) -> AutomatonState[T]:
-        """Return the one state of a set of nodes."""
-        if nodes not in self._states:
-            self._states[nodes] = AutomatonState(self, nodes)
-        return self._states[nodes]
-
-    def step(self, nodes: frozenset[int], char: str) -> frozenset[int]:
-        """Return the nodes that a character leads to."""
-        return self._epsilon_closure(
+    def step(self, nodes: frozenset[int], char: str) -> AutomatonState[T]:
+        """Return the state that a character leads to."""
+        targets = (
             target
             for node in nodes
-            for chars, target in self._transitions[node]
-            if (char in chars.members) != chars.negated
+            for members, negated, target in self.transitions[node]
+            if (char in members) != negated
         )
+        return self._state(self._epsilon_closure(targets))
 
     def expected_characters(self, nodes: frozenset[int]) -> set[str]:
         """Return the characters that the transitions of some nodes name."""
-        return set().union(
-            *(chars.members for node in nodes for chars, _ in self._transitions[node])
-        )
+        return set().union(*(members for node in nodes for members, *_ in self.transitions[node]))
 
     def first_pattern(self, nodes: frozenset[int], patterns: Mapping[int, int]) -> T | None:
         """Return the tag of the first pattern that the nodes belong to, if any."""
         numbers = [patterns[node] for node in nodes if node in patterns]
         return self._tags[min(numbers)] if numbers else None
 
+    def _state(self, nodes: frozenset[int]) -> AutomatonState[T]:
+        """Return the one state of a set of nodes."""
+        if nodes not in self._states:
+            self._states[nodes] = AutomatonState(self, nodes)
+        return self._states[nodes]
+
     def _epsilon_closure(self, nodes: Iterable[int]) -> frozenset[int]:
         reached = set(nodes)
         todo = list(reached)
         while todo:
-            for target in self._epsilon_moves[todo.pop()]:
+            for target in self.epsilon_moves[todo.pop()]:
                 if target not in reached:
                     reached.add(target)
                     todo.append(target)
         return frozenset(reached)
-
-    def _new_node(self) -> int:
-        self._transitions.append([])
-        self._epsilon_moves.append([])
-        node = len(self._transitions) - 1
-        if self._in_truncation:
-            self.truncation_nodes[node] = len(self._tags) - 1
-        return node
-
-    def _build(self, node: Node, start: int) -> int:
-        """Add a tree from a start node, and return its end node."""
-        match node:
-            case Chars():
-                end = self._new_node()
-                self._transitions[start].append((node, end))
-                self.alphabet |= node.members
-                return end
-            case Sequence(parts):
-                for part in parts:
-                    start = self._build(part, start)
-                return start
-            case Choice(options):
-                ends = [self._build(option, start) for option in options]
-                return self._join(ends)
-            case Repeat():
-                return self._build_repeat(node, start)
-            case TruncationMark():
-                self._in_truncation = True
-                return self._join([start])
-
-    def _build_repeat(self, node: Repeat, start: int) -> int:
-        for _ in range(node.low):
-            start = self._build(node.part, start)
-        if node.high is None:
-            loop = self._join([start])
-            self._epsilon_moves[self._build(node.part, loop)].append(loop)
-            return self._join([loop])
-        ends = [start]
-        for _ in range(node.high - node.low):
-            ends.append(self._build(node.part, ends[-1]))
-        return self._join(ends)
-
-    def _join(self, ends: Iterable[int]) -> int:
-        joined = self._new_node()
-        for end in ends:
-            self._epsilon_moves[end].append(joined)
-        return joined
 
 
 _LOOKAHEAD = 3  # characters of a match that a search checks: enough to skip nearly all prose

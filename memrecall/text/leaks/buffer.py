@@ -4,11 +4,10 @@ import re
 from dataclasses import dataclass, field
 from enum import Enum
 
-from memrecall.text.leaks.automaton import SENTENCE_ENDS, AutomatonState
+from memrecall.text.leaks.automaton import SENTENCE_ENDS, SPACES, AutomatonState
 from memrecall.text.leaks.formats import FormatKind, StartPosition
 from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH, CallVerdict, JsonReader, NamePrefixes
 from memrecall.text.leaks.matchers import FormatEntry
-from memrecall.text.leaks.patterns import SPACES
 
 MAX_FORMAT_LENGTH = 256  # characters, without blanks, within which a format must be recognised
 _JSON_BEGIN = re.compile(r"[\[{]")

@@ -1,6 +1,6 @@
 r"""The table of formats in which models write tool calls as text. A new family is a new row.
 
-`patterns.py` defines the language. A row matches the shortest text that prose never contains;
+`automaton.py` defines the language. A row matches the shortest text that prose never contains;
 everything from its first character on is hidden. From `§` on, a text that ends is a truncated call.
 Macros:
 

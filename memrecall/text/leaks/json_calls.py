@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from memrecall.text.leaks.patterns import SPACES
+from memrecall.text.leaks.automaton import SPACES
 
 MAX_JSON_LENGTH = 4096  # characters after which an undecided object counts as data
 _MAX_DEPTH = 64

@@ -10,9 +10,12 @@ from memrecall.errors import InvalidArgument
 from memrecall.text.leaks.automaton import (
     Automaton,
     AutomatonState,
+    Pattern,
     compile_openings,
     compile_search,
     compile_stops,
+    parse,
+    parse_words,
 )
 from memrecall.text.leaks.channels import (
     ANSWERS,
@@ -23,7 +26,6 @@ from memrecall.text.leaks.channels import (
 from memrecall.text.leaks.formats import MACROS, FormatKind, FormatRow, StartPosition
 from memrecall.text.leaks.json_calls import NamePrefixes
 from memrecall.text.leaks.markdown import STOPS, LineState
-from memrecall.text.leaks.patterns import Node, parse, parse_words
 from memrecall.text.leaks.tool_formats import CODE_CALLS, LENIENT_CALLS, STRICT_CALLS
 
 Reasoning = Literal["auto", "strip", "open", "keep"]
@@ -237,14 +239,14 @@ def _answer_entries(answer: AnswerChannel) -> list[FormatEntry]:
     return [FormatEntry(begin, answer=answer), *map(FormatEntry, ends)]
 
 
-def expand_macros(tools: tuple[str, ...]) -> dict[str, Node]:
+def expand_macros(tools: tuple[str, ...]) -> dict[str, Pattern]:
     """Return the nodes of the table's macros for some registered tools."""
     return {**_fixed_macros(), "T": parse_words(tools)}
 
 
 @cache
-def _fixed_macros() -> dict[str, Node]:
-    macros: dict[str, Node] = {}
+def _fixed_macros() -> dict[str, Pattern]:
+    macros: dict[str, Pattern] = {}
     for name, pattern in MACROS.items():
         macros[name] = parse(pattern, macros)
     return macros
