@@ -20,7 +20,7 @@ if not __package__:  # run as a file, not as a module
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from memrecall.extraction.rules.extractor import RuleExtractor
-from tests.extraction.conversations import CONVERSATIONS, NOW, SINGLE
+from tests.extraction.conversations import NOW, STATEMENTS
 from tests.extraction.scores import (
     AFTERWARDS,
     FORMS,
@@ -39,7 +39,7 @@ from tests.extraction.scores import (
 
 def tuned() -> Iterator[Case]:
     """Yield the conversations of the tests: a fact must match word for word."""
-    for number, (language, utterances, texts) in enumerate([*CONVERSATIONS, *SINGLE]):
+    for number, (language, utterances, texts) in enumerate(STATEMENTS):
         expected = tuple(ExpectedFact(None, ((text,),)) for text in texts)
         yield Case(f"{language}-{number}", language, NOW, tuple(utterances), expected)
 

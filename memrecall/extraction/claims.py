@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from memrecall.extraction.conflicts import is_known, replaces
+from memrecall.extraction.conflicts import denies_other_value, is_known, replaces
 from memrecall.extraction.decisions import KNOWN_ALREADY, find_successor
 from memrecall.extraction.protocol import RETRACTION, USER, Decision, Fact, KnownMemory, Utterance
 from memrecall.extraction.rules.conversation import build_facts, read_statements
@@ -93,6 +93,16 @@ def is_earlier(sources: Sequence[Utterance], record: MemoryRecord) -> bool:
     is_own = record.provenance.origin is Origin.USER or least_trusted(sources) is not Origin.USER
     said_at = latest_time(sources)
     return is_own and said_at is not None and said_at < record.said_at
+
+
+def denies(record: MemoryRecord, fact: Fact) -> bool:
+    """Return True if a memory only denies another value of the fact's slot.
+
+    "No longer lives in Berlin" does not outdate Rome, whichever was said first.
+    """
+    memory = _to_known(record)
+    denial = Fact(memory.text, memory.subject, fact.memory_type, memory.field)
+    return denies_other_value(denial, fact.as_known())
 
 
 def least_trusted(sources: Sequence[Utterance]) -> Origin:

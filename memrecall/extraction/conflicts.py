@@ -13,7 +13,6 @@ _SHARED = load_table("shared")
 _SINGLE_KIN = load_table("en").words("single_kin") | load_table("zh").words("single_kin")
 _TASTES = _SHARED.words("taste_slots")
 _POSSESSIONS = _SHARED.words("possession_slots")
-_SAME_SLOT = {"partner": "marital_status"}
 _RELATION_SLOTS = _SHARED.mapping("relation_slots")
 _TASTE_RELATIONS = _SHARED.mapping("tastes")
 _PARTNER_SLOTS = {"partner", "marital_status"} | {
@@ -24,6 +23,7 @@ _PARTNER_SLOTS = {"partner", "marital_status"} | {
 }
 # From this share of common words on, two plans or settings are about the same thing.
 _SAME_TOPIC = 0.5
+_SHORTEST_NAME = 2  # letters; Chinese terms are single characters
 
 
 def signature_of(item: Fact | KnownMemory) -> FactSignature:
@@ -59,9 +59,8 @@ def contradicts(fact: Fact, memory: KnownMemory) -> bool:
     if not has_same_subject(fact, memory):
         return False
     new = signature_of(fact)
-    is_same_slot = _slot(fact.field) == _slot(memory.field)
-    if ends(fact, memory) or (is_same_slot and _is_single_value(fact)):
-        return not _keeps_profession(fact, memory)
+    if ends(fact, memory) or (has_equal_slot(fact, memory) and _is_single_value(fact)):
+        return not _keeps_profession(fact, memory) and not _leaves_value(fact, new, memory)
     if new.is_negated != signature_of(memory).is_negated:
         return False
     return _is_recounted(fact, new, memory) or _is_moved(fact, new, memory)
@@ -81,9 +80,8 @@ def ends(fact: Fact, memory: KnownMemory) -> bool:
         _is_opposite(fact, new, memory)
         or _is_replacement(fact, new, memory)
         or _changes_work(fact, memory)
-        or _ends_partnership(fact, new, memory)
-        or _is_next_partner(fact, new, memory)
-    )
+        or (_slot(fact.field) == _slot(memory.field) == "partner")
+    ) and not _leaves_value(fact, new, memory)
 
 
 def rows_contradict(row: Mapping[Any, Any], other: Mapping[Any, Any]) -> bool:
@@ -116,11 +114,22 @@ def opposite_relations(relation: Relation) -> Iterator[Relation]:
 
 def has_one_value(fact: Fact) -> bool:
     """Return True for a slot of which everybody has one value: home, employer, name."""
-    return fact.field in _SHARED.words("single_value_slots")
+    return _slot(fact.field) in _SHARED.words("single_value_slots")
+
+
+def has_equal_slot(fact: Fact, memory: KnownMemory) -> bool:
+    """Return True if both fill the same slot; a wife, a boyfriend and a divorce fill one."""
+    return _slot(fact.field) == _slot(memory.field)
+
+
+def denies_other_value(fact: Fact, memory: KnownMemory) -> bool:
+    """Return True for "no longer lives in Berlin" if the memory is the present home, Rome."""
+    new = signature_of(fact)
+    return has_same_subject(fact, memory) and new.is_negated and _leaves_value(fact, new, memory)
 
 
 def _slot(field: str | None) -> str | None:
-    return _SAME_SLOT.get(field, field) if field else None
+    return "partner" if field in _PARTNER_SLOTS else field
 
 
 def _is_single_value(fact: Fact) -> bool:
@@ -181,26 +190,20 @@ def _changes_work(fact: Fact, memory: KnownMemory) -> bool:
     return is_employed and memory.field == "job" and bool(was_unemployed)
 
 
-def _ends_partnership(fact: Fact, new: FactSignature, memory: KnownMemory) -> bool:
-    """Return True for "broke up with Amy", or only "broke up", after "my girlfriend is Amy"."""
-    if _SHARED.fullmatch("broke_up", fact.text):
-        return memory.field in _PARTNER_SLOTS and not signature_of(memory).is_negated
-    are_partners = fact.field in _PARTNER_SLOTS and memory.field in _PARTNER_SLOTS
-    if not fact.negated or not are_partners or signature_of(memory).is_negated:
-        return False
-    shared_name = "".join(new.terms & signature_of(memory).terms)
-    return len(shared_name) > 1  # Chinese terms are single characters.
+def _leaves_value(fact: Fact, new: FactSignature, memory: KnownMemory) -> bool:
+    """Return True if a fact of the same slot leaves a memory as it is.
 
-
-def _is_next_partner(fact: Fact, new: FactSignature, memory: KnownMemory) -> bool:
-    """Return True for "is dating Sofia" after "my girlfriend is called Anna"."""
-    fields = {fact.field, memory.field}
-    if len(fields) == 1 or not fields <= _PARTNER_SLOTS - {"marital_status"}:
-        return False  # Two values of one slot are compared elsewhere.
+    "No longer lives in Berlin" says nothing about Rome, and "is married" nothing against a name.
+    """
     old = signature_of(memory)
-    are_named = all(_SHARED.search("named_partner", text) for text in (fact.text, memory.text))
-    is_denied = fact.negated or new.is_negated or old.is_negated
-    return are_named and not is_denied and not new.terms & old.terms
+    if old.is_negated or not has_equal_slot(fact, memory):
+        return False
+    if new.is_negated and not _SHARED.fullmatch("broke_up", fact.text):
+        is_part = new.terms <= old.terms or old.terms <= new.terms
+        is_named = is_part or len("".join(new.terms & old.terms)) >= _SHORTEST_NAME
+        return has_one_value(fact) and not is_named
+    is_union = _SHARED.fullmatch("is_couple", fact.text)
+    return bool(is_union and _SHARED.search("named_partner", memory.text))
 
 
 def _keeps_profession(fact: Fact, memory: KnownMemory) -> bool:
@@ -226,16 +229,6 @@ def _is_moved(fact: Fact, new: FactSignature, memory: KnownMemory) -> bool:
     is_movable = fact.memory_type in _SHARED.words("movable_types")
     if fact.memory_type != memory.memory_type or not is_movable:
         return False
-    drug, old_drug = _find_drug(fact.text), _find_drug(memory.text)
-    if drug and old_drug and drug != old_drug:
-        return False  # A second medicine does not end the first.
     # Swimming on Thursdays does not end swimming on Tuesdays, unless the fact says so.
     is_moved = bool(new.days and old.days) and new.days != old.days and new.is_change
     return (is_moved or new.numbers != old.numbers) and overlap(new, old) >= _SAME_TOPIC
-
-
-def _find_drug(text: str) -> str:
-    """Return the name of the medicine of which a text gives the dose, or nothing."""
-    tables = (load_table(language) for language in ("en", "zh"))
-    found = next((match for table in tables if (match := table.search("dosed_drug", text))), None)
-    return (found["drug"] or found["other"]).casefold() if found else ""

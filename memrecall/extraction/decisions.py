@@ -10,6 +10,7 @@ from typing import cast
 
 from memrecall.extraction.conflicts import (
     contradicts,
+    denies_other_value,
     ends,
     has_same_slot,
     has_same_subject,
@@ -23,6 +24,7 @@ from memrecall.text.normalize import normalize_caseless
 
 REPLACED_LATER = "later words in the same text replace it"
 KNOWN_ALREADY = "it is known already"
+OTHER_IS_CURRENT = "it denies another value than the current one"
 _NEW = "\0"  # Starts the key of a memory that is not stored yet; real keys cannot contain it.
 
 
@@ -76,6 +78,8 @@ def _add(fact: Fact, memories: list[KnownMemory], place: int) -> Iterator[Decisi
         yield Decision("NONE", fact, _stored_key(same), reason=KNOWN_ALREADY)
     elif old := _find_contradicted(fact, memories):
         yield from _supersede(fact, old, memories)
+    elif any(denies_other_value(fact, memory) for memory in memories):
+        yield Decision("NONE", fact, reason=OTHER_IS_CURRENT)
     else:
         memories.append(fact.as_known(f"{_NEW}{place}"))
         yield Decision("ADD", fact, text=fact.text, reason="it is new")

@@ -34,6 +34,8 @@ _DATA_LINE = re.compile(
 )
 _QUOTES = {"“": "”", '"': '"', "「": "」", "『": "』"}
 _MAX_QUOTED_NAME = 30
+# Not an apostrophe: it opens behind no letter and closes before none.
+_SINGLE_QUOTED = re.compile(r"(?<!\w)'(?=\w)[^\n]{12,2000}?(?<=[\w.,!?])'(?!\w)")
 
 
 def is_person(utterance: Utterance) -> bool:
@@ -54,7 +56,7 @@ def unquoted_words(text: str) -> str:
     # work on, not what the sender says.
     if task := _TABLE.search("task", part):
         part = part[: task.start()]
-    return _drop_quotations(part)
+    return _SINGLE_QUOTED.sub(" … ", _drop_quotations(part))
 
 
 def _drop_blocks(text: str) -> str:

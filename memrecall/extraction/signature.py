@@ -6,7 +6,6 @@ Names of people are read and compared here too.
 
 import re
 from dataclasses import dataclass
-from itertools import accumulate
 
 from memrecall.extraction.protocol import USER
 from memrecall.extraction.rules.tables import load_table
@@ -14,7 +13,7 @@ from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
 from memrecall.text.normalize import normalize, strip_accents
 from memrecall.text.tokens import BREAK, analyze, is_cjk, stem
-from memrecall.text.words import is_ordinary_word, tag_words, word_classes
+from memrecall.text.words import word_classes
 from memrecall.text_length import cache_short_texts
 
 SPEAKER_NAMES = frozenset({"", "user", "theuser", "用户", "me", "i", "我", "speaker"})
@@ -149,26 +148,3 @@ def is_name(text: str) -> bool:
     classes = word_classes(text)
     is_nickname = _CHINESE.fullmatch("nickname", text) and classes[:1] == ["a"]  # 小段, not 小米
     return classes == ["nr"] or bool(is_nickname) or not has_word(text)
-
-
-def opens_with_name(text: str, name: str) -> bool:
-    """Return True if a clause begins with this name."""
-    if not is_name(name):
-        return False
-    if (
-        name.isascii()
-        or _CHINESE.fullmatch("titled_name", name)
-        or _CHINESE.fullmatch("nickname", name)
-    ):
-        return True
-    return next(iter(tag_words(text)), ("", "")) == (name, "nr")
-
-
-def may_name(name: str, text: str) -> bool:
-    """Return True if what follows 我爸 may be his name: not 终于, nor 糖尿 of 糖尿病."""
-    if _CHINESE.search("never_in_names", name) or is_ordinary_word(name):
-        return False
-    if name.isascii() or is_name(name):
-        return True
-    end = text.index(name) + len(name)
-    return end in accumulate(len(word) for word, _ in tag_words(text))

@@ -70,17 +70,9 @@ def build_graph(utterances: Sequence[Utterance], now: datetime) -> Related:
         graph.add_entity(Entity(name, "person"))
     for statement in statements:
         speaker = statement.utterance.speaker
-        for relation in (*statement.statement.relations, *_doses(statement)):
+        for relation in statement.statement.relations:
             graph.add(relation, statement, names.get(speaker) or speaker or USER)
     return Related(tuple(graph.entities.values()), tuple(graph.relations.values()))
-
-
-def _doses(sourced: SourcedStatement) -> Iterator[StatedRelation]:
-    """Yield what a speaker takes a dose of."""
-    statement = sourced.statement
-    taken = load_table(statement.language).search("dosed_drug", statement.text)
-    if taken and not statement.negated and statement.subject == (sourced.utterance.speaker or USER):
-        yield StatedRelation("takes", taken["drug"] or taken["other"])
 
 
 class _Graph:
@@ -96,7 +88,7 @@ class _Graph:
         source, destination = (self.renamed.get(end, end) for end in ends)
         if len(destination) > _MAX_NAME or entity_key(source) == entity_key(destination):
             return
-        self.add_entity(Entity(source, stated.source_kind))
+        self.add_entity(Entity(source, "person"))
         self.add_entity(Entity(destination, stated.kind))
         sources = (statement.utterance.message_id,)
         now = statement.time.now

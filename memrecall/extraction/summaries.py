@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from memrecall.extraction.conflicts import replaces
 from memrecall.extraction.protocol import Fact, Utterance
 from memrecall.extraction.rules.conversation import read_sentence
-from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext, Statement
+from memrecall.extraction.rules.statements import ReferenceTime, Statement
 from memrecall.extraction.sentences import Sentence, split_sentences
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, language_of
 from memrecall.text.snippets import truncate_at_word
@@ -105,7 +105,7 @@ def _read(line: _Line) -> list[Statement]:
     """Return what a line of a person states."""
     if line.role not in (Role.USER, Role.OTHER):
         return []
-    return read_sentence(line.sentence, SpeakerContext(line.speaker or None), _ANY_TIME)
+    return read_sentence(line.sentence, line.speaker or None, _ANY_TIME)
 
 
 def _outdated(statements: Sequence[Sequence[Statement]]) -> set[int]:

@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 from memrecall.extraction.claims import (
     decide_outdated,
+    denies,
     find_conflicts,
     find_equal_claim,
     find_related,
@@ -324,7 +325,7 @@ def _plan_step(
     sources = [utterances[name] for name in fact.source_ids if name in utterances]
     if record is None:
         event = "NONE" if event in ("NONE", "DELETE") else "ADD"
-    elif event in ("UPDATE", "DELETE") and is_earlier(sources, record):
+    elif event in ("UPDATE", "DELETE") and is_earlier(sources, record) and not denies(record, fact):
         event = "NONE" if event == "DELETE" else "ADD"
         reason = f"it was said before: {record.content}"
     key = record.memory_key if record else None

@@ -17,15 +17,11 @@ def read_cases(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def _read_conversations(name: str) -> list[Conversation]:
-    return [
-        (case["language"], parse_turns(*case["turns"]), case["facts"]) for case in read_cases(name)
-    ]
-
-
-# What was said, and the texts of its facts in order; most of the second are single messages.
-CONVERSATIONS = _read_conversations("conversations")
-SINGLE = _read_conversations("statements")
+# What was said, and the texts of its facts in order.
+STATEMENTS: list[Conversation] = [
+    (case["language"], parse_turns(*case["turns"]), case["facts"])
+    for case in read_cases("statements")
+]
 # Messages that give nothing, by why.
 NO_FACTS = {case["reason"]: parse_turns(*case["turns"]) for case in read_cases("no_facts")} | {
     "recalled memories": parse_turns(
@@ -35,4 +31,4 @@ NO_FACTS = {case["reason"]: parse_turns(*case["turns"]) for case in read_cases("
     )
 }
 
-__all__ = ["CONVERSATIONS", "NOW", "NO_FACTS", "SINGLE", "read_cases"]
+__all__ = ["NOW", "NO_FACTS", "STATEMENTS", "read_cases"]

@@ -30,6 +30,7 @@ FORMS = FOLDER / "forms.jsonl"
 SECOND_UNSEEN = FOLDER / "unseen_b.jsonl"
 THIRD_UNSEEN = FOLDER / "unseen_c.jsonl"
 TRAPS = FOLDER / "traps.jsonl"
+ALL_FILES = (HELD_OUT, AFTERWARDS, UNSEEN, SECOND_UNSEEN, THIRD_UNSEEN, FORMS, TRAPS)
 # The rules distinguish acquaintances, which the fixture does not.
 ACQUAINTANCES = {"friend_of", "neighbour_of", "colleague_of", "managed_by", "advised_by"}
 ARTICLES = ("the ", "a ", "an ", "my ")

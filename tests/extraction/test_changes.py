@@ -66,5 +66,5 @@ async def test_memories_before_and_after_a_change() -> None:
         assert {item.event for item in decisions.decisions} <= {"NONE"}
 
     changes = read_cases("changes")
-    assert min(Counter(change["language"] for change in changes).values()) >= 60
+    assert min(Counter(change["language"] for change in changes).values()) >= 45
     await check_each_async(changes, check, itemgetter("message"))

@@ -123,7 +123,7 @@ async def test_decisions_on_extracted_facts() -> None:
         decisions = await extractor.decide(result.facts, memories)
         assert [item.event for item in decisions.decisions] == expected, text
         memories = apply_decisions(decisions.decisions, memories)
-    assert [item.text for item in memories] == ["User does not have a dog anymore."]
+    assert [item.text for item in memories] == ["User no longer has a dog."]
 
 
 _VALUES = st.sampled_from(["Rome", "Berlin", "tea", "dogs", "上海", "咖啡", "2026-03-12", "5433"])

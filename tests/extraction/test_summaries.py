@@ -128,18 +128,18 @@ def test_summary_keeps_order_of_sentences(texts: list[str]) -> None:
 
 
 def test_later_value_replaces_earlier_one() -> None:
-    budget = [
-        Utterance("1", None, Role.USER, "My budget is 4000 euros for the new kitchen.", NOW),
-        Utterance("2", None, Role.ASSISTANT, "Sure, I will look for kitchens in that range.", NOW),
+    moved = [
+        Utterance("1", None, Role.USER, "I live in Porto with my sister and her kids.", NOW),
+        Utterance("2", None, Role.ASSISTANT, "Sure, I will look for flats near Porto.", NOW),
         Utterance("3", None, Role.USER, "The weather was nice today, by the way.", NOW),
-        Utterance("4", None, Role.USER, "My budget is 5000 euros now.", LATER),
+        Utterance("4", None, Role.USER, "I moved to Faro in May.", LATER),
     ]
-    assert summarise(budget, 70) == "[2026-03-11] User: My budget is 5000 euros now."
+    assert summarise(moved, 50) == "[2026-03-11] User: I moved to Faro in May."
     chinese = [
-        Utterance("1", None, Role.USER, "我的预算是4000元。今天天气真不错啊。", NOW),
-        Utterance("2", None, Role.USER, "我的预算是5000元了。", LATER),
+        Utterance("1", None, Role.USER, "我住在北京。今天天气真不错啊。", NOW),
+        Utterance("2", None, Role.USER, "我现在住在杭州。", LATER),
     ]
-    assert summarise(chinese, 36) == "[2026-03-11] 用户: 我的预算是5000元了。"
+    assert summarise(chinese, 32) == "[2026-03-11] 用户: 我现在住在杭州。"
 
 
 def test_summary_of_summaries_says_less() -> None:
@@ -160,12 +160,13 @@ def test_summary_of_summaries_prefers_what_the_user_said() -> None:
     parts = [
         "[2026-03-10] User: I live in Porto.\nAssistant: Noted, will do.\n"
         "User: I'm allergic to peanuts.\nAssistant: Noted, will do.\n"
-        "User: My budget is 4000 euros.",
-        "[2026-03-11] User: Okay.\nAssistant: Noted, will do.\nUser: My budget is 5000 euros now.",
+        "User: My phone number is 555-4000.",
+        "[2026-03-11] User: Okay.\nAssistant: Noted, will do.\n"
+        "User: My phone number is 555-5000 now.",
     ]
-    assert summarise(parts, 110) == (
+    assert summarise(parts, 120) == (
         "[2026-03-10] User: I live in Porto. I'm allergic to peanuts.\n"
-        "[2026-03-11] User: My budget is 5000 euros now."
+        "[2026-03-11] User: My phone number is 555-5000 now."
     )
     chinese = [
         "[2026-03-10] 用户: 我对花生过敏。\n助手: 好的，记下了。\n"

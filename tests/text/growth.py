@@ -24,7 +24,7 @@ from memrecall.extraction import (
     verify,
 )
 from memrecall.extraction.protocol import Utterance
-from memrecall.extraction.rules import conversation, english_grammar
+from memrecall.extraction.rules import assertions, conversation
 from memrecall.importers import ReadOptions, Source, SourceFile
 from memrecall.importers.formats import mbox, tables, team_chats, wechat, whatsapp
 from memrecall.importers.html_text import html_to_text
@@ -45,7 +45,6 @@ from memrecall.text import (
     query,
     snippets,
     tokens,
-    words,
 )
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.leaks.reports import find_calls
@@ -173,8 +172,6 @@ READERS: Mapping[str, Reader] = {
     "extract_keywords": extract_keywords,
     "language_of": language.language_of,
     "is_question": language.is_question,
-    "word classes": words.has_more_than_time,
-    "has_predicate": words.has_predicate,
     "find_times": lambda text: find_times(text, NOW),
     "filter_leaks": lambda text: filter_leaks(text, TOOLS),
     "find_calls": lambda text: find_calls(text, TOOLS),
@@ -198,9 +195,9 @@ READERS: Mapping[str, Reader] = {
     "fact_signature": signature.fact_signature,
     "is_name": signature.is_name,
     "end_name": signature.end_name,
-    "may_name": lambda text: signature.may_name("Bob", text),
-    "expand_contractions": english_grammar.expand_contractions,
-    "to_third_person": lambda text: english_grammar.to_third_person(text, "Bob", own=True),
+    "asserted_clauses": lambda text: [
+        assertions.asserted_clauses(sentence) for sentence in sentences.split_sentences(text)
+    ],
     "mentions": _read_mentions,
     "remove_names": lambda text: mentions.remove_names(text, MEMBERS),
     "detect_language": phrases.detect_language,

@@ -109,10 +109,8 @@ def _is_adjective(text: str, span: TimeSpan, end: int, language: Language) -> bo
 
 def _is_dated(span: TimeSpan, style: DateStyle) -> bool:
     is_relative = _SHARED.search("relative_time", span.text) is not None
-    if style == "steady" and not is_relative and _SHARED.search("weekday", span.text):
-        return False
     # A bare season is rather a kind of thing: 秋季新品.
-    return is_relative or (style in ("all", "steady") and span.grain != "season")
+    return is_relative or (style == "all" and span.grain != "season")
 
 
 def _write_span(
@@ -166,8 +164,6 @@ def _move_ahead(span: TimeSpan, time: ReferenceTime) -> TimeSpan:
     """Return the next "Friday" or "in May" for a plan."""
     if span.start is None or (span.end is None and _SHARED.search("has_begun", span.text)):
         return span
-    if time.previous and span.end and _SHARED.fullmatch("day_of_month", span.text):
-        return _follow(span, span.start, time.previous, time.zone)
     edge = span.end or span.start
     if edge > time.now:
         return span
@@ -184,26 +180,6 @@ def _move_ahead(span: TimeSpan, time: ReferenceTime) -> TimeSpan:
         start = shift(start.astimezone(time.zone), "year", 1)
         end = end and shift(end.astimezone(time.zone), "year", 1)
     return TimeSpan(start, end, span.text, span.position, span.grain)
-
-
-def _follow(span: TimeSpan, start: datetime, previous: datetime, zone: tzinfo) -> TimeSpan:
-    """Return a day of the month as the first one that is not before another date."""
-    earliest = previous.astimezone(zone)
-    day = start.astimezone(zone)
-    if day.day > monthrange(earliest.year, earliest.month)[1]:
-        return span
-    day = day.replace(year=earliest.year, month=earliest.month)
-    day = _next_month(day, zone) if day.date() < earliest.date() else day
-    return TimeSpan(day, day + timedelta(days=1), span.text, span.position, span.grain)
-
-
-def last_date(statement: Statement, time: ReferenceTime) -> datetime | None:
-    """Return the last day that a plan names, if it lies ahead."""
-    if statement.tense != "future":
-        return time.previous
-    spans = find_statement_times(statement.text, time, statement.tense)
-    days = [span.start for span in spans if span.start and span.grain in ("day", "hour", "minute")]
-    return max((day for day in days if day > time.now), default=time.previous)
 
 
 def _next_month(edge: datetime, zone: tzinfo) -> datetime:

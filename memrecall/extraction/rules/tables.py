@@ -1,10 +1,10 @@
-"""Language tables: words, patterns and fact patterns, loaded from text files.
+"""Language tables: words, patterns and slot patterns, loaded from text files.
 
 The tables of the rules are in `tables/`; those for messages and conflicts, which models need too,
 are in `memrecall/extraction/tables`.
 
-The files are made of sections. An indented line continues a row; `#` starts a comment line.
-Patterns are regular expressions with four shorthands:
+The files are made of sections. A line indented by four spaces continues a row; `#` starts a comment
+line. Patterns are regular expressions with four shorthands; English ones ignore case:
 
     (a|b)          a group that captures nothing
     (name:…)       a named group
@@ -16,20 +16,18 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib.resources import files
-from typing import Any, TypeVar, cast, get_args
+from typing import Any, TypeVar, cast
 
 from memrecall.extraction.protocol import EntityType, FactType
-from memrecall.extraction.rules.statements import FactPattern, Tense
+from memrecall.extraction.rules.statements import SlotPattern
 
 _T = TypeVar("_T")
 _PACKAGES = ("memrecall.extraction", "memrecall.extraction.rules")
-_TENSES = frozenset(get_args(Tense))
-_FLAGS = frozenset({"negated", "ended", "timed", "about_speaker"})
 _TOKEN = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<named>\((?P<group>[a-z_]+):)|(?P<open>\((?!\?))"
     r"|(?P<any>…)|\{(?P<word>[a-z_]+)\}"
 )
-_FACT = re.compile(
+_SLOT = re.compile(
     r"(?P<type>\w+)(?:\.(?P<field>\w+))?(?: >(?P<relation>\w+)(?::(?P<kind>\w+))?)?"
     r"(?: \[(?P<flags>[\w ]+)\])?  "
 )
@@ -72,7 +70,7 @@ class LanguageTable:
         """Return a map from each listed word to the name of its row."""
 
         def build() -> dict[str, str]:
-            separator = ", " if name == "slots" else " "
+            separator = ", " if name == "nouns" else " "
             rows = (entry.split(" = ") for entry in self.entries(f"map {name}"))
             return {word: key.strip() for key, text in rows for word in text.split(separator)}
 
@@ -129,34 +127,28 @@ class LanguageTable:
                 text = pattern.sub(template, text)
         return text
 
-    def facts(self, *groups: str) -> tuple[FactPattern, ...]:
-        """Return the fact patterns of some groups, in order."""
-        rows = (row for group in groups for row in self.lines(f"facts {group}"))
-        return self._once("facts", " ".join(groups), lambda: tuple(map(self._read_fact, rows)))
+    def slots(self, section: str) -> tuple[SlotPattern, ...]:
+        """Return the slot patterns of a section, in order."""
+        rows = self.lines(f"slots {section}")
+        return self._once("slots", section, lambda: tuple(map(self._read_slot, rows)))
 
-    def fact(self, group: str) -> FactPattern:
-        """Return the fact pattern of a group of one."""
-        (rule,) = self.facts(group)
-        return rule
-
-    def _read_fact(self, row: str) -> FactPattern:
-        head = _FACT.match(row)
-        if head is None:
-            raise ValueError(f"{row!r} is not a fact row: write type.slot >relation:kind [flags]")
-        flags = frozenset((head["flags"] or "").split())
-        default = {"present"} if self.language == "en" and "any" not in flags else _TENSES
-        return FactPattern(
-            self._compile(row[head.end() :]),
+    def _read_slot(self, row: str) -> SlotPattern:
+        head = _SLOT.match(row)
+        pattern, arrow, sentence = row[head.end() :].partition(" => ") if head else ("", "", "")
+        if head is None or not arrow:
+            raise ValueError(f"{row!r} is no slot: write type.slot >relation:kind [flags]  … => …")
+        return SlotPattern(
+            self._compile(pattern),
+            sentence,
             cast(FactType, head["type"]),
             head["field"],
             head["relation"],
             cast(EntityType, head["kind"] or "thing"),
-            cast("frozenset[Tense]", flags & _TENSES or frozenset(default) - {"unreal"}),
-            **dict.fromkeys(flags & _FLAGS, True),
+            **dict.fromkeys((head["flags"] or "").split(), True),
         )
 
     def _compile(self, text: str) -> re.Pattern[str]:
-        return re.compile(self._expand(text))
+        return re.compile(self._expand(text), re.IGNORECASE if self.language == "en" else 0)
 
     def _expand(self, text: str) -> str:
         def replace(token: re.Match[str]) -> str:
@@ -189,8 +181,8 @@ def _read_sections(folder: str) -> dict[str, list[str]]:
             if line.startswith("["):
                 rows = sections.setdefault(line.strip("[]"), [])
                 separator = " " if line.startswith(("[sets", "[map")) else ""
-            elif line.startswith(" "):
-                rows[-1] += separator + line.strip()
+            elif line.startswith("    "):
+                rows[-1] += separator + line[4:]
             elif line and not line.startswith("#"):
                 rows.append(line)
     return sections
