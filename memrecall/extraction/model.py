@@ -43,6 +43,8 @@ MAX_LINES = 40
 MAX_CHARACTERS = 12_000
 _CONTEXT_LINES = 6
 _MAX_KNOWN = 60
+_LONGEST_QUOTED = 120
+_UNRELATED = "it has nothing to do with the messages that it names"
 
 
 class ModelExtractor:
@@ -82,6 +84,7 @@ class ModelExtractor:
             return Extracted((), "model", claims=tuple(claims))
         facts: list[Fact] = []
         problems: list[str] = []
+        dropped: list[str] = []
         groups = list(conversation.groups())
         for group in groups:
             setting = wire.setting_line(now, zone, prompt)
@@ -99,14 +102,21 @@ class ModelExtractor:
                 checked: list[Fact] = []
                 for item in reply.value.facts:
                     fact = verify.check_fact(item, visible, now, zone=zone, context=earlier)
-                    claim = fact or verify.check_claim(item, visible, now, zone=zone)
-                    checked += [fact] if fact else []
-                    claims += [claim] if claim and not fact else []
+                    if isinstance(fact, Fact):
+                        checked.append(fact)
+                        continue
+                    dropped.append(_describe_dropped(item.text, fact))
+                    claim = verify.check_claim(item, visible, now, zone=zone)
+                    claims += [claim] if claim else []
                 messages = [*earlier, *visible.values()]
-                facts += await verify.drop_inventions(checked, messages, self._embedder)
+                split = await verify.split_inventions(checked, messages, self._embedder)
+                facts += split[0]
+                dropped += [_describe_dropped(fact.text, _UNRELATED) for fact in split[1]]
         by, problem = _describe(problems, len(groups))
         unique = dict.fromkeys
-        return Extracted(tuple(unique(facts)), by, problem, tuple(unique(claims)))
+        return Extracted(
+            tuple(unique(facts)), by, problem, tuple(unique(claims)), tuple(unique(dropped))
+        )
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[KnownMemory]) -> Decided:
         """Return what to do for each fact; the model is not asked about facts known verbatim."""
@@ -224,6 +234,10 @@ class _PromptConversation:
             for utterance in self.earlier(group)
             if (text := visible_text(utterance))
         ]
+
+
+def _describe_dropped(text: str, reason: str) -> str:
+    return f"memories: {text[:_LONGEST_QUOTED]!r} is not stored: {reason}"
 
 
 def _describe(problems: Sequence[str], parts: int) -> tuple[By, str]:

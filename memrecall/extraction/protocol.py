@@ -126,13 +126,15 @@ class Extracted:
     """The facts of a conversation; `problem` says why a model's reply was not used, if so.
 
     `claims` are what an assistant, a tool or a quoted text says of the user: no facts, but worth
-    storing as conflicts with what the user said.
+    storing as conflicts with what the user said. `dropped` names each fact of a model that is not
+    among the facts, with the reason.
     """
 
     facts: tuple[Fact, ...]
     by: By = "rules"
     problem: str = ""
     claims: tuple[Fact, ...] = ()
+    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

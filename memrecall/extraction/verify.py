@@ -52,12 +52,14 @@ def check_fact(
     *,
     zone: tzinfo = UTC,
     context: Sequence[Utterance] = (),
-) -> Fact | None:
-    """Return the fact, or None if no person stated it in their own words."""
+) -> Fact | str:
+    """Return the fact, or the reason why it is dropped: no person stated it in their own words."""
     text = _read_text(item)
     sources = _sources(text, item.sources, utterances)
-    if not text or not sources:
-        return None
+    if not text:
+        return "it has no text, or no sentence of it is short enough"
+    if not sources:
+        return "no person's message is its source"
     speaker = sources[-1].speaker
     subject = _subject(item.about, speaker, utterances)
     speakers = {message.speaker for message in utterances.values()}
@@ -66,13 +68,15 @@ def check_fact(
     if is_other and not any(
         normalize_caseless(subject) in normalize_caseless(source.text) for source in sources
     ):
-        return None
-    evidence = Evidence(sources, [*context, *utterances.values()], zone)
+        return f"its source does not name {subject!r}"
+    evidence = Evidence(sources, [*context, *utterances.values()], zone, now=now)
     if item.type == RETRACTION:
         if not asks_to_forget(sources):
-            return None
-    elif not _is_well_formed(text, language_of(text)) or not evidence.supports(text, subject):
-        return None
+            return "nobody asks to forget it"
+    elif not _is_well_formed(text, language_of(text)):
+        return "it is no whole sentence"
+    elif objection := evidence.find_objection(text, subject):
+        return objection
     since = parse_since(item.since) or sources[-1].ts or now
     return Fact(
         text,
@@ -107,22 +111,23 @@ def _read_slot(item: FactItem, text: str, subject: str) -> str | None:
     return None
 
 
-async def drop_inventions(
+async def split_inventions(
     facts: Sequence[Fact], messages: Sequence[Utterance], embedder: Embedder | None
-) -> list[Fact]:
-    """Return the facts without those that have nothing to do with the messages they name."""
+) -> tuple[list[Fact], list[Fact]]:
+    """Return the facts that mean something like the messages they name, and the others."""
     if embedder is None:
-        return list(facts)
+        return list(facts), []
     related: list[Fact] = []
+    unrelated: list[Fact] = []
     for fact in facts:
         sources = [message for message in messages if message.message_id in fact.source_ids]
         try:
             is_related = await Evidence(sources, messages).resembles(fact.text, embedder)
         except EmbedderFailed:
             is_related = True  # The other checks have passed; a message must not lose its facts.
-        if is_related or fact.memory_type == RETRACTION:
-            related.append(fact)
-    return related
+        is_kept = is_related or fact.memory_type == RETRACTION
+        (related if is_kept else unrelated).append(fact)
+    return related, unrelated
 
 
 def check_claim(
@@ -134,7 +139,7 @@ def check_claim(
     if not text or not sources or item.type == RETRACTION:
         return None
     subject = _subject(item.about, None, utterances)
-    if not Evidence(sources, sources, zone, claims=True).supports(text, subject):
+    if Evidence(sources, sources, zone, now=now, claims=True).find_objection(text, subject):
         return None
     memory_type = cast(FactType, item.type) if item.type in TYPES else "general"
     ids = tuple(source.message_id for source in sources)

@@ -200,7 +200,7 @@ class Ingestor:
         scope = addition.scope
         context = await self._context(scope, utterances)
         extracted = await self._read_facts(scope, utterances, addition.prompt, context)
-        problems += [extracted.problem] if extracted.problem else []
+        problems += [*filter(None, [extracted.problem]), *extracted.dropped]
         if not extracted.facts and not extracted.claims:
             return ()
         async with self._lock(scope):

@@ -1,8 +1,11 @@
 """Extraction by a model: its answers are checked, repaired, or replaced by the rules."""
 
 import asyncio
+import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from memrecall.errors import EmbedderFailed
 from memrecall.extraction import Fact, ModelExtractor, RuleExtractor, Utterance
 from memrecall.model.prompts import load_prompt
 from memrecall.testing import Request, ScriptedClient, fail, say, silence, wait
+from memrecall.types import Role
 from tests.cases import check_each_async
 from tests.waiting import wait_until
 
@@ -357,3 +361,26 @@ async def test_long_conversation_is_split_into_prompts() -> None:
     assert result.facts[0].source_ids == ("m2",)
     assert len(result.facts) == 1 + 10
     assert sum("context" in line for line in prompt_lines(client.requests[1])) == 6
+
+
+MODEL_FACTS = Path(__file__).parents[2] / "fixtures" / "extraction" / "model_facts.jsonl"
+NOVEMBER = datetime(2026, 11, 17, 12, tzinfo=UTC)  # a Tuesday
+
+
+async def test_true_facts_are_stored_and_invented_ones_named_as_dropped() -> None:
+    """Paraphrases and resolved dates are kept; a wrong date, name or number is not."""
+    stored: Counter[bool] = Counter()
+    rows = [json.loads(line) for line in MODEL_FACTS.read_text("utf-8").splitlines()]
+    for row in rows:
+        item = {"text": row["fact"], "about": "user", "sources": [1]}
+        client = ScriptedClient([answer(facts=[item])])
+        message = Utterance("m", None, Role.USER, row["said"], NOVEMBER)
+        result = await ModelExtractor(client).facts([message], now=NOVEMBER, zone=UTC)
+        stored[row["is_true"]] += bool(result.facts)
+        if client.requests:  # a message without own words is not sent to the model
+            assert len(result.dropped) == (not result.facts)
+            assert all(row["fact"] in reason for reason in result.dropped)
+    assert sum(row["is_true"] for row in rows) == 78
+    assert stored[True] >= 75
+    assert len(rows) - 78 == 40
+    assert stored[False] == 0

@@ -107,7 +107,7 @@ def _read_mentions(text: str) -> object:
 def _read_evidence(text: str) -> object:
     said = [_utterance(text)]
     seen = evidence.Evidence(said, said)
-    return verify.asks_to_forget(said), seen.supports(text[:300]), seen.has_name(text[:300])
+    return verify.asks_to_forget(said), seen.find_objection(text[:300]), seen.has_name(text[:300])
 
 
 def _read_request(text: str) -> object:
