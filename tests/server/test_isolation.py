@@ -99,7 +99,7 @@ async def store_user_data(service: HttpService, user: str, text: str) -> dict[st
     relations = [NewRelation(text, "is", text), NewRelation(*EXAMPLE_RELATION)]
     await service.library.store.graph(scope).add({}, relations)
     owner = await service.client_with_key(user)
-    body = {"messages": f"I live in {text}.", "background": True}
+    body = {"messages": f"Remember that my motto is {text}.", "background": True}
     report = (await owner.post("/v1/memories", json=body)).json()
     await service.app.service.memory.job(report["job"]["job_id"], wait=True)
     ids = {"memory_id": f"k-{user}", "merged_id": f"m-{user}", "session_id": "default"}
