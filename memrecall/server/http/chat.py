@@ -129,10 +129,7 @@ class ChatAnswer(Final):
     tools: list[CalledTool] = field(default_factory=list)
 
 
-@router.post(
-    "/users/{user_id}/chat",
-    **route_options("chat", ChatAnswer, 400, 404, 409, 413, 415, 429, 507, also=(EVENT_STREAM,)),
-)
+@router.post("/users/{user_id}/chat", **route_options("chat", ChatAnswer, also=(EVENT_STREAM,)))
 async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Context) -> Response:
     """Answer a message: recall, call the model with its tools, store the messages. With
     `Accept: text/event-stream`, `tool_call`, `tool_result` and `text_delta` events are sent as they

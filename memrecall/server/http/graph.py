@@ -178,17 +178,14 @@ class Profile(BaseModel):
     fields: dict[str, list[ProfileValue]]
 
 
-@router.get("/graph", **route_options("read_graph", GraphAnswer, 400, 404))
+@router.get("/graph", **route_options("read_graph", GraphAnswer))
 async def read_graph(query: Annotated[GraphQuery, Query()], context: Context) -> Response:
     """Read an entity's relations, the shortest paths between two entities, or all entities."""
     memory = await context.active_memory(query.user_id, query.agent_id)
     return JsonResponse(await memory.graph(**query.arguments()))
 
 
-@router.post(
-    "/graph/extract",
-    **route_options("extract_relations", ExtractedGraph, 400, 404, 413, 415, 429, 507),
-)
+@router.post("/graph/extract", **route_options("extract_relations", ExtractedGraph))
 async def extract_relations(body: ExtractRequest, context: Context) -> Response:
     """Extract entities and relations from messages, which are not stored, or from the last ones of
     a session, and add them to the graph.
@@ -199,9 +196,7 @@ async def extract_relations(body: ExtractRequest, context: Context) -> Response:
     return JsonResponse({**report, "problems": describe_problems(report["problems"])})
 
 
-@router.post(
-    "/graph/merge", **route_options("merge_entities", EntityChange, 400, 404, 413, 415, 507)
-)
+@router.post("/graph/merge", **route_options("merge_entities", EntityChange))
 async def merge_entities(body: MergeRequest, context: Context) -> Response:
     """Record that two names mean the same entity."""
     await (await context.writable_memory(body.user_id, body.agent_id)).merge_entities(
@@ -210,7 +205,7 @@ async def merge_entities(body: MergeRequest, context: Context) -> Response:
     return JsonResponse({"alias": body.alias, "name": body.name, "message": "merged"})
 
 
-@router.post("/graph/split", **route_options("split_entity", EntityChange, 400, 404, 413, 415))
+@router.post("/graph/split", **route_options("split_entity", EntityChange))
 async def split_entity(body: SplitRequest, context: Context) -> Response:
     """Undo a merge: move an alias and its relations to a new entity."""
     await (await context.writable_memory(body.user_id, body.agent_id)).split_entity(
@@ -219,10 +214,7 @@ async def split_entity(body: SplitRequest, context: Context) -> Response:
     return JsonResponse({"alias": body.alias, "name": None, "message": "split"})
 
 
-@router.post(
-    "/graph/correct",
-    **route_options("correct_relation", CorrectedRelation, 400, 404, 413, 415, 507),
-)
+@router.post("/graph/correct", **route_options("correct_relation", CorrectedRelation))
 async def correct_relation(body: CorrectRequest, context: Context) -> Response:
     """Replace a wrong relation by its correction, or remove it; its sources and validity stay."""
     memory = await context.writable_memory(body.user_id, body.agent_id)
@@ -232,7 +224,7 @@ async def correct_relation(body: CorrectRequest, context: Context) -> Response:
     return JsonResponse(await memory.correct_relation(**arguments))
 
 
-@router.get("/profile", **route_options("read_profile", Profile, 400, 404))
+@router.get("/profile", **route_options("read_profile", Profile))
 async def read_profile(query: Annotated[ProfileQuery, Query()], context: Context) -> Response:
     """Read what is known about the user, or another person, by field, with its evidence."""
     memory = await context.active_memory(query.user_id, query.agent_id)

@@ -75,10 +75,7 @@ _Owner = Annotated[OwnerQuery, Query()]
 _Removal = Annotated[RemovalQuery, Query()]
 
 
-@router.post(
-    "/memories",
-    **route_options("add_memories", Added, 400, 404, 409, 413, 415, 429, 507),
-)
+@router.post("/memories", **route_options("add_memories", Added))
 async def add_memories(body: AddRequest, context: Context) -> Response:
     """Store messages, extract facts from them and update the memories. With `background` the
     response is sent when the messages are stored, and names a job.
@@ -101,14 +98,14 @@ async def add_memories(body: AddRequest, context: Context) -> Response:
     return JsonResponse(_public_report(report))
 
 
-@router.get("/memories", **route_options("list_memories", MemoryPage, 400, 404))
+@router.get("/memories", **route_options("list_memories", MemoryPage))
 async def list_memories(query: Annotated[MemoryListQuery, Query()], context: Context) -> Response:
     """List memories that are valid now or were at a time, the latest first."""
     memory = await context.active_memory(query.user_id, query.agent_id)
     return JsonResponse(await memory.get_all(**query.arguments()))
 
 
-@router.delete("/memories", **route_options("delete_memories", DeletedMemories, 400, 404))
+@router.delete("/memories", **route_options("delete_memories", DeletedMemories))
 async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Context) -> Response:
     """Hide all memories of a user, agent or session that match the filters; `dry_run` counts."""
     context.principal.require_write()
@@ -118,9 +115,7 @@ async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Co
     return JsonResponse(report)
 
 
-@router.post(
-    "/memories/search", **route_options("search_memories", FoundMemories, 400, 404, 413, 415)
-)
+@router.post("/memories/search", **route_options("search_memories", FoundMemories))
 async def search_memories(body: MemorySearchRequest, context: Context) -> Response:
     """Search memories by words and meaning, the best first, each with a score from 0 to 1."""
     memory = await context.active_memory(body.user_id, body.agent_id)
@@ -130,7 +125,7 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
     return JsonResponse(results)
 
 
-@router.get("/memories/{memory_id}", **route_options("get_memory", MemoryItem, 400, 404))
+@router.get("/memories/{memory_id}", **route_options("get_memory", MemoryItem))
 async def get_memory(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Read one memory."""
     item = await (await context.active_memory(query.user_id)).get(memory_id)
@@ -139,10 +134,7 @@ async def get_memory(memory_id: PathId, query: _Owner, context: Context) -> Resp
     return JsonResponse(item)
 
 
-@router.patch(
-    "/memories/{memory_id}",
-    **route_options("update_memory", UpdatedMemory, 400, 404, 409, 413, 415, 507),
-)
+@router.patch("/memories/{memory_id}", **route_options("update_memory", UpdatedMemory))
 async def update_memory(
     memory_id: PathId, body: UpdateRequest, query: _Owner, context: Context
 ) -> Response:
@@ -152,10 +144,7 @@ async def update_memory(
     return JsonResponse(await memory.update(memory_id, **body.model_dump(exclude_unset=True)))
 
 
-@router.post(
-    "/memories/{memory_id}/merge",
-    **route_options("merge_memories", UpdatedMemory, 400, 404, 409, 413, 415, 507),
-)
+@router.post("/memories/{memory_id}/merge", **route_options("merge_memories", UpdatedMemory))
 async def merge_memories(
     memory_id: PathId, body: MergeMemoriesRequest, context: Context
 ) -> Response:
@@ -164,23 +153,21 @@ async def merge_memories(
     return JsonResponse(await memory.merge(memory_id, **body.arguments()))
 
 
-@router.delete("/memories/{memory_id}", **route_options("delete_memory", Changed, 400, 404))
+@router.delete("/memories/{memory_id}", **route_options("delete_memory", Changed))
 async def delete_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
     """Hide a memory at once; the deletion can be undone until the memory is purged."""
     memory = await context.writable_memory(query.user_id)
     return JsonResponse(await memory.delete(memory_id, sources=query.sources))
 
 
-@router.get(
-    "/memories/{memory_id}/history", **route_options("read_history", MemoryHistory, 400, 404)
-)
+@router.get("/memories/{memory_id}/history", **route_options("read_history", MemoryHistory))
 async def read_history(memory_id: PathId, query: _Owner, context: Context) -> Response:
     """Read the change history of a memory, the oldest change first; deleted memories included."""
     steps = await (await context.active_memory(query.user_id)).history(memory_id)
     return JsonResponse({"results": steps})
 
 
-@router.post("/memories/{memory_id}/undo", **route_options("undo_memory", Changed, 400, 404, 409))
+@router.post("/memories/{memory_id}/undo", **route_options("undo_memory", Changed))
 async def undo_memory(
     memory_id: PathId, query: Annotated[UndoQuery, Query()], context: Context
 ) -> Response:
@@ -189,7 +176,7 @@ async def undo_memory(
     return JsonResponse(await memory.undo(memory_id, **query.arguments()))
 
 
-@router.post("/memories/{memory_id}/purge", **route_options("purge_memory", PurgedMemory, 400, 404))
+@router.post("/memories/{memory_id}/purge", **route_options("purge_memory", PurgedMemory))
 async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
     """Erase a memory permanently, deleted or not, with its history, vector and what quotes it."""
     memory = await context.writable_memory(query.user_id)
@@ -200,7 +187,7 @@ async def purge_memory(memory_id: PathId, query: _Removal, context: Context) -> 
     return JsonResponse(report)
 
 
-@router.get("/jobs/{job_id}", **route_options("read_job", Job, 400, 404))
+@router.get("/jobs/{job_id}", **route_options("read_job", Job))
 async def read_job(job_id: PathId, query: _Owner, context: Context) -> Response:
     """Read the state of a background add, for a day; a running one ends with its process."""
     job = await (await context.active_memory(query.user_id)).job(job_id)

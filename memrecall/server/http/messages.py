@@ -42,7 +42,7 @@ router = APIRouter(prefix="/v1", tags=["messages"], route_class=JsonRoute)
 MESSAGE_FIELDS: tuple[str, ...] = get_args(ReturnField)
 
 
-@router.get("/users/{user_id}/messages", **route_options("read_messages", MessagePage, 400, 404))
+@router.get("/users/{user_id}/messages", **route_options("read_messages", MessagePage))
 async def read_messages(
     user_id: PathId, query: Annotated[RangeQuery, Query()], context: Context
 ) -> Response:
@@ -55,10 +55,7 @@ async def read_messages(
     return await page_response(page.items, MESSAGE_FIELDS, next_cursor=page.next_cursor)
 
 
-@router.post(
-    "/users/{user_id}/messages",
-    **route_options("write_messages", WriteReceipt, 400, 404, 409, 413, 415, 507),
-)
+@router.post("/users/{user_id}/messages", **route_options("write_messages", WriteReceipt))
 async def write_messages(user_id: PathId, body: WriteRequest, context: Context) -> Response:
     """Store messages, all or none. Storing the same message again is not an error; storing another
     content under a known `message_id` is. The response is sent when the messages are durable.
@@ -83,8 +80,7 @@ async def write_messages(user_id: PathId, body: WriteRequest, context: Context) 
 
 
 @router.get(
-    "/users/{user_id}/messages/{message_id}/neighbors",
-    **route_options("read_neighbors", Neighbors, 400, 404),
+    "/users/{user_id}/messages/{message_id}/neighbors", **route_options("read_neighbors", Neighbors)
 )
 async def read_neighbors(
     user_id: PathId, message_id: PathId, query: Annotated[NeighborsQuery, Query()], context: Context
@@ -99,8 +95,7 @@ async def read_neighbors(
 
 
 @router.delete(
-    "/users/{user_id}/messages/{message_id}",
-    **route_options("delete_message", DeletedMessage, 400, 404),
+    "/users/{user_id}/messages/{message_id}", **route_options("delete_message", DeletedMessage)
 )
 async def delete_message(user_id: PathId, message_id: PathId, context: Context) -> Response:
     """Erase a message permanently, with all that quotes it and the memories that were derived from
@@ -112,10 +107,7 @@ async def delete_message(user_id: PathId, message_id: PathId, context: Context) 
     return JsonResponse(report)
 
 
-@router.post(
-    "/messages/lexical_search",
-    **route_options("lexical_search", LexicalPage, 400, 404, 413, 415),
-)
+@router.post("/messages/lexical_search", **route_options("lexical_search", LexicalPage))
 async def lexical_search(body: LexicalSearchRequest, context: Context) -> Response:
     """Search by words, the most relevant first; ties are ordered by time (the later first), then
     by `message_id`. All pages show the messages as of the first page.
@@ -143,10 +135,7 @@ async def lexical_search(body: LexicalSearchRequest, context: Context) -> Respon
     )
 
 
-@router.post(
-    "/messages/semantic_search",
-    **route_options("semantic_search", NearMessages, 400, 404, 413, 415),
-)
+@router.post("/messages/semantic_search", **route_options("semantic_search", NearMessages))
 async def semantic_search(body: SemanticSearchRequest, context: Context) -> Response:
     """Search by meaning: the messages with the highest cosine similarity; ties are ordered as in
     the lexical search.

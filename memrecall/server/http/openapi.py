@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from http import HTTPStatus
 from importlib import resources
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from pydantic import BaseModel
 
 from memrecall.server.http.responses import LINES_TYPE, MEDIA_TYPE, JsonResponse
 
-_COMMON_ERRORS = (401, 403, 429, 500, 503)
+_BODY_ERRORS = (408, 413, 415)
 _ERROR_DESCRIPTIONS = {
     400: "INVALID_ARGUMENT: a value has the wrong form or range",
     401: "UNAUTHENTICATED: the key is missing, unknown, revoked or expired",
@@ -91,7 +90,7 @@ def load_examples() -> dict[str, Example]:
 
 
 def route_options(
-    operation_id: str, model: type | None, *errors: int, also: Sequence[str] = ()
+    operation_id: str, model: type | None, *, also: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the arguments of a route's decorator: its id, response model and error statuses.
 
@@ -102,14 +101,12 @@ def route_options(
         success["model"] = model
     if also:
         success["content"] = {media_type: {"schema": {"type": "string"}} for media_type in also}
-    responses: dict[int | str, Any] = {200: success}
-    for status in sorted({*errors, *_COMMON_ERRORS, *([408] if 413 in errors else [])}):
-        # Without a model the framework would document errors as plain text too.
-        body = {"model": ErrorBody} if model is not None else {"content": _ERROR_CONTENT}
-        responses[status] = {**body, "description": _ERROR_DESCRIPTIONS[status]}
+    # Without a model the framework would document errors as plain text too.
+    body = {"model": ErrorBody} if model is not None else {"content": _ERROR_CONTENT}
+    errors = {status: {**body, "description": text} for status, text in _ERROR_DESCRIPTIONS.items()}
     return {
         "operation_id": operation_id,
-        "responses": responses,
+        "responses": {200: success, **errors},
         "response_model": None,
         "response_class": JsonResponse if model is not None else PlainTextResponse,
     }
@@ -124,7 +121,9 @@ def complete_document(document: dict[str, Any], description: str) -> dict[str, A
     examples = load_examples()
     for item in document["paths"].values():
         for operation in item.values():
-            operation["responses"].pop(str(HTTPStatus.UNPROCESSABLE_ENTITY.value), None)
+            unused = _BODY_ERRORS if "requestBody" not in operation else ()
+            for status in (422, *unused):
+                operation["responses"].pop(str(status), None)
             if "401" in operation["responses"]:
                 operation["security"] = [{"key": []}]
             _add_example(operation, examples.get(operation["operationId"], Example()))

@@ -139,9 +139,7 @@ class RecallRequest(RequestModel):
 
 @router.post(
     "/users/{user_id}/recall",
-    **route_options(
-        "recall", RecallResult, 400, 404, 413, 415, 429, also=(EVENT_STREAM, PLAIN_TEXT)
-    ),
+    **route_options("recall", RecallResult, also=(EVENT_STREAM, PLAIN_TEXT)),
 )
 async def recall(
     user_id: PathId, body: RecallRequest, request: Request, context: Context

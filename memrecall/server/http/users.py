@@ -180,7 +180,7 @@ class ExportStream(Response):
         await send({"type": "http.response.body", "body": b""})
 
 
-@router.get("/state", **route_options("read_state", SessionStateAnswer, 400, 404))
+@router.get("/state", **route_options("read_state", SessionStateAnswer))
 async def read_state(query: Annotated[StateQuery, Query()], context: Context) -> Response:
     """Read a session within a token budget, for a prompt: summaries, then its last messages."""
     memory = await context.active_memory(query.user_id, query.agent_id)
@@ -188,8 +188,7 @@ async def read_state(query: Annotated[StateQuery, Query()], context: Context) ->
 
 
 @router.post(
-    "/sessions/{session_id}/summarize",
-    **route_options("summarize_session", SummarizedSession, 400, 404, 413, 415, 429, 507),
+    "/sessions/{session_id}/summarize", **route_options("summarize_session", SummarizedSession)
 )
 async def summarize_session(
     session_id: PathId, body: SummarizeRequest, context: Context
@@ -201,10 +200,7 @@ async def summarize_session(
     return JsonResponse(report)
 
 
-@router.post(
-    "/sessions/{session_id}/end",
-    **route_options("end_session", EndedSession, 400, 404, 413, 415, 429, 507),
-)
+@router.post("/sessions/{session_id}/end", **route_options("end_session", EndedSession))
 async def end_session(session_id: PathId, body: EndSessionRequest, context: Context) -> Response:
     """End a session: its summary becomes a memory, and new messages in it are refused."""
     memory = await context.writable_memory(body.user_id, body.agent_id)
@@ -213,7 +209,7 @@ async def end_session(session_id: PathId, body: EndSessionRequest, context: Cont
     return JsonResponse(report)
 
 
-@router.post("/sweep", **route_options("sweep_memories", SweepReport, 400, 404, 413, 415))
+@router.post("/sweep", **route_options("sweep_memories", SweepReport))
 async def sweep_memories(body: SweepRequest, context: Context) -> Response:
     """Find the memories that a retention policy removes; without `dry_run`, remove them."""
     memory = await context.writable_memory(body.user_id, body.agent_id)
@@ -222,10 +218,7 @@ async def sweep_memories(body: SweepRequest, context: Context) -> Response:
     return JsonResponse(report)
 
 
-@router.get(
-    "/users/{user_id}/export",
-    **route_options("export_user", None, 400, 404, 429, also=(LINES_TYPE,)),
-)
+@router.get("/users/{user_id}/export", **route_options("export_user", None, also=(LINES_TYPE,)))
 async def export_user(user_id: PathId, context: Context) -> Response:
     """Export all data of a user, one JSON object per line, without vectors and traces."""
     memory = await _whole_user(user_id, context)
@@ -235,7 +228,7 @@ async def export_user(user_id: PathId, context: Context) -> Response:
 
 @router.post(
     "/users/{user_id}/import",
-    **route_options("import_user", ImportedRows, 400, 404, 409, 413, 415, 507),
+    **route_options("import_user", ImportedRows),
     openapi_extra=_BODY_OF_LINES,
 )
 async def import_user(user_id: PathId, request: Request, context: Context) -> Response:
@@ -249,7 +242,7 @@ async def import_user(user_id: PathId, request: Request, context: Context) -> Re
     return JsonResponse({"rows": await memory.import_(line for line in lines if line.strip())})
 
 
-@router.delete("/users/{user_id}", **route_options("erase_user", ErasedUser, 400, 404))
+@router.delete("/users/{user_id}", **route_options("erase_user", ErasedUser))
 async def erase_user(user_id: PathId, context: Context) -> Response:
     """Erase a user for good: all rows, vectors and traces. A key of this user alone is revoked."""
     context.principal.require_write()
