@@ -1,6 +1,6 @@
-"""Elements that several pages use."""
+"""Elements that several pages use: labels, buttons, dialogs, forms, lists and charts."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import tzinfo
 from typing import Any
@@ -11,10 +11,18 @@ from nicegui.elements.mixins.text_element import TextElement
 
 from memrecall.dashboard.page import WORDS, Page, Redirect
 from memrecall.errors import MemrecallError, NotFound
+from memrecall.evaluation.charts import PALETTE
 from memrecall.server.errors import RequestError, problem_from_error
 
 MARK_START, MARK_END = "\ue000", "\ue001"  # private use characters, which texts do not contain
 MAX_SUGGESTIONS = 20
+# The browser chooses: a canvas has no style sheet, and only it knows the theme of the system.
+TEXT_COLORS = {"light": "#5b6675", "dark": "#a3abb8"}
+TEXT_COLOR = {
+    ":color": "document.body.classList.contains('body--dark')"
+    f" ? '{TEXT_COLORS['dark']}' : '{TEXT_COLORS['light']}'"
+}
+_LINE = "rgba(128, 136, 150, .3)"
 
 
 def show_title(text: str) -> None:
@@ -303,3 +311,67 @@ def draw_user_field(page: Page, users: list[str], hint: str) -> None:
         on_change=suggest,
     )
     field.props("name=user dense outlined").props["placeholder"] = hint
+
+
+def chart(options: Mapping[str, Any], description: str) -> ui.echart:
+    """Draw a chart with a description for screen readers."""
+    defaults: dict[str, Any] = {
+        "color": list(PALETTE),
+        "backgroundColor": "transparent",
+        "textStyle": TEXT_COLOR,
+        "animation": False,
+        "aria": {"enabled": True, "label": {"description": description}},
+        # Rendered as text on the canvas, so that user content is never interpreted as HTML.
+        "tooltip": {"renderMode": "richText", "trigger": "item", "confine": True},
+    }
+    element = ui.echart({**defaults, **options}).classes("mr-chart")
+    element.props["aria-label"] = description
+    return element
+
+
+def axis(name: str = "", **options: Any) -> dict[str, Any]:
+    """Return the options of an axis, by default of values."""
+    return {
+        "type": "value",
+        "name": name,
+        "nameTextStyle": TEXT_COLOR,
+        "axisLabel": TEXT_COLOR,
+        "axisLine": {"lineStyle": {"color": _LINE}},
+        "splitLine": {"lineStyle": {"color": _LINE}},
+        **options,
+    }
+
+
+TIME_AXIS = axis(type="time", splitLine={"show": False})
+
+
+def xy_chart(
+    description: str,
+    x_axis: Mapping[str, Any],
+    y_axis: Mapping[str, Any],
+    series: Sequence[Mapping[str, Any]],
+) -> ui.echart:
+    """Draw lines, bars or points over two axes."""
+    has_legend = sum(bool(each.get("name")) for each in series) > 1
+    return chart(
+        {
+            "grid": {
+                "left": 8,
+                "right": 16,
+                "top": 36 if has_legend or y_axis.get("name") else 12,
+                "bottom": 8,
+                "containLabel": True,
+            },
+            "legend": {
+                "show": has_legend,
+                "textStyle": TEXT_COLOR,
+                "top": 0,
+                "type": "scroll",
+            },
+            "xAxis": dict(x_axis),
+            "yAxis": dict(y_axis),
+            "series": [dict(each) for each in series],
+            "tooltip": {"renderMode": "richText", "trigger": "axis", "confine": True},
+        },
+        description,
+    )

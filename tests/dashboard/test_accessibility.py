@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import memrecall.dashboard
-from memrecall.dashboard.charts import TEXT_COLORS
+from memrecall.dashboard.widgets import TEXT_COLORS
 from memrecall.evaluation.charts import PALETTE
 from memrecall.memory import Library
 from tests.server.server_process import ServerProcess, run_server

@@ -3,17 +3,20 @@
 import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from nicegui import ui
 
-from memrecall.dashboard.charts import draw_run_figures, draw_trend, main_metric
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page
 from memrecall.dashboard.widgets import (
+    TIME_AXIS,
     PairSelection,
+    axis,
     card,
     chip_link,
     dim_label,
@@ -24,8 +27,10 @@ from memrecall.dashboard.widgets import (
     show_empty,
     show_fact,
     show_title,
+    xy_chart,
 )
 from memrecall.errors import NotFound
+from memrecall.evaluation.charts import PALETTE
 from memrecall.evaluation.compare import (
     OVERALL,
     Change,
@@ -37,6 +42,7 @@ from memrecall.evaluation.compare import (
 )
 from memrecall.evaluation.metrics import MAIN_METRICS, format_interval
 from memrecall.evaluation.questions import Question
+from memrecall.evaluation.report import PlottedRun, draw_figures
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
 from memrecall.types import cut_to_minute
 
@@ -94,7 +100,7 @@ async def show_evaluations(page: Page) -> None:
             show_empty(page.text("no_runs", folder=_folder(page)))
         return
     with card(page.text("over_time")):
-        draw_trend(page, runs)
+        _draw_trend(page, runs)
     selection = PairSelection(page, page.text("choose_two_runs"))
     with card(page.text("runs")):
         with ui.element("div").classes("mr-list"):
@@ -106,6 +112,40 @@ async def show_evaluations(page: Page) -> None:
             selection.draw_button(
                 lambda after, before: page.link("/evaluations/compare", a=before, b=after)
             )
+
+
+def _draw_trend(page: Page, runs: Sequence[tuple[str, RunState]]) -> None:
+    """Draw the main metric of each mode, run by run."""
+    series: dict[str, list[Any]] = {}
+    for name, state in reversed(runs):
+        metric = _main_metric(state)
+        measured = state.metrics.get("overall", {}).get(metric)
+        if measured:
+            time = datetime.fromisoformat(state.started_at).timestamp() * 1000
+            point = {"name": name, "value": [time, round(measured["value"], 4)]}
+            series.setdefault(f"{state.plan.mode}: {metric}", []).append(point)
+    lines = [
+        {"type": "line", "name": name, "data": points, "symbolSize": 8}
+        for name, points in series.items()
+    ]
+    xy_chart(page.text("over_time"), TIME_AXIS, axis(min=0, max=1), lines)
+
+
+def _draw_run_figures(page: Page, run: EvaluationRun, metrics: dict[str, Any]) -> None:
+    """Draw the figures of a run's report as images, which cannot contain scripts."""
+    plotted = PlottedRun(run.name, PALETTE[0], run, metrics)
+    for figure in draw_figures([plotted], page.language):
+        svg = figure.chart.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        with card(figure.heading):
+            dim_label(figure.caption)
+            image = ui.element("img").classes("mr-figure")
+            image.props["src"] = f"data:image/svg+xml,{quote(svg)}"
+            image.props["alt"] = figure.heading
+
+
+def _main_metric(state: RunState) -> str:
+    """Return the most important metric of a run's mode."""
+    return MAIN_METRICS[state.plan.mode][0]
 
 
 def _draw_set(page: Page, questions: Sequence[Question], database: str | None) -> None:
@@ -146,7 +186,7 @@ def _describe_commands(users: Sequence[str], database: str | None) -> str:
 
 def _draw_run(page: Page, name: str, state: RunState) -> None:
     ui.link(name, page.link("/evaluations/run", name=name))
-    metric = main_metric(state)
+    metric = _main_metric(state)
     measured = state.metrics.get("overall", {}).get(metric)
     if measured:
         ui.label(f"{metric} {format_interval(measured)}")
@@ -178,7 +218,7 @@ async def show_run(page: Page) -> None:
         show_empty(page.text("no_answers"))
         return
     with ui.element("div").classes("mr-grid mr-halves"):
-        draw_run_figures(page, evaluation, metrics)
+        _draw_run_figures(page, evaluation, metrics)
     with card(page.text("figures")):
         _draw_table(page, metrics)
 

@@ -4,14 +4,15 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.dashboard.charts import TEXT_COLOR, chart
 from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.repair import draw_undo, go_with_notice, take_notice, take_value
 from memrecall.dashboard.widgets import (
+    TEXT_COLOR,
     TermField,
     button_link,
     card,
+    chart,
     dim_label,
     icon_button,
     open_dialog,

@@ -9,13 +9,15 @@ from datetime import UTC, datetime, timedelta
 
 from nicegui import ui
 
-from memrecall.dashboard.charts import TIME_AXIS, axis, chart, xy_chart
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.sample import load_sample
 from memrecall.dashboard.trace_view import stop_text
 from memrecall.dashboard.widgets import (
+    TIME_AXIS,
+    axis,
     card,
+    chart,
     chip_link,
     dim_label,
     draw_button,
@@ -26,6 +28,7 @@ from memrecall.dashboard.widgets import (
     show_empty,
     show_fact,
     show_title,
+    xy_chart,
 )
 from memrecall.errors import NotFound
 from memrecall.evaluation.charts import PALETTE
