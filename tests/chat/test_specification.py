@@ -99,20 +99,19 @@ class TestSuggestedTests:
         assert set(events["lin-0"]) == {"time", "speaker", "text", "key", "score"}
 
     @TURNS
+    @pytest.mark.parametrize(("count_forced", "remaining"), [(True, 1), (False, 2)])
     async def test_4_forced_and_own_recalls_respect_the_limit(
-        self, library: Library, run_turn: Any
+        self, library: Library, run_turn: Any, count_forced: bool, remaining: int
     ) -> None:
         client = ScriptedClient([*[call("recall_memory", query="过敏")] * 3, say(ANSWER)])
-        turn = await run_turn(library, client, recalls=2)
-        forced, own, *refusals = turn.recall_answers(forged=True) + turn.recall_answers(
-            forged=False
-        )
+        turn = await run_turn(library, client, recalls=2, count_forced=count_forced)
+        (forced,), own = turn.recall_answers(forged=True), turn.recall_answers(forged=False)
         assert forced["events"]
-        assert own["events"]
-        assert [answer["events"] for answer in refusals] == [[], []]
-        assert all("2" in answer["note"] for answer in refusals)
-        assert turn.final.recalls == 2
-        assert turn.final.text == ANSWER
+        assert all(answer["events"] for answer in own[:remaining])
+        assert [answer["events"] for answer in own[remaining:]] == [[]] * (3 - remaining)
+        assert all("2" in answer["note"] for answer in own[remaining:])
+        assert (turn.final.recalls, turn.final.text) == (1 + remaining, ANSWER)
+        assert str(remaining) in system_text(client.requests[0]).splitlines()[-1]
 
     @TURNS
     @pytest.mark.concurrent
@@ -178,19 +177,6 @@ class TestAcceptance:
         forged = ALL_FORGED if run_turn is group_turn else ["recall_memory"]
         assert tools == [*forged, "recall_memory"]
         assert turn.kinds == [*["tool_call", "tool_result"] * len(tools), "text_delta", "final"]
-
-    @TURNS
-    @pytest.mark.parametrize(("count_forced", "remaining"), [(True, 1), (False, 2)])
-    async def test_every_turn_recalls_and_the_limit_is_stated_and_enforced(
-        self, library: Library, run_turn: Any, count_forced: bool, remaining: int
-    ) -> None:
-        client = ScriptedClient([*[call("recall_memory", query="过敏")] * 3, say(ANSWER)])
-        turn = await run_turn(library, client, recalls=2, count_forced=count_forced)
-        assert len(turn.recall_answers(forged=True)) == 1
-        run = [answer for answer in turn.recall_answers(forged=False) if answer["events"]]
-        assert len(run) == remaining
-        assert turn.final.recalls == 1 + remaining
-        assert str(remaining) in system_text(client.requests[0]).splitlines()[-1]
 
     async def test_single_chat_registers_only_recall_memory(self, library: Library) -> None:
         client = ScriptedClient([call("is_mentioned"), say(ANSWER)])

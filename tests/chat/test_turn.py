@@ -282,16 +282,6 @@ class TestRecallLimit:
         note = turn.recall_answers(forged=False)[-1]["note"]
         assert f"no recall is left in this turn (at most {cap})" in note
 
-    async def test_prompt_says_that_no_recall_is_left(self, sqlite_library: Library) -> None:
-        client = ScriptedClient([call("recall_memory", query="x"), say("ok")])
-        turn = await collect_turn(
-            single_chat(sqlite_library, client=client, recalls=0).stream(QUESTION_EN)
-        )
-        assert "do not call recall_memory" in system_text(client.requests[0])
-        assert turn.recall_answers(forged=True)[0]["events"]
-        assert turn.results("recall_memory", forged=False)[0].is_error
-        assert turn.final.recalls == 1
-
     async def test_last_model_call_has_no_tools(self, sqlite_library: Library) -> None:
         client = ScriptedClient([*[call("recall_memory", query="x")] * 3, say("Lisbon.")])
         turn = await collect_turn(

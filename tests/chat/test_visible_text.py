@@ -246,14 +246,6 @@ async def test_answer_is_stored_without_the_speakers_name(sqlite_library: Librar
     assert (await stored_messages(sqlite_library, TEAM))[-1].content == "在罗索。"
 
 
-async def test_silence_with_extra_text_stores_nothing(sqlite_library: Library) -> None:
-    chat = group_chat(sqlite_library, say("[pass] 我没什么说的"))
-    await chat.post("ann", "我去吃饭了")
-    turn = await collect_turn(chat.stream("bot"))
-    assert (turn.final.silent, turn.final.text, turn.deltas) == (True, "", [])
-    assert len(await stored_messages(sqlite_library, TEAM)) == 1
-
-
 async def test_nothing_of_a_silent_turn_is_shown_or_stored(sqlite_library: Library) -> None:
     first = say(f"Let me look. {DSML}")
     chat = group_chat(sqlite_library, first, say("Nothing to add here. [pass]"))
