@@ -74,7 +74,7 @@ class Final(_Event):
 
     `degraded`: the model gave no clean answer; the text is the part there was, or says that there
     is none. `silent`: a group member chose to say nothing, and nothing was stored. `finish_reason`
-    is that of the model's last answer: "length" and "content_filter" mean that it is truncated.
+    belongs to the model's last answer: "length" and "content_filter" mean that it is truncated.
     """
 
     kind: ClassVar[str] = "final"

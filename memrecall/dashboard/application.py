@@ -30,7 +30,7 @@ from memrecall.dashboard.auth import (
     SOCKET,
     SignInMiddleware,
 )
-from memrecall.server.auth import Authenticator, SignInCode, is_loopback
+from memrecall.server.auth import Authenticator, SignInCode
 from memrecall.server.errors import log_bug
 
 _AUTH_PATHS = frozenset({SIGN_IN, SIGN_OUT, PREFERENCES})
@@ -117,7 +117,7 @@ def _pages() -> FastAPI:
 
 
 def _add_security_headers(dashboard: ASGIApp) -> ASGIApp:
-    """Return the pages with their policy, compressed unless the browser is on this machine."""
+    """Return the pages with their policy, compressed."""
 
     async def plain(scope: Scope, receive: Receive, send: Send) -> None:
         is_http = scope["type"] == "http"
@@ -126,9 +126,7 @@ def _add_security_headers(dashboard: ASGIApp) -> ASGIApp:
     compressed = GZipMiddleware(plain, minimum_size=1000, compresslevel=4)
 
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        client = scope.get("client")
-        is_local = client is not None and is_loopback(client[0])
-        await (plain if is_local else compressed)(_show_missing(scope), receive, send)
+        await compressed(_show_missing(scope), receive, send)
 
     return serve
 

@@ -158,7 +158,7 @@ class TermField:
 
     @property
     def value(self) -> str:
-        """The value to store: that of a known name, else the text."""
+        """The value to store: the value of a known name, else the text."""
         text = (self._input.value or "").strip()
         return self._values.get(text, text)
 

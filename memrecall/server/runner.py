@@ -239,7 +239,7 @@ async def serve(
 
     One of several processes gets the socket that it shares with the others.
     """
-    sys.setswitchinterval(0.001)  # Beside busy threads, 5 ms tripled the time of requests.
+    sys.setswitchinterval(0.001)  # With busy threads, 5 ms tripled the time of requests.
     _raise_file_limit()
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(listener or _bind(settings.host, settings.port))

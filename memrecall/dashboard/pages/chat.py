@@ -1,4 +1,4 @@
-"""The chat page: a conversation, and the tool calls and recall of each answer beside it."""
+"""The chat page: a conversation, and the tool calls and recall of each answer."""
 
 from contextlib import aclosing
 from datetime import UTC, datetime

@@ -34,7 +34,7 @@ _PARTS = ("source", "relationship", "destination")
 
 @register_page("/explorer/graph", "graph")
 async def show_graph(page: Page) -> None:
-    """Show the latest relations, or those of one entity."""
+    """Show the latest relations, or the relations of one entity."""
     if not await draw_explorer_head(page):
         return
     page = await _draw_last_correction(take_notice(page))

@@ -301,7 +301,7 @@ def _draw_distribution(page: Page, usage: UsageHistory, name: str) -> None:
         bars = {"type": "bar", "barMaxWidth": 28, "itemStyle": style}
         x_axis = axis(type="category", data=names, splitLine={"show": False})
         y_axis = axis(minInterval=1)
-        if name in _HORIZONTAL:  # long labels are placed beside their bars, the first one on top
+        if name in _HORIZONTAL:  # long labels are at the left of their bars, the first one on top
             x_axis["inverse"] = True
             x_axis, y_axis = y_axis, x_axis
         xy_chart(heading, x_axis, y_axis, [{**bars, "data": [counts[label] for label in labels]}])

@@ -79,7 +79,7 @@ async def _read_page(page: Page, principal: Principal) -> StoredPage[ListedTrace
 
 
 def _read_query(page: Page) -> TraceQuery:
-    """Return the filter in the address; a value that is none is ignored."""
+    """Return the filter in the address; invalid values are ignored."""
     query = page.query
     numbers = {name: _parse_number(query.get(name, "")) for name in _NUMBERS}
     order = query.get("order", "")

@@ -98,7 +98,7 @@ async def show_user_data(page: Page) -> None:
     if not await draw_explorer_head(page):
         return
     scope = await page.scope()
-    if scope.agent_id is None:  # the counts are those of all agents
+    if scope.agent_id is None:  # the counts include all agents
         counts = await page.library.store.count(scope.user_id)
         with row():
             for name in _COUNTS:
