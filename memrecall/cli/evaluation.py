@@ -21,26 +21,39 @@ _LISTED_METRICS = ("recall@10", "f1")
 
 RunName = Annotated[str, Argument(help="A run: its folder, or its name in the runs folder.")]
 
-evaluation_commands = typer.Typer(
+evaluation_commands = options.CommandGroup(
     help="Run evaluations, compare and report them, check for regressions."
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _RunOptions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
     """The options of `eval run`."""
 
-    corpus: Path
-    queries: Path
-    out: str
-    mode: str
-    depth: int
-    max_questions: int | None
-    record: Path | None
-    replay: Path | None
-    retrieval: Any
-    without: tuple[str, ...]  # disabled parts of a recall
-    db: str | None
+    corpus: Annotated[Path, Option(help="Messages and memories, JSON lines.")]
+    queries: Annotated[Path, Option(help="Labelled questions, JSON lines.")]
+    out: Annotated[str, Option(help="The run's folder: a path, or a name in the runs folder.")]
+    mode: Annotated[str, Option(help="search, or recall (the whole loop).")]
+    depth: Annotated[int, Option(min=1, max=200, help="Keys stored per question.")] = 50
+    max_questions: Annotated[int | None, Option(min=1, help="Ask only the first N questions.")] = (
+        None
+    )
+    record: Annotated[Path | None, Option(help="Record cassettes into this folder.")] = None
+    replay: Annotated[Path | None, Option(help="Replay cassettes of this folder, no model.")] = None
+    retrieval: Annotated[str, Option(help="With --mode search: keyword, semantic or hybrid.")] = (
+        "hybrid"
+    )
+    grow_window: Annotated[bool, Option(help="Let the recall agent request a larger window.")] = (
+        True
+    )
+    expand_queries: Annotated[bool, Option(help="Let the recall agent expand its queries.")] = True
+    db: Annotated[str | None, Option(help="An empty database; default: a temporary file.")] = None
+    json: options.Json = False
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        """The disabled parts of a recall."""
+        return tuple(name for name in ("grow_window", "expand_queries") if not getattr(self, name))
 
     def check(self) -> None:
         """Reject contradictory options before any file is read."""
@@ -69,42 +82,14 @@ class _RunOptions:
 
 
 @evaluation_commands.command("run")
-def run_evaluation(
-    corpus: Annotated[Path, Option(help="Messages and memories, JSON lines.")],
-    queries: Annotated[Path, Option(help="Labelled questions, JSON lines.")],
-    out: Annotated[str, Option(help="The run's folder: a path, or a name in the runs folder.")],
-    mode: Annotated[str, Option(help="search, or recall (the whole loop).")],
-    depth: Annotated[int, Option(min=1, max=200, help="Keys stored per question.")] = 50,
-    max_questions: Annotated[
-        int | None, Option(min=1, help="Ask only the first N questions.")
-    ] = None,
-    record: Annotated[Path | None, Option(help="Record cassettes into this folder.")] = None,
-    replay: Annotated[
-        Path | None, Option(help="Replay cassettes of this folder, no model.")
-    ] = None,
-    retrieval: Annotated[
-        str, Option(help="With --mode search: keyword, semantic or hybrid.")
-    ] = "hybrid",
-    grow_window: Annotated[
-        bool, Option(help="Let the recall agent request a larger window.")
-    ] = True,
-    expand_queries: Annotated[bool, Option(help="Let the recall agent expand its queries.")] = True,
-    db: Annotated[str | None, Option(help="An empty database; default: a temporary file.")] = None,
-    json: options.Json = False,
-) -> None:
+def run_evaluation(chosen: RunOptions) -> None:
     """Ask every question through the production code path and measure the results.
 
     An interrupted run continues when the same command is run again.
     """
-    parts = {"grow_window": grow_window, "expand_queries": expand_queries}
-    without = tuple(name for name, is_enabled in parts.items() if not is_enabled)
-    chosen = _RunOptions(
-        *(corpus, queries, out, mode, depth, max_questions, record, replay, retrieval),
-        *(without, db),
-    )
     chosen.check()
     folder, state, remaining = asyncio.run(_run(chosen))
-    if json:
+    if chosen.json:
         output.print_json({"run": str(folder), "asked": remaining, **asdict(state)})
         return
     _print_summary(folder, state)
@@ -112,7 +97,7 @@ def run_evaluation(
         output.console().print("the run was already complete; remove its folder to run it again")
 
 
-async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
+async def _run(chosen: RunOptions) -> tuple[Path, Any, int]:
     """Start or continue a run; return its folder, its state and how many questions it asked."""
     from memrecall.evaluation.corpus import check_labels, read_corpus
     from memrecall.evaluation.evaluators import CassetteFolder

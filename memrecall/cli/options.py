@@ -4,10 +4,11 @@ import asyncio
 import inspect
 import json as json_module
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import MISSING, dataclass, fields, replace
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from functools import wraps
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, get_origin, get_type_hints
 
@@ -155,46 +156,54 @@ class UserReadingOptions(UserOptions):
 
 
 class CommandGroup(typer.Typer):
-    """A group of commands; one with an argument `shared` takes the options of its class."""
+    """A group of commands; the fields of a dataclass argument are options of the command."""
 
     def command(self, *arguments: Any, **settings: Any) -> Callable[[Any], Any]:
         """Return a decorator that registers a command."""
         register = super().command(*arguments, **settings)
 
         def add(function: Any) -> Any:
-            register(_expand_shared(function))
+            register(_expand_options(function))
             return function
 
         return add
 
 
-def _expand_shared(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a command with the options of its argument `shared` as arguments of their own."""
+def _expand_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command with the fields of its dataclass arguments as arguments of their own."""
     signature = inspect.signature(function, eval_str=True)
-    if "shared" not in signature.parameters:
-        return function
-    parameters = dict(signature.parameters)
-    shared = parameters.pop("shared").annotation
-    hints = get_type_hints(shared, include_extras=True)
-    added = [
+    own = list(signature.parameters.values())
+    groups: dict[str, Any] = {
+        item.name: item.annotation for item in own if is_dataclass(item.annotation)
+    }
+    added = {name: _field_parameters(group) for name, group in groups.items()}
+
+    @wraps(function)
+    def run(**values: Any) -> None:
+        for name, group in groups.items():
+            chosen = {item.name: values.pop(item.name) for item in added[name]}
+            values[name] = group(**chosen)
+        function(**values)
+
+    kept = [item for item in own if item.name not in groups]
+    expanded = signature.replace(parameters=[*kept, *chain(*added.values())])
+    run.__signature__ = expanded  # type: ignore[attr-defined]  # The parser reads it.
+    return run
+
+
+def _field_parameters(group: Any) -> list[inspect.Parameter]:
+    """Return the fields of a dataclass that are options, as parameters of a function."""
+    hints = get_type_hints(group, include_extras=True)
+    return [
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if field.default is MISSING else field.default,
             annotation=hints[field.name],
         )
-        for field in fields(shared)
+        for field in fields(group)
         if get_origin(hints[field.name]) is Annotated
     ]
-
-    @wraps(function)
-    def run(**values: Any) -> None:
-        chosen = shared(**{parameter.name: values.pop(parameter.name) for parameter in added})
-        function(shared=chosen, **values)
-
-    expanded = signature.replace(parameters=[*parameters.values(), *added])
-    run.__signature__ = expanded  # type: ignore[attr-defined]  # The parser reads it.
-    return run
 
 
 async def suggest_user(library: Any, user: str) -> None:

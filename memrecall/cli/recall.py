@@ -26,9 +26,11 @@ trace_commands = options.CommandGroup(help="List, show and purge the traces of r
 class CassetteOptions:
     """The file that model calls are recorded to or replayed from."""
 
-    record: Path | None = None
-    replay: Path | None = None
-    overwrite: bool = False
+    record: Annotated[Path | None, Option(help="Record the model's calls to this cassette.")] = None
+    replay: Annotated[Path | None, Option(help="Replay a cassette instead of a model.")] = None
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="Let --record replace an existing file.")
+    ] = False
 
     def check(self) -> None:
         """Reject contradictory options before anything is opened."""
@@ -52,6 +54,7 @@ class RecallTime:
 
 def recall_command(
     shared: options.UserReadingOptions,
+    cassette: CassetteOptions,
     query: Annotated[
         str | None, Argument(help="The user's message that refers to something earlier.")
     ] = None,
@@ -62,13 +65,6 @@ def recall_command(
     ] = None,
     allow_sensitive: options.AllowSensitive = False,
     now: Annotated[str | None, Option(help="Recall as of this time; hide what came later.")] = None,
-    record: Annotated[
-        Path | None, Option(help="Record the model's calls to this cassette.")
-    ] = None,
-    replay: Annotated[Path | None, Option(help="Replay a cassette instead of a model.")] = None,
-    overwrite: Annotated[
-        bool, Option("--overwrite", help="Let --record replace an existing file.")
-    ] = False,
     max_iterations: Annotated[int | None, Option(help="Maximum number of windows (3).")] = None,
     seconds: Annotated[float | None, Option(help="Time limit (60).")] = None,
     brief: Brief = False,
@@ -79,7 +75,6 @@ def recall_command(
 
     Exit code 0: the search ran, even if it found nothing; 1: nothing could be searched.
     """
-    cassette = CassetteOptions(record, replay, overwrite)
     cassette.check()
     conversation = _read_request(query, messages)
     bound = options.read_time("--now", now)
