@@ -280,27 +280,16 @@ class Conversations(RuleBasedStateMachine):
         self._runner.close()
 
 
-def check_conversations(
-    databases: Databases, *, examples: int, steps: int, explore: bool = False
-) -> None:
+@pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_store_agrees_with_a_model(databases: Databases, engine: str, is_long: bool) -> None:
+    examples = (500 if is_long else 12) // (1 if engine == "sqlite" else 3)
     run_state_machine_as_test(
         lambda: Conversations(databases.fresh()),  # type: ignore[arg-type]  # any callable will do
         settings=settings(
             max_examples=examples,
-            stateful_step_count=steps,
+            stateful_step_count=40 if is_long else 20,
             deadline=None,
-            derandomize=not explore,
+            derandomize=not is_long,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
         ),
-    )
-
-
-def test_store_agrees_with_a_model(databases: Databases, engine: str) -> None:
-    check_conversations(databases, examples=12 if engine == "sqlite" else 5, steps=20)
-
-
-@pytest.mark.long
-def test_store_agrees_with_a_model_on_many_examples(databases: Databases, engine: str) -> None:
-    check_conversations(
-        databases, examples=500 if engine == "sqlite" else 150, steps=40, explore=True
     )

@@ -169,23 +169,18 @@ class Homes(RuleBasedStateMachine):
         self._runner.close()
 
 
-def check_homes(databases: Databases, *, examples: int, steps: int, explore: bool = False) -> None:
+@pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_at_most_one_home_holds_after_any_changes(
+    databases: Databases, engine: str, is_long: bool
+) -> None:
+    examples = (100 if is_long else 8) // (1 if engine == "sqlite" else 2)
     run_state_machine_as_test(
         lambda: Homes(databases.fresh()),  # type: ignore[arg-type]  # any callable will do
         settings=settings(
             max_examples=examples,
-            stateful_step_count=steps,
+            stateful_step_count=30 if is_long else 16,
             deadline=None,
-            derandomize=not explore,
+            derandomize=not is_long,
             suppress_health_check=[HealthCheck.too_slow],
         ),
     )
-
-
-def test_at_most_one_home_holds_after_any_changes(databases: Databases, engine: str) -> None:
-    check_homes(databases, examples=8 if engine == "sqlite" else 4, steps=16)
-
-
-@pytest.mark.long
-def test_at_most_one_home_holds_after_many_changes(databases: Databases, engine: str) -> None:
-    check_homes(databases, examples=100 if engine == "sqlite" else 50, steps=30, explore=True)
