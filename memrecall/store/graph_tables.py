@@ -13,13 +13,17 @@ from memrecall.store.database.connections import Reads
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import aliases, entities, relations
-from memrecall.store.database.statements import KEYS_PER_STATEMENT, mentions, split
+from memrecall.store.database.statements import (
+    KEYS_PER_STATEMENT,
+    STRINGS_PER_CONDITION,
+    mentions,
+    split,
+)
 from memrecall.store.graph_rows import GRAPH_TABLES, Conditions, GraphRow, GraphTransaction
 
 Result = TypeVar("Result")
 
 _TABLES = {table.name: table for table in (entities, aliases, relations)}
-_SOURCES_PER_CONDITION = 50  # of conditions that no index helps
 
 
 class TableReader:
@@ -70,7 +74,7 @@ class TableTransaction(TableReader):
         """Return the aliases or relations that have any of the messages as a source."""
         target = _TABLES[table]
         rows: list[Any] = []
-        for batch in split(message_ids, _SOURCES_PER_CONDITION):
+        for batch in split(message_ids, STRINGS_PER_CONDITION):
             is_source = mentions(target.c.source_message_ids, batch)
             statement = select(target).where(target.c.user_id == self._user_id, is_source)
             rows += await self._fetch(statement, {})

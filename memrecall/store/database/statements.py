@@ -20,6 +20,7 @@ _Item = TypeVar("_Item")
 # Both drivers take some 32,000 parameters a statement, and a key has up to three parts.
 KEYS_PER_STATEMENT = 5_000
 OWNERS_PER_STATEMENT = 400  # SQLite nests expressions at most a thousand deep
+STRINGS_PER_CONDITION = 50  # of `mentions` and its like, which no index helps
 
 
 def new_id(prefix: str) -> str:

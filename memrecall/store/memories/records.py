@@ -26,7 +26,7 @@ from memrecall.store.database.cursors import (
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.memory_tables import revisions
-from memrecall.store.database.statements import filter_scope, mentions, split
+from memrecall.store.database.statements import STRINGS_PER_CONDITION, filter_scope, mentions, split
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
 from memrecall.store.memories.history import (
@@ -40,7 +40,6 @@ from memrecall.store.messages.records import WriteResult
 from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_stored_time
 
 NO_FILTER = FilterAll(())
-_KEYS_PER_CONDITION = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,7 @@ class Memories:
         self, condition: Callable[[list[str]], ColumnElement[bool]], values: Sequence[str]
     ) -> list[MemoryRecord]:
         records: dict[str, MemoryRecord] = {}
-        for batch in split(sorted(set(values)), _KEYS_PER_CONDITION):
+        for batch in split(sorted(set(values)), STRINGS_PER_CONDITION):
             statement = filter_scope(select(memories), memories, self._scope)
             rows = await self._database.fetch(statement.where(condition(list(batch))))
             records |= {row.memory_key: _to_record(row) for row in rows}

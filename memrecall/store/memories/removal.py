@@ -23,6 +23,7 @@ from memrecall.scope import Scope
 from memrecall.store.database.locks import Locks
 from memrecall.store.database.memory_tables import checkpoints, feedback, revisions
 from memrecall.store.database.statements import (
+    STRINGS_PER_CONDITION,
     filter_scope,
     mentions,
     select_by_keys,
@@ -34,7 +35,6 @@ from memrecall.store.memories.history import PendingChange, StoredRow, filter_vi
 from memrecall.store.sessions import erase_items, is_job_of, withdraw_summaries
 from memrecall.types import DERIVED_BY, DIGESTS, EXPERIENCE
 
-_KEYS_PER_CONDITION = 50  # of conditions that no index helps
 _SHORTEST_QUOTE = 12  # characters; shorter texts occur in questions by chance
 _LONGEST_QUOTE = 500
 _MESSAGE_KEY = (
@@ -110,7 +110,7 @@ class MessageRemover:
 
         Feedback on recalls and results of jobs are erased too, but not counted.
         """
-        for batch in split(sorted(keys), _KEYS_PER_CONDITION):
+        for batch in split(sorted(keys), STRINGS_PER_CONDITION):
             is_job = is_job_of(self._user_id)
             jobs = select(checkpoints.c.session_id).where(
                 is_job, mentions(checkpoints.c.state, batch)
@@ -131,11 +131,11 @@ class MessageRemover:
         long = [text for text in quotes if len(text) >= _SHORTEST_QUOTE]
         query, count = table.c.query, 0
         for condition in (
-            *(mentions(names, batch) for batch in split(sorted(keys), _KEYS_PER_CONDITION)),
+            *(mentions(names, batch) for batch in split(sorted(keys), STRINGS_PER_CONDITION)),
             *(func.trim(query).in_(batch) for batch in split(quotes)),
             *(
                 or_(*(query.contains(text, autoescape=True) for text in batch))
-                for batch in split(long, _KEYS_PER_CONDITION)
+                for batch in split(long, STRINGS_PER_CONDITION)
             ),
         ):
             statement = delete(table).where(table.c.user_id == self._user_id, condition)
@@ -145,7 +145,7 @@ class MessageRemover:
     async def _drop_sources(self, message_ids: frozenset[str]) -> None:
         """Remove messages from the sources of memories."""
         of_key = and_(memories.c.user_id == self._user_id, memories.c.memory_key == bindparam("k"))
-        for batch in split(sorted(message_ids), _KEYS_PER_CONDITION):
+        for batch in split(sorted(message_ids), STRINGS_PER_CONDITION):
             statement = self._select(memories, memories.c.memory_key, memories.c.source_message_ids)
             is_source = mentions(memories.c.source_message_ids, batch)
             rows = (await self._connection.execute(statement.where(is_source))).all()
@@ -189,9 +189,6 @@ def _by_session(rows: Sequence[Mapping[Any, Any]], column: str) -> dict[str, set
     for row in rows:
         values.setdefault(row["session_id"], set()).add(row[column])
     return values
-
-
-_SOURCES_PER_CONDITION = 50  # of conditions that no index helps
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +332,7 @@ class MemoryRemover:
         of_session = in_session & (memories.c.memory_type == EXPERIENCE)
         known = {row["memory_key"] for row in (facts if without is None else without)}
         found: dict[str, dict[str, Any]] = {}
-        for batch in split(message_ids, _SOURCES_PER_CONDITION):
+        for batch in split(message_ids, STRINGS_PER_CONDITION):
             statement = select(memories).where(
                 memories.c.user_id == self._scope.user_id,
                 memories.c.memory_type.in_(DIGESTS),
