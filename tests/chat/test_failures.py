@@ -98,20 +98,15 @@ class TestFailures:
         )
         assert turn.end.as_dict()["message"] == "the model's client failed: ZeroDivisionError"
 
-    async def test_server_without_tools_gets_request_without_tools(
-        self, sqlite_library: Library
+    @pytest.mark.parametrize("is_known", [True, False])
+    async def test_model_without_tools_gets_request_without_tools(
+        self, sqlite_library: Library, is_known: bool
     ) -> None:
-        client = ScriptedClient([fail("no_tools"), say("Lisbon.")])
+        script = [say("Lisbon.")] if is_known else [fail("no_tools"), say("Lisbon.")]
+        client = ScriptedClient(script, function_calling=not is_known)
         turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION_EN))
         assert (turn.final.text, turn.final.degraded) == ("Lisbon.", False)
-        assert client.requests[1].tool_names == ()
-
-    async def test_model_without_tools_gets_request_without_tools(
-        self, sqlite_library: Library
-    ) -> None:
-        client = ScriptedClient([say("Lisbon.")], function_calling=False)
-        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION_EN))
-        assert (turn.final.text, client.requests[0].tool_names) == ("Lisbon.", ())
+        assert client.requests[-1].tool_names == ()
 
     @pytest.mark.concurrent
     async def test_slow_model_times_out(self, sqlite_library: Library) -> None:

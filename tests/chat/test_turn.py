@@ -410,11 +410,6 @@ class TestLeaks:
         turn = await collect_turn(single_chat(sqlite_library, silence(), say("ok")).stream("hi"))
         assert (turn.final.text, turn.final.degraded) == ("ok", False)
 
-    async def test_reasoning_written_as_text_is_hidden(self, sqlite_library: Library) -> None:
-        script = say("<think>the user wants\n\nLisbon</think>\n\nIn Lisbon.\n")
-        turn = await collect_turn(single_chat(sqlite_library, script).stream(QUESTION_EN))
-        assert turn.final.text == "In Lisbon."
-
     async def test_prose_about_tags_is_shown(self, sqlite_library: Library) -> None:
         text = "DeepSeek writes `<｜DSML｜function_calls>` there."
         chat = single_chat(sqlite_library, say(text), leak_mode="lenient")
