@@ -79,16 +79,12 @@ class BatchedEmbedder(ABC):
         *,
         source: str,
         dimensions: int | None = None,
-        batch_size: int = BATCH_SIZE,
-        batch_characters: int | None = None,
+        batch_characters: int = BATCH_SIZE * TEXT_CHARACTERS,
     ) -> None:
-        _check_positive("dimensions", dimensions)
-        _check_positive("batch_size", batch_size)
         self._model = model
         self._source = source
         self._dimensions = dimensions
-        self._batch_size = batch_size
-        self._batch_characters = batch_characters or batch_size * TEXT_CHARACTERS
+        self._batch_characters = batch_characters
         self._closed = False
 
     def __repr__(self) -> str:
@@ -144,7 +140,7 @@ class BatchedEmbedder(ABC):
         characters = 0
         for position in positions:
             characters += len(texts[position])
-            if batch and (len(batch) == self._batch_size or characters > self._batch_characters):
+            if batch and (len(batch) == BATCH_SIZE or characters > self._batch_characters):
                 yield batch
                 batch, characters = [], len(texts[position])
             batch.append(position)
@@ -162,11 +158,6 @@ class BatchedEmbedder(ABC):
             raise EmbedderFailed(f"{self._source} returned no usable vectors: {error}") from error
         self._dimensions = vectors.shape[1]
         return vectors
-
-
-def _check_positive(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
-        raise InvalidArgument(f"{name} is {value}", hint="Pass a number above 0")
 
 
 def _prepare(text: str) -> str:

@@ -36,8 +36,8 @@ class HashEmbedder(BatchedEmbedder):
     in every process and on every machine.
     """
 
-    def __init__(self, dimensions: int = 64, model: str | None = None) -> None:
-        name = model or f"hash-{dimensions}"
+    def __init__(self, dimensions: int = 64) -> None:
+        name = f"hash-{dimensions}"
         super().__init__(name, source=name, dimensions=dimensions)
 
     async def _embed_batch(self, texts: list[str]) -> npt.ArrayLike:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from memrecall.embedding.base import BATCH_SIZE, BatchedEmbedder
-from memrecall.errors import EmbedderFailed, InvalidArgument, describe_validation_error
+from memrecall.embedding.base import BatchedEmbedder
+from memrecall.errors import EmbedderFailed, describe_validation_error
 from memrecall.retries import parse_retry_after, retry
 from memrecall.settings import check_key, check_url
 from memrecall.text_length import single_line
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 EXCERPT_LENGTH = 200
+TIMEOUT = 30.0  # seconds of one attempt
 
 
 class _Item(BaseModel):
@@ -41,30 +42,15 @@ class _Transient(EmbedderFailed):
 class RemoteEmbedder(BatchedEmbedder):
     """Embeds through any OpenAI-compatible server, with up to three attempts.
 
-    The stored name is "openai:" and the model's, with "@" and the dimensions if they are given. It
-    does not contain the host, so that a server can move and its vectors stay valid. The API key
-    appears in no message and no repr. `timeout` bounds one attempt, in seconds.
+    The stored name is "openai:" and the model's. It does not contain the host, so that a server can
+    move and its vectors stay valid. The API key appears in no message and no repr.
     """
 
-    def __init__(
-        self,
-        base_url: str,
-        model: str,
-        api_key: str | None = None,
-        dimensions: int | None = None,
-        batch_size: int = BATCH_SIZE,
-        timeout: float = 30.0,
-    ) -> None:
+    def __init__(self, base_url: str, model: str, api_key: str | None = None) -> None:
         self._url = check_url(base_url).rstrip("/") + "/embeddings"
-        name = f"openai:{model}" if dimensions is None else f"openai:{model}@{dimensions}"
-        super().__init__(name, source=self._url, dimensions=dimensions, batch_size=batch_size)
-        if not timeout > 0:
-            raise InvalidArgument(f"timeout is {timeout}", hint="Pass a number of seconds above 0")
+        super().__init__(f"openai:{model}", source=self._url)
         self._key = check_key(api_key) or None
-        self._timeout = timeout
         self._request: dict[str, Any] = {"model": model, "encoding_format": "float"}
-        if dimensions is not None:
-            self._request["dimensions"] = dimensions
         self._tls: ssl.SSLContext | None = None
 
     async def _embed_batch(self, texts: list[str]) -> npt.ArrayLike:
@@ -84,7 +70,7 @@ class RemoteEmbedder(BatchedEmbedder):
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         try:
             self._tls = self._tls or httpx.create_ssl_context()
-            return httpx.AsyncClient(headers=headers, verify=self._tls, timeout=self._timeout)
+            return httpx.AsyncClient(headers=headers, verify=self._tls, timeout=TIMEOUT)
         except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
             hint = "Check the environment's settings for proxies and certificates"
             raise EmbedderFailed(f"{self._url} cannot be used: {error}", hint=hint) from error
@@ -93,10 +79,10 @@ class RemoteEmbedder(BatchedEmbedder):
         import httpx
 
         try:
-            async with asyncio.timeout(self._timeout):  # httpx bounds each read, not their sum
+            async with asyncio.timeout(TIMEOUT):  # httpx bounds each read, not their sum
                 response = await client.post(self._url, json=body)
         except (TimeoutError, httpx.TimeoutException) as error:
-            raise _Transient(f"{self._url} did not answer in {self._timeout:g} seconds") from error
+            raise _Transient(f"{self._url} did not answer in {TIMEOUT:g} seconds") from error
         except httpx.TransportError as error:
             problem = f"{type(error).__name__}: {error}"
             hint = "Check base_url and whether the server runs"

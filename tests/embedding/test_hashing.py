@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.embedding.embedders import HashEmbedder
-from memrecall.errors import InvalidArgument
 
 
 async def test_texts_with_common_words_are_closer() -> None:
@@ -41,9 +40,3 @@ async def test_hash_vector_of_one_dimension_is_not_zero() -> None:
 def test_model_name_has_dimensions() -> None:
     assert HashEmbedder().model == "hash-64"
     assert HashEmbedder(128).model == "hash-128"
-    assert HashEmbedder(128, model="other").model == "other"
-
-
-def test_zero_dimensions_are_rejected() -> None:
-    with pytest.raises(InvalidArgument, match="dimensions is 0"):
-        HashEmbedder(0)

@@ -67,9 +67,12 @@ def test_shipped_map_belongs_to_the_local_model() -> None:
     assert 0 < mapped @ vector < 0.9999  # moved, and not far
 
 
-async def test_questions_are_mapped(store: Store, location: str) -> None:
+async def test_questions_are_mapped(
+    store: Store, location: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # An embedder with the name of the local model has its map without the time to load it.
-    embedder = HashEmbedder(LOCAL_DIMENSIONS, LOCAL_MODEL)
+    monkeypatch.setattr(HashEmbedder, "model", LOCAL_MODEL)
+    embedder = HashEmbedder(LOCAL_DIMENSIONS)
     library = Library(store, embedder, Settings(db=location, snapshots=False))
     text = "What do I drink?"
     plain = (await embedder.embed([text]))[0]
