@@ -15,7 +15,7 @@ from memrecall.library.knowledge import embed_knowledge
 from memrecall.library.library import Library
 from memrecall.model import protocol
 from memrecall.model.failures import FORCED_CHOICE, create_accepted, find_refused, to_model_failure
-from memrecall.model.repair import repair_json
+from memrecall.model.structured import repair_json
 from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.search import IndexCache
 from memrecall.settings import OPENAI, LoadedSettings, Settings, check_url, load_settings

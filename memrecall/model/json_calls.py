@@ -25,7 +25,7 @@ from autogen_core.models import (
 from memrecall.model.client import AnyTool, BaseClient, Part, Request, tool_schema
 from memrecall.model.failures import create_accepted
 from memrecall.model.protocol import count_tool_calls
-from memrecall.model.repair import repair_json
+from memrecall.model.structured import repair_json
 
 _PROTOCOL = """\
 You act by calling one tool at a time. Answer with one JSON object and nothing else:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.model.repair import repair_json
+from memrecall.model.structured import repair_json
 from tests.counting import count_calls
 
 from ..cases import check_each

@@ -32,7 +32,7 @@ from memrecall.importers.records import FileFormat
 from memrecall.json_objects import load_json_object
 from memrecall.library.graph_evidence import possible_names
 from memrecall.messages import ConversationMessage
-from memrecall.model.repair import repair_json
+from memrecall.model.structured import repair_json
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import QueryCost
 from memrecall.search.ranking import lexical, people
