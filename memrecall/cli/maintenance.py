@@ -231,24 +231,14 @@ def distribute_command(
 
     It can be interrupted; the next run continues. Restart the service afterwards.
     """
-
     from memrecall.store.database import distribution
 
-    async def run(library: Any) -> dict[str, list[str]]:
-        tables = await distribution.distribute(library.store.database, shards)
-        return {"tables": tables, "advice": await distribution.read_advice(library.store.database)}
-
     with output.spinner("distributing"):
-        result = shared.with_library(run)
-    text = f"{output.count_noun(len(result['tables']), 'table')} distributed"
-    shared.print_outcome(text, result)
-    if not shared.json:
-        _print_advice(result["advice"])
-
-
-def _print_advice(advice: list[str]) -> None:
-    for item in advice:
-        output.console().print(f"[yellow]note[/yellow]: {output.escape(item)}", soft_wrap=True)
+        tables = shared.with_library(
+            lambda library: distribution.distribute(library.store.database, shards)
+        )
+    text = f"{output.count_noun(len(tables), 'table')} distributed"
+    shared.print_outcome(text, {"tables": tables})
 
 
 @database_commands.command("status")
@@ -267,7 +257,6 @@ def show_status(shared: options.SharedOptions) -> None:
         missing = ", ".join(status.missing_tables)
         hint = "run `memrecall db distribute` to continue"
         terminal.print(f"[red]partly distributed[/red], without {missing}: {hint}")
-    _print_advice(status.advice)
     for node in status.nodes:
         role = "coordinator" if node.is_coordinator else "worker"
         state = "ok" if node.is_active and node.is_reachable else "[red]unreachable[/red]"

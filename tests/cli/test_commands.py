@@ -666,7 +666,6 @@ def test_status_says_what_a_distribution_lacks(
         return ClusterStatus(
             is_distributed=True,
             missing_tables=["traces", "memories"],
-            advice=["db1:5432 has no shards"],
             nodes=nodes,
         )
 
@@ -674,4 +673,3 @@ def test_status_says_what_a_distribution_lacks(
     out = " ".join(shell("db", "status", "--db", chat).out.split())
     assert "partly distributed, without traces, memories" in out
     assert "`memrecall db distribute`" in out
-    assert "note: db1:5432 has no shards" in out

@@ -116,41 +116,26 @@ async def test_a_process_that_opened_the_database_before_goes_on_writing(
         assert (await store.count())["messages"] == 9
 
 
-def test_without_workers_it_is_said_how_to_add_them(cluster: Cluster, shell: Shell) -> None:
-    name = cluster.create_alone()
-    location = cluster.coordinator.location(name)
-    text = " ".join(shell("db", "distribute", "--shards", 2, "--db", location).out.split())
-    assert "no worker nodes: all shards are on the coordinator" in text
-    again = shell("db", "distribute", "--db", location, "--json").json
-    assert again["tables"] == []
-    (advice,) = again["advice"]
-    assert advice in text
-    assert advice in " ".join(shell("db", "status", "--db", location).out.split())
-    _follow(advice, cluster, name)
-    status = shell("db", "status", "--db", location, "--json").json
-    assert status["advice"] == []
-    assert [(node["is_coordinator"], node["shards"]) for node in status["nodes"]] == [
-        (True, 1),
-        (False, 1),
-    ]
-    # A node that joins later is named until shards are moved to it.
-    second = cluster.workers[1]
-    cluster.prepare(second, name)
-    cluster.coordinator.run(name, f"SELECT citus_add_node('127.0.0.1', {second.port})")
-    (advice,) = shell("db", "status", "--db", location, "--json").json["advice"]
-    assert advice.startswith(f"127.0.0.1:{second.port} has no shards")
+def test_shards_move_to_workers_that_join_later(cluster: Cluster, shell: Shell) -> None:
+    name, worker = cluster.create_alone(), cluster.workers[0]
+    location, own = cluster.coordinator.location(name), cluster.coordinator.port
+    shell("db", "distribute", "--shards", 2, "--db", location)
+    assert shell("db", "distribute", "--db", location, "--json").json == {"tables": []}
+    cluster.prepare(worker, name)
+    cluster.coordinator.run(
+        name,
+        f"SELECT citus_set_coordinator_host('127.0.0.1', {own})",
+        f"SELECT citus_add_node('127.0.0.1', {worker.port})",
+    )
+    assert _count_shards(shell, location) == [(True, 2), (False, 0)]
+    cluster.coordinator.run(name, "SELECT rebalance_table_shards()")
+    assert _count_shards(shell, location) == [(True, 1), (False, 1)]
     cluster.drop(name)
 
 
-def _follow(advice: str, cluster: Cluster, name: str) -> None:
-    """Run the statements of an advice, with a worker in place of the words in capitals."""
-    worker = cluster.workers[0]
-    cluster.prepare(worker, name)
-    own, other = cluster.coordinator.port, worker.port
-    statements = advice[advice.index("SELECT") :]
-    statements = statements.replace("'HOST', PORT", f"'127.0.0.1', {own}")
-    statements = statements.replace("'WORKER', PORT", f"'127.0.0.1', {other}")
-    cluster.coordinator.run(name, *statements.split(";"))
+def _count_shards(shell: Shell, location: str) -> list[tuple[bool, int]]:
+    status = shell("db", "status", "--db", location, "--json").json
+    return [(node["is_coordinator"], node["shards"]) for node in status["nodes"]]
 
 
 async def test_status_counts_shards_and_bytes_by_node(store: Store) -> None:

@@ -62,21 +62,10 @@ _INSTALL_HINT = (
     "Install Citus on every node, add it to shared_preload_libraries, run CREATE EXTENSION citus"
     " in this database on all of them, and add the workers with citus_add_node"
 )
-_REBALANCE = "SELECT rebalance_table_shards()"
-_NO_WORKERS = (
-    "there are no worker nodes: all shards are on the coordinator. To add nodes, run there"
-    " SELECT citus_set_coordinator_host('HOST', PORT); SELECT citus_add_node('WORKER', PORT);"
-    f" {_REBALANCE}"
-)
 _extensions = table("pg_extension", column("extname"))
 _partitions = table("pg_dist_partition", column("logicalrelid"), column("partmethod"))
-_nodes = table(
-    "pg_dist_node",
-    *map(column, ("groupid", "nodename", "nodeport", "isactive", "shouldhaveshards")),
-)
+_nodes = table("pg_dist_node", *map(column, ("groupid", "nodename", "nodeport", "isactive")))
 _shards = table("citus_shards", *map(column, ("table_name", "nodename", "nodeport", "shard_size")))
-_ranges = table("pg_dist_shard", *map(column, ("shardid", "logicalrelid")))
-_placements = table("pg_dist_placement", column("shardid"), column("groupid"))
 
 
 @dataclass(slots=True)
@@ -97,7 +86,6 @@ class ClusterStatus:
 
     is_distributed: bool
     missing_tables: list[str] = field(default_factory=list)  # of an interrupted distribution
-    advice: list[str] = field(default_factory=list)  # how to use nodes that are missing or idle
     nodes: list[NodeStatus] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
@@ -280,7 +268,6 @@ async def read_status(database: Database) -> ClusterStatus:
     if not status.is_distributed:
         return status
     status.missing_tables = await _find_missing_tables(database)
-    status.advice = await read_advice(database)
     answers = func.run_command_on_workers(_inline("SELECT 1"))
     names = ("nodename", "nodeport", "success")
     for row in await database.fetch(select(answers.table_valued(*names, "result"))):
@@ -298,23 +285,6 @@ async def read_status(database: Database) -> ClusterStatus:
         node.shards += row.name == users.name  # the other tables have as many
         node.bytes += row.shard_size or 0
     return status
-
-
-async def read_advice(database: Database) -> list[str]:
-    """Return what to do if all users are on the coordinator, or none of them on a worker."""
-    rows = await database.fetch(select(_nodes).where(_nodes.c.groupid != 0))
-    if not rows:
-        return [_NO_WORKERS]
-    of_users = cast(_ranges.c.logicalrelid, Text) == users.name
-    placed = select(_placements.c.groupid).join_from(
-        _placements, _ranges, _ranges.c.shardid == _placements.c.shardid
-    )
-    filled = {row.groupid for row in await database.fetch(placed.where(of_users))}
-    idle = [row for row in rows if row.shouldhaveshards and row.groupid not in filled]
-    return [
-        f"{row.nodename}:{row.nodeport} has no shards: run {_REBALANCE} on the coordinator"
-        for row in idle
-    ]
 
 
 async def _find_missing_tables(database: Database) -> list[str]:
