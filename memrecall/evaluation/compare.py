@@ -1,6 +1,6 @@
 """Comparison of runs, metric by metric and question by question."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,40 +15,9 @@ from memrecall.evaluation.metrics import (
 )
 from memrecall.evaluation.runs import EvaluationRun
 from memrecall.evaluation.statistics import MetricTable, RowNumbers, paired_intervals
-from memrecall.text.html import (
-    AMBER,
-    DIM,
-    GREEN,
-    NARROW,
-    RED,
-    TITLE,
-    WIDE,
-    Html,
-    Say,
-    box,
-    cell,
-    folded,
-    labels,
-    table,
-    tag,
-)
-from memrecall.text.language import language_of_most
-from memrecall.text_length import single_line
 
 OVERALL = "overall"
 DEEPEST_CUT = 20
-_MAX_QUESTIONS = 10  # listed in a notebook
-_LABELS = {
-    "metric": ("metric", "指标"),
-    "interval": ("95 % interval", "95 % 区间"),
-    "before": ("before", "之前"),
-    "after": ("after", "之后"),
-    "difference": ("difference", "变化"),
-    "better": ("better", "更好"),
-    "worse": ("worse", "更差"),
-    "not_significant": ("not significant", "不显著"),
-    "worst": ("Largest losses of", "下降最多的问题"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,56 +60,6 @@ class QuestionChange:
     loss: float
 
 
-class MetricChanges(list[Change]):
-    """The metrics that two runs share, with a notebook display."""
-
-    def __init__(
-        self, first: EvaluationRun, second: EvaluationRun, changes: Iterable[Change]
-    ) -> None:
-        super().__init__(changes)
-        self.first = first
-        self.second = second
-
-    def __repr__(self) -> str:
-        return f"<Changes {self.first.name} → {self.second.name}: {len(self)} metrics>"
-
-    def _repr_html_(self) -> str:
-        first, second = self.first, self.second
-        say = labels(_LABELS, language_of_most(question.query for question in first.questions))
-        overall = [change for change in self if change.category == OVERALL]
-        heads = [say(name) for name in ("metric", "before", "after", "difference", "interval")]
-        parts = [
-            tag("div", f"{first.name} → {second.name}", style=TITLE),
-            table((_change_row(change, say) for change in overall), heads),
-        ]
-        metric = "f1" if any(change.metric == "f1" for change in overall) else "recall@10"
-        if losses := worst_question_changes(first, second, metric, _MAX_QUESTIONS):
-            title = f"{say('worst')} {metric} ({len(losses)})"
-            parts.append(folded(title, table(map(_loss_row, losses))))
-        return str(box(*parts))
-
-
-def _change_row(change: Change, say: Say) -> Sequence[Html]:
-    colour, verdict = AMBER, say("not_significant")
-    if change.is_significant:
-        colour, verdict = (GREEN, say("better")) if change.is_better else (RED, say("worse"))
-    return [
-        cell(change.metric),
-        cell(f"{change.before:.3f}"),
-        cell(f"{change.after:.3f}"),
-        cell(f"{change.difference:+.3f} {verdict}", f"{NARROW};color:{colour}"),
-        cell(f"{change.low:+.3f} – {change.high:+.3f}", f"{NARROW};{DIM}"),
-    ]
-
-
-def _loss_row(loss: QuestionChange) -> Sequence[Html]:
-    return [
-        cell(f"{loss.before:.2f} → {loss.after:.2f}"),
-        cell(loss.category, f"{NARROW};{DIM}"),
-        cell(single_line(loss.query, 200), WIDE),
-    ]
-
-
 def require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
     """Reject runs over different questions."""
     ids = [[question.query_id for question in run.questions] for run in (first, second)]
@@ -163,14 +82,14 @@ def require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
 
 def compare(
     first: EvaluationRun, second: EvaluationRun, *, by_category: bool = True
-) -> MetricChanges:
+) -> list[Change]:
     """Compare all metrics that both runs have, overall and by category."""
     require_same_questions(first, second)
     before, after = _shared_tables(first, second)
     groups = {OVERALL: np.arange(before.size)}
     if by_category:
         groups |= categories(first.questions)
-    return MetricChanges(first, second, table_changes(before, after, groups))
+    return list(table_changes(before, after, groups))
 
 
 def _shared_tables(first: EvaluationRun, second: EvaluationRun) -> tuple[MetricTable, MetricTable]:
@@ -265,14 +184,7 @@ class HandoffComparison:
 
 
 def compare_handoffs(search: EvaluationRun, recall: EvaluationRun) -> HandoffComparison:
-    """Compare a recall run with a search run over the same questions."""
-    modes = (search.state.plan.mode, recall.state.plan.mode)
-    if modes != ("search", "recall"):
-        raise InvalidArgument(
-            f"{search.name} is a {modes[0]} run and {recall.name} a {modes[1]} run",
-            hint="Pass a search run first, then a recall run",
-        )
-    require_same_questions(search, recall)
+    """Compare a recall run with a search run, whose questions are the same."""
     triples = [
         (question, searched.keys, frozenset(recalled.recalled.relevant_memory_keys))
         for (question, searched), recalled in zip(search.pairs, recall.answers, strict=True)

@@ -1,4 +1,4 @@
-"""Runs, their notebook display, and their folders: questions, results, timings and summary.
+"""Runs and their folders: questions, results, timings and summary.
 
 An interrupted run leaves a folder that can be read and continued: a question counts as answered
 when its line in the results is complete.
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.errors import InvalidArgument, NotFound
-from memrecall.evaluation.charts import category_chart
-from memrecall.evaluation.metrics import SUMMARY_METRICS, summarize
+from memrecall.evaluation.metrics import summarize
 from memrecall.evaluation.questions import (
     Question,
     QuestionResult,
@@ -26,33 +25,10 @@ from memrecall.evaluation.questions import (
 )
 from memrecall.json_objects import parse_json_line
 from memrecall.search.request import Mode
-from memrecall.text.html import (
-    DIM,
-    NARROW,
-    TITLE,
-    box,
-    cell,
-    folded,
-    labels,
-    note,
-    table,
-    tag,
-)
-from memrecall.text.language import language_of_most
 
 _FORMAT = 1
 _DATABASE = "store.db"
 _REMOVED_FIELDS = ("small_stores", "seed")  # of the plans of version 0.2
-_LABELS = {
-    "questions": ("questions", "个问题"),
-    "unanswerable": ("without an answer", "个没有答案"),
-    "incomplete": ("incomplete", "未完成"),
-    "none": ("no answers yet", "还没有回答"),
-    "metric": ("metric", "指标"),
-    "value": ("value", "数值"),
-    "interval": ("95 % interval", "95 % 区间"),
-    "categories": ("By category", "按类别"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,30 +79,6 @@ class EvaluationRun:
     def __repr__(self) -> str:
         mode, count = self.state.plan.mode, len(self.questions)
         return f"<Run {self.name}: {mode}, {count} questions answered>"
-
-    def _repr_html_(self) -> str:
-        say = labels(_LABELS, language_of_most(question.query for question in self.questions))
-        plan = self.state.plan
-        facts = [plan.mode, plan.retrieval if plan.mode == "search" else "", plan.embedder]
-        facts.append(f"{len(self.questions):,} {say('questions')}")
-        facts.append(f"{self.unanswerable:,} {say('unanswerable')}" if self.unanswerable else "")
-        facts.append("" if self.state.complete else say("incomplete"))
-        head = [tag("div", self.name, style=TITLE), note(" · ".join(filter(None, facts)))]
-        if not self.answers:
-            return str(box(*head, note(say("none"))))
-        metrics = self.summarize()
-        rows = [
-            [
-                cell(name),
-                cell(f"{metric['value']:.3f}"),
-                cell(f"{metric['low']:.3f} – {metric['high']:.3f}", f"{NARROW};{DIM}"),
-            ]
-            for name in SUMMARY_METRICS[plan.mode]
-            if (metric := metrics["overall"].get(name))
-        ]
-        heads = [say("metric"), say("value"), say("interval")]
-        chart = category_chart(say("categories"), "recall@10", "recall@10", {self.name: metrics})
-        return str(box(*head, table(rows, heads), folded(say("categories"), chart)))
 
     @property
     def pairs(self) -> list[tuple[Question, QuestionResult]]:
