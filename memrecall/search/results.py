@@ -1,4 +1,4 @@
-"""Search results, and their HTML for notebooks."""
+"""Search results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,29 +8,7 @@ from typing import Any
 
 from memrecall.search.request import Kind
 from memrecall.store import KnowledgeEntry
-from memrecall.text.html import (
-    DIM,
-    LINE,
-    NARROW,
-    TEXT,
-    WIDE,
-    Html,
-    Say,
-    box,
-    cell,
-    clip,
-    colour_of,
-    folded,
-    labels,
-    note,
-    score_cell,
-    table,
-    tag,
-    warning,
-)
-from memrecall.text.language import language_of, language_of_most
-from memrecall.text_length import single_line
-from memrecall.types import MemoryRecord, Message, format_minute
+from memrecall.types import MemoryRecord, Message
 
 
 class DegradeReason(StrEnum):
@@ -84,25 +62,6 @@ class Hit:
     origin: str | None = None  # of a memory
     conflicts_with: tuple[str, ...] = ()  # of an unconfirmed claim: what the user said instead
     truncated: bool = False  # a memory whose content was too long: only its beginning is stored
-
-    def _repr_html_(self) -> str:
-        say = labels(_LABELS, language_of(self.content))
-        style = f"color:{colour_of(self.score)};font-weight:600"
-        head = tag("span", f" · {format_minute(self.ts)} · {self.key} · ", style=DIM)
-        summary = tag("div", clip(self.summary), style=f"{TEXT};font-weight:600")
-        chance = [] if self.probability is None else [f"{say('chance')} {self.probability:.2f}"]
-        parts = [f"{say(name)} {value:+.2f}" for name, value in self.why.as_dict().items() if value]
-        score = tag("span", f"{self.score:.2f}", style=style)
-        return str(
-            box(
-                tag("div", tag("strong", _author(self)), head, score, style=LINE),
-                *([summary] if self.summary else []),
-                tag("div", clip(self.content), style=TEXT),
-                *([note(" · ".join(self.keywords))] if self.keywords else []),
-                *_warnings(self, say),
-                folded(say("why"), note(" · ".join([*chance, *parts]))),
-            )
-        )
 
 
 def make_hit(row: Message | MemoryRecord | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
@@ -201,12 +160,6 @@ class SearchPage:
             notes.append(f"not reranked: {self.reranker_failure}")
         return "; ".join(filter(None, notes))
 
-    def _repr_html_(self) -> str:
-        say = labels(_LABELS, language_of_most(hit.content for hit in self.results))
-        headings = [say(name) for name in ("score", "when", "who", "what")]
-        rows = [table((_row(hit, say) for hit in self.results), headings)] if self.results else []
-        return str(box(note(_summary(self, say)), *rows, *_remarks(self, say)))
-
 
 @dataclass(frozen=True, slots=True)
 class ScoredMessage:
@@ -231,78 +184,3 @@ class ScoredPage:
     def degraded(self) -> DegradeReason | None:
         """Why the search was less thorough than requested, if it was."""
         return DegradeReason.PARTLY_EMBEDDED if self.unembedded else None
-
-
-_MAX_ROW_CHARACTERS = 300
-_LABELS = {
-    "results": ("results", "条结果"),
-    "of": ("of", "/"),
-    "searched": ("searched", "条记录已搜索"),
-    "nothing": ("nothing was found", "没有找到"),
-    "withheld": ("sensitive memories withheld", "条敏感记忆未显示"),
-    "unembedded": ("rows without a vector, found by keywords only", "条暂时只能按字词找到"),
-    "embedder_failure": ("searched by keywords only", "仅按关键词搜索"),
-    "reranker_failure": ("not reranked", "未重新排序"),
-    "more": ("there are more", "还有更多"),
-    "why": ("why it was found", "为什么找到它"),
-    "chance": ("chance of being relevant", "相关的可能性"),
-    "replaced": ("replaced on", "已被取代于"),
-    "conflicts": ("unconfirmed, conflicts with", "未经确认，与以下记忆冲突："),
-    "score": ("score", "得分"),
-    "when": ("when", "时间"),
-    "who": ("who", "谁"),
-    "what": ("what", "内容"),
-    "lexical": ("words", "字词"),
-    "semantic": ("meaning", "语义"),
-    "thread": ("thread", "话题"),
-    "neighbours": ("neighbours", "上下文"),
-    "time": ("time", "时间"),
-    "speaker": ("speaker", "说话人"),
-    "nature": ("nature", "性质"),
-    "coverage": ("coverage", "覆盖率"),
-    "cosine": ("cosine", "余弦"),
-}
-
-
-def _row(hit: Hit, say: Say) -> list[Html]:
-    text = hit.summary or hit.content
-    return [
-        score_cell(hit.score),
-        cell(format_minute(hit.ts), f"{NARROW};{DIM}"),
-        cell(tag("strong", _author(hit))),
-        tag("td", single_line(text, _MAX_ROW_CHARACTERS), *_warnings(hit, say), style=WIDE),
-    ]
-
-
-def _warnings(hit: Hit, say: Say) -> list[Html]:
-    """Return notes on a superseded memory or an unconfirmed claim."""
-    notes = [f"{say('replaced')} {hit.valid_to:%Y-%m-%d}"] if hit.valid_to else []
-    notes += [f"{say('conflicts')} {', '.join(hit.conflicts_with)}"] if hit.conflicts_with else []
-    return [warning(each) for each in notes]
-
-
-def _summary(page: SearchPage, say: Say) -> str:
-    count, total = len(page.results), page.total_found
-    if not count and not total:
-        parts = [say("nothing")]
-    else:
-        number = f"{count:,}" if count == total else f"{count:,} {say('of')} {total:,}"
-        parts = [f"{number} {say('results')}"]
-    if page.searched:
-        parts.append(f"{page.searched:,} {say('searched')}")
-    return " · ".join(parts)
-
-
-def _remarks(page: SearchPage, say: Say) -> list[Html]:
-    remarks = [page.explanation] if page.explanation else []
-    for name in ("embedder_failure", "reranker_failure"):
-        failure = getattr(page, name)
-        remarks += [f"{say(name)}: {failure}"] if failure else []
-    remarks += [f"{page.withheld:,} {say('withheld')}"] if page.withheld else []
-    remarks += [f"{page.unembedded:,} {say('unembedded')}"] if page.unembedded else []
-    more = [note(say("more"))] if page.next_cursor else []
-    return [*map(warning, remarks), *more]
-
-
-def _author(hit: Hit) -> str:
-    return hit.speaker or hit.role or hit.memory_type
