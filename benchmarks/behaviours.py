@@ -4,7 +4,7 @@
     python benchmarks/behaviours.py --user wei --json out.json
     python benchmarks/behaviours.py --corpus DIR/corpus.jsonl --questions DIR/queries.jsonl
 
-Every question runs through `Recaller` with the offline client and the local embedder. Questions
+Every question runs through `Recaller` with the rules and the local embedder. Questions
 have the format of `fixtures/recall/README.md`, or `query`, `evidence` and optionally `as_of`. Only
 aggregated figures are shown, to avoid tuning for single questions.
 """

@@ -4,7 +4,7 @@
     python benchmarks/first_hour.py b --json   half b, which is kept closed until the end
 
 A case is right if the recall hands off all of its evidence, a piece of it first, or abstains if
-there is none. Every case runs through `Recaller` with the offline client and the local embedder.
+there is none. Every case runs through `Recaller` with the rules and the local embedder.
 """
 
 import argparse

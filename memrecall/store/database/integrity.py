@@ -130,7 +130,7 @@ def require_whole(file: Path, *, create: bool) -> None:
     if was_database or not create:
         raise StorageUnreachable(
             f"{file} is empty (0 bytes), and not a database any more",
-            hint="Restore a backup; to begin anew, remove it and what is beside it",
+            hint="Restore a backup, or remove the file and its -wal and -shm to start empty",
         )
 
 
