@@ -61,7 +61,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_wheel_contains_package_data(installed: Path) -> None:
     files = {path.relative_to(installed).as_posix() for path in installed.rglob("*")}
     assert "memrecall/py.typed" in files
-    assert "memrecall/extraction/rules/tables/zh/facts.txt" in files
+    assert "memrecall/extraction/rules/tables/zh/slots.txt" in files
     assert "memrecall/text/word_costs.txt" in files
     assert f"memrecall/embedding/query_maps/{LOCAL_MODEL}.npy" in files
     assert "memrecall/embedding/query_maps/NOTICE.txt" in files
