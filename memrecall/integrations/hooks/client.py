@@ -7,10 +7,15 @@ the event to a service on this machine. `hook.py` handles what such a service do
 import json
 import os
 import re
-import signal
-import socket
 import sys
 import time
+
+try:  # What `signal` and `socket` add to these would take a tenth of the time of a prompt.
+    import _signal as signal  # type: ignore[import-not-found]
+    import _socket as socket
+except ImportError:  # another implementation of Python
+    import signal
+    import socket  # type: ignore[no-redef]
 
 MAX_INPUT = 1_000_000  # bytes
 OFF_VARIABLE = "MEMRECALL_HOOKS"  # off: hooks do nothing
@@ -136,7 +141,7 @@ def post(
         raise ValueError(f"{binding['url']!r} is not the address of a service")
     uses_tls = url["scheme"] == "https"
     address = url["host"], int(url["port"] or (443 if uses_tls else 80))
-    stream = socket.create_connection(address, max(deadline - time.monotonic(), 0.001))
+    stream = _connect(address, max(deadline - time.monotonic(), 0.001))
     if uses_tls:
         import ssl
 
@@ -150,16 +155,29 @@ def post(
         f"Content-Length: {len(data)}",
         "Connection: close",
     ]
-    with stream:
-        stream.sendall("\r\n".join([*lines, "", ""]).encode() + data)
-        answer = b""
-        while len(answer) <= _MAX_RESPONSE and (chunk := stream.recv(65_536)):
-            answer += chunk
-            stream.settimeout(max(deadline - time.monotonic(), 0.001))
+    stream.sendall("\r\n".join([*lines, "", ""]).encode() + data)
+    answer = b""
+    while len(answer) <= _MAX_RESPONSE and (chunk := stream.recv(65_536)):
+        answer += chunk
+        stream.settimeout(max(deadline - time.monotonic(), 0.001))
+    stream.close()
     top, _, body = answer.partition(b"\r\n\r\n")
     if not top.startswith(b"HTTP/1.") or len(answer) > _MAX_RESPONSE:
         raise ValueError("what answers at the address of the service is no memrecall service")
     return int(top.split(b" ", 2)[1]), body
+
+
+def _connect(address: tuple[str, int], seconds: float) -> "Any":
+    """Return a connection; names of other machines are resolved by the module `socket`."""
+    host, port = address
+    if not LOOPBACK.fullmatch(host) or host == "localhost":
+        import socket as sockets
+
+        return sockets.create_connection(address, seconds)
+    stream = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    stream.settimeout(seconds)
+    stream.connect((host, port))
+    return stream
 
 
 def set_deadline(path: str, event: str, seconds: float) -> float:
