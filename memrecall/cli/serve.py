@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import shlex
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from typer import Option
@@ -232,7 +234,7 @@ def _announce_json(listening: Any, **fields: str) -> None:
             "open": listening.is_open,
             "dashboard": listening.dashboard,
             "database": listening.database,
-            "try": _example_request(listening, fields.get("key", "KEY")),
+            "try": example_request(listening, fields.get("key", "KEY")),
             **fields,
         }
     )
@@ -245,7 +247,7 @@ def _announce(listening: Any, key: str = "KEY", *, read_only: bool = False) -> N
     terminal.print(f"docs      {listening.url}/docs")
     if listening.dashboard is not None:
         terminal.print(f"dashboard {listening.dashboard}")
-    typer.echo(f"try       {_example_request(listening, key)}")
+    typer.echo(f"try       {example_request(listening, key)}")
     if read_only:
         terminal.print("read-only: every request that writes is refused")
     if listening.is_open:
@@ -257,7 +259,12 @@ def _announce(listening: Any, key: str = "KEY", *, read_only: bool = False) -> N
         )
 
 
-def _example_request(listening: Any, key: str) -> str:
-    """Return a curl command that reads messages; the reader fills in the user and the key."""
-    header = "" if listening.is_open else f' -H "Authorization: Bearer {key}"'
-    return f"curl '{listening.url}/v1/users/USER/messages?page_size=3'{header}"
+def example_request(listening: Any, key: str = "KEY") -> str:
+    """Return a curl command that works as it is, or with a key in place of KEY."""
+    key = "" if listening.is_open else f' -H "Authorization: Bearer {key}"'
+    if listening.sample_user is not None:
+        path = f"/v1/users/{quote(listening.sample_user, safe='')}/messages?page_size=3"
+        return f"curl {shlex.quote(listening.url + path)}{key}"
+    body = '{"messages": [{"role": "user", "content": "I do not eat spicy food"}]}'
+    url = f"{listening.url}/v1/users/me/messages"
+    return f"curl {url}{key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"

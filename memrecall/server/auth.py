@@ -8,13 +8,14 @@ import ipaddress
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
 from memrecall.server.errors import Problem, RequestError, invalid_field
 from memrecall.server.limits import RequestLimiter
-from memrecall.store import Key, Keys
+from memrecall.store import Key, Keys, Store
 from memrecall.types import check_id
 
 Headers = Mapping[bytes, bytes]
@@ -274,6 +275,17 @@ def _host_name(host: str) -> str:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
         return ""
+
+
+async def find_sample_user(store: Store) -> str | None:
+    """Return a user for an example request: one that the newest valid key opens, or any."""
+    now = datetime.now(UTC)
+    keys = [key for key in (await store.keys.list()).items if key.is_valid(now)]
+    keys = [key for key in keys if key.users != frozenset()]  # an operator's key opens no user
+    if keys and keys[-1].users:
+        return min(keys[-1].users)
+    users = (await store.owners.list_users(limit=1)).items
+    return str(users[0]["user_id"]) if users else None
 
 
 def is_loopback(host: str) -> bool:

@@ -26,7 +26,7 @@ from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
-from memrecall.server.auth import SignInCode, is_loopback
+from memrecall.server.auth import SignInCode, find_sample_user, is_loopback
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
 from memrecall.server.supervisor import ProcessRole, ServiceProcess, supervise
@@ -63,6 +63,7 @@ class ServerInfo:
 
     url: str
     is_open: bool  # no key is needed
+    sample_user: str | None  # a user that an example request can open
     database: str
     dashboard: str | None = None  # its address
 
@@ -297,7 +298,7 @@ async def _prepare(library: Library, listener: socket.socket) -> ServerInfo:
         )
     await library.vectors.prepare()  # fail now if another embedder made the vectors
     await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
-    return _describe(library, listener, is_open=not has_keys)
+    return await _describe(library, listener, is_open=not has_keys)
 
 
 def _load_libraries() -> None:
@@ -337,12 +338,13 @@ def _bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def _describe(library: Library, listener: socket.socket, *, is_open: bool) -> ServerInfo:
+async def _describe(library: Library, listener: socket.socket, *, is_open: bool) -> ServerInfo:
     url = _url(listener)
     has_dashboard = library.settings.dashboard and is_installed()
     return ServerInfo(
         url=url,
         is_open=is_open,
+        sample_user=await find_sample_user(library.store),
         database=library.store.location,
         dashboard=f"{url}/" if has_dashboard else None,
     )

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -16,7 +17,7 @@ import httpx
 import psutil
 import pytest
 
-from memrecall.cli.serve import _example_request
+from memrecall.cli.serve import example_request
 from memrecall.errors import EmbeddingModelMismatch, InvalidArgument
 from memrecall.scope import Scope
 from memrecall.server.runner import ServerInfo, _bind, serve
@@ -80,16 +81,44 @@ async def make_key(folder: Path, user: str = "ann") -> str:
         return (await store.keys.create(Grant(frozenset({user}))))[1]
 
 
+async def run_in_shell(line: str) -> Any:
+    """Run a printed command in a shell and return its parsed output."""
+    process = await asyncio.create_subprocess_shell(
+        f"{line} --silent", stdout=asyncio.subprocess.PIPE
+    )
+    answer, _ = await process.communicate()
+    assert process.returncode == 0
+    return json.loads(answer)
+
+
 @pytest.mark.skipif(CURL is None, reason="no curl on this machine")
 async def test_printed_command_works(tmp_path: Path) -> None:
-    key = await make_key(tmp_path, "ann")
     async with run_in_process(tmp_path) as listening:
-        line = _example_request(listening, key).replace("USER", "ann")
-        process = await asyncio.create_subprocess_shell(
-            f"{line} --silent", stdout=asyncio.subprocess.PIPE
-        )
-        answer, _ = await process.communicate()
-        assert json.loads(answer)["items"] == []
+        assert listening.is_open
+        assert (await run_in_shell(example_request(listening)))["stored"] == 1
+    async with run_in_process(tmp_path) as listening:  # the user now has messages
+        assert listening.sample_user == "me"
+        (item,) = (await run_in_shell(example_request(listening)))["items"]
+        assert item["user_id"] == "me"
+    key = await make_key(tmp_path, "me")
+    async with run_in_process(tmp_path) as listening:
+        assert not listening.is_open
+        line = example_request(listening)
+        assert '-H "Authorization: Bearer KEY"' in line
+        (item,) = (await run_in_shell(line.replace("KEY", key)))["items"]
+        assert item["user_id"] == "me"
+    key = await make_key(tmp_path, "ann")  # the newest key: it cannot open `me`
+    async with run_in_process(tmp_path) as listening:
+        line = example_request(listening)
+        assert (await run_in_shell(line.replace("KEY", key)))["items"] == []
+
+
+def test_printed_command_quotes_unusual_names() -> None:
+    for name in ("it's; rm -rf /", "张三", "a/b c", "$(x)"):
+        words = shlex.split(example_request(ServerInfo("http://127.0.0.1:1", True, name, "x.db")))
+        assert words[0] == "curl"
+        assert len(words) == 2
+        assert " " not in words[1]
 
 
 async def test_public_address_requires_a_key(tmp_path: Path) -> None:
