@@ -163,7 +163,7 @@ def measure_searches(memories: Mapping[str, Any], questions: Sequence[str]) -> d
 def _search(name: str, memory: Any, question: str) -> Any:
     if name == "mem0":
         return memory.search(question, top_k=10, filters={"user_id": USER}, threshold=0.0)
-    return memory.search(question, user_id=USER, limit=10)
+    return memory.search(question, user_id=USER, limit=10, kinds="memory")
 
 
 def main() -> int:

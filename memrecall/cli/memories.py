@@ -195,10 +195,11 @@ def search_memories(
     rerank: Annotated[
         bool, Option("--rerank/--no-rerank", help="Use the full ranking (default).")
     ] = True,
+    kinds: Annotated[str, Option(help="memory, message or all.")] = "all",
     allow_sensitive: options.AllowSensitive = False,
     limit: Annotated[int, Option(min=1, max=200, help="Number of results, at most 200.")] = 10,
 ) -> None:
-    """Search memories, best match first."""
+    """Search memories and messages, best match first."""
     result = shared.with_memory(
         lambda memory: memory.search(
             query,
@@ -207,12 +208,13 @@ def search_memories(
             as_of=as_of,
             threshold=threshold,
             rerank=rerank,
+            kinds=kinds,
             limit=limit,
         ),
         agent,
         sensitive=allow_sensitive,
     )
-    empty = output.escape(result["message"]) or "no memories"
+    empty = output.escape(result["message"]) or "no results"
     shared.print_page(result, map(output.memory_line, result["results"]), empty=empty)
 
 
@@ -273,9 +275,9 @@ def update(
 @memory_commands.command("delete")
 @memory_commands.command("forget", hidden=True)
 def delete(memory_id: MemoryId, shared: options.UserOptions, sources: Sources = False) -> None:
-    """Delete a memory. `memrecall memories undo` restores it."""
+    """Delete a memory, which `memrecall memories undo` restores, or erase a message."""
     result = shared.with_memory(lambda memory: memory.delete(memory_id, sources=sources))
-    text = f"{output.escape(memory_id)} deleted{_count_sources(result)}"
+    text = f"{output.escape(memory_id)} {result['message']}{_count_sources(result)}"
     shared.print_outcome(text, result)
 
 

@@ -203,10 +203,12 @@ def spinner(title: str) -> AbstractContextManager[Any]:
 def memory_line(item: dict[str, Any]) -> str:
     """Return a memory as a line of a list."""
     score = f"[bold]{item['score']:.2f}[/bold] " if "score" in item else ""
-    labels = [item["memory_type"], *(flag for flag in ("pinned", "truncated") if item[flag])]
-    if item["valid_to"]:
+    labels = [item["memory_type"], *(name for name in ("pinned", "truncated") if item.get(name))]
+    if item.get("valid_to"):
         labels.append(f"until {item['valid_to'][:10]}")
     labels += conflict_labels(item)
+    if source := item.get("source"):
+        labels.append(f"from: {single_line(source['text'], MAX_QUOTE)}")
     created = minute_of(item["created_at"])
     return (
         f"{score}[dim]{created}[/dim] {preview(item['memory'])}  "

@@ -87,7 +87,9 @@ class MemoryStore(BaseStore):
         count = op.offset + op.limit
         if op.query:
             _require_searchable(count)
-            page = await self._memory.memory.search(op.query, filters=filters, limit=count)
+            page = await self._memory.memory.search(
+                op.query, filters=filters, limit=count, kinds="memory"
+            )
             results = page["results"]
         else:
             results = await self._list(filters, count)

@@ -166,11 +166,12 @@ def _since(item: Fields) -> str:
 def _item_row(item: Fields, say: Say, *, scored: bool) -> list[Html]:
     kind = item.get("role") or item["memory_type"]
     text = single_line(item["memory"], _LONGEST_ROW)
+    sources = [note(_quote(item["source"]))] if item.get("source") else []
     return [
         *([score_cell(item.get("score"))] if scored else []),
         cell(cut_to_minute(_since(item)), f"{NARROW};{DIM}"),
         cell(item.get("speaker") or kind),
-        tag("td", text, *_flags(item, say), style=WIDE),
+        tag("td", text, *_flags(item, say), *sources, style=WIDE),
     ]
 
 

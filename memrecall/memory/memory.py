@@ -15,6 +15,7 @@ from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_process
 from memrecall.memory.mem0 import choose_limit, parse_expiration, parse_moment, take_scope
 from memrecall.memory.records import (
     find_mergeable,
+    find_updatable,
     follow_text,
     list_memories,
     list_messages,
@@ -154,11 +155,6 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         store = (await self._open()).library.store
         limit = choose_limit(limit, top_k, _LIMIT)
         require_limit("limit", limit, LARGEST_LIST)
-        if messages and rest:
-            raise InvalidArgument(
-                "filters apply to memories, not to messages",
-                hint="Leave them out with messages=True",
-            )
         list_page = partial(list_messages if messages else list_memories, store, query)
         if self._binding.has_user or ids.user_id is not None:
             return await list_page(scope, limit, cursor)
@@ -177,17 +173,18 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         *,
         session_id: str | None = None,
         as_of: datetime | str | None = None,
-        kinds: Kinds = "memory",
+        kinds: Kinds = "all",
         top_k: int | None = None,
         explain: bool = False,
         reference_date: date | datetime | str | float | None = None,
         show_expired: bool = False,
     ) -> dict[str, Any]:
-        """Return the memories most relevant to a query, each with a score from 0 to 1.
+        """Return the memories and messages most relevant to a query, with scores from 0 to 1.
 
-        `rerank=False` returns the plain rank fusion of words and meaning. `kinds` can include
-        messages. `reference_date` is today for words such as "yesterday"; `as_of` searches what
-        was known and valid then. `explain` adds the parts of each score.
+        A memory and the message that it comes from (`source`) are one result; `kinds` "memory" or
+        "message" searches one kind. `rerank=False` returns the plain rank fusion of words and
+        meaning. `reference_date` is today for words such as "yesterday"; `as_of` searches what was
+        known and valid then. `explain` adds the parts of each score.
         """
         ids, rest = take_scope(
             filters, user_id=user_id, agent_id=agent_id, session_id=session_id, run_id=run_id
@@ -238,7 +235,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         values = parse_update(data, fields, self._shared.redact)
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
-        values = follow_text(values, await library.store.memories(scope).get(memory_id))
+        values = follow_text(values, await find_updatable(library.store, scope, memory_id))
         since = parse_moment(unchanged_since, "unchanged_since")
         changes = library.changes(scope)
         await changes.update(memory_id, values, actor=self._actor, unchanged_since=since)
@@ -302,10 +299,13 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
     ) -> dict[str, Any]:
         """Hide a memory at once, and what rests on it alone; `undo` restores it until it is purged.
 
-        With `sources`, also the messages that it comes from.
+        With `sources`, also the messages that it comes from. A message is erased permanently.
         """
         library = (await self._open()).library
         scope = await self._scope_of(library.store, memory_id, user_id)
+        if await library.store.timeline(scope).get_many([memory_id]):
+            erased = await self.delete_message(memory_id, user_id=scope.user_id)
+            return {**erased, "message": "erased", "messages": []}
         await library.store.memories(scope).get(memory_id)
         removal = await library.changes(scope).delete(
             [memory_id], actor=self._actor, sources=sources

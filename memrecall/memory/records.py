@@ -18,6 +18,7 @@ from memrecall.memory.mem0 import expiration_date, parse_expiration
 from memrecall.messages import Redact, redact_text
 from memrecall.scope import Scope
 from memrecall.search import Hit
+from memrecall.search.results import UserRow
 from memrecall.store import (
     EDITABLE_FIELDS,
     MemoryQuery,
@@ -26,6 +27,7 @@ from memrecall.store import (
     Revision,
     Store,
 )
+from memrecall.store.memories.records import NO_FILTER
 from memrecall.types import (
     NAME_LENGTH,
     Keyword,
@@ -79,6 +81,16 @@ def parse_update(data: object, fields: Mapping[str, Any], redact: Redact | None)
     except ValidationError as error:
         raise InvalidArgument(describe_validation_error(error)) from None
     return {name: getattr(checked, name) for name in values}
+
+
+async def find_updatable(store: Store, scope: Scope, memory_id: str) -> MemoryRecord:
+    """Return the memory to update; InvalidArgument if it is a message."""
+    if await store.timeline(scope).get_many([memory_id]):
+        raise InvalidArgument(
+            f"{memory_id!r} is a message: messages are evidence and never rewritten",
+            hint="Update the memory that comes from it, or delete the message and add another",
+        )
+    return await store.memories(scope).get(memory_id)
 
 
 def follow_text(values: dict[str, Any], record: MemoryRecord) -> dict[str, Any]:
@@ -199,25 +211,9 @@ def message_item(message: Message) -> dict[str, Any]:
     }
 
 
-def hit_item(hit: Hit, record: MemoryRecord | None, user_id: str) -> dict[str, Any]:
-    """Return a search hit as a dict, with the fields of its memory if it is one."""
-    if record is not None:
-        item = memory_item(record)
-    else:
-        item = {
-            "id": hit.key,
-            "memory": hit.content,
-            "kind": hit.kind,
-            "role": hit.role,
-            "user_id": user_id,
-            "session_id": hit.session_id,
-            "run_id": hit.session_id,
-            "metadata": hit.metadata,
-            "memory_type": hit.memory_type,
-            "speaker": hit.speaker,
-            "sequence_no": hit.sequence_no,
-            "created_at": format_time(hit.ts),
-        }
+def hit_item(hit: Hit, row: UserRow) -> dict[str, Any]:
+    """Return a search hit, which is a memory or a message, as a dict."""
+    item = message_item(row) if isinstance(row, Message) else memory_item(row)
     return {**item, "score": hit.score, "probability": hit.probability}
 
 
@@ -264,16 +260,18 @@ def revision_item(revision: Revision, messages: Mapping[str, Message]) -> dict[s
         "other_id": revision.other_key,
         "undone": revision.undone,
         "is_deleted": revision.new_text is None and not revision.undone,
-        "said": [
-            {
-                "id": message.message_id,
-                "role": message.role.value,
-                "speaker": message.speaker,
-                "text": message.content,
-                "created_at": format_time(message.ts),
-            }
-            for message in stated
-        ],
+        "said": [quote_message(message) for message in stated],
+    }
+
+
+def quote_message(message: Message) -> dict[str, Any]:
+    """Return a message as what a memory or a change of one comes from."""
+    return {
+        "id": message.message_id,
+        "role": message.role.value,
+        "speaker": message.speaker,
+        "text": message.content,
+        "created_at": format_time(message.ts),
     }
 
 
@@ -291,6 +289,10 @@ async def list_messages(
     store: Store, query: MemoryQuery, scope: Scope, limit: int, cursor: str | None
 ) -> SearchResults:
     """Return a page of messages, newest first."""
+    if query.filter != NO_FILTER:
+        raise InvalidArgument(
+            "a list of messages takes no filters", hint='Search with kinds="message" instead'
+        )
     message_filter = MessageFilter(session_id=query.session_id)
     items: list[dict[str, Any]] = []
     while len(items) < limit:

@@ -1,7 +1,7 @@
 """Memory search: the engine's ranking or a plain rank fusion, filters, and a reranker."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -10,19 +10,22 @@ from memrecall.errors import InvalidArgument, ModelFailed, StorageError
 from memrecall.library.library import Library
 from memrecall.memory.display import SearchResults
 from memrecall.memory.graph import related_names
-from memrecall.memory.records import hit_item, quote_conflicts, score_details
+from memrecall.memory.records import hit_item, quote_conflicts, quote_message, score_details
 from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
+from memrecall.search.results import UserRow
 from memrecall.store import Graph, MemoryQuery, Reads, Store, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
 from memrecall.store.graph_tables import TableReader
+from memrecall.types import DIGESTS, MemoryRecord
 
 _log = logging.getLogger(__name__)
 
 Kinds = Literal["memory", "message", "all"]
 
 MOST_PENDING = 500
+_MORE_ROWS = 20
 _RANK_CONSTANT = 60  # the usual constant of reciprocal rank fusion
 
 
@@ -67,7 +70,7 @@ class MemorySearch:
     rerank: bool = True
     session_id: str | None = None
     as_of: datetime | None = None
-    kinds: Kinds = "memory"
+    kinds: Kinds = "all"
     explain: bool = False
     today: datetime | None = None
     show_expired: bool = False
@@ -84,13 +87,58 @@ async def search_memories(
         page = await _search_with_names(library, scope, request)
     else:
         page = await _rerank(library, scope, request, reranker)
-    hits = put_claims_last(page.results)[: search.limit]
-    results = [hit_item(hit, page.records.get(hit.key), scope.user_id) for hit in hits]
+    folded = put_claims_last(_fold_sources(page))
+    hits = folded[: search.limit]
+    results = [hit_item(hit, page.records[hit.key]) for hit in hits]
     await quote_conflicts(library.store, scope, results)
+    await _add_sources(library.store, scope, page, results)
     if search.explain:
         for item, hit in zip(results, hits, strict=True):
             item["score_details"] = score_details(hit, request.threshold)
-    return SearchResults(results=results, total_found=page.total_found, message=page.message)
+    total = page.total_found - len(page.results) + len(folded)
+    return SearchResults(results=results, total_found=total, message=page.message)
+
+
+def _source_ids(row: UserRow) -> tuple[str, ...]:
+    """Return the messages that state a memory; a digest comes from a whole conversation."""
+    if isinstance(row, MemoryRecord) and row.memory_type not in DIGESTS:
+        return row.source_message_ids
+    return ()
+
+
+def _fold_sources(page: SearchPage) -> list[Hit]:
+    """Return the hits without the messages that memories among them come from.
+
+    The best memory of a message takes its place and score if they are better. A claim that
+    conflicts with what the user said does not: it would pass what it conflicts with.
+    """
+    owners: dict[str, Hit] = {}
+    for hit in page.results:
+        for key in _source_ids(page.records[hit.key]):
+            owners.setdefault(key, hit)
+    folded: dict[str, Hit] = {}
+    for hit in page.results:
+        owner = owners.get(hit.key, hit)
+        if owner is hit or not owner.conflicts_with:
+            better = max(hit, owner, key=lambda each: each.score)
+            scores = {name: getattr(better, name) for name in ("score", "probability", "why")}
+            folded.setdefault(owner.key, replace(owner, **scores))
+    return list(folded.values())
+
+
+async def _add_sources(
+    store: Store, scope: Scope, page: SearchPage, items: Sequence[dict[str, Any]]
+) -> None:
+    """Add to each item the message that it comes from, of several the one that ranks first."""
+    ranks = {hit.key: rank for rank, hit in enumerate(page.results)}
+    sources: list[str | None] = []
+    for item in items:
+        keys = set(_source_ids(page.records[item["id"]])) - page.withheld_sources
+        sources.append(min(keys, key=lambda key: (ranks.get(key, len(ranks)), key), default=None))
+    stored = await store.timeline(scope).get_many(list(filter(None, set(sources))))
+    quotes: dict[str | None, Any] = {row.message_id: quote_message(row) for row in stored}
+    for item, source in zip(items, sources, strict=True):
+        item["source"] = quotes.get(source)
 
 
 async def _build_request(library: Library, scope: Scope, search: MemorySearch) -> SearchRequest:
@@ -99,29 +147,26 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
         raise InvalidArgument(
             f"kinds {search.kinds!r} is not known", hint="Use memory, message or all"
         )
-    selects = bool(search.filters or search.show_expired)
-    if selects and search.kinds != "memory":
-        raise InvalidArgument(
-            "filters apply to memories, not to messages", hint='Leave kinds at "memory"'
-        )
+    # A result may have two rows, a memory and its message, of which one may rank much lower.
+    rows = search.limit if search.kinds != "all" else 2 * search.limit + _MORE_ROWS
     request = SearchRequest(
         search.query,
-        limit=search.limit,
+        limit=min(rows, LARGEST_PAGE),
         threshold=search.threshold or 0.0,
         kind=None if search.kinds == "all" else search.kinds,
         session_id=search.session_id,
         now=search.today or search.as_of,
         valid_at=search.as_of or (datetime.now(UTC) if search.today else None),
         until=None if search.as_of is None else search.as_of + timedelta(microseconds=1),
+        withhold_sources=True,
     )
-    if not selects:
+    condition = read_filter(search.filters)
+    if search.filters and search.kinds != "memory":
+        keys = await library.store.timeline(scope).keys(condition)
+        request = replace(request, only_messages=frozenset(keys))
+    if search.kinds == "message" or not (search.filters or search.show_expired):
         return request
-    query = MemoryQuery(
-        read_filter(search.filters),
-        search.session_id,
-        search.as_of,
-        expired=search.show_expired,
-    )
+    query = MemoryQuery(condition, search.session_id, search.as_of, expired=search.show_expired)
     keys = await library.store.memories(scope).keys(query)
     return replace(request, only=frozenset(keys), with_expired=search.show_expired)
 
@@ -156,7 +201,8 @@ async def _fuse_ranks(library: Library, scope: Scope, request: SearchRequest) ->
     results = tuple(replace(hits[key], score=scores[key], probability=None) for key in keys)
     records = {key: record for page in pages for key, record in page.records.items()}
     withheld = max(page.withheld for page in pages)
-    return SearchPage(results[: request.limit], len(results), records=records, withheld=withheld)
+    fused = SearchPage(results[: request.limit], len(results), records=records, withheld=withheld)
+    return replace(fused, withheld_sources=pages[-1].withheld_sources)
 
 
 async def _rerank(

@@ -17,20 +17,24 @@ from memrecall.embedding import Embedder
 from memrecall.embedding.base import ThreadedEmbedder
 from memrecall.embedding.query_map import QueryMap
 from memrecall.errors import EmbedderFailed
-from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search.index.cache import IndexCache, IndexFeed
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import Floats
 from memrecall.search.ranking.calibration import BACKGROUND, Noise
 from memrecall.search.ranking.context import named_rows
 from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
-from memrecall.search.ranking.people import coverage_by_person, find_speakers, to_first_person
+from memrecall.search.ranking.people import (
+    coverage_by_person,
+    find_speakers,
+    to_first_person,
+    user_to_first_person,
+)
 from memrecall.search.ranking.selection import RankPosition
 from memrecall.search.request import KINDS, SearchRequest
-from memrecall.search.results import Hit, SearchPage, make_hit
+from memrecall.search.results import Hit, SearchPage, UserRow, make_hit
 from memrecall.search.updates import put_updates_first
 from memrecall.store import (
-    KnowledgeEntry,
     Reads,
     Store,
     UserVersion,
@@ -40,7 +44,6 @@ from memrecall.store import (
 )
 from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query
-from memrecall.types import MemoryRecord, Message
 from memrecall.workers import CallBatcher, in_process
 
 _CACHED_QUERIES = 256
@@ -111,6 +114,8 @@ class SearchEngine:
         query = None
         if request.syntax == "query":
             query = await in_process(len(request.query), parse_query, request.query)
+        elif request.kind != "knowledge":
+            request = replace(request, query=user_to_first_person(request.query))
         feed = self._feed(scope, request)
         if user is None or request.kind == "knowledge":
             user = await self._read_version(scope, request, feed)
@@ -128,19 +133,22 @@ class SearchEngine:
             if columns is None:
                 return _unknown_owner(scope, request)
             await self._cache.fetch_products(columns, vector)
+            sources = await self._withheld_sources(search, columns)
+            if sources and request.kind != "memory":
+                request = replace(request, exclude=request.exclude | sources)
             ranking_query = RankingQuery(
                 request, query, vector, search.version, search.now, user.time_zone, noise
             )
             read = partial(self._rank, search, columns, ranking_query)
             page, ranked = await self._store.database.read_together(read)
             cursor = self._cursor(search, columns, ranked)
-        return replace(page, embedder_failure=failure, next_cursor=cursor)
+        return replace(page, embedder_failure=failure, next_cursor=cursor, withheld_sources=sources)
 
     async def _rank(
         self, search: _Search, columns: Columns, query: RankingQuery, reads: Reads
     ) -> tuple[SearchPage, RankedRows]:
         """Rank the rows and read the best."""
-        scope, request = search.scope, search.request
+        scope, request = search.scope, query.request
         if request.expand is not None and (names := await request.expand(reads)):
             expanded = replace(request, expansions=(*request.expansions, *names))
             query = replace(query, request=expanded)
@@ -148,6 +156,15 @@ class SearchEngine:
         hits, records = await _fetch_hits(self._store, scope, columns, ranked, reads)
         page = await reads.compute(_make_page, request, query.query, ranked, hits)
         return replace(page, records=records), ranked
+
+    async def _withheld_sources(self, search: _Search, columns: Columns) -> frozenset[str]:
+        """Return the messages that memories come from which the scope may not see."""
+        if not search.request.withhold_sources or search.scope.allows(Permission.SENSITIVE):
+            return frozenset()
+        # Dead rows too: what a deleted or superseded memory hid stays hidden.
+        keys = [columns.table.keys[row] for row in np.flatnonzero(columns.table.sensitive)]
+        states = await self._store.memories(search.scope).get_states(keys)
+        return frozenset(key for row in states if row.sensitive for key in row.source_message_ids)
 
     async def _read_version(
         self, scope: Scope, request: SearchRequest, feed: IndexFeed
@@ -328,26 +345,21 @@ def _make_page(
 
 async def _fetch_hits(
     store: Store, scope: Scope, columns: Columns, ranked: RankedRows, reads: Reads
-) -> tuple[list[Hit], dict[str, MemoryRecord]]:
-    """Read the hits of ranked rows, in order, and the stored memories among them.
+) -> tuple[list[Hit], dict[str, UserRow]]:
+    """Read the hits of ranked rows, in order, and the memories and messages by their keys.
 
     Only these few texts are read. A row erased meanwhile is left out.
     """
     kinds = [KINDS[kind] for kind in columns.table.kind[ranked.rows].tolist()]
-    names = list(zip(kinds, map(columns.table.keys.__getitem__, ranked.rows), strict=True))
-    keys = {kind: [key for of_kind, key in names if of_kind == kind] for kind in KINDS}
+    names = [columns.table.keys[row] for row in ranked.rows]
+    keys = {k: [n for n, kind in zip(names, kinds, strict=True) if kind == k] for k in KINDS}
     memories = await store.memories(scope).get_many(keys["memory"], reads)
-    rows: dict[tuple[str, str], Message | MemoryRecord | KnowledgeEntry] = {
-        **{("memory", memory.memory_key): memory for memory in memories},
-        **{
-            ("message", message.message_id): message
-            for message in await store.timeline(scope).get_many(keys["message"], reads)
-        },
-        **{
-            ("knowledge", entry.knowledge_key): entry
-            for entry in await store.knowledge(scope).get_many(keys["knowledge"], reads)
-        },
-    }
+    messages = await store.timeline(scope).get_many(keys["message"], reads)
+    entries = await store.knowledge(scope).get_many(keys["knowledge"], reads)
+    # No message has the key of a memory, and an index of knowledge has nothing else.
+    stored: dict[str, UserRow] = {memory.memory_key: memory for memory in memories}
+    stored |= {message.message_id: message for message in messages}
+    rows = {**stored, **{entry.knowledge_key: entry for entry in entries}}
     hits = []
     chances: Sequence[float | None] = ranked.probability or [None] * len(names)
     for name, score, chance, parts in zip(
@@ -356,4 +368,4 @@ async def _fetch_hits(
         if name in rows:
             shared = {"score": score, "probability": chance, "why": parts}
             hits.append(make_hit(rows[name], shared))
-    return hits, {memory.memory_key: memory for memory in memories}
+    return hits, stored

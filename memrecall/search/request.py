@@ -46,6 +46,8 @@ class SearchRequest:
     expansions: tuple[str, ...] = ()  # raise the score, but need not match
     exclude: frozenset[str] = frozenset()  # keys to be treated as if they were not stored
     only: frozenset[str] | None = None  # memories or entries that passed the caller's filters
+    only_messages: frozenset[str] | None = None  # messages that passed them
+    withhold_sources: bool = False  # hide the messages that withheld memories come from
     now: datetime | None = None  # the reference for "yesterday"; None: the clock
     valid_at: datetime | None = None  # when memories must be valid; None: `now`
     with_expired: bool = False  # `only` has been checked, and includes expired memories
@@ -78,7 +80,7 @@ class SearchRequest:
         filters = (self.since, self.until, self.role, self.kind, self.session_id, self.time_zone)
         words = (self.memory_types, self.keywords, self.expansions, sorted(self.exclude))
         query = (self.query, self.mode, self.syntax, self.threshold)
-        only = None if self.only is None else sorted(self.only)
+        only = [keys if keys is None else sorted(keys) for keys in (self.only, self.only_messages)]
         return ["search", *query, *map(str, filters), *map(list, words), only]
 
 

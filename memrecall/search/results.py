@@ -10,6 +10,8 @@ from memrecall.search.request import Kind
 from memrecall.store import KnowledgeEntry
 from memrecall.types import MemoryRecord, Message
 
+UserRow = Message | MemoryRecord
+
 
 class DegradeReason(StrEnum):
     """Why a search was less thorough than requested."""
@@ -64,7 +66,7 @@ class Hit:
     truncated: bool = False  # a memory whose content was too long: only its beginning is stored
 
 
-def make_hit(row: Message | MemoryRecord | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
+def make_hit(row: UserRow | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
     """Return a stored row as a hit, with the fields that do not depend on what it is."""
     if isinstance(row, Message):
         return Hit(
@@ -125,11 +127,12 @@ class SearchPage:
     embedder_failure: str = ""  # why a hybrid search went on without the query's vector
     reranker_failure: str = ""  # why the results are in the engine's order
     withheld: int = 0  # matches hidden for lack of permission
+    withheld_sources: frozenset[str] = frozenset()  # messages that withheld memories come from
     unembedded: int = 0  # rows that could be found by their words only
     next_cursor: str | None = None
     searched: int = 0  # rows that passed the filters
-    # The memories among the results as they are stored.
-    records: Mapping[str, MemoryRecord] = field(default_factory=dict, repr=False, compare=False)
+    # The memories and messages among the results as they are stored, by their keys.
+    records: Mapping[str, UserRow] = field(default_factory=dict, repr=False, compare=False)
     # For each speaker, how much of the query the results say about them, 0 to 1.
     told_of: Mapping[str, float] = field(default_factory=dict)
 

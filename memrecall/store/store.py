@@ -178,9 +178,14 @@ class Store:
         return KnowledgeFeed(self.database, agent_id)
 
     async def find_owners(self, memory_key: str) -> list[tuple[str, str]]:
-        """Return user and agent of the memories of a key, for trusted code without a user."""
+        """Return user and agent of the memories, else messages of a key, for trusted code."""
         statement = select(memories.c.user_id, memories.c.agent_id)
         rows = await self.database.fetch(statement.where(memories.c.memory_key == memory_key))
+        if not rows:  # an index has the ids of messages by user only
+            owned = (messages.c.user_id == users.c.user_id) & (messages.c.message_id == memory_key)
+            agent_id = select(messages.c.agent_id).where(owned).scalar_subquery()
+            statement = select(users.c.user_id, agent_id.label("agent_id"))
+            rows = await self.database.fetch(statement.where(agent_id.is_not(None)))
         return [(row.user_id, row.agent_id) for row in rows]
 
     def traces(self, scope: Scope) -> Traces:

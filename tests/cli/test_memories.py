@@ -57,7 +57,16 @@ class TestMemories:
         result = shell(*base, "--limit", 1, "--json").json
         assert result["results"][0]["memory"] == "User likes green tea."
         assert "User likes green tea." in shell(*base).out
-        assert "no memories" not in shell(*base, "--no-rerank").out
+        assert "from: I like green tea." in shell(*base).out
+        assert "no results" not in shell(*base, "--no-rerank").out
+        said = shell(*base, "--kinds", "message", "--limit", 1, "--json").json["results"][0]
+        assert (said["kind"], said["memory"]) == ("message", "I like green tea.")
+        assert said["id"] in shell(*base, "--kinds", "message").out
+        assert shell(*base, "--kinds", "dreams").code == 2
+        update = ("memories", "update", said["id"], "--text", "x", *base[3:])
+        assert "is a message" in shell(*update).err
+        erased = shell("memories", "delete", said["id"], *base[3:])
+        assert erased.out == f"{said['id']} erased\n"
         assert shell(*base, "--min-score", "1").out.strip()
 
     def test_forget_and_purge_with_sources(

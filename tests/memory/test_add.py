@@ -133,7 +133,7 @@ class TestInference:
         await memory.add([new], "ann")
 
         async def home(as_of: str | None = None) -> list[str]:
-            page = await memory.search("where is home", "ann", as_of=as_of)
+            page = await memory.search("where is home", "ann", as_of=as_of, kinds="memory")
             return [item["memory"] for item in page["results"]]
 
         assert await home() == ["user's home is Rome"]
@@ -150,7 +150,7 @@ class TestInference:
             await memory.undo(update[id_field])
 
             assert await list_memories(memory, user) == ["user's home is Paris"]
-            page = await memory.search("home", user)
+            page = await memory.search("home", user, kinds="memory")
             assert [item["memory"] for item in page["results"]] == ["user's home is Paris"]
 
     async def test_repeated_fact_changes_nothing(self, memory: AsyncMemory) -> None:
@@ -240,7 +240,7 @@ async def test_add_sets_metadata_layer_and_flags(memory: AsyncMemory) -> None:
     ]
     assert (superseded["layer"], superseded["memory_type"]) == ("long", "profile")
     assert (await memory.search("job cook", "ann", filters={"field": "job"}))["results"] == []
-    page = await memory.search("cook", "ann")
+    page = await memory.search("cook", "ann", kinds="memory")
     assert [item["field"] for item in page["results"]] != ["job"]
 
 

@@ -34,8 +34,11 @@ async def add_facts(memory: AsyncMemory, user: str = "ann") -> tuple[str, str, s
 
 
 async def texts(memory: AsyncMemory, query: str, user: str = "ann") -> list[str]:
-    results = (await memory.search(query, user, kinds="all"))["results"]
-    return [item["memory"] for item in results if query in item["memory"]]
+    """Return the texts that contain a word, of memories and of messages."""
+    shown: list[str] = []
+    for item in (await memory.search(query, user))["results"]:
+        shown += [item["memory"], *([item["source"]["text"]] if item["source"] else [])]
+    return list(dict.fromkeys(text for text in shown if query in text))
 
 
 class TestSources:

@@ -177,11 +177,12 @@ class TestDates:
         everything = [*valid, "tea yesterday"]
 
         assert await _texts(memory.get_all("ann")) == valid
-        assert await _texts(memory.search("tea", "ann")) == valid
+        assert await _texts(memory.search("tea", "ann", kinds="memory")) == valid
         assert await _texts(memory.get_all("ann", show_expired=True)) == everything
         assert await _texts(memory.search("tea", "ann", show_expired=True)) == everything
         filters = {"user_id": "ann", "memory": {"contains": "day"}}
-        assert await _texts(memory.search("tea", filters=filters, show_expired=True)) == [
+        expired = memory.search("tea", filters=filters, show_expired=True, kinds="memory")
+        assert await _texts(expired) == [
             "tea today",
             "tea yesterday",
         ]
@@ -201,7 +202,8 @@ class TestDates:
         (current,) = await _texts(memory.get_all("ann"))
         assert "Rome" in current
         assert await _texts(memory.get_all("ann", show_expired=True)) == [current]
-        assert await _texts(memory.search("home", "ann", show_expired=True)) == [current]
+        results = memory.search("home", "ann", show_expired=True, kinds="memory")
+        assert await _texts(results) == [current]
 
     async def test_timestamp_is_when_it_was_said(self, memory: AsyncMemory) -> None:
         said = datetime(2024, 5, 6, 12, tzinfo=UTC)

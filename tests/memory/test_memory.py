@@ -39,7 +39,7 @@ class TestUpdate:
         assert item is not None
         assert (item["metadata"], item["pinned"]) == ({"role": "user", "sure": True}, True)
         assert (await search_texts(memory, "tea"))[0] == "likes tea"
-        page = await memory.search("coffee", "ann", rerank=False)
+        page = await memory.search("coffee", "ann", rerank=False, kinds="memory")
         assert all(item["memory"] != "likes coffee" for item in page["results"])
 
     async def test_update_of_the_text_renews_extracted_keywords(self, location: str) -> None:
@@ -164,7 +164,7 @@ class TestDelete:
         await memory.delete(key)
 
         assert await memory.get(key) is None
-        assert await search_texts(memory, "tea") == ["likes tea too"]
+        assert await search_texts(memory, "tea", kinds="memory") == ["likes tea too"]
         (hidden,) = (await memory.get_all("ann", deleted=True))["results"]
         assert hidden["id"] == key
         with pytest.raises(NotFound):
@@ -184,7 +184,7 @@ class TestDelete:
             await memory.history(key, user_id="ann")
         with pytest.raises(NotFound):
             await memory.undo(key, user_id="ann")
-        assert await search_texts(memory, "tea") == []
+        assert await search_texts(memory, "tea", kinds="memory") == []
 
     async def test_delete_all_dry_run_and_required_scope(self, memory: AsyncMemory) -> None:
         for number in range(3):
@@ -251,7 +251,7 @@ class TestSearch:
         assert await search_texts(memory, "tea", session_id="s") == ["green tea"]
         assert await search_texts(memory, "tea", run_id="s") == ["green tea"]
         assert await search_texts(memory, "tea", threshold=1.0) == []
-        assert len(await search_texts(memory, "tea", kinds="all")) == 4
+        assert len(await search_texts(memory, "tea", kinds="message")) == 2
         assert len(await search_texts(memory, "tea", limit=1)) == 1
         for rerank in (True, False):
             page = await memory.search("black tea", "ann", rerank=rerank)
@@ -284,7 +284,6 @@ class TestSearch:
             {"query": "x", "user_id": "ann", "threshold": 2.0},
             {"query": "x", "user_id": "ann", "filters": {"a": {"near": 1}}},
             {"query": "x", "user_id": "ann", "kinds": "dreams"},
-            {"query": "x", "user_id": "ann", "kinds": "all", "filters": {"a": 1}},
         )
         for options in invalid:
             with pytest.raises(InvalidArgument):

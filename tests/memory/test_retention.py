@@ -81,7 +81,7 @@ async def test_sweep_removes_what_the_dry_run_reported(memory: AsyncMemory, purg
     assert [item["id"] for item in (await memory.get_all("ann"))["results"]] == keys[:1]
     hidden = (await memory.get_all("ann", deleted=True))["results"]
     assert len(hidden) == (0 if purge else 2)
-    assert len((await memory.search("same", "ann"))["results"]) == 1
+    assert len((await memory.search("same", "ann", kinds="memory"))["results"]) == 1
 
 
 class TestAllUsers:

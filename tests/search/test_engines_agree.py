@@ -51,6 +51,7 @@ async def search_all(location: str, folder: Path) -> list[Any]:
 
 async def search_one(library: Library, user: str, request: SearchRequest) -> Any:
     page = asdict(await library.search(Scope(user), request))
+    del page["records"]  # with the times at which they were stored
     page["next_cursor"] = page["next_cursor"] is not None  # signed with the database's own secret
     return json.loads(json.dumps(page, default=str))
 

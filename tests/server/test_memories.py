@@ -188,8 +188,14 @@ class TestSingleMemory:
         assert (await ann.get(path)).json()["expires_at"] == "2999-01-01T00:00:00Z"
         assert (await ann.patch(path, json={"expires_at": None})).json()["expires_at"] is None
 
-    async def test_message_id_is_not_a_memory_id(self, ann: httpx.AsyncClient) -> None:
+    async def test_message_is_read_and_erased_but_not_updated(self, ann: httpx.AsyncClient) -> None:
         await write_messages(ann, "ann", make_message(1))
+        item = (await ann.get("/v1/memories/m001")).json()
+        assert (item["kind"], item["memory"]) == ("message", "message number 1")
+        refused = await ann.patch("/v1/memories/m001", json={"memory": "another"})
+        check_error(refused, 400, "INVALID_ARGUMENT")
+        erased = (await ann.delete("/v1/memories/m001")).json()
+        assert (erased["event"], erased["message"]) == ("DELETE", "erased")
         check_error(await ann.get("/v1/memories/m001"), 404, "NOT_FOUND")
 
 
@@ -212,7 +218,7 @@ class TestMemoryLists:
         await add_verbatim(ann, "likes green tea", metadata={"sure": True}, session_id="s1")
         await add_verbatim(ann, "plays the violin")
         await write_messages(ann, "ann", make_message(1, "tea again"))
-        body = {"query": "tea", "limit": 1}
+        body = {"query": "tea", "limit": 1, "kinds": "memory"}
         results = (await ann.post("/v1/memories/search", json=body)).json()
         (best,) = results["results"]
         assert best["memory"] == "likes green tea"
@@ -220,9 +226,15 @@ class TestMemoryLists:
         for extra in ({"filters": {"sure": True}}, {"rerank": False}, {"session_id": "s1"}):
             results = (await ann.post("/v1/memories/search", json={**body, **extra})).json()
             assert results["results"][0]["memory"] == "likes green tea"
-        all_kinds = {"query": "tea", "kinds": "all"}
-        results = (await ann.post("/v1/memories/search", json=all_kinds)).json()
-        assert {hit["kind"] for hit in results["results"]} == {"memory", "message"}
+        results = (await ann.post("/v1/memories/search", json={"query": "tea"})).json()
+        items = {hit["memory"]: hit for hit in results["results"]}
+        assert items["tea again"]["kind"] == "message"
+        assert items["tea again"]["source"] is None
+        assert items["likes green tea"]["kind"] == "memory"
+        assert items["likes green tea"]["source"]["text"] == "likes green tea"
+        of_messages = {"query": "tea", "kinds": "message", "filters": {"sure": True}}
+        results = (await ann.post("/v1/memories/search", json=of_messages)).json()
+        assert [hit["memory"] for hit in results["results"]] == ["likes green tea"]
         high_threshold = {"query": "tea", "threshold": 1.0}
         results = (await ann.post("/v1/memories/search", json=high_threshold)).json()
         assert results["results"] == []

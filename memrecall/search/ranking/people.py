@@ -25,6 +25,7 @@ _IS_LATIN = re.compile(rf"[{_LATIN}]")
 _WORD_START, _WORD_END = rf"(?<![{_LATIN}\d_])", rf"(?![{_LATIN}\d_])"
 _MIN_NAME_LENGTH = 2  # "A" would be found in every query
 _TITLES = frozenset({"mr", "mrs", "ms", "miss", "dr", "prof", "sir"})
+_USER_LABEL = re.compile("用户(?!名)")  # 用户名 is a user name
 _VERB = r"(?P<verb>did|does|do|has|have|is|was|were|are|will|would|had|can|could|should|might)"
 
 
@@ -96,6 +97,11 @@ def to_first_person(query: str, names: Sequence[str]) -> str:
         query = re.sub(rf"{pattern}['’]s\b", "my", query, flags=re.I)
         query = re.sub(pattern, "I", query, flags=re.I)
     return query
+
+
+def user_to_first_person(query: str) -> str:
+    """Return a query about "the user", a label that most memories have, as if they asked it."""
+    return to_first_person(_USER_LABEL.sub("我", query), ["the user"])
 
 
 @cache_short_texts(10_000, characters=100)

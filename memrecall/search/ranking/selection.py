@@ -113,12 +113,13 @@ def _conditions(columns: Columns, request: SearchRequest) -> Iterator[Mask]:
         types = [table.names.find(name) for name in request.memory_types]
         includes_messages = "message" in request.memory_types
         yield np.isin(table.memory_type, types) | (includes_messages & (table.kind == MESSAGE))
-    if request.only is not None:
-        kind = "knowledge" if request.kind == "knowledge" else "memory"
-        rows = [columns.row_of(kind, key) for key in request.only]
-        mask = np.zeros(columns.rows, dtype=np.bool_)
-        mask[[row for row in rows if row is not None]] = True
-        yield mask
+    of_memories = "knowledge" if request.kind == "knowledge" else "memory"
+    for kind, keys in ((of_memories, request.only), ("message", request.only_messages)):
+        if keys is not None:
+            rows = [columns.row_of(kind, key) for key in keys]
+            mask = table.kind != KINDS.index(kind)
+            mask[[row for row in rows if row is not None]] = True
+            yield mask
     if request.keywords:
         yield np.logical_or.reduce([match_words(columns, word) for word in request.keywords])
 

@@ -21,6 +21,7 @@ from memrecall.server.http.memory_models import (
     MemoryPage,
     MemorySearchRequest,
     MemoryText,
+    MessageItem,
     OwnerQuery,
     RemovalQuery,
     UnchangedSince,
@@ -117,7 +118,7 @@ async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Co
 
 @router.post("/memories/search", **route_options("search_memories", FoundMemories))
 async def search_memories(body: MemorySearchRequest, context: Context) -> Response:
-    """Search memories by words and meaning, the best first, each with a score from 0 to 1."""
+    """Search memories and messages by words and meaning, the best first, with scores up to 1."""
     memory = await context.active_memory(body.user_id, body.agent_id)
     context.log_fields["query_chars"] = len(body.query)
     results = await memory.search(**body.arguments())
@@ -125,11 +126,11 @@ async def search_memories(body: MemorySearchRequest, context: Context) -> Respon
     return JsonResponse(results)
 
 
-@router.get("/memories/{memory_id}", **route_options("get_memory", MemoryItem))
+@router.get("/memories/{memory_id}", **route_options("get_memory", MemoryItem | MessageItem))
 async def get_memory(memory_id: PathId, query: _Owner, context: Context) -> Response:
-    """Read one memory."""
+    """Read one memory, or a message that a search returned."""
     item = await (await context.active_memory(query.user_id)).get(memory_id)
-    if item is None or item["kind"] != "memory":
+    if item is None:
         raise RequestError(RESOURCE_NOT_FOUND)
     return JsonResponse(item)
 
@@ -155,7 +156,7 @@ async def merge_memories(
 
 @router.delete("/memories/{memory_id}", **route_options("delete_memory", Changed))
 async def delete_memory(memory_id: PathId, query: _Removal, context: Context) -> Response:
-    """Hide a memory at once; the deletion can be undone until the memory is purged."""
+    """Hide a memory at once; an undo restores it until it is purged. A message is erased."""
     memory = await context.writable_memory(query.user_id)
     return JsonResponse(await memory.delete(memory_id, sources=query.sources))
 

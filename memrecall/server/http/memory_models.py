@@ -134,7 +134,7 @@ class AddRequest(SessionRequest):
 
 
 class MemorySearchRequest(SessionRequest):
-    """A search of memories, of one session if it is named."""
+    """A search of memories and messages, of one session if it is named."""
 
     query: QueryText
     limit: Annotated[int, Field(strict=True, ge=1, le=LARGEST_LIMIT)] = 100
@@ -145,7 +145,7 @@ class MemorySearchRequest(SessionRequest):
         bool, Field(strict=True, description="False: rank by word and meaning scores only.")
     ] = True
     as_of: AsOf = None
-    kinds: Annotated[Kinds, Field(description="Search memories, messages or both.")] = "memory"
+    kinds: Annotated[Kinds, Field(description="Search memories, messages or both.")] = "all"
     explain: Annotated[Flag, Field(description="Add the parts of each score.")] = False
     reference_date: Annotated[
         Moment | None, Field(description='Today, for words such as "yesterday".')
@@ -251,8 +251,28 @@ class MemoryItem(_Item):
     updated_at: datetime
 
 
+class MessageItem(_Item):
+    """A message, in the shape of a memory."""
+
+    kind: Literal["message"]
+    role: str
+    agent_id: str
+    sequence_no: int
+    updated_at: datetime
+
+
+class QuotedMessage(BaseModel):
+    """A message that a memory or a change of one comes from."""
+
+    id: str
+    role: str
+    speaker: str | None
+    text: str
+    created_at: datetime
+
+
 class FoundMemory(_Item):
-    """A search result; a message has fewer fields, and its `role`."""
+    """A search result; `source` is the message that a memory comes from, null for a message."""
 
     kind: Literal["memory", "message"]
     agent_id: str | None = None
@@ -260,6 +280,7 @@ class FoundMemory(_Item):
     origin: Literal["user", "assistant", "tool", "import"] | None = None
     conflicts_with: list[dict[str, str | None]] = []
     truncated: bool = False
+    source: QuotedMessage | None
     score: float
     probability: float | None
     score_details: dict[str, float] | None = None
@@ -342,16 +363,6 @@ class UpdatedMemory(MemoryItem):
 
     event: Literal["UPDATE"]
     message: str
-
-
-class QuotedMessage(BaseModel):
-    """A message that a change of a memory comes from."""
-
-    id: str
-    role: str
-    speaker: str | None
-    text: str
-    created_at: datetime
 
 
 class HistoryStep(BaseModel):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from importlib import resources
+from types import UnionType
 from typing import Any, Literal
 
 from fastapi import Response
@@ -90,7 +91,7 @@ def load_examples() -> dict[str, Example]:
 
 
 def route_options(
-    operation_id: str, model: type | None, *, also: Sequence[str] = ()
+    operation_id: str, model: type | UnionType | None, *, also: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Return the arguments of a route's decorator: its id, response model and error statuses.
 

@@ -1,4 +1,4 @@
-"""Filters on memories: parsed from dicts and translated to SQL."""
+"""Filters on memories and messages: parsed from dicts and translated to SQL."""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -7,12 +7,13 @@ from datetime import datetime
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, Literal
 
-from sqlalchemy import and_, false, func, not_, or_, true
+from sqlalchemy import Table, and_, false, func, literal, not_, null, or_, true
 from sqlalchemy.sql import ColumnElement
+from sqlalchemy.sql.elements import Null
 
 from memrecall.errors import InvalidArgument
 from memrecall.store.database.dialect import DatabaseDialect
-from memrecall.store.database.tables import memories
+from memrecall.store.database.tables import memories, messages
 from memrecall.types import check_text, parse_time
 
 Operator = Literal["eq", "gt", "gte", "lt", "lte", "contains", "icontains"]
@@ -52,6 +53,15 @@ TIME_FIELDS = (
     "last_recalled_at",
 )
 _COLUMNS = {**TEXT_FIELDS, **{name: name for name in (*FLAG_FIELDS, *TIME_FIELDS)}}
+# What a message has of the fields of a memory.
+_MESSAGE_FIELDS: dict[str, ColumnElement[Any]] = {
+    **{name: messages.c[name] for name in ("content", "speaker", "session_id", "agent_id")},
+    **{name: false() for name in FLAG_FIELDS},
+    "memory_key": messages.c.message_id,
+    "memory_type": literal("message"),
+    "created_at": messages.c.ts,
+    "updated_at": messages.c.create_time,
+}
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
     "gt": operator.gt,
@@ -209,34 +219,36 @@ def _require_text(name: str, symbol: Operator, value: object) -> None:
         )
 
 
-def to_condition(condition: Filter, dialect: DatabaseDialect) -> ColumnElement[bool]:
-    """Return the filter as SQL that is true or false, never unknown."""
+def to_condition(
+    condition: Filter, dialect: DatabaseDialect, table: Table = memories
+) -> ColumnElement[bool]:
+    """Return the filter on memories or messages as SQL that is true or false, never unknown."""
     match condition:
         case FilterAll(parts):
-            return and_(true(), *(to_condition(part, dialect) for part in parts))
+            return and_(true(), *(to_condition(part, dialect, table) for part in parts))
         case FilterAny(parts):
-            return or_(false(), *(to_condition(part, dialect) for part in parts))
+            return or_(false(), *(to_condition(part, dialect, table) for part in parts))
         case FilterNot(part):
-            return not_(to_condition(part, dialect))
+            return not_(to_condition(part, dialect, table))
         case Compare(None, key, _, None):
-            has_null = dialect.has_json_key(memories.c.metadata, key, with_null=True)
-            return or_(not_(dialect.has_json_key(memories.c.metadata, key)), has_null)
+            has_null = dialect.has_json_key(table.c.metadata, key, with_null=True)
+            return or_(not_(dialect.has_json_key(table.c.metadata, key)), has_null)
         case Compare(None, key, name, value):
-            return dialect.compare_json(memories.c.metadata, key, _comparison(name, dialect), value)
+            return dialect.compare_json(table.c.metadata, key, _comparison(name, dialect), value)
         case Compare(column, _, name, value):
-            return _compare_field(str(column), name, value, dialect)
+            return _compare_field(table, str(column), name, value, dialect)
 
 
 def _compare_field(
-    name: str, symbol: Operator, value: Scalar, dialect: DatabaseDialect
+    table: Table, name: str, symbol: Operator, value: Scalar, dialect: DatabaseDialect
 ) -> ColumnElement[bool]:
-    column: ColumnElement[Any] = memories.c[name]
+    column = memories.c[name] if table is memories else _MESSAGE_FIELDS.get(name, null())
     if value is None:
         return column.is_(None)
     if name in FLAG_FIELDS:
         return column.is_(value) if isinstance(value, bool) else false()
     is_time = name in TIME_FIELDS
-    if not isinstance(value, datetime if is_time else str):
+    if not isinstance(value, datetime if is_time else str) or isinstance(column, Null):
         return false()
     comparable = column if is_time else dialect.sort_by_bytes(column)
     return and_(column.is_not(None), _comparison(symbol, dialect)(comparable, value))

@@ -38,6 +38,7 @@ from memrecall.store.database.dialect import DatabaseDialect
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import filter_scope, split
 from memrecall.store.database.tables import messages
+from memrecall.store.memories.filters import Filter, to_condition
 from memrecall.store.messages.branches import ThreadWalk
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.types import Message, NewMessage, Role, check_range, parse_stored_time
@@ -123,6 +124,13 @@ class Timeline:
             rows = await reads.fetch(statement, {**owner, "ids": list(batch)})
             items += map(to_message, rows)
         return items
+
+    async def keys(self, condition: Filter) -> list[str]:
+        """Return the ids of all messages that pass a filter."""
+        statement = filter_scope(select(messages.c.message_id), messages, self._scope)
+        passes = to_condition(condition, self._database.dialect, messages)
+        rows = await self._database.fetch(statement.where(messages.c.deleted_at.is_(None), passes))
+        return [row.message_id for row in rows]
 
     async def page(
         self,
