@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from memrecall.agent.conversation import is_framework_text
 from memrecall.agent.driver import Recaller
-from memrecall.agent.offline.needs import needs_recall
+from memrecall.agent.offline.needs import RecallWhen, check_when, needs_recall
 from memrecall.agent.prompt_view import (
     BLOCK_CHARACTERS,
     BlockPlace,
@@ -34,11 +34,14 @@ class BlockRecaller:
         user_sources: Iterable[object],
         characters: int = BLOCK_CHARACTERS,
         place: BlockPlace = "before",
+        when: RecallWhen = "auto",
     ) -> None:
+        check_when(when)
         self.recaller = recaller
         self.user_sources = name_sources(user_sources)
         self._characters = characters
         self._place = place
+        self._when = when
 
     def last_request(self, messages: Sequence[protocol.LLMMessage]) -> int | None:
         """Return the index of the user's last message."""
@@ -57,14 +60,15 @@ class BlockRecaller:
         """
         try:
             (request,) = parse_messages(messages[-1:])
-        except InvalidArgument:  # a message without text, such as a picture
+        except InvalidArgument:  # a message without text
             return "", None
         conversation = parse_messages(
             [each for each in messages if not is_block_message(each)],
             user_sources=self.user_sources,
         )
-        earlier = [message.text for message in conversation[:-1]]
-        if is_framework_text(request.text) or not needs_recall(request.text, earlier):
+        is_picture = request.text == f"[{request.content_type}]"  # or a file, without a caption
+        is_written = not is_picture and not is_framework_text(request.text)
+        if not is_written or not needs_recall(request.text, self._when):
             return "", None
         try:
             result = await self.recaller.recall(

@@ -127,6 +127,7 @@ class RecallLoop:
         context = self._context
         context.recorder.turn += 1
         last = context.budget.last_call()
+        self._state.read_runs = len(self._state.runs)
         try:
             step = await context.policy.decide(last)
         except ModelFailed as error:
@@ -208,7 +209,7 @@ class RecallLoop:
             if has_ended or limit is not None:
                 results.append(self._skip_call(kept_calls[-1], limit))
                 continue
-            run = await self._run_call(call)
+            run = await self._run_call(call, last)
             self._state.runs.append(run)
             results.append(_make_result(kept_calls[-1], run.text, is_error=run.error is not None))
             verdict = self._judge_call(run, last, step.is_truncated)
@@ -226,9 +227,12 @@ class RecallLoop:
         is_handoff = tool == HANDOFF or last is not None
         return self._context.budget.tool_limit(reserve=0 if is_handoff else 1)
 
-    async def _run_call(self, call: protocol.FunctionCall) -> ToolRun:
+    async def _run_call(self, call: protocol.FunctionCall, last: Limit | None) -> ToolRun:
         context = self._context
         context.budget.spend_tool_call()
+        budget = context.budget
+        is_last = last or budget.exceeded() or budget.tool_limit()
+        self._state.can_correct = is_last is None and not self._state.uses_rules
         arguments = bound_text(call.arguments)
         context.recorder.add(CallEvent(id=call.id, tool=call.name, arguments=arguments))
         seconds = min(context.tool_seconds, context.budget.seconds_left)
@@ -274,6 +278,8 @@ class RecallLoop:
         state, window = self._state, self._state.window
         if state.handoff is not None:
             return Finish(state.handoff, StopReason(last) if last else None)
+        if state.blind_handoffs > 1:
+            return Stop(StopReason.BAD_CALLS, self._describe("model_unread"))
         if window.granted is not None:
             return Widen(window.granted)
         if window.refusals > 1:

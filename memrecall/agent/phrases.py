@@ -167,6 +167,16 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "handoff with the required arguments alone.",
         "最近的调用都无法执行。请看清错在哪里；若不确定，只带必需参数调用 handoff。",
     ),
+    "handoff_unread": (
+        "Not handed off: the search of this turn found something. Read its results above, then "
+        "call handoff with the keys that fit; without keys if none fits.",
+        "没有交接：本轮的搜索找到了内容。请先阅读上面的结果，再调用 handoff 并给出相符的标识；"
+        "都不相符则不给标识。",
+    ),
+    "handoff_unknown": (
+        "Not handed off: {keys} was not found in this recall. Use only these keys: {seen}",
+        "没有交接：{keys} 不是本次找到的标识。只能使用这些标识：{seen}",
+    ),
     "turn_hint": (
         "Remaining: {model_calls} answers, {tool_calls} tool calls. Available tools: {tools}.",
         "剩余：{model_calls} 次回答，{tool_calls} 次工具调用。现在可用：{tools}。",
@@ -285,6 +295,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "model_off_task": (
         "{model} did not do what the tools require ({reason})",
         "{model} 没有按工具的要求去做（{reason}）",
+    ),
+    "model_unread": (
+        "{model} handed off without reading what it had found",
+        "{model} 没有阅读找到的内容就交接了",
     ),
     "model_no_call": ("{model} never called a tool", "{model} 从未调用工具"),
     "model_no_call_because": (

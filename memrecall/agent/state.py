@@ -147,6 +147,10 @@ class RecallState(ToolContext):
     failures: list[str] = field(default_factory=list)  # error codes of failed tool calls
     dropped_keys: list[str] = field(default_factory=list)  # the first ones, shortened
     dropped_unlisted: int = 0  # how many more were dropped
+    read_runs: int = 0  # how many runs the model had seen when it decided this turn
+    can_correct: bool = False  # the model has another call to repair a handoff
+    blind_handoffs: int = 0  # handoffs that named nothing before their own search was read
+    has_corrected_keys: bool = False
     problem: str = ""  # of the model's answers, although the recall went on
     is_unsupported: bool = False  # the handoff claimed something without a key that was found
     handoff: HandoffInput | None = None

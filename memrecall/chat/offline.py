@@ -8,7 +8,8 @@ from functools import partial
 from typing import Any
 
 from memrecall import model
-from memrecall.agent.offline.needs import is_greeting, needs_recall
+from memrecall.agent.offline.needs import find_courtesy, is_greeting
+from memrecall.agent.offline.references import find_references
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
 from memrecall.agent.tools import IS_MENTIONED, RECALL_MEMORY
 from memrecall.chat.phrases import tell
@@ -44,20 +45,12 @@ _TEXTS: dict[str, tuple[str, str]] = {
     "thanks": ("You are welcome.", "不客气。"),
     "bye": ("Goodbye!", "再见！"),
 }
-# In this order: “thanks, bye” says goodbye.
-_COURTESIES = {
-    "bye": re.compile(r"\b(?:bye|see you|good night)\b|再见|拜拜|晚安", re.IGNORECASE),
-    "thanks": re.compile(r"\b(?:thank|thanks|thx)\b|谢|辛苦", re.IGNORECASE),
-    "hello": re.compile(
-        r"\b(?:hi|hello|hey|good (?:morning|afternoon|evening)|how|what's up)\b"
-        r"|[你您家午上]好|早|嗨|哈喽|在吗|最近",
-        re.IGNORECASE,
-    ),
-}
 _text = partial(fill_phrase, _TEXTS)
 # Earlier answers of the rules that say nothing about anything.
 _EMPTY_ANSWERS = frozenset(
-    text for name in ("unknown", "failed", "noted", *_COURTESIES) for text in _TEXTS[name]
+    text
+    for name in ("unknown", "failed", "noted", "hello", "thanks", "bye")
+    for text in _TEXTS[name]
 )
 
 
@@ -72,10 +65,10 @@ def single_answer(language: Language, messages: Sequence[protocol.LLMMessage]) -
     result = _tool_results(messages).get(RECALL_MEMORY)
     output = load_json_object(result.content) if result is not None else None
     events = _evidence(output.get("events") or []) if output is not None else []
-    if events and (_is_question(query) or needs_recall(query, ())):
+    if events and (_is_question(query) or find_references(query)):
         return "\n".join(_quote(event, language) for event in events[:_MOST_QUOTES])
     if not _is_question(query):
-        courtesy = _courtesy(query)
+        courtesy = find_courtesy(query)
         return _text(language_of(query), courtesy) if courtesy else _text(language, "noted")
     has_failed = result is not None and result.is_error
     return _text(language, "failed" if has_failed else "unknown")
@@ -87,13 +80,6 @@ def group_answer(language: Language, messages: Sequence[protocol.LLMMessage]) ->
     if result is None or result.content != tell(language, "mentioned"):
         return SILENCE
     return single_answer(language, messages)
-
-
-def _courtesy(query: str) -> str | None:
-    """Return the name of the answer to a greeting, thanks or a goodbye; None for anything else."""
-    if not is_greeting(query):
-        return None
-    return next((name for name, words in _COURTESIES.items() if words.search(query)), None)
 
 
 def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:

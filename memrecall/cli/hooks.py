@@ -15,6 +15,7 @@ from memrecall.integrations.hooks.bindings import (
     DEADLINE,
     MIN_CONFIDENCE,
     Binding,
+    RecalledPrompts,
 )
 from memrecall.integrations.hooks.client import main as run_hook
 from memrecall.integrations.hooks.clients import CLIENTS
@@ -43,6 +44,9 @@ Characters = Annotated[int, Option(min=500, max=50_000, help="Size of the recall
 MinConfidence = Annotated[float, Option(min=0, max=1, help="Recall nothing below this confidence.")]
 Capture = Annotated[bool, Option(help="Store what is said.")]
 Recall = Annotated[bool, Option(help="Recall for prompts.")]
+WhenOption = Annotated[
+    RecalledPrompts, Option(help="always: also for greetings, thanks and code without a question.")
+]
 RedactOption = Annotated[bool, Option(help="Mask keys, tokens and passwords.")]
 RedactPattern = Annotated[
     list[str] | None,
@@ -88,6 +92,7 @@ def install(
     min_confidence: MinConfidence = MIN_CONFIDENCE,
     capture: Capture = True,
     recall: Recall = True,
+    when: WhenOption = "auto",
     redact: RedactOption = True,
     redact_pattern: RedactPattern = None,
     dry_run: DryRun = False,
@@ -109,6 +114,7 @@ def install(
         min_confidence=min_confidence,
         capture=capture,
         recall=recall,
+        when=when,
         redact=redact,
         redact_patterns=tuple(redact_pattern or ()),
     )

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import Clock, RecallOptions
+from memrecall.agent.offline.needs import RecallWhen, check_when
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import (
     BLOCK_CHARACTERS,
@@ -79,9 +80,14 @@ class AgentArguments(RequestArguments, total=False):
 
 
 class BlockArguments(AgentArguments, total=False):
-    """Keyword arguments of what adds a recalled block of at most `block_characters`."""
+    """Keyword arguments of what adds a recalled block of at most `block_characters`.
+
+    `when="always"` recalls for every text of the user. "auto", the default, leaves out greetings,
+    thanks, acknowledgements and code without a question.
+    """
 
     block_characters: int
+    when: RecallWhen
 
 
 class AgentMemory:
@@ -98,6 +104,7 @@ class AgentMemory:
         language: Language = "en",
         block_characters: int = BLOCK_CHARACTERS,
         place: BlockPlace = "before",
+        when: RecallWhen = "auto",
         **recall: Unpack[RequestArguments],
     ) -> None:
         if memory.user_id is None:
@@ -109,8 +116,8 @@ class AgentMemory:
         self.memory = memory.async_memory if isinstance(memory, Memory) else memory
         self.recall_arguments = recall
         self.language = language
-        self._block_characters = block_characters
-        self._place = place
+        check_when(when)
+        self._block_options = (block_characters, place, when)
 
     async def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Return the result of a coroutine of `memory`, from async code."""
@@ -223,7 +230,7 @@ class AgentMemory:
         recaller = await self.memory.recaller(
             session_id=self._session(session_id), **self.recall_arguments
         )
-        blocks = BlockRecaller(recaller, USER_SOURCES, self._block_characters, self._place)
+        blocks = BlockRecaller(recaller, USER_SOURCES, *self._block_options)
         return (await blocks.recall_block(conversation, observer=observer))[0]
 
     async def _remember(self, messages: object, session_id: str | None) -> None:

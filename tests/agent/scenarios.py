@@ -164,7 +164,7 @@ SCENARIOS: dict[str, Scenario] = {
             call("search_memories", query="x", user_id="lin"),
             call("search_everything", query="x"),
             calls(SEARCH, detail("zzz")),
-            hand_off("a1", "zzz"),
+            *[hand_off("a1", "zzz")] * 2,
         ]
     ),
     "misbehaves_without_tools": Scenario([say("Hello!"), say("How can I help?")]),

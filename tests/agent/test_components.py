@@ -58,6 +58,7 @@ def make_components(library: Library, scope: Scope) -> list[tuple[Any, Any]]:
         scope,
         initial_messages=[user_message("hi")],
         long_message_characters=99,
+        when="always",
         **reader,
     )
     agent = MemRecallAgent("recall", library, scope, description="d", **reader)
@@ -66,7 +67,7 @@ def make_components(library: Library, scope: Scope) -> list[tuple[Any, Any]]:
         (context, ChatCompletionContext),
         (agent, ChatAgent),
         (tool, BaseTool),
-        (RecallMemory(library, scope, **reader), Memory),
+        (RecallMemory(library, scope, when="always", **reader), Memory),
         *((tool, BaseTool) for tool in memory_tools(library, scope, language="zh")),
     ]
 

@@ -139,6 +139,16 @@ async def test_greeting_is_not_recalled(library: Library) -> None:
     await check_no_recall(library, ["hi", "Hello!", "thanks!", "你好", "谢谢", "早上好"])
 
 
+async def test_greeting_is_recalled_for_on_request(library: Library) -> None:
+    for text in ("thanks!", "谢谢"):
+        client = search_and_hand_off("a1")
+        context = MemoryContext(library, ANN, model_client=client, when="always")
+        await add_messages(context, user_message(text))
+        assert len(recalled_blocks(await context.get_messages())) == 1
+    with pytest.raises(InvalidArgument, match="when is 'never'"):
+        MemoryContext(library, ANN, when="never")  # type: ignore[arg-type]
+
+
 FRAMEWORK_TEXTS = (
     "Transferred to planner, adopting the role of planner immediately.",
     "You are in a role play game.\n\nuser: like before\n\nRead the above conversation. Then select "
@@ -148,7 +158,6 @@ FRAMEWORK_TEXTS = (
 )
 MACHINE_MADE = (
     *FRAMEWORK_TEXTS,
-    "### Task:\nSuggest a title for the conversation above.",
     '{"reason": "done", "search_summary": "as you said before", "relevant_memory_keys": []}',
     ' [{"text": "按之前的来"}]\n',
 )
@@ -425,7 +434,7 @@ def make_result(memories: list[RecalledMemory], summary: str, question: str) -> 
 
 async def test_messages_of_the_parent_are_not_evidence(library: Library) -> None:
     text = "My database config: PostgreSQL on port 5433, pool of 20 connections"
-    recall = ScriptedClient([search("port 5433, pool of 20"), hand_off("a1", "a2")])
+    recall = ScriptedClient([search("port 5433, pool of 20"), *[hand_off("a1", "a2")] * 2])
     context = await add_messages(
         MemoryContext(library, ANN, model_client=recall), user_message(text), user_message()
     )
@@ -437,7 +446,7 @@ async def test_messages_of_the_parent_are_not_evidence(library: Library) -> None
 
 async def test_messages_of_the_parent_are_not_shown_beside_hits(library: Library) -> None:
     text = "My database config: PostgreSQL on port 5433, pool of 20 connections"
-    steps = [search("port 5433, pool of 20"), detail("a2"), hand_off("a1", "a2")]
+    steps = [search("port 5433, pool of 20"), detail("a2"), *[hand_off("a1", "a2")] * 2]
     context = MemoryContext(library, ANN, model_client=ScriptedClient(steps))
     await add_messages(context, user_message(text), user_message())
     await context.get_messages()

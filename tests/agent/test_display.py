@@ -58,7 +58,7 @@ async def test_texts_are_escaped(tmp_path: Path) -> None:
                 call("get_memory_detail", memory_key=EVIL),
                 call_raw(EVIL, EVIL),
             ),
-            finish("m1", EVIL, summary=EVIL, follow_up_question=EVIL, needs_more_info=True),
+            *[finish("m1", EVIL, summary=EVIL, follow_up_question=EVIL, needs_more_info=True)] * 2,
         ],
         model=EVIL,
     )

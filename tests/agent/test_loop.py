@@ -654,7 +654,7 @@ async def test_disabled_user_raises(library: Library) -> None:
 async def test_claims_without_a_key_are_not_passed_on(library: Library) -> None:
     claim = {"search_summary": "Your database is on port 9999", "reasoning": "9999 it is"}
     asks = {"needs_more_info": True, "follow_up_question": "Which one?"}
-    nothing, unsearched = "sensitive memories that match (1)", "Nothing was searched"
+    nothing, unsearched = "No stored memory that was found fits", "Nothing was searched"
     cases: list[tuple[list[Step], dict[str, Any], str, bool]] = [
         ([search()], {"confidence": 0.4}, nothing, True),
         ([search()], {"confidence": 0.95, **asks}, nothing, True),
@@ -724,13 +724,93 @@ async def test_many_dropped_keys_are_counted_not_listed(library: Library) -> Non
 async def test_unseen_keys_lower_the_confidence(
     library: Library,
 ) -> None:
-    recall = await run_recall(
-        library, search("dinner", limit=1), hand_off("a3", "pref", confidence=0.8)
-    )
+    insists = [hand_off("a3", "pref", confidence=0.8)] * 2
+    recall = await run_recall(library, search("dinner", limit=1), *insists)
     assert recall.handoff.relevant_memory_keys == ["a3"]
     assert recall.keys_dropped == ["pref"]  # it exists, but no tool returned it
     assert recall.confidence == 0.4
     assert "pref" in recall.handoff.message
+
+
+SLIPS = (
+    " a1 ", "`a1`", '"a1"', "A1", "memory_key: a1", "key=a1", "[a1]", "(a1)", "a 1", "- a1.",
+)  # fmt: skip
+
+
+async def test_misspelt_keys_are_repaired(library: Library) -> None:
+    async def check(text: str) -> None:
+        recall = await run_recall(library, search(), hand_off(text))
+        assert recall.handoff.relevant_memory_keys == ["a1"]
+        assert (recall.confidence, recall.keys_dropped) == (0.9, [])
+
+    await check_each_async(SLIPS, check)
+
+
+async def test_keys_in_one_text_are_separated(library: Library) -> None:
+    async def check(text: str) -> None:
+        recall = await run_recall(library, search(), detail("a2"), hand_off(text))
+        assert recall.handoff.relevant_memory_keys == ["a1", "a2"]
+        assert recall.confidence == 0.9
+
+    await check_each_async(("a1, a2", "a1 a2", "a1\na2", "[`a1`, `a2`]", "a1、A2"), check)
+
+
+@pytest.mark.parametrize(
+    ("scope", "request_text", "query", "key", "words"),
+    [
+        (ANN, REQUEST, "database config", "a1", "Use only these keys: "),
+        (LIN, REQUEST_ZH, "数据库配置", "l1", "只能使用这些标识："),
+    ],
+)
+async def test_unknown_keys_are_corrected_once(
+    library: Library, scope: Scope, request_text: str, query: str, key: str, words: str
+) -> None:
+    asked: dict[str, Any] = {"messages": request_text, "scope": scope}
+    repaired = ScriptedClient([search(query), hand_off(f"x{key}"), hand_off(key)])
+    recall = await run_recall(library, client=repaired, **asked)
+    assert (recall.handoff.relevant_memory_keys, recall.keys_dropped) == ([key], [])
+    (refusal, _) = tool_results(recall, "handoff")
+    assert refusal["error"] == "invalid_arguments"
+    assert key in refusal["text"].partition(words)[2]
+
+    insists = [hand_off(f"x{key}")] * 2
+    recall = await run_recall(library, search(query), *insists, **asked)
+    assert (recall.handoff.relevant_memory_keys, recall.keys_dropped) == ([], [f"x{key}"])
+
+
+async def test_last_handoff_is_not_refused(library: Library) -> None:
+    for limits in (Limits(model_calls=2), Limits(tool_calls=2)):
+        steps = [search(), hand_off("a1", "zzz")]
+        recall = await run_recall(library, *steps, limits=limits)
+        assert recall.handoff.relevant_memory_keys == ["a1"]
+        assert recall.keys_dropped == ["zzz"]
+
+
+@pytest.mark.parametrize(
+    ("scope", "request_text", "query", "key", "words"),
+    [
+        (ANN, REQUEST, "database config", "a1", "Read its results above"),
+        (LIN, REQUEST_ZH, "数据库配置", "l1", "请先阅读上面的结果"),
+    ],
+)
+async def test_handoff_before_the_results_are_read_is_refused(
+    library: Library, scope: Scope, request_text: str, query: str, key: str, words: str
+) -> None:
+    asked: dict[str, Any] = {"messages": request_text, "scope": scope}
+    blind = calls(search(query), hand_off(confidence=0.0))
+    recall = await run_recall(library, blind, hand_off(key), **asked)
+    assert recall.stop_reason is StopReason.HANDOFF
+    assert recall.handoff.relevant_memory_keys == [key]
+    assert words in tool_results(recall, "handoff")[0]["text"]
+
+    # The model saw the results and says that none fits: that is its judgement.
+    recall = await run_recall(library, blind, hand_off(confidence=0.0), **asked)
+    assert (recall.stop_reason, recall.memories) == (StopReason.HANDOFF, [])
+
+    recall = await run_recall(library, blind, blind, **asked)
+    assert recall.stop_reason is StopReason.BAD_CALLS
+    assert recall.model == "memrecall-offline"  # the rules handed off
+    assert key in recall.handoff.relevant_memory_keys
 
 
 @on_both_engines

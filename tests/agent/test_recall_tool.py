@@ -89,7 +89,6 @@ async def test_recall_tool_returns_evidence(library: Library) -> None:
                 "content": ("My database config: PostgreSQL on port 5433, pool of 20 connections"),
             }
         ],
-        "withheld": 1,  # the password of the database
         "stop_reason": "handoff",
         "judged": True,
     }

@@ -177,9 +177,8 @@ class TestScope:
         other = Scope("ann", agent_id="other")
         memory = NewMemory(memory_key="theirs", content="database config of the other agent")
         await library.add_memories(other, [memory], origin=Origin.USER, actor="test")
-        recall = await run_recall(
-            library, search(limit=10), detail("a1"), hand_off("a1", "theirs"), scope=other
-        )
+        steps = [search(limit=10), detail("a1"), *[hand_off("a1", "theirs")] * 2]
+        recall = await run_recall(library, *steps, scope=other)
         assert recall.keys_seen == ["theirs"]
 
 

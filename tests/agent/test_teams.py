@@ -318,7 +318,8 @@ async def test_message_to_the_parent_stays_within_its_size(library: Library) -> 
     }
 
     async def check(characters: int) -> None:
-        steps = [search("tea", limit=10), hand_off("k0", "k1", "k2", *map(str, range(50)), **long)]
+        insists = [hand_off("k0", "k1", "k2", *map(str, range(50)), **long)] * 2
+        steps = [search("tea", limit=10), *insists]
         recall = MemRecallAgent(
             "recall",
             library,
@@ -343,7 +344,7 @@ async def test_message_to_the_parent_stays_within_its_size(library: Library) -> 
 
 @pytest.mark.parametrize("keys", [["a1"], []])
 async def test_parent_reads_the_summary_once(library: Library, keys: list[str]) -> None:
-    summary = "The port is 5433" if keys else "sensitive memories that match (1)"
+    summary = "The port is 5433" if keys else "No stored memory that was found fits"
     done = hand_off(*keys, search_summary="The port is 5433", confidence=0.4)
     client = ScriptedClient([search(limit=1), done])
     recall = MemRecallAgent("recall", library, ANN, model_client=client)

@@ -174,7 +174,7 @@ class TestSearch:
 
     @on_both_engines
     async def test_sensitive_memories_need_a_permission(self, library: Library) -> None:
-        plain = await run_recall(library, search("database password"), hand_off("secret"))
+        plain = await run_recall(library, search("database password"), *[hand_off("secret")] * 2)
         assert plain.withheld == 1
         assert plain.keys_dropped == ["secret"]
         assert tool_results(plain)[0]["text"].count("sensitive") == 1
@@ -192,7 +192,7 @@ class TestSearch:
         from memrecall.library.caches import Caches
 
         caches = Caches()
-        steps = [search("database password"), detail("secret"), hand_off("secret")]
+        steps = [search("database password"), detail("secret"), *[hand_off("secret")] * 2]
         keys = []
         for scope in (TRUSTED, ANN, TRUSTED):
             recaller = Recaller(library, scope, ScriptedClient(steps), caches=caches)
@@ -234,7 +234,7 @@ class TestSearch:
     @on_both_engines
     async def test_tools_cannot_reach_another_user(self, library: Library) -> None:
         recall = await run_recall(
-            library, search("数据库配置", limit=10), detail("l1"), hand_off("l1", "l2")
+            library, search("数据库配置", limit=10), detail("l1"), *[hand_off("l1", "l2")] * 2
         )
         assert recall.handoff.relevant_memory_keys == []
         assert tool_results(recall)[1]["error"] == "not_found"

@@ -231,13 +231,7 @@ async def test_hook_imports_only_the_standard_library(service: HttpService, tmp_
 
 
 DEMO = Path(__file__).parents[2] / "fixtures" / "demo" / "chat.jsonl"
-CODING_PROMPTS = (
-    "Write a function that sorts a list",
-    "Write a function that reverses a list",
-    "Explain this error",
-    "fix the failing test",
-    "continue",
-)
+NOTHING_ASKED = ("thanks!", "ok", "好的，谢谢", "```\npool_size = 20\n```")
 QUESTIONS = {
     "what was my database config again?": "db_config_001",
     "我之前说的 pool_size 是多少？": "pool_size=20",
@@ -252,17 +246,21 @@ class TestNeed:
         await Importer(service.library).run(DEMO, strict=True)
         return await service.client_with_key("lin")
 
-    async def send(self, client: httpx.AsyncClient, prompt: str, session: str) -> str:
+    async def send(self, client: httpx.AsyncClient, prompt: str, session: str, **more: str) -> str:
         payload = {**samples(prompt, "")[0].payload, "session_id": session}
-        options = {"Memrecall-Hook": json.dumps({"min_confidence": 0.3, "deadline": 60.0})}
+        options = {"Memrecall-Hook": json.dumps({"min_confidence": 0.3, "deadline": 60.0, **more})}
         answer = await client.post(self.PATH, json=payload, headers=options)
         assert answer.status_code == 200, answer.text
         return answer.text
 
-    async def test_coding_prompts_get_nothing(self, lin: httpx.AsyncClient) -> None:
+    async def test_thanks_and_code_get_nothing(self, lin: httpx.AsyncClient) -> None:
         for session in ("first", "second"):  # then each prompt was said before
-            shown = {prompt: await self.send(lin, prompt, session) for prompt in CODING_PROMPTS}
-            assert shown == dict.fromkeys(CODING_PROMPTS, "")
+            shown = {prompt: await self.send(lin, prompt, session) for prompt in NOTHING_ASKED}
+            assert shown == dict.fromkeys(NOTHING_ASKED, "")
+
+    async def test_code_is_recalled_for_on_request(self, lin: httpx.AsyncClient) -> None:
+        code = NOTHING_ASKED[-1]
+        assert "pool_size" in await self.send(lin, code, "coding", when="always")
 
     async def test_question_about_earlier_sessions_gets_block(self, lin: httpx.AsyncClient) -> None:
         for prompt, answer in QUESTIONS.items():
@@ -294,7 +292,7 @@ class TestNeed:
             answer = await lin.post("/v1/users/lin/recall", json=body, headers=PLAIN)
             assert [bool(blocks and blocks[0]), bool(answer.text)] == [prompt in QUESTIONS] * 2
 
-        await check_each_async((*CODING_PROMPTS[:4], *QUESTIONS), check)
+        await check_each_async((*NOTHING_ASKED, *QUESTIONS), check)
 
 
 class TestEndpoint:

@@ -10,6 +10,7 @@ from memrecall.errors import Disabled, InvalidArgument, QuerySyntaxError
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchPage, SearchRequest
+from memrecall.settings import Settings
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each, check_each_async
@@ -270,6 +271,36 @@ async def test_sensitive_memories_require_permission(library: Library) -> None:
     assert "withheld" in page.message
     trusted = Scope("lin", permissions=frozenset({Permission.SENSITIVE}))
     assert keys(await find(library, "pin 4711", trusted))[0] == "pin"
+
+
+@pytest.mark.parametrize("others", [0, 1, 4])
+async def test_only_sensitive_memories_that_match_are_counted(location: str, others: int) -> None:
+    """In a small store, the relevance of an unrelated memory can be high."""
+    cases = [
+        (
+            "My bank PIN is 4821",
+            ("My sister Nora lives in Lyon.", "I bought a red bicycle.", "The fence needs paint."),
+            ("what is my bank PIN?", "which number opens my account at the ATM?"),
+            ("where does my sister live?", "what is the capital of France?"),
+        ),
+        (
+            "我的银行卡密码是4821",
+            ("我姐姐诺拉住在里昂。", "我买了一辆红色自行车。", "花园的篱笆需要刷漆。"),
+            ("我的银行卡密码是多少？", "取款机要输什么数字？"),
+            ("我姐姐住在哪里？", "法国的首都是哪里？"),
+        ),
+    ]
+    settings = Settings(db=location, embedder="local", snapshots=False)
+    async with await Library.open(settings, create=True) as library:
+        for secret, texts, matching, unrelated in cases:
+            scope = Scope(f"keeper {secret}")
+            memories = [NewMemory(content=text) for text in texts[:others]]
+            memories.append(NewMemory(content=secret, sensitive=True))
+            await library.add_memories(scope, memories, origin=Origin.USER, actor="test")
+            await library.vectors.settle()
+            for query in (*matching, *unrelated):
+                page = await library.search(scope, SearchRequest(query, threshold=0.02))
+                assert (query, page.withheld) == (query, int(query in matching))
 
 
 async def test_only_valid_memories_are_found(library: Library) -> None:

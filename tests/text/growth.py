@@ -205,7 +205,7 @@ READERS: Mapping[str, Reader] = {
     "recall request": _read_request,
     "find_references": references.find_references,
     "strip_polite_phrases": request.strip_polite_phrases,
-    "needs_recall": lambda text: needs.needs_recall(text, [text]),
+    "needs_recall": needs.needs_recall,
     "is_greeting": needs.is_greeting,
     "expand_terms": keywords.expand_terms,
     "possible_names": possible_names,

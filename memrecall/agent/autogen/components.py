@@ -13,6 +13,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from memrecall.agent.driver import RecallOptions
+from memrecall.agent.offline.needs import RecallWhen
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS
 from memrecall.errors import InvalidArgument
 from memrecall.library.library import Library
@@ -40,6 +41,12 @@ class ReaderConfig(RecallConfig):
 
     user_sources: list[str] = Field(default_factory=lambda: list(USER_SOURCES))
     block_characters: int = BLOCK_CHARACTERS
+
+
+class BlockConfig(ReaderConfig):
+    """The settings of classes that recall before a turn of their parent."""
+
+    when: RecallWhen = "auto"
 
 
 @contextmanager

@@ -11,9 +11,10 @@ from autogen_core.models import AssistantMessage, LLMMessage, UserMessage
 from autogen_core.tools import BaseTool, ToolSchema
 from pydantic import BaseModel, Field
 
-from memrecall.agent.autogen.components import ReaderConfig, RecallComponent
+from memrecall.agent.autogen.components import BlockConfig, RecallComponent
 from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions
+from memrecall.agent.offline.needs import RecallWhen
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, block_message, is_block_message
 from memrecall.agent.result import RecallResult, StopReason
@@ -36,7 +37,7 @@ class MemoryContextState(BaseModel):
     blocks: dict[int, str] = Field(default_factory=dict)
 
 
-class MemoryContextConfig(ReaderConfig):
+class MemoryContextConfig(BlockConfig):
     """The settings of a `MemoryContext`."""
 
     initial_messages: list[LLMMessage] | None = None
@@ -47,9 +48,11 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
     """The messages of one conversation, with what the last user message refers to.
 
     `recall` can be called by itself. As a context, `get_messages` recalls at most once for one user
-    message and inserts the result before it as one block of data. `observer` gets each event of a
-    recall as it happens. AutoGen passes a context no cancellation token: set that of the parent's
-    run as `cancellation_token`, and cancelling the run ends the recall.
+    message and inserts the result before it as one block of data. `when="always"` recalls for every
+    text of the user; "auto" leaves out greetings, thanks, acknowledgements and code without a
+    question. `observer` gets each event of a recall as it happens. AutoGen passes a context no
+    cancellation token: set that of the parent's run as `cancellation_token`, and cancelling the run
+    ends the recall.
     """
 
     component_config_schema = MemoryContextConfig
@@ -63,18 +66,22 @@ class MemoryContext(RecallComponent, ChatCompletionContext, Component[MemoryCont
         initial_messages: list[LLMMessage] | None = None,
         user_sources: Iterable[object] = USER_SOURCES,
         block_characters: int = BLOCK_CHARACTERS,
+        when: RecallWhen = "auto",
         long_message_characters: int = LONG_MESSAGE,
         **arguments: Unpack[RecallArguments],
     ) -> None:
         super().__init__(initial_messages)
         self._recaller = Recaller(library, scope, **arguments)
-        self._block_recaller = BlockRecaller(self._recaller, user_sources, block_characters)
+        self._block_recaller = BlockRecaller(
+            self._recaller, user_sources, block_characters, when=when
+        )
         self._long_message = long_message_characters
         self._config = MemoryContextConfig(
             options=arguments.get("options", RecallOptions()),
             initial_messages=initial_messages,
             user_sources=sorted(self._block_recaller.user_sources),
             block_characters=block_characters,
+            when=when,
             long_message_characters=long_message_characters,
         )
         self._has_reader = False

@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict
 from memrecall.agent.autogen.agent import to_agent_event
 from memrecall.agent.autogen.components import (
     DEFAULT_BINDING,
-    ReaderConfig,
+    BlockConfig,
     RecallComponent,
     RecallConfig,
     find_binding,
@@ -36,6 +36,7 @@ from memrecall.agent.autogen.components import (
 from memrecall.agent.blocks import BlockRecaller
 from memrecall.agent.dispatch import error_code
 from memrecall.agent.driver import RecallArguments, Recaller, RecallOptions
+from memrecall.agent.offline.needs import RecallWhen
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import (
     BLOCK_CHARACTERS,
@@ -249,16 +250,17 @@ def memory_tools(
     return [recall if name == RECALL else MemoryTool(tool, context) for name, tool in tools.items()]
 
 
-class RecallMemory(RecallComponent, Memory, Component[ReaderConfig]):
+class RecallMemory(RecallComponent, Memory, Component[BlockConfig]):
     """A memory for a parent agent's `memory=[...]`.
 
-    Each turn adds at most one message of data to the parent's context, before the model is called;
-    a message that needs no recall adds none. `update_context` gets no cancellation token from
-    AutoGen: set the token of the parent's run as `cancellation_token`.
+    Each turn adds at most one message of data to the parent's context, before the model is called.
+    With `when="auto"`, greetings, thanks, acknowledgements and code without a question add none;
+    with "always", every text of the user is recalled for. `update_context` gets no cancellation
+    token from AutoGen: set the token of the parent's run as `cancellation_token`.
     """
 
     component_type = "memory"
-    component_config_schema = ReaderConfig
+    component_config_schema = BlockConfig
     component_provider_override = "memrecall.agent.RecallMemory"
 
     def __init__(
@@ -268,17 +270,19 @@ class RecallMemory(RecallComponent, Memory, Component[ReaderConfig]):
         *,
         user_sources: Iterable[object] = USER_SOURCES,
         block_characters: int = BLOCK_CHARACTERS,
+        when: RecallWhen = "auto",
         **arguments: Unpack[RecallArguments],
     ) -> None:
         self._recaller = Recaller(library, scope, **arguments)
         self.cancellation_token: CancellationToken | None = None
         self._block_recaller = BlockRecaller(
-            self._recaller, user_sources, block_characters, "after"
+            self._recaller, user_sources, block_characters, "after", when
         )
-        self._config = ReaderConfig(
+        self._config = BlockConfig(
             options=arguments.get("options", RecallOptions()),
             user_sources=sorted(self._block_recaller.user_sources),
             block_characters=block_characters,
+            when=when,
         )
 
     async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:

@@ -25,8 +25,6 @@ class Reference:
 
     text: str
     kind: ReferenceKind
-    start: int
-    end: int
 
 
 _CLAUSE = "[^，。？！,.?!]"
@@ -122,13 +120,14 @@ _REFERENCES: dict[ReferenceKind, tuple[re.Pattern[str], ...]] = {
 
 def find_references(text: str) -> tuple[Reference, ...]:
     """Return all references in a text, in order of position."""
-    references = [
-        Reference(match.group(), kind, match.start(), match.end())
+    matches = [
+        (match.span(), kind, match.group())
         for kind, patterns in _REFERENCES.items()
         for pattern in patterns
         for match in pattern.finditer(text)
     ]
-    return tuple(sorted(references, key=lambda reference: (reference.start, reference.end)))
+    matches.sort(key=lambda match: match[0])
+    return tuple(Reference(words, kind) for _, kind, words in matches)
 
 
 _FACT_QUESTION = "what|when|where|which|who|whose|how (?:old|many|much|long|often|tall|far)"
@@ -162,17 +161,5 @@ QUESTIONS_ABOUT_USER = (
         "我(?:平时|一般|通常|今晚|今天|明天|最近|这周|周末|每天)[^，。？！怎如]{0,8}"
         "(?:什么|几点|哪|谁|多少)",
         "我是(?:谁|做什么|干什么|哪里|不是)|(?:知道|了解)我[^，。！]{0,12}(?:吗|什么|多少|哪)|关于我",
-    ),
-)
-# Requests for advice that depend on who is asking.
-PERSONAL_ADVICE = (
-    pattern_ignoring_case(
-        r"\b(?:recommend|suggest|pick|choose|plan)\b[^.?!]{0,40}\b(?:for me|me|my)\b",
-        r"\bwhat should i (?!do if|use to)\w+",
-        r"\bbased on what you know\b|\bfor someone like me\b",
-    ),
-    re.compile(
-        "(?:给|帮|为)我(?:推荐|建议|选|挑|安排|规划|定制)|推荐[^，。？！]{0,12}给我|适合我"
-        "|我(?:该|应该|可以)[^，。？！怎如]{1,10}(?:什么|哪)"
     ),
 )

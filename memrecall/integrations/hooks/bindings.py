@@ -5,13 +5,14 @@ Only its owner may read or change it, because it decides the user and may hold a
 
 import json
 import os
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from memrecall.integrations.hooks.client import ADDRESS, LOOPBACK, read_settings
 
 DEADLINE = 2.0  # seconds
 BLOCK_CHARACTERS = 4_000
 MIN_CONFIDENCE = 0.5
+RecalledPrompts = Literal["auto", "always"]  # see `needs_recall`, which is slow to import
 
 
 class HookError(ValueError):
@@ -43,6 +44,7 @@ class Binding(NamedTuple):
     min_confidence: float = MIN_CONFIDENCE
     capture: bool = True
     recall: bool = True
+    when: RecalledPrompts = "auto"
     redact: bool = True
     redact_patterns: tuple[str, ...] = ()
     settings_file: str = ""

@@ -24,7 +24,7 @@ OPTIONS_HEADER = "Memrecall-Hook"
 # What the service needs to know; the user is in the path, and the key decides the agent.
 REQUEST_OPTIONS = (
     *("workspace", "deadline", "characters", "min_confidence"),
-    *("capture", "recall", "redact", "redact_patterns"),
+    *("capture", "recall", "when", "redact", "redact_patterns"),
 )
 ADDRESS = re.compile(
     r"(?P<scheme>https?)://(?P<netloc>\[?(?P<host>[^/@?#\s\]]+?)\]?(?::(?P<port>\d{1,5}))?)/?"

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from memrecall.agent.conversation import LARGEST_WINDOW, Conversation
-from memrecall.agent.offline.needs import needs_recall
+from memrecall.agent.offline.needs import RecallWhen, needs_recall
 from memrecall.agent.prompt_view import write_relevant_block
 from memrecall.errors import Conflict
 from memrecall.integrations.hooks.bindings import Binding
@@ -24,16 +24,19 @@ from memrecall.types import NewMessage, Role
 
 
 async def read_conversation(
-    library: Library, scope: Scope, messages: Sequence[ConversationMessage]
+    library: Library,
+    scope: Scope,
+    messages: Sequence[ConversationMessage],
+    when: RecallWhen = "auto",
 ) -> tuple[ConversationMessage, ...]:
     """Return the session up to its last message; nothing if that needs no recall.
 
     Given to a recall, the session is no evidence: the client's model sees it anyway.
     """
+    if not needs_recall(messages[-1].text, when):
+        return ()
     conversation = Conversation(tuple(messages), library.store, scope)
-    shown = await conversation.window(LARGEST_WINDOW)
-    *earlier, prompt = (message.text for message in shown)
-    return tuple(shown) if needs_recall(prompt, earlier) else ()
+    return tuple(await conversation.window(LARGEST_WINDOW))
 
 
 def recall_block(
@@ -50,7 +53,7 @@ def recall_block(
             await _store(library, binding, outbox, messages)
             scope = Scope(binding.user, binding.agent, prompt.session_id)
             request = ConversationMessage(Role.USER, prompt.content[:MAX_RECALLED])
-            conversation = await read_conversation(library, scope, [request])
+            conversation = await read_conversation(library, scope, [request], binding.when)
             if not conversation:
                 return
             result = await recall(

@@ -72,6 +72,7 @@ def _recall_from_service(binding: Binding, event: CapturedEvent, deadline: float
             "characters": binding.characters,
             "min_confidence": binding.min_confidence,
             "if_needed": True,
+            "when": binding.when,
         },
         "limits": {"seconds": max(deadline - time.monotonic(), 0.05)},
     }

@@ -79,6 +79,8 @@ _SCORE_STEP = np.float32(0.001)
 # A remark shares words with many rows by chance: they count only if one row has enough of them.
 _REMARK_WORDS = (3, 7)  # up to how many words a query is none, from how many it is one
 _REMARK_COVERAGE = (0.2, 0.5)
+# What a withheld row must have: this share of the query's words, or this significant a similarity.
+_MATCHING_COVERAGE, _MATCHING_SIGNIFICANCE = 0.5, 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +138,7 @@ def rank(
         support = query_support(query, row_scores, row_scores.threads, counted)
         calibrated = calibrate(scores, is_open, features, support)
     relevant = to_relevance(scores) if calibrated is None else calibrated.relevance
-    is_good = relevant >= request.threshold
-    is_found = is_open & is_good
+    is_found = is_open & (relevant >= request.threshold)
     # One more than requested shows whether there is a next page.
     best = top_positions(columns, rows, scores, is_found, request.limit + 1, after)
     unembedded = 0 if query.vector is None else np.count_nonzero(alive & ~semantic.embedded)
@@ -145,7 +146,7 @@ def rank(
     page = SearchPage(
         total_found=total_found,
         explanation="" if best else _explain(visible, relevant[is_open], request),
-        withheld=int(np.count_nonzero(is_good)) - total_found,
+        withheld=_count_matches(query, row_scores, rows[~is_open]),
         unembedded=int(unembedded),
         searched=int(np.count_nonzero(visible.open)),
     )
@@ -239,6 +240,20 @@ class RowScores:
             return cls(lexical, semantic, None)
         threads = thread_scores(columns, lexical.weights, lexical.spans, counted, query.version)
         return cls(lexical, semantic, threads)
+
+
+def _count_matches(query: RankingQuery, scores: RowScores, rows: Rows) -> int:
+    """Return how many withheld rows match by themselves.
+
+    Their relevance does not say it: it is measured against the rows that may be shown.
+    """
+    if query.query is not None or not len(rows):
+        return len(rows)
+    is_match = scores.lexical.coverage(rows) >= _MATCHING_COVERAGE
+    if query.noise is not None:
+        nearest = query.noise.median + _MATCHING_SIGNIFICANCE * query.noise.spread
+        is_match |= scores.semantic.cosine[rows] >= nearest
+    return int(np.count_nonzero(is_match))
 
 
 def query_support(

@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.agent.dispatch import leaked_families
 from memrecall.agent.driver import stream_recall
+from memrecall.agent.offline.needs import RecallWhen
 from memrecall.agent.prompt_view import BLOCK_CHARACTERS, write_relevant_block
 from memrecall.agent.result import StopReason
 from memrecall.agent.trace_events import CallEvent, StopEvent, TraceEvent
@@ -84,10 +85,13 @@ class BlockOptions(RequestModel):
         bool,
         Field(
             strict=True,
-            description="Whether the response is empty if the request refers to nothing outside"
-            " its session.",
+            description="Whether the response is empty for greetings, thanks, acknowledgements and"
+            " code without a question, and leaves out the session.",
         ),
     ] = False
+    when: Annotated[
+        RecallWhen, Field(description="With `if_needed`: `always` answers every request.")
+    ] = "auto"
 
 
 class RecallRequest(RequestModel):
@@ -153,7 +157,7 @@ async def recall(
     closing = context.service.closing
     accept = request.headers.get("accept", "")
     if accepts(accept, PLAIN_TEXT) and body.block and body.block.if_needed:
-        body = await _with_session(context, scope, body)
+        body = await _with_session(context, scope, body, body.block.when)
         if not body.messages:
             return PlainTextResponse("")
     handler = RecallHandler(context, scope, body)
@@ -194,7 +198,7 @@ async def handle_hook(
             limits=RecallLimits(seconds=binding.deadline),
         )
         session = replace(scope, session_id=captured.session_id)
-        body = await _with_session(context, session, body)
+        body = await _with_session(context, session, body, binding.when)
         if body.messages:
             handler = RecallHandler(context, session, body)
             work = run_while_connected(handler.result(), request.receive, context.service.closing)
@@ -206,10 +210,10 @@ async def handle_hook(
 
 
 async def _with_session(
-    context: RequestContext, scope: Scope, body: RecallRequest
+    context: RequestContext, scope: Scope, body: RecallRequest, when: RecallWhen = "auto"
 ) -> RecallRequest:
     """Return the request with the messages of its session; with none if it needs no recall."""
-    messages = await read_conversation(context.library, scope, body.conversation())
+    messages = await read_conversation(context.library, scope, body.conversation(), when)
     return body.model_copy(update={"query": None, "messages": messages})
 
 

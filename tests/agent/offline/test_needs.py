@@ -1,61 +1,48 @@
-"""Which messages need a recall and which do not."""
+"""Which messages may need a recall and which cannot."""
 
-from memrecall.agent.offline.needs import needs_recall
+import pytest
+
+from memrecall.agent.offline.needs import check_when, find_courtesy, needs_recall
+from memrecall.errors import InvalidArgument
 from tests.agent.offline import needs_examples as examples
 from tests.cases import check_each
 
 
 def _lines(table: str) -> list[str]:
-    return [line.replace("\\n", "\n").replace("\\t", "\t") for line in table.strip().splitlines()]
+    return [line.replace("\\n", "\n") for line in table.strip().splitlines()]
 
 
-NEEDED = _lines(examples.NEEDED_EN) + _lines(examples.NEEDED_ZH)
-NOT_NEEDED = _lines(examples.NOT_NEEDED_EN) + _lines(examples.NOT_NEEDED_ZH)
-ABOUT_THIS_CONVERSATION = (
-    ("continue", ["Write a story about a lighthouse.", "Once upon a time a keeper…"]),
-    ("接着说", ["讲讲黑洞的形成", "恒星坍缩以后……"]),
-    ("try again", ["Sort the list 3, 1, 2", "1, 2, 4"]),
-    ("explain that one in more detail", ["Compare mergesort and quicksort", "Mergesort …"]),
-    ("把那个改成蓝色", ["画一个红色的按钮", "<button>…"]),
-    ("your answer above, please shorter", ["What is entropy?", "Entropy measures disorder."]),
-)
-ABOUT_ANOTHER_CONVERSATION = (
-    "do it like last time",
-    "上次的方案呢",
-    "What did I tell you last week?",
-    "老样子",
-)
-
-
-def test_requests_that_need_a_recall() -> None:
+def test_messages_that_may_need_a_recall() -> None:
     def check(text: str) -> None:
-        assert needs_recall(text, [])
+        assert needs_recall(text)
 
-    check_each(NEEDED, check)
+    check_each(_lines(examples.NEEDED), check)
 
 
-def test_requests_that_need_no_recall() -> None:
+def test_messages_that_cannot_need_a_recall() -> None:
     def check(text: str) -> None:
-        assert not needs_recall(text, [])
+        assert not needs_recall(text)
+        assert needs_recall(text, "always")
 
-    check_each(NOT_NEEDED, check)
-
-
-def test_reference_to_this_conversation_needs_no_recall() -> None:
-    def check(case: tuple[str, list[str]]) -> None:
-        assert not needs_recall(*case)
-
-    check_each(ABOUT_THIS_CONVERSATION, check)
+    check_each(_lines(examples.NOT_NEEDED), check)
 
 
-def test_reference_to_another_conversation_needs_a_recall() -> None:
-    def check(text: str) -> None:
-        assert needs_recall(text, ["Write a story about a lighthouse.", "讲讲黑洞"])
+def test_empty_text_is_never_recalled_for() -> None:
+    for text in ("", " \n\t "):
+        assert not needs_recall(text)
+        assert not needs_recall(text, "always")
 
-    check_each(ABOUT_ANOTHER_CONVERSATION, check)
+
+def test_long_code_is_recalled_for() -> None:
+    """A question may follow it."""
+    assert needs_recall("```\n" + "x = 1\n" * 1_000)
 
 
-def test_request_next_to_machine_text_is_recognised() -> None:
-    code = "```python\nraise ValueError\n```"
-    assert needs_recall(f"Fix it the way you suggested last time:\n{code}", [])
-    assert not needs_recall(f"What does this do?\n{code}", [])
+def test_unknown_value_of_when_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match="Use auto or always"):
+        check_when("never")
+
+
+def test_courtesies_have_names() -> None:
+    cases = {"Thanks, bye!": "bye", "好的，谢谢你！": "thanks", "你好": "hello", "ok": "noted"}
+    assert {text: find_courtesy(text) for text in cases} == cases

@@ -161,4 +161,4 @@ _ANY = st.text(max_size=200) | st.text(
 def test_any_text_can_be_parsed(text: str, earlier: str) -> None:
     request = parse(earlier, text)
     assert not request.is_bare or request.references
-    assert needs_recall(text, [earlier]) in (True, False)
+    assert needs_recall(text) in (True, False)

@@ -33,7 +33,7 @@ LONG = "y" * 200_000
 HUNDREDS = [call("search_memories", {**SEARCH, "query": f"pool {n}"}) for n in range(200)]
 HALF = "half \ud83d and \0 end"
 
-NOTHING = phrase("en", "matches_withheld", count=1)
+NOTHING = phrase("en", "handoff_nothing")
 
 
 def expects(**expected: object) -> Any:
@@ -365,7 +365,7 @@ BEHAVIOURS = (
         "half a surrogate and NUL",
         (
             answer(call("search_memories", {**SEARCH, "query": HALF}), reasoning_content=HALF),
-            hand_off("a1", HALF, search_summary=HALF, follow_up_question=HALF),
+            *[hand_off("a1", HALF, search_summary=HALF, follow_up_question=HALF)] * 2,
         ),
         StopReason.HANDOFF,
         check=expects(search_summary="half ? and \ufffd end"),
@@ -421,13 +421,13 @@ BEHAVIOURS = (
     ),
     Behaviour(
         "invented keys alone",
-        (search(), hand_off("zzz", "yyy")),
+        (search(), *[hand_off("zzz", "yyy")] * 2),
         StopReason.HANDOFF,
         check=drops_invented_keys,
     ),
     Behaviour(
         "an invented key beside a real one",
-        (search(), hand_off("a1", "zzz")),
+        (search(), *[hand_off("a1", "zzz")] * 2),
         StopReason.HANDOFF,
         check=expects(confidence=0.45, keys_dropped=["zzz"], search_summary="port 5433"),
     ),
