@@ -14,13 +14,20 @@ if TYPE_CHECKING:
     from memrecall.agent.autogen.memory import RecallMemory, RecallTool, memory_tools
     from memrecall.agent.driver import Recaller, RecallOptions
     from memrecall.agent.prompt_view import write_block
-    from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult, StopReason
+    from memrecall.agent.result import (
+        Certainty,
+        RecalledMemory,
+        RecallHandoff,
+        RecallResult,
+        StopReason,
+    )
     from memrecall.agent.tools.table import MEMRECALL_TOOLS
     from memrecall.agent.trace import Trace
     from memrecall.agent.trace_events import TraceEvent
 
 __all__ = [
     "MEMRECALL_TOOLS",
+    "Certainty",
     "MemRecallAgent",
     "MemoryContext",
     "RecallHandoff",
@@ -47,7 +54,7 @@ __getattr__ = lazy_exports(
         ".autogen.memory": ("RecallMemory", "RecallTool", "memory_tools"),
         ".driver": ("RecallOptions", "Recaller"),
         ".prompt_view": ("write_block",),
-        ".result": ("RecallHandoff", "RecallResult", "RecalledMemory", "StopReason"),
+        ".result": ("Certainty", "RecallHandoff", "RecallResult", "RecalledMemory", "StopReason"),
         ".tools.table": ("MEMRECALL_TOOLS",),
         ".trace": ("Trace",),
         ".trace_events": ("TraceEvent",),

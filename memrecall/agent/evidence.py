@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from memrecall.agent.result import Nearby, RecalledMemory, ResolvedTime
+from memrecall.agent.result import Certainty, Nearby, RecalledMemory, ResolvedTime
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.detail import find_neighbors
 from memrecall.agent.tools.models import HandoffInput
@@ -151,10 +151,15 @@ def _from_knowledge(state: RecallState, entry: KnowledgeEntry) -> RecalledMemory
 
 
 def _recalled(state: RecallState, key: str, **fields: Any) -> RecalledMemory:
-    """Return a piece of evidence with the score of the search that found it."""
-    hit = state.hits.get(key)
+    """Return a piece of evidence with the score and probability of the searches that found it."""
+    hit, probability = state.hits.get(key), state.probabilities.get(key)
     defaults = {"summary": "", "speaker": None, "role": None, "session_id": None}
-    found = {"relevance_score": hit and hit.score, "why": hit and hit.why.as_dict()}
+    found = {
+        "relevance_score": hit and hit.score,
+        "probability": probability,
+        "certainty": Certainty.from_probability(probability),
+        "why": hit and hit.why.as_dict(),
+    }
     return RecalledMemory(memory_key=key, **(defaults | found | fields))
 
 

@@ -93,6 +93,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "characters {start} to {end} of {total} are shown, around what was searched for",
         "显示了 {total} 字中的第 {start} 到 {end} 字，即与搜索有关的部分",
     ),
+    "possibly": ("possibly", "可能"),
     "claimed_by": ("claimed by {origin}", "由{origin}提出，用户未确认"),
     "stored_cut": (
         "Only the beginning was stored: the memory exceeded the limit.",

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from memrecall.agent.phrases import say, say_codes
-from memrecall.agent.result import RecalledMemory, RecallResult
+from memrecall.agent.result import Certainty, RecalledMemory, RecallResult
 from memrecall.agent.state import SHORTEST_MESSAGE, RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
 from memrecall.budget import Budget, Limit
@@ -175,13 +175,21 @@ def write_evidence(
     return wrap_block([opening, *before, *_memory_lines(result, free, language), *after])
 
 
-def write_relevant_block(result: RecallResult, characters: int, min_confidence: float) -> str:
+def write_relevant_block(
+    result: RecallResult, characters: int, min_confidence: float, *, only_sure: bool
+) -> str:
     """Return the block of a result that is worth showing unasked; "" if it is not.
 
     Where a client puts it, before or after the message, is not known.
     """
-    is_relevant = result.memories and result.confidence >= min_confidence
-    return write_block(result, characters, place="apart") if is_relevant else ""
+    memories = [m for m in result.memories if not only_sure or m.certainty is Certainty.SURE]
+    if not memories or result.confidence < min_confidence:
+        return ""
+    if len(memories) == len(result.memories):
+        return write_block(result, characters, place="apart")
+    # Without the summary, which may quote what is left out.
+    relevant = result.model_copy(update={"memories": memories})
+    return write_evidence(relevant, characters, place="apart")
 
 
 def write_failure(problem: str, language: Language) -> str:
@@ -246,6 +254,7 @@ def _memory_fields(memory: RecalledMemory, language: Language) -> dict[str, obje
         "memory_key": memory.memory_key,
         "said_at": format_time(memory.ts),
         "by": speaker[:_MAX_NAME],
+        **memory.describe_certainty(language),
         "content": memory.content,
         "times": {time.words: time.start and format_time(time.start)[:10] for time in times},
         "valid_until": memory.valid_to and format_time(memory.valid_to),

@@ -3,9 +3,16 @@
 from collections.abc import Iterable
 from datetime import datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    computed_field,
+    field_serializer,
+    model_validator,
+)
 
 from memrecall.agent.phrases import say, say_codes
 from memrecall.agent.trace import Trace
@@ -16,6 +23,7 @@ if TYPE_CHECKING:  # a search of a running recall; this module knows finished on
     from memrecall.agent.state import SearchRecord
 
 _MAX_WORDS = 1_000  # characters
+_SURE = 0.7  # the lowest probability of what is sure
 
 
 class StopReason(StrEnum):
@@ -41,6 +49,19 @@ class StopReason(StrEnum):
     NOTHING_STORED = "nothing_stored"
     CANCELLED = "cancelled"
     NO_REQUEST = "no_request"  # only of AutoGen agents: a turn in which nothing was said
+
+
+class Certainty(StrEnum):
+    """How likely a recall, or an item of it, is what was meant."""
+
+    SURE = "sure"
+    POSSIBLE = "possible"
+    NONE = "none"  # only of a recall: nothing is handed off
+
+    @classmethod
+    def from_probability(cls, probability: float | None) -> "Certainty":
+        """Return `SURE` for at least 0.7; `POSSIBLE` for less, and for an unknown probability."""
+        return cls.POSSIBLE if probability is None or probability < _SURE else cls.SURE
 
 
 class _FrozenModel(BaseModel):
@@ -94,6 +115,8 @@ class RecalledMemory(_FrozenModel):
     ts: datetime
     session_id: str | None
     relevance_score: float | None  # None: shown next to a hit, not a search result
+    probability: float | None = None  # that it is evidence, in the first search that returned it
+    certainty: Certainty = Certainty.POSSIBLE
     why: dict[str, float] | None = None
     valid_to: datetime | None = None
     times: list[ResolvedTime] = []
@@ -104,6 +127,12 @@ class RecalledMemory(_FrozenModel):
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
     truncated: bool = False  # the content was too long and only its beginning is stored
+
+    def describe_certainty(self, language: str) -> dict[str, str]:
+        """Return the field that tells a model of a possible memory; none for sure ones."""
+        if self.certainty is Certainty.SURE:
+            return {}
+        return {"certainty": say("zh" if language == "zh" else "en", "possibly")}
 
     def describe_conflict(self, language: str) -> dict[str, str]:
         """Return the fields that tell a model of an unconfirmed claim; none for other memories."""
@@ -169,6 +198,19 @@ class RecallResult(_FrozenModel):
     def from_dict(cls, fields: dict[str, Any]) -> "RecallResult":
         """Return the result of a stored object; raise if a field is missing or invalid."""
         return cls.model_validate({**fields, "trace": Trace.from_dict(fields["trace"])})
+
+    @computed_field  # type: ignore[prop-decorator]  # mypy does not know decorated properties
+    @property
+    def certainty(self) -> Certainty:
+        """How certain the recall is; `NONE` if nothing is handed off."""
+        return Certainty.from_probability(self.confidence) if self.memories else Certainty.NONE
+
+    @model_validator(mode="after")
+    def _raise_first_certainty(self) -> Self:
+        """Make the first item as certain as the recall: the confidence is about it."""
+        if self.certainty is Certainty.SURE:
+            self.memories[0] = self.memories[0].model_copy(update={"certainty": Certainty.SURE})
+        return self
 
     @property
     def has_withheld_contents(self) -> bool:

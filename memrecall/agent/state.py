@@ -135,6 +135,8 @@ class RecallState(ToolContext):
     turns: list[protocol.LLMMessage] = field(default_factory=list)  # of this iteration
     runs: list[ToolRun] = field(default_factory=list)  # of all iterations
     hits: dict[str, Hit] = field(default_factory=dict)  # by key, each with its best score
+    # By key, in the first search that returned it: narrower searches score the same row higher.
+    probabilities: dict[str, float | None] = field(default_factory=dict)
     seen_keys: dict[str, None] = field(default_factory=dict)  # in order
     searches: list[SearchRecord] = field(default_factory=list)
     # What a model saw and searched before the rules took over.
@@ -218,6 +220,7 @@ class RecallState(ToolContext):
         self.earlier_keys, self.seen_keys = self.seen_keys, {}
         self.earlier_searches, self.searches = self.searches, []
         self.hits.clear()
+        self.probabilities.clear()
         self.runs.clear()
         self.handoff, self.is_unsupported = None, False
         self.window.refusals = self.consecutive_searches = 0
@@ -229,6 +232,7 @@ class RecallState(ToolContext):
             known = self.hits.get(hit.key)
             if known is None or hit.score > known.score:
                 self.hits[hit.key] = hit
+            self.probabilities.setdefault(hit.key, hit.probability)
             self.seen_keys[hit.key] = None
         return len(self.seen_keys) - before
 

@@ -97,8 +97,9 @@ class TurnRecalls:
         for memory in result.memories:
             self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
         payload = {
-            "events": memory_events(result.memories, query),
+            "events": memory_events(result.memories, query, self.language),
             "confidence": round(result.confidence, 2),
+            "certainty": result.certainty.value,
             **({"note": withheld} if withheld else {}),
         }
         return TextAnswer(content=to_json(payload), results=len(result.memories))
@@ -108,13 +109,16 @@ def _empty(note: str) -> str:
     return to_json({"events": [], "note": note})
 
 
-def memory_events(memories: Sequence[RecalledMemory], query: str) -> list[dict[str, Any]]:
+def memory_events(
+    memories: Sequence[RecalledMemory], query: str, language: Language
+) -> list[dict[str, Any]]:
     """Return memories as events, in order; long ones are cut to the passage about the query."""
     contents = [memory.content for memory in memories]
     texts = fit_texts(contents, ANSWER_CHARACTERS)
     words = [keyword.word for keyword in extract_keywords(query[:MAX_QUERY])]
     return [
         _event(memory, text if text == memory.content else _passage(memory, words, len(text)))
+        | memory.describe_certainty(language)
         for memory, text in zip(memories, texts, strict=True)
     ]
 

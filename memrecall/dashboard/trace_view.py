@@ -5,7 +5,7 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.agent.result import RecallResult, StopReason
+from memrecall.agent.result import Certainty, RecallResult, StopReason
 from memrecall.agent.trace import IterationTimeline, TimelineStep, build_timeline
 from memrecall.agent.trace_events import TraceEvent
 from memrecall.agent.views.recall import ItemView, RecallViewer, StepView
@@ -21,7 +21,6 @@ from memrecall.dashboard.widgets import (
 )
 from memrecall.text_length import truncate_text
 
-HIGH_CONFIDENCE = 0.6
 _MAX_CHARS = 6_000
 _FAILURES = frozenset({StopReason.MODEL_FAILED, StopReason.STORAGE_FAILED})
 _ICONS = {"model": "psychology", "tool": "build", "note": "chat_bubble_outline", "end": "flag"}
@@ -158,6 +157,7 @@ def recall_facts(page: Page, result: RecallResult) -> dict[str, str]:
     usage = result.usage
     return {
         "confidence": f"{result.confidence:.0%}",
+        "certainty": RecallViewer(page.language).say(result.certainty),
         "stop_reason": stop_text(page, result.stop_reason),
         "windows": " → ".join(map(str, result.windows)),
         **({"model_calls": str(usage["model_calls"])} if usage["model_calls"] else {}),
@@ -170,8 +170,8 @@ def recall_facts(page: Page, result: RecallResult) -> dict[str, str]:
 
 def draw_facts(page: Page, result: RecallResult) -> None:
     """Draw the outcome and the cost of a recall."""
-    confidence = "mr-good" if result.confidence >= HIGH_CONFIDENCE else "mr-warn"
-    classes = {"confidence": confidence, "stop_reason": stop_class(result.stop_reason)}
+    certainty = "mr-good" if result.certainty is Certainty.SURE else "mr-warn"
+    classes = {"certainty": certainty, "stop_reason": stop_class(result.stop_reason)}
     with row():
         for name, value in recall_facts(page, result).items():
             show_fact(page.text(name), value, classes.get(name, ""))

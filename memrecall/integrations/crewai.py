@@ -126,6 +126,10 @@ def _matches(memories: list[RecalledMemory], problem: str) -> list[MemoryMatch]:
 
 
 def _match(memory: RecalledMemory) -> MemoryMatch:
-    metadata = {"said_at": format_time(memory.ts), "by": memory.speaker or memory.role}
+    metadata = {
+        "said_at": format_time(memory.ts),
+        "by": memory.speaker or memory.role,
+        "certainty": memory.certainty.value,
+    }
     record = MemoryRecord(id=memory.memory_key, content=memory.content, metadata=metadata)
     return MemoryMatch(record=record, score=memory.relevance_score or 0.0)

@@ -143,6 +143,7 @@ def _documents(memories: Sequence[RecalledMemory], problem: str) -> list[Documen
                 "kind": memory.kind,
                 "memory_type": memory.memory_type,
                 "score": memory.relevance_score,
+                "certainty": memory.certainty.value,
                 "speaker": memory.speaker or memory.role,
                 "said_at": format_time(memory.ts),
             },

@@ -152,6 +152,7 @@ def _node(memory: RecalledMemory) -> NodeWithScore:
         "memory_type": memory.memory_type,
         "speaker": memory.speaker or memory.role,
         "said_at": format_time(memory.ts),
+        "certainty": memory.certainty.value,
     }
     node = TextNode(id_=memory.memory_key, text=memory.content, metadata=metadata)
     return NodeWithScore(node=node, score=memory.relevance_score)

@@ -80,12 +80,14 @@ async def test_recall_tool_returns_evidence(library: Library) -> None:
     assert answer == {
         "found": True,
         "confidence": 0.9,
+        "certainty": "sure",
         "summary": "port 5433",
         "memories": [
             {
                 "memory_key": "a1",
                 "said_at": "2026-01-29T12:00:00Z",
                 "by": "user",
+                "certainty": "sure",
                 "content": ("My database config: PostgreSQL on port 5433, pool of 20 connections"),
             }
         ],

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from memrecall.agent import RecalledMemory
+from memrecall.agent import result as agent_result
 from memrecall.chat import SingleChat
 from memrecall.chat.tools import memory_events
 from memrecall.errors import InvalidArgument, ModelFailed
@@ -22,7 +23,7 @@ from memrecall.testing import (
     silence,
     think,
 )
-from memrecall.types import Role
+from memrecall.types import Language, Role
 from tests.cases import check_each_async
 from tests.waiting import LIMIT
 
@@ -110,12 +111,32 @@ class TestAnswer:
             )
             for number, content in enumerate(contents)
         ]
-        first, short, last = (e["text"] for e in memory_events(memories, "What is my code?"))
+        events = memory_events(memories, "What is my code?", "en")
+        first, short, last = (event["text"] for event in events)
         assert first.startswith("…")
         assert first.endswith("My code is 4711-QX.")
         assert short == contents[1]
         assert last.startswith("We talked")  # without a match, the beginning
         assert 5_000 < len(first) + len(last) < 6_100
+
+    async def test_model_reads_what_is_only_possible(
+        self, library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def check(case: tuple[float, Language, str | None]) -> None:
+            bar, language, label = case
+            monkeypatch.setattr(agent_result, "_SURE", bar)
+            chat = single_chat(library, say("花生。"), language=language)
+            turn = await collect_turn(chat.stream(QUESTION))
+            (answer,) = turn.recall_answers(forged=True)
+            assert answer["certainty"] == ("possible" if label else "sure")
+            assert answer["events"][0].get("certainty") == label
+
+        cases: list[tuple[float, Language, str | None]] = [
+            (0.1, "en", None),
+            (1.0, "en", "possibly"),
+            (1.0, "zh", "可能"),
+        ]
+        await check_each_async(cases, check)
 
     async def test_repeated_message_id_gets_the_stored_answer(self, library: Library) -> None:
         client = ScriptedClient([fail("unreachable"), say("花生。")])

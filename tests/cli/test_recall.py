@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent.parent
 NOW = "2026-04-21T09:00:00Z"
 RESULT = {
     "handoff", "memories", "confidence", "abstained", "stop_reason", "iterations", "windows",
-    "usage", "trace", "judged", "model", "language", "now", "queries", "withheld",
+    "usage", "trace", "judged", "model", "language", "now", "queries", "withheld", "certainty",
 }  # fmt: skip
 
 
@@ -73,6 +73,22 @@ def test_json_prints_recall_result(shell: Shell, chat: Path, script: Any) -> Non
     assert (outcome.json["language"], outcome.json["now"]) == ("zh", NOW)
     kinds = [event["kind"] for event in outcome.json["trace"]["events"]]
     assert (kinds[0], kinds[-1]) == ("start", "handoff")
+
+
+def test_certainty_is_printed(shell: Shell, chat: Path, script: Any) -> None:
+    cases = (("lin", "花生过敏", "lin-1"), ("maya", "the garage key", "maya-1"))
+    for user, query, key in cases:
+        base = ["recall", query, "--user", user, "--db", chat, "--now", NOW]
+        script(search(query), hand_off(key))
+        result = shell(*base, "--json").json
+        assert (result["certainty"], result["memories"][0]["certainty"]) == ("sure", "sure")
+        script(search(query, search_mode="keyword"), hand_off(key, confidence=0.4))
+        result = shell(*base, "--json").json
+        assert (result["certainty"], result["memories"][0]["certainty"]) == ("possible",) * 2
+        script(search(query, search_mode="keyword"), hand_off(key, confidence=0.4))
+        lines = shell(*base).out.splitlines()
+        assert any("possible: 1 memory handed off" in line for line in lines)
+        assert any(line.strip() == "possibly" for line in lines)
 
 
 def test_now_hides_later_messages(shell: Shell, chat: Path) -> None:

@@ -3,8 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+from memrecall.agent import RecallResult
+from memrecall.dashboard.page import Page
+from memrecall.dashboard.trace_view import recall_facts
+from memrecall.server.http.openapi import load_examples
 from tests.model.openai_server import ModelServer, refusal, tool_call
 from tests.server.server_process import ServerProcess
 from tests.waiting import LIMIT
@@ -28,6 +33,20 @@ async def test_recall_shows_evidence_linked_to_message(window: Window) -> None:
     assert "around=" in str(await evidence.first.get_attribute("href"))
     memories = page.locator(".mr-evidence a[href*='/explorer/memory?']")
     assert await memories.filter(has_text="brother Tom works at Equinor.").count()
+    assert await page.locator("text=Certainty").count()
+
+
+def test_certainty_is_shown_in_the_language_of_the_page() -> None:
+    sure = RecallResult.from_dict(load_examples()["recall"].answer)
+    results = {
+        "sure": sure,
+        "possible": sure.model_copy(update={"confidence": 0.5}),
+        "none": sure.model_copy(update={"memories": []}),
+    }
+    for language, words in (("en", list(results)), ("zh", ["确定", "可能", "无"])):
+        page = cast("Page", SimpleNamespace(language=language, text=lambda name: name))
+        shown = [recall_facts(page, result)["certainty"] for result in results.values()]
+        assert shown == words
 
 
 async def test_trace_can_be_downloaded(window: Window, tmp_path: Path) -> None:

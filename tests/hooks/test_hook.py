@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from memrecall.agent import result as agent_result
 from memrecall.integrations.hooks import client, database
 from memrecall.integrations.hooks import hook as hook_module
 from memrecall.integrations.hooks.bindings import read_binding
@@ -57,6 +58,12 @@ def populate() -> Populate:
 async def service(sqlite_library: Library) -> AsyncIterator[HttpService]:
     async with serve_on_socket(sqlite_library) as running:
         yield running
+
+
+@pytest.fixture
+def is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make whatever is recalled sure, for tests of something else than the ranking."""
+    monkeypatch.setattr(agent_result, "_SURE", 0.1)
 
 
 async def stored(library: Library, user: str = "ann") -> list[Message]:
@@ -131,6 +138,7 @@ async def test_irrelevant_prompt_gets_nothing_but_is_captured(
 
 
 @pytest.mark.concurrent
+@pytest.mark.usefixtures("is_sure")
 async def test_chinese_prompt_gets_chinese_block_within_its_size(
     service: HttpService, tmp_path: Path
 ) -> None:
@@ -238,6 +246,7 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.usefixtures("is_sure")
 class TestNeed:
     PATH = "/v1/users/lin/hooks/claude-code/UserPromptSubmit"
 
@@ -309,6 +318,25 @@ class TestEndpoint:
         assert (answer.status_code, answer.text) == (200, "")
         assert await stored(service.library) == []
         assert [m.content for m in await stored(service.library, "bob")] == [PROMPT]
+
+    async def test_only_what_is_sure_is_shown(
+        self, service: HttpService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fact = NewMessage(role=Role.USER, content="我妹妹住在里斯本。", ts=YESTERDAY)
+        await service.library.add_messages(Scope("ann", session_id="earlier"), [fact])
+        ann = await service.client_with_key("ann")
+        fields = {"min_confidence": 0.0, "capture": False, "deadline": 60.0}
+        options = {"Memrecall-Hook": json.dumps(fields)}
+
+        async def check(case: tuple[str, str]) -> None:
+            for bar, is_shown in ((0.1, True), (1.0, False)):
+                monkeypatch.setattr(agent_result, "_SURE", bar)
+                payload = samples(case[0], "")[0].payload
+                answer = await ann.post(self.PATH, json=payload, headers=options)
+                assert (answer.status_code, bool(answer.text)) == (200, is_shown), bar
+                assert not is_shown or case[1] in json.dumps(answer.json(), ensure_ascii=False)
+
+        await check_each_async(((PROMPT, FACT), ("我妹妹住在哪里？", "里斯本")), check)
 
     async def test_read_only_key_stores_nothing(self, service: HttpService) -> None:
         reader = await service.client_with_key("ann", read_only=True)
@@ -385,6 +413,7 @@ class TestWithoutService:
         await wait_until(lambda: not hook.pending)  # stored by a process of its own
         assert not traces.exists()
 
+    @pytest.mark.usefixtures("is_sure")
     async def test_database_is_used_like_service(
         self, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -93,6 +93,7 @@ class TestMemory:
         await memory.aremember("Ann's boat is called Petunia.")
         (match, *_) = await memory.arecall("What is my boat called?")
         assert "Petunia" in match.record.content
+        assert match.record.metadata["certainty"] in ("sure", "possible")
         assert len(await memory.arecall(REQUEST, limit=1)) == 1
 
     def test_recall_can_be_replayed(self, tmp_path: Path) -> None:

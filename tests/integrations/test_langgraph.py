@@ -277,7 +277,9 @@ class TestRetriever(RecallContract):
 
     @pytest.mark.concurrent
     def test_sync(self, sync_memory: Memory) -> None:
-        assert "5433" in RecallRetriever(sync_memory).invoke(REQUEST)[0].page_content
+        document = RecallRetriever(sync_memory).invoke(REQUEST)[0]
+        assert "5433" in document.page_content
+        assert document.metadata["certainty"] in ("sure", "possible")
 
 
 class TestTools(ToolContract):

@@ -172,6 +172,7 @@ class TestRetriever(RecallContract):
         nodes = await RecallNodeRetriever(memory).aretrieve(REQUEST)
         assert "5433" in nodes[0].text
         assert nodes[0].score is not None
+        assert nodes[0].metadata["certainty"] in ("sure", "possible")
 
     async def test_nothing_and_failure_differ(self, memory: AsyncMemory, library: Library) -> None:
         retriever = RecallNodeRetriever(memory)

@@ -62,6 +62,10 @@ async def call_every_tool(client: Client) -> None:
     remembered = await run("remember", content="Ann's cat is called Miso", summary="The cat's name")
     recall = await run("recall", query="What is the name of my cat?")
     assert recall["abstained"] is False
+    assert {recall["certainty"], *(m["certainty"] for m in recall["memories"])} <= {
+        "sure",
+        "possible",
+    }
     assert remembered["memory_key"] in [memory["memory_key"] for memory in recall["memories"]]
     results = await run("search_messages", query="green tea")
     assert [message["content"] for message in results["messages"]][:1] == ["I only drink green tea"]

@@ -15,6 +15,7 @@ import pytest
 from autogen_core.models import CreateResult
 
 from memrecall.agent import RecallResult
+from memrecall.agent import result as agent_result
 from memrecall.agent.phrases import say_codes
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
@@ -75,9 +76,11 @@ class TestResult:
         answer = await ann.post(PATH, json={"query": "where does my sister live?"})
         assert answer.status_code == 200, answer.text
         result = {name for name, field in RecallResult.model_fields.items() if not field.exclude}
-        assert answer.json().keys() == result
+        assert answer.json().keys() == result | {"certainty"}
         assert "m003" in answer.json()["handoff"]["relevant_memory_keys"]
         assert answer.json()["memories"][0]["content"] == "My sister lives in Lisbon"
+        assert answer.json()["certainty"] in ("sure", "possible")
+        assert {"certainty", "probability"} <= answer.json()["memories"][0].keys()
         assert "ann" not in json.dumps(answer.json()["trace"])  # the agent never sees the user id
 
     async def test_conversation_is_recalled_for_its_last_message(
@@ -239,6 +242,24 @@ class TestBlock:
         body = {"query": "where does my sister live?", "block": {"min_confidence": 1.0}}
         unsure = await ann.post(PATH, json=body, headers=PLAIN)
         assert (unsure.status_code, unsure.text) == (200, "")
+
+    async def test_block_labels_or_leaves_out_what_is_only_possible(
+        self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ann = await sqlite_service.client_with_key("ann")
+        await write_messages(ann, "ann", *CHAT)
+        cases = (("where does my sister live?", "possibly"), ("火锅我要什么汤？", "可能"))
+
+        async def check(case: tuple[str, str]) -> None:
+            for bar, is_sure in ((0.1, True), (1.0, False)):
+                monkeypatch.setattr(agent_result, "_SURE", bar)
+                answer = await ann.post(PATH, json={"query": case[0]}, headers=PLAIN)
+                assert (f'"certainty":"{case[1]}"' in answer.text) is not is_sure
+                body = {"query": case[0], "block": {"only_sure": True}}
+                answer = await ann.post(PATH, json=body, headers=PLAIN)
+                assert bool(answer.text) is is_sure
+
+        await check_each_async(cases, check)
 
     async def test_block_keeps_size(self, sqlite_service: HttpService) -> None:
         ann = await sqlite_service.client_with_key("ann")

@@ -368,6 +368,7 @@ def _content(memory: RecalledMemory, withheld: int) -> MemoryContent:
         "kind": memory.kind,
         "memory_type": memory.memory_type,
         "score": memory.relevance_score,
+        "certainty": memory.certainty.value,
         "speaker": memory.speaker or memory.role,
         "said_at": format_time(memory.ts),
         "withheld": withheld,

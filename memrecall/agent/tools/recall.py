@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import AliasChoices, Field, PrivateAttr
 
 from memrecall.agent.prompt_view import write_block
-from memrecall.agent.result import RecalledMemory, RecallResult
+from memrecall.agent.result import Certainty, RecalledMemory, RecallResult
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput, excerpt_length
 from memrecall.errors import MemrecallError
@@ -53,6 +53,7 @@ class RecallAnswer(ToolOutput):
 
     found: bool
     confidence: float
+    certainty: Certainty = Certainty.NONE
     summary: str
     memories: list[dict[str, str]] = Field(default_factory=list)
     follow_up_question: str | None = None
@@ -70,12 +71,14 @@ class RecallAnswer(ToolOutput):
         return cls(
             found=bool(result.memories),
             confidence=result.confidence,
+            certainty=result.certainty,
             summary=result.handoff.search_summary,
             memories=[
                 {
                     "memory_key": memory.memory_key,
                     "said_at": format_time(memory.ts),
                     "by": memory.speaker or memory.role or memory.memory_type,
+                    "certainty": memory.certainty.value,
                     "content": _excerpt(result, memory, length),
                     **memory.describe_conflict(result.language),
                 }
@@ -126,6 +129,8 @@ class McpEvidence(ToolOutput):
     speaker: str | None
     said_at: str
     relevance_score: float | None
+    probability: float | None
+    certainty: Certainty
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = Field(default_factory=list)  # what the user said instead
     truncated: bool = False
@@ -139,6 +144,7 @@ class RecallReply(ToolOutput):
 
     summary: str
     confidence: float
+    certainty: Certainty
     abstained: bool
     memories: list[McpEvidence]
     follow_up_question: str | None = None
@@ -152,6 +158,7 @@ class RecallReply(ToolOutput):
         reply = cls(
             summary=result.handoff.search_summary,
             confidence=result.confidence,
+            certainty=result.certainty,
             abstained=result.abstained,
             memories=[
                 McpEvidence(
@@ -163,6 +170,8 @@ class RecallReply(ToolOutput):
                     speaker=memory.speaker,
                     said_at=format_time(memory.ts),
                     relevance_score=memory.relevance_score,
+                    probability=memory.probability,
+                    certainty=memory.certainty,
                     claimed_by=memory.claimed_by,
                     conflicts_with=memory.conflicts_with,
                     truncated=memory.truncated,

@@ -63,11 +63,14 @@ _PHRASES = {
     "no_keywords": ("no keywords", "没有关键词"),
     "granted": ("granted: {message}", "已扩大：{message}"),
     "refused": ("refused: {message}", "已拒绝：{message}"),
-    "handed_off": ("{n} memor{ies} handed off", "交接 {n} 条记忆"),
+    "handed_off": ("{certainty}: {n} memor{ies} handed off", "{certainty}：交接 {n} 条记忆"),
     "nothing_handed_off": (
         "nothing handed off: nothing relevant was found",
         "没有交接：没有找到相关内容",
     ),
+    "sure": ("sure", "确定"),
+    "possible": ("possible", "可能"),
+    "none": ("none", "无"),
     "valid_until": ("valid until {day}", "有效期至 {day}"),
     "claim": (
         "unconfirmed claim of {origin}, conflicts with {keys}",
@@ -230,11 +233,13 @@ class RecallViewer:
         """Return the view of a result."""
         zone, handoff = trace_time_zone(result.trace), result.handoff
         contents = [memory.content for memory in result.memories]
-        count = len(handoff.relevant_memory_keys)
+        count, certainty = len(handoff.relevant_memory_keys), self.say(result.certainty)
         return ResultView(
             request=result.trace.start.asked,
             confidence=min(max(result.confidence, 0.0), 1.0),
-            handed_off=self.say("handed_off", n=count) if count else self.say("nothing_handed_off"),
+            handed_off=self.say("handed_off", certainty=certainty, n=count)
+            if count
+            else self.say("nothing_handed_off"),
             summary=remove_quotations(handoff.search_summary, contents),
             question=handoff.follow_up_question or "",
             times=_describe_times(result.times, zone),
@@ -245,7 +250,8 @@ class RecallViewer:
         )
 
     def _view_evidence(self, memory: "RecalledMemory", zone: tzinfo) -> ItemView:
-        notes = _describe_times(memory.times, zone)
+        notes = [*memory.describe_certainty(self._language).values()]
+        notes += _describe_times(memory.times, zone)
         if memory.valid_to is not None:
             notes.append(self.say("valid_until", day=f"{to_zone(memory.valid_to, zone):%Y-%m-%d}"))
         if memory.claimed_by is not None:

@@ -121,7 +121,8 @@ def _items(output: dict[str, Any], field: str, noun: str) -> Iterator[Text]:
     if not items:
         yield Text(f"{_MARGIN}nothing found", "dim")
     for item in items[:_MAX_ITEMS]:
-        head = f"{_MARGIN}{str(item['time'])[:10]} {flatten(str(item['speaker']))}: "
+        label = f" ({item['certainty']})" if "certainty" in item else ""
+        head = f"{_MARGIN}{str(item['time'])[:10]} {flatten(str(item['speaker']))}{label}: "
         yield Text.assemble((head, "dim"), flatten(str(item["text"])))
     if len(items) > _MAX_ITEMS:
         yield Text(f"{_MARGIN}and {count_noun(len(items) - _MAX_ITEMS, f'more {noun}')}", "dim")

@@ -5,11 +5,11 @@ from math import isfinite
 
 from nicegui import ui
 
-from memrecall.agent.result import StopReason
+from memrecall.agent.result import Certainty, StopReason
 from memrecall.dashboard.layout import register_page
 from memrecall.dashboard.page import ROWS_PER_PAGE, Page, Redirect
 from memrecall.dashboard.pages.trace import draw_form
-from memrecall.dashboard.trace_view import HIGH_CONFIDENCE, stop_class, stop_text
+from memrecall.dashboard.trace_view import stop_class, stop_text
 from memrecall.dashboard.widgets import (
     PairSelection,
     card,
@@ -178,7 +178,8 @@ def draw_recall(page: Page, item: TraceSummary, zone: tzinfo, user: str = "") ->
     if item.abstained:
         ui.label(page.text("abstained_short")).classes("mr-badge mr-warn")
     else:
-        classes = "mr-good" if item.confidence >= HIGH_CONFIDENCE else "mr-warn"
+        is_sure = Certainty.from_probability(item.confidence) is Certainty.SURE
+        classes = "mr-good" if is_sure else "mr-warn"
         ui.label(f"{item.confidence:.0%}").classes(f"mr-badge {classes}")
     if item.stop_reason != StopReason.HANDOFF:
         label = ui.label(stop_text(page, item.stop_reason))

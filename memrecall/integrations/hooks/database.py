@@ -64,7 +64,8 @@ def recall_block(
                 library=library,
             )
             # Closing the library waits for the vectors of the messages; the prompt need not.
-            show(write_relevant_block(result, binding.characters, binding.min_confidence))
+            characters, min_confidence = binding.characters, binding.min_confidence
+            show(write_relevant_block(result, characters, min_confidence, only_sure=True))
 
     asyncio.run(run())
 

@@ -73,6 +73,7 @@ def _recall_from_service(binding: Binding, event: CapturedEvent, deadline: float
             "min_confidence": binding.min_confidence,
             "if_needed": True,
             "when": binding.when,
+            "only_sure": True,
         },
         "limits": {"seconds": max(deadline - time.monotonic(), 0.05)},
     }

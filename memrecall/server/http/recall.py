@@ -81,6 +81,9 @@ class BlockOptions(RequestModel):
     min_confidence: Annotated[
         float, Field(ge=0, le=1, description="Below it, the response is empty.")
     ] = 0.0
+    only_sure: Annotated[
+        bool, Field(strict=True, description="Whether items that are only possible are left out.")
+    ] = False
     if_needed: Annotated[
         bool,
         Field(
@@ -166,7 +169,9 @@ async def recall(
     result = await run_while_connected(handler.result(), request.receive, closing)
     if accepts(accept, PLAIN_TEXT):
         block = body.block or BlockOptions()
-        text = write_relevant_block(result, block.characters, block.min_confidence)
+        text = write_relevant_block(
+            result, block.characters, block.min_confidence, only_sure=block.only_sure
+        )
         return PlainTextResponse(text)
     return Response(result.model_dump_json(), media_type=MEDIA_TYPE)
 
@@ -202,7 +207,9 @@ async def handle_hook(
         if body.messages:
             handler = RecallHandler(context, session, body)
             work = run_while_connected(handler.result(), request.receive, context.service.closing)
-            block = write_relevant_block(await work, binding.characters, binding.min_confidence)
+            block = write_relevant_block(
+                await work, binding.characters, binding.min_confidence, only_sure=True
+            )
     if binding.capture:
         context.principal.require_write()
         context.service.metrics.stored.inc(await store_event(context.library, scope, captured))

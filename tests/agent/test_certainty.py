@@ -1,0 +1,171 @@
+"""Certainty of recalls and of their items: where it comes from, and what models are told."""
+
+import json
+from typing import Any
+
+import pytest
+
+from memrecall.agent import Certainty, RecallMemory, RecallResult, write_block
+from memrecall.agent.prompt_view import write_relevant_block
+from memrecall.agent.tools.control import write_parent_message
+from memrecall.agent.tools.recall import RecallAnswer, RecallReply
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.testing import ScriptedClient
+
+from ..cases import check_each, check_each_async
+from ..inert import assert_harmless
+from .recall_helpers import (
+    ANN,
+    LIN,
+    REQUEST,
+    REQUEST_ZH,
+    detail,
+    hand_off,
+    run_recall,
+    search,
+    tool_results,
+)
+
+SURE, POSSIBLE, NONE = Certainty.SURE, Certainty.POSSIBLE, Certainty.NONE
+# The request, a query, two messages in a row, and the label of what is only possible.
+LANGUAGES: dict[Scope, tuple[str, str, list[str], str]] = {
+    ANN: (REQUEST, "database config", ["a1", "a2"], "possibly"),
+    LIN: (REQUEST_ZH, "数据库配置", ["l1", "l2"], "可能"),
+}
+in_both_languages = pytest.mark.parametrize("scope", LANGUAGES, ids=["en", "zh"])
+
+
+async def recall_both(
+    library: Library, scope: Scope, confidence: float = 0.9, **arguments: Any
+) -> RecallResult:
+    request, query, keys, _ = LANGUAGES[scope]
+    handoff = hand_off(*keys, confidence=confidence, **arguments)
+    steps = [search(query), detail(keys[0]), handoff]
+    return await run_recall(library, *steps, messages=request, scope=scope)
+
+
+def set_certainties(result: RecallResult, *certainties: Certainty) -> RecallResult:
+    pairs = zip(result.memories, certainties, strict=True)
+    memories = [memory.model_copy(update={"certainty": each}) for memory, each in pairs]
+    return result.model_copy(update={"memories": memories})
+
+
+def test_probability_of_at_least_seven_tenths_is_sure() -> None:
+    def check(case: tuple[float | None, Certainty]) -> None:
+        assert Certainty.from_probability(case[0]) is case[1]
+
+    cases = ((1.0, SURE), (0.7, SURE), (0.6999, POSSIBLE), (0.0, POSSIBLE), (None, POSSIBLE))
+    check_each(cases, check)
+
+
+@in_both_languages
+async def test_recall_is_as_certain_as_its_confidence(library: Library, scope: Scope) -> None:
+    async def check(case: tuple[float, Certainty]) -> None:
+        result = await recall_both(library, scope, case[0])
+        assert result.certainty is case[1]
+        assert (result.memories[0].certainty is SURE) >= (result.certainty is SURE)
+
+    await check_each_async(((0.9, SURE), (0.7, SURE), (0.69, POSSIBLE), (0.0, POSSIBLE)), check)
+    request, query, *_ = LANGUAGES[scope]
+    nothing = [search(query), hand_off(confidence=0.9)]
+    assert (await run_recall(library, *nothing, messages=request, scope=scope)).certainty is NONE
+
+
+@in_both_languages
+async def test_item_has_the_probability_of_the_first_search_that_returned_it(
+    library: Library, scope: Scope
+) -> None:
+    request, query, (key, _), _ = LANGUAGES[scope]
+    steps = [search("5433"), search(query), hand_off(key, confidence=0.1)]
+    result = await run_recall(library, *steps, messages=request, scope=scope)
+    first, second = (
+        {item["memory_key"]: item["probability"] for item in run["output"]["results"]}[key]
+        for run in tool_results(result, "search_memories")
+    )
+    (memory,) = result.memories
+    assert first != second
+    assert memory.probability == pytest.approx(first, abs=0.0006)  # tools show three digits
+    assert memory.certainty is Certainty.from_probability(memory.probability)
+
+
+@in_both_languages
+async def test_item_without_a_probability_is_possible(library: Library, scope: Scope) -> None:
+    request, query, (key, neighbor), _ = LANGUAGES[scope]
+    found = search(query, search_mode="keyword", limit=1)
+    steps = [found, detail(key), hand_off(key, neighbor, confidence=0.6)]
+    result = await run_recall(library, *steps, messages=request, scope=scope)
+    assert [memory.memory_key for memory in result.memories] == [key, neighbor]
+    assert [memory.probability for memory in result.memories] == [None, None]
+    assert [memory.certainty for memory in result.memories] == [POSSIBLE, POSSIBLE]
+
+
+async def test_result_stored_without_certainty_can_be_read(library: Library) -> None:
+    fields = (await recall_both(library, ANN)).model_dump(mode="json")
+    assert fields.pop("certainty") == "sure"
+    for memory in fields["memories"]:
+        del memory["certainty"], memory["probability"]
+    result = RecallResult.from_dict(fields)
+    assert result.certainty is SURE
+    assert [memory.certainty for memory in result.memories] == [SURE, POSSIBLE]
+    assert RecallResult.from_dict(result.model_dump(mode="json")) == result
+
+
+def read_labels(block: str) -> list[str | None]:
+    lines = [json.loads(line) for line in block.splitlines() if '"memory_key"' in line]
+    return [line.get("certainty") for line in lines]
+
+
+@in_both_languages
+async def test_models_read_what_is_only_possible(library: Library, scope: Scope) -> None:
+    label = LANGUAGES[scope][-1]
+    result = set_certainties(await recall_both(library, scope), SURE, POSSIBLE)
+    assert read_labels(write_block(result)) == [None, label]
+    assert read_labels(write_parent_message(result, 4_000)) == [None, label]
+    reply = RecallReply.from_result(result)
+    assert read_labels(reply.as_text()) == [None, label]
+    assert (reply.certainty, [each.certainty for each in reply.memories]) == (
+        SURE,
+        [SURE, POSSIBLE],
+    )
+    answer = RecallAnswer.from_result(result)
+    assert answer.certainty is SURE
+    assert [memory["certainty"] for memory in answer.memories] == ["sure", "possible"]
+
+
+@in_both_languages
+async def test_views_show_the_certainty(library: Library, scope: Scope) -> None:
+    label = LANGUAGES[scope][-1]
+    words = {ANN: ("sure: 2", "possible: 2"), LIN: ("确定：交接 2", "可能：交接 2")}[scope]
+    recalled = await recall_both(library, scope)
+    page = assert_harmless(set_certainties(recalled, SURE, SURE)._repr_html_())
+    assert words[0] in page.text
+    assert label not in page.text
+    unsure = recalled.model_copy(update={"confidence": 0.5})
+    page = assert_harmless(set_certainties(unsure, POSSIBLE, POSSIBLE)._repr_html_())
+    assert words[1] in page.text
+    assert label in page.text.replace(words[1], "")
+
+
+@in_both_languages
+async def test_block_for_a_hook_has_only_what_is_sure(library: Library, scope: Scope) -> None:
+    recalled = await recall_both(library, scope, search_summary="the summary")
+
+    def write(*certainties: Certainty, min_confidence: float = 0.5) -> str:
+        result = set_certainties(recalled, *certainties)
+        return write_relevant_block(result, 4_000, min_confidence, only_sure=True)
+
+    first, second = (memory.content for memory in recalled.memories)
+    block = write(SURE, POSSIBLE)
+    assert first in block
+    assert second not in block
+    assert "the summary" not in block  # it may quote what is left out
+    assert "the summary" in write(SURE, SURE)
+    assert write(POSSIBLE, POSSIBLE) == ""
+    assert write(SURE, SURE, min_confidence=0.95) == ""
+
+
+async def test_results_of_the_autogen_memory_have_their_certainty(library: Library) -> None:
+    client = ScriptedClient([search(), hand_off("a1")])
+    results = (await RecallMemory(library, ANN, model_client=client).query(REQUEST)).results
+    assert [(content.metadata or {})["certainty"] for content in results] == ["sure"]
