@@ -179,6 +179,10 @@ class StorageBusy(StorageError):
     """Another writer locked the database for too long; a retry may succeed."""
 
 
+class OutdatedPlan(StorageError):
+    """Another writer changed the memories on which a decision was based; a new one may succeed."""
+
+
 class StorageFull(StorageError):
     """The disk is full; the failed write was rolled back."""
 

@@ -37,9 +37,11 @@ _LONGEST_NAME = 6  # words
 _LONGEST_CJK_NAME = 12  # characters
 _SENTENCE_ENDS = "?!.,;:，。？！；：…\"'"
 _SYMBOLS = re.compile(r"[^\w\s]+")
-_PIECE = re.compile(rf"[{CJK}]|[^\W{CJK}]+")
+_LETTER = rf"[^\W{CJK}]"  # of a word that has an end: 住在Porto names Porto
+_PIECE = re.compile(rf"[{CJK}]|{_LETTER}+")
 _MOST_READ = 50  # memories whose texts are searched for names; beyond, all relations are read
 _ALL_RELATIONS = 1_000_000
+_MOST_TRIES = 20  # to follow memories that other writers change meanwhile
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 _Names = Mapping[str, frozenset[str]]  # the keys of an entity's names, by its id
@@ -136,8 +138,13 @@ class TrackedChanges(MemoryChanges):
         With `erase`, relations that no memory states any more are removed instead of hidden.
         """
         stating = [memory for memory in changed if memory.subject]
-        if not stating:
-            return
+        for _ in range(_MOST_TRIES if stating else 0):
+            last_change = await self._memories.last_change()
+            await self._follow(stating, erase)
+            if await self._memories.last_change() == last_change:
+                return  # Otherwise another writer may have ended a memory that was taken to hold.
+
+    async def _follow(self, stating: Sequence[MemoryRecord], erase: bool) -> None:
         near = await self._entities_near(stating)
         edges = await self._relations_of(near)
         names = await self._names_of(edges)
@@ -178,11 +185,16 @@ class TrackedChanges(MemoryChanges):
         await self._graph.hide_names(hidden)
 
     async def follow_neighbours(self, keys: Sequence[str]) -> None:
-        """Let the relations of memories, and of those before and after them, follow these."""
-        states = await self._memories.get_states(keys) if keys else []
-        links = {link for m in states for link in (m.supersedes, m.superseded_by) if link}
-        links -= set(keys)
-        await self.follow([*states, *(await self._memories.get_states(sorted(links)))])
+        """Let the relations of memories, of those before and of all after them, follow these."""
+        states: dict[str, MemoryRecord] = {}
+        links = set(keys)
+        while links:
+            found = await self._memories.get_states(sorted(links))
+            states |= {memory.memory_key: memory for memory in found}
+            near = [m.supersedes for m in found if m.memory_key in keys]
+            near += [memory.superseded_by for memory in found]
+            links = {link for link in near if link} - states.keys()
+        await self.follow(list(states.values()))
 
     async def _memories_behind(self, edges: Sequence[_Edge]) -> list[MemoryRecord]:
         """Return the memories that come from the same messages as relations."""
@@ -295,7 +307,7 @@ def _is_hidden(relation: StoredRelation) -> bool:
 def _is_named(name: str, text: str) -> bool:
     if is_cjk(name[0]) or is_cjk(name[-1]):
         return name in text
-    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text) is not None
+    return re.search(rf"(?<!{_LETTER}){re.escape(name)}(?!{_LETTER})", text) is not None
 
 
 def _end_of(relation: StoredRelation, memories: Sequence[MemoryRecord]) -> datetime | None:

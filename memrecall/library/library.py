@@ -235,14 +235,15 @@ class Library:
         return result
 
     async def apply_plan(
-        self, scope: Scope, steps: Sequence[PlanStep], *, actor: str
+        self, scope: Scope, steps: Sequence[PlanStep], *, actor: str, decided_at: int | None = None
     ) -> list[PlanOutcome]:
-        """Apply steps to a scope's memories, all or nothing; vectors are added later."""
+        """Apply steps as `MemoryChanges.apply_plan` does; vectors are added later."""
         self.require_small_metadata(step.memory for step in steps if step.memory)
         await self.vectors.prepare()
         if self.review_plan is not None:
             steps = await self.review_plan(self, scope, steps)
-        outcomes = await self.store.changes(scope).apply_plan(steps, actor=actor)
+        changes = self.store.changes(scope)
+        outcomes = await changes.apply_plan(steps, actor=actor, decided_at=decided_at)
         rows = [
             PendingText.of_memory(scope.user_id, outcome.memory_key, step.memory)
             for step, outcome in zip(steps, outcomes, strict=True)

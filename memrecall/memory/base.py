@@ -248,7 +248,14 @@ class MemoryBase:
         vector_db: VectorDB | None = None,
         redact: Redact | None = None,
         prompt: str | None = None,
+        config: Mapping[str, Any] | None = None,
     ) -> None:
+        if config is not None:
+            if db is not None or settings is not None:
+                raise InvalidArgument("config excludes db and settings", hint="Pass one of them")
+            options = options_of_config(config)
+            settings, prompt = options["settings"], prompt or options["prompt"]
+            embedder = embedder or options["embedder"]
         require_one_database(library, db, settings)
         if library is not None and (embedder or graph_db or vector_db) is not None:
             raise InvalidArgument(
@@ -272,7 +279,7 @@ class MemoryBase:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Return a memory for a configuration of mem0."""
-        return cls(**options_of_config(config))
+        return cls(config=config)
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,13 +1,15 @@
 """Ingestion: messages are stored first; what is derived from them may fail and is reported."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
+from memrecall.errors import OutdatedPlan
 from memrecall.extraction.claims import (
     decide_outdated,
     denies,
@@ -54,6 +56,7 @@ from memrecall.types import (
 
 CONTEXT = 6  # messages before the new ones, for what "it" and "yes" refer to
 _MOST_KEYWORDS = 12
+_MOST_PLANS = 20  # for one addition, while other processes write too
 _PROCEDURE_LENGTH = 4_000  # characters
 CONFLICTING = "it contradicts what the user said"
 
@@ -91,7 +94,8 @@ class Ingestor:
         self._library = library
         self._extractor = extractor
         self._processes = processes
-        # One extraction per user at a time, because decisions build on each other.
+        # One decision per user at a time, because they build on each other. Those of other
+        # processes are noticed when a plan is applied.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def store(self, addition: Addition) -> StoredMessages:
@@ -156,13 +160,14 @@ class Ingestor:
         self, scope: Scope, utterances: Sequence[Utterance], outcomes: Sequence[PlanOutcome]
     ) -> GraphResult:
         """Extract relations; messages that refer back are read after those before them."""
-        context: Sequence[Utterance] = ()
-        if any(refers_back(utterance.text) for utterance in utterances):
-            context = await self._context(scope, utterances)
+        refers = any(refers_back(utterance.text) for utterance in utterances)
+        context = await self._context(scope, utterances) if refers else ()
         graph = await write_relations(self._library, self._extractor, scope, utterances, context)
         # The graph takes each relation for the latest one; the memories know better.
-        outdated = [outcome for outcome in outcomes if outcome.successor_key]
-        keys = [key for o in outdated for key in (o.memory_key, o.successor_key) if key]
+        added = [o.memory_key for o in outcomes if o.memory_key and o.event in ("ADD", "UPDATE")]
+        states = await self._library.store.memories(scope).get_states(added) if added else []
+        keys = [memory.memory_key for memory in states if memory.valid_to or memory.deleted_at]
+        keys += [outcome.successor_key for outcome in outcomes if outcome.successor_key]
         await self._library.changes(scope).follow_neighbours(keys)
         return graph
 
@@ -177,22 +182,40 @@ class Ingestor:
         extracted = await self._read_facts(scope, [Utterance("", None, Role.USER, memory.content)])
         facts = [fact for fact in extracted.facts if fact.memory_type != RETRACTION]
         whole = as_one_fact(memory.content, facts)
-        async with self._lock(scope):
+
+        async def plan() -> list[PlanStep]:
             stored = await find_related(self._library, scope, [whole, *facts])
             if equal := find_equal_claim(whole, stored.values()):
-                return [PlanOutcome.of_content("NONE", equal, memory.content)]
+                return [PlanStep("NONE", memory, equal)]
             related = known_memories(stored)
             decided = await self._decide([whole], related)
             if known := next((d for d in decided if d.event == "NONE"), None):
-                return [PlanOutcome.of_content("NONE", known.memory_key, memory.content)]
+                return [PlanStep("NONE", memory, known.memory_key)]
             if whole.field is None and facts:
                 decided = await self._decide(facts, related)
             replaced = [d.memory_key for d in decided if d.event in ("UPDATE", "DELETE")]
             records = [stored[key] for key in replaced if key is not None]
             slot = {"subject": whole.subject[:NAME_LENGTH], "field": whole.field}
-            memory = memory.model_copy(update=slot) if whole.field else memory
-            steps = plan_replacement(memory, records, origin)
-            return await self._library.apply_plan(scope, steps, actor=actor)
+            new = memory.model_copy(update=slot) if whole.field else memory
+            return plan_replacement(new, records, origin)
+
+        return await self._apply(scope, plan, actor)
+
+    async def _apply(
+        self, scope: Scope, plan: Callable[[], Awaitable[list[PlanStep]]], actor: str
+    ) -> list[PlanOutcome]:
+        """Apply a plan; make another as long as other processes change memories meanwhile."""
+
+        async def attempt() -> list[PlanOutcome]:
+            last_change = await self._library.store.memories(scope).last_change()
+            steps = await plan()
+            return await self._library.apply_plan(scope, steps, actor=actor, decided_at=last_change)
+
+        async with self._locks.setdefault(scope.user_id, asyncio.Lock()):
+            for _ in range(_MOST_PLANS - 1):
+                with suppress(OutdatedPlan):
+                    return await attempt()
+            return await attempt()
 
     async def _extract_memories(
         self, addition: Addition, utterances: Sequence[Utterance], problems: list[str]
@@ -203,18 +226,18 @@ class Ingestor:
         problems += [*filter(None, [extracted.problem]), *extracted.dropped]
         if not extracted.facts and not extracted.claims:
             return ()
-        async with self._lock(scope):
-            records = await find_related(
-                self._library, scope, (*extracted.facts, *extracted.claims)
-            )
+        claims = extracted.claims
+        sources = {utterance.message_id: utterance for utterance in utterances}
+
+        async def plan() -> list[PlanStep]:
+            records = await find_related(self._library, scope, (*extracted.facts, *claims))
             related = known_memories(records)
-            sources = {utterance.message_id: utterance for utterance in utterances}
             stated = {key: records[key] for key in related}
             outdated = list(decide_outdated(extracted.facts, related, stated, sources))
             is_outdated = {id(decision.fact) for decision in outdated}
             facts = [fact for fact in extracted.facts if id(fact) not in is_outdated]
             decided = await self._extractor.decide(facts, list(related.values()))
-            problems += [decided.problem] if decided.problem else []
+            problems.extend({decided.problem} - {"", *problems})
             places = {id(fact): place for place, fact in enumerate(extracted.facts)}
             steps = [
                 replace(
@@ -223,8 +246,9 @@ class Ingestor:
                 )
                 for decision in (*outdated, *decided.decisions)
             ]
-            steps += _claim_steps(extracted.claims, records, sources, addition)
-            return await self._library.apply_plan(scope, steps, actor=EXTRACTION)
+            return [*steps, *_claim_steps(claims, records, sources, addition)]
+
+        return await self._apply(scope, plan, EXTRACTION)
 
     async def _decide(
         self, facts: Sequence[Fact], related: dict[str, KnownMemory]
@@ -232,9 +256,6 @@ class Ingestor:
         """Return the decisions that name a memory which the extractor was shown."""
         decided = await self._extractor.decide(facts, list(related.values()))
         return [decision for decision in decided.decisions if decision.memory_key in related]
-
-    def _lock(self, scope: Scope) -> asyncio.Lock:
-        return self._locks.setdefault(scope.user_id, asyncio.Lock())
 
     async def _read_facts(
         self,
@@ -258,9 +279,8 @@ class Ingestor:
         """Store one memory of how the conversation went."""
         summary = await self._extractor.summarise(utterances, _PROCEDURE_LENGTH)
         problems += [summary.problem] if summary.problem else []
-        problems += ["memories: a procedural memory is made without the prompt"] * bool(
-            addition.prompt
-        )
+        if addition.prompt:
+            problems.append("memories: a procedural memory is made without the prompt")
         fact = Fact(summary.text, source_ids=tuple(u.message_id for u in utterances))
         sources = {utterance.message_id: utterance for utterance in utterances}
         step = _plan_step(Decision("ADD", fact, text=fact.text), {}, sources, addition)
@@ -279,8 +299,6 @@ async def _report_failure(name: str, work: Awaitable[Result], problems: list[str
     """Return the result of some work, or None after adding its error to the problems."""
     try:
         return await work
-    except asyncio.CancelledError:
-        raise
     # An extractor may be a plugin; whatever it raises, the messages are stored already.
     except Exception as error:
         problems.append(f"{name}: {type(error).__name__}: {error}")
@@ -371,7 +389,7 @@ def _message_memory(message: NewMessage, addition: Addition) -> tuple[NewMemory,
         content=message.content,
         memory_type=addition.memory_type or "general",
         layer=addition.layer,
-        metadata={**message.metadata, "role": message.role.value},
+        metadata={"role": message.role.value, **message.metadata},
         sensitive=addition.sensitive,
         valid_from=message.ts,
         speaker=message.speaker,

@@ -12,7 +12,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from memrecall.errors import CallerError, InvalidArgument
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.long_term import DomainKnowledge, Experience, UserInfo
-from memrecall.memory.mem0 import options_of_config
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
 from memrecall.messages import Redact
@@ -181,7 +180,7 @@ class Memory:
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "Memory":
         """Return a memory for a configuration of mem0."""
-        return cls(**options_of_config(config))
+        return cls(config=config)
 
     def __enter__(self) -> "Memory":
         return self

@@ -288,8 +288,16 @@ class Graph:
     @in_transaction
     async def hide_names(self, rows: GraphTransaction, names: Mapping[str, Sequence[str]]) -> None:
         """Hide names of entities from pages, by the entity's id, and show its other names."""
-        for row in await rows.read("aliases", {"entity_id": list(names)}):
-            is_hidden = row["alias"] in map(entity_key, names[row["entity_id"]])
+        stored = await read_names(rows, list(names))
+        name_of = itemgetter("entity_id", "alias")
+        hidden = {(key, entity_key(name)) for key, own in names.items() for name in own}
+        named = {row["entity_id"] for row in stored if name_of(row) not in hidden}
+        for end, _ in ENDS:  # Another writer may have related an entity meanwhile.
+            holding = {end: sorted(names.keys() - named), "valid_to": None}
+            related = {row[end] for row in await rows.read("relations", holding)}
+            hidden = {name for name in hidden if name[0] not in related}
+        for row in stored:
+            is_hidden = name_of(row) in hidden
             if is_hidden != row["hidden"]:
                 await rows.update("aliases", row, {"hidden": is_hidden})
 

@@ -64,6 +64,25 @@ async def test_fact_has_type_slot_and_negation() -> None:
     await check_each_async(read_cases("slots"), check)
 
 
+async def test_weekday_of_an_appointment_is_the_coming_one() -> None:
+    tuesday = datetime(2026, 11, 17, 9, tzinfo=UTC)
+    cases = [
+        ("I have a dentist appointment on Thursday.", "2026-11-19"),
+        ("I'm seeing the dentist on Monday.", "2026-11-23"),
+        ("My dentist appointment is on Tuesday.", "2026-11-17"),
+        ("周四看牙。", "2026年11月19日"),
+        ("我周一要看牙。", "2026年11月23日"),
+        ("星期二看牙。", "2026年11月17日"),
+    ]
+
+    async def check(case: tuple[str, str]) -> None:
+        (fact,) = (await extract([Utterance("m", None, Role.USER, case[0], tuesday)])).facts
+        assert case[1] in fact.text
+        assert fact.memory_type == "plan"
+
+    await check_each_async(cases, check)
+
+
 async def test_fact_has_sources_and_keywords() -> None:
     messages = parse_turns("I live in Berlin.", "assistant| Nice!", "I live in Berlin.")
     (fact,) = (await extract(messages)).facts

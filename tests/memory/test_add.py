@@ -24,6 +24,13 @@ async def list_messages(memory: AsyncMemory, user: str = "ann") -> list[str]:
 
 
 class TestForms:
+    async def test_role_in_the_metadata_is_kept(self, memory: AsyncMemory) -> None:
+        result = await memory.add("likes tea", "ann", infer=False, metadata={"role": "cook"})
+        item = await memory.get(result["results"][0]["id"])
+        assert item is not None
+        assert item["metadata"] == {"role": "cook"}
+        assert len((await memory.get_all("ann", filters={"role": "cook"}))["results"]) == 1
+
     async def test_add_accepts_text_dict_and_list(self, memory: AsyncMemory) -> None:
         await memory.add("喜欢喝茶", "ann", infer=False)
         await memory.add({"role": "user", "content": "two"}, "ann", infer=False)

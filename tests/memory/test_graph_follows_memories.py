@@ -53,6 +53,7 @@ CHANGES: list[tuple[list[str], set[Triple]]] = [
         ["我住在北京。", "我搬到上海了。", "我上周搬到杭州了。"],
         {("user", "lives_in", "杭州")},
     ),
+    (["我住在Rome。", "我搬到Paris了。"], {("user", "lives_in", "Paris")}),
     (["I work at Google.", "I left Google and joined Meta."], {("user", "works_at", "Meta")}),
     (
         ["我在百度上班。", "我从百度离职了，现在在腾讯上班。"],

@@ -1,7 +1,7 @@
 """The calls of mem0 2: ids in filters, other names of arguments, dates and configurations."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -303,7 +303,10 @@ async def test_reset_erases_all_users(memory: AsyncMemory) -> None:
 
 class TestFromConfig:
     @pytest.mark.concurrent
-    def test_stores_where_mem0_would(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("make", [Memory.from_config, lambda config: Memory(config=config)])
+    def test_stores_where_mem0_would(
+        self, tmp_path: Path, make: Callable[[dict[str, Any]], Memory]
+    ) -> None:
         config = {
             "version": "v1.1",
             "vector_store": {"provider": "qdrant", "config": {"path": str(tmp_path / "q")}},
@@ -311,7 +314,7 @@ class TestFromConfig:
             "history_db_path": str(tmp_path / "history.db"),
             "custom_instructions": "only drinks",
         }
-        with Memory.from_config(config) as memory:
+        with make(config) as memory:
             shared = memory._inner._shared
             assert shared.prompt == "only drinks"
             assert shared.settings.db == str(tmp_path / "q" / "memrecall.db")
@@ -366,3 +369,7 @@ class TestFromConfig:
                 AsyncMemory.from_config(case[0])
 
         check_each(cases, check)
+
+    def test_configuration_names_the_only_database(self) -> None:
+        with pytest.raises(InvalidArgument, match="config excludes db"):
+            AsyncMemory(config={}, db="other.db")

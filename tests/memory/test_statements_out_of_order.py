@@ -33,6 +33,26 @@ SLOTS: list[list[Said]] = [
 ]
 
 
+# What was said, one after the other, and the memory and the partner that remain.
+PARTNERS: list[tuple[list[str], str, str]] = [
+    (["My girlfriend is Ana.", "I broke up with Ana."], "User broke up with Ana.", ""),
+    (["My girlfriend is Ana.", "We broke up."], "User broke up with their partner.", ""),
+    (["I'm single.", "My girlfriend is Ana."], "User's girlfriend is Ana.", "Ana"),
+    (["I'm dating Tom.", "We broke up.", "My wife is Lea."], "User's wife is Lea.", "Lea"),
+    (["My wife is Ana.", "I got divorced."], "User is divorced.", ""),
+    (["我的女朋友是小雨。", "我和小雨分手了。"], "用户和小雨分手了。", ""),
+    (["我女朋友叫小雨。", "我分手了。"], "用户分手了。", ""),
+    (["我男朋友叫小明。", "我分手了。", "我的男朋友是阿强。"], "用户的男朋友是阿强。", "阿强"),
+    (["我老婆叫小雨。", "我离婚了。"], "用户离婚了。", ""),
+]
+LEFT_HOMES: list[tuple[list[str], str, str]] = [
+    (["I live in Rome.", "I no longer live in Berlin."], "where do I live", "Rome"),
+    (["I live in Berlin.", "I left Berlin.", "I live in Rome."], "Where do I live?", "Rome"),
+    (["我住在上海。", "我不住在北京了。"], "我住在哪里", "上海"),
+    (["我住在北京。", "我不住在北京了。", "我现在住在上海。"], "我住在哪里？", "上海"),
+]
+
+
 @pytest.fixture(params=["tables", "ladybug"])
 async def memory(
     location: str, tmp_path: Path, request: pytest.FixtureRequest
@@ -102,6 +122,41 @@ async def test_order_of_adding_does_not_change_what_is_known(memory: AsyncMemory
         user = " ".join(text for _, text in order)
         await add(memory, user, order)
         assert await state(memory, user) == expected
+
+    await check_each_async(cases, check)
+
+
+def every_order(cases: Sequence[tuple[list[str], str, str]]) -> list[tuple[Any, ...]]:
+    """Return the cases with their statements as said in different months, in every order."""
+    dated = [
+        ([(f"0{month}-05", text) for month, text in enumerate(said, 1)], *expected)
+        for said, *expected in cases
+    ]
+    return [(order, *expected) for said, *expected in dated for order in permutations(said)]
+
+
+async def test_last_word_on_a_partner_wins_in_every_order(memory: AsyncMemory) -> None:
+    cases = every_order(PARTNERS)
+
+    async def check(case: tuple[Any, ...]) -> None:
+        order, text, partner = case
+        user = f"user {cases.index(case)}"
+        await add(memory, user, order)
+        assert await texts(memory, user) == [text]
+        assert [name for _, name in await relations(memory, user)] == [partner] * bool(partner)
+
+    await check_each_async(cases, check)
+
+
+async def test_home_that_was_left_never_ranks_before_the_present_one(memory: AsyncMemory) -> None:
+    cases = every_order(LEFT_HOMES)
+
+    async def check(case: tuple[Any, ...]) -> None:
+        order, question, home = case
+        user = f"user {cases.index(case)}"
+        await add(memory, user, order)
+        found = (await memory.search(question, user))["results"]
+        assert home in found[0]["memory"]
 
     await check_each_async(cases, check)
 

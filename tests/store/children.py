@@ -1,6 +1,6 @@
 """Processes that work on the same database as the test.
 
-They are forked from a server process that has imported the store once, which saves a second of
+They are forked from a server process that has imported memrecall once, which saves seconds of
 imports for each.
 """
 
@@ -12,7 +12,7 @@ from types import TracebackType
 from . import process
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload([process.__name__])
+_CONTEXT.set_forkserver_preload([process.__name__, "memrecall.memory"])
 
 
 class Child:

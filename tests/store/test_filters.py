@@ -15,7 +15,7 @@ from memrecall.store import MemoryQuery, Store, read_filter
 from memrecall.store.database.statements import new_id
 from memrecall.store.memories.filters import Compare, Filter, FilterAll, FilterAny, FilterNot
 
-from ..cases import check_each
+from ..cases import check_each, check_each_async
 from .samples import ANN, BEN, MORNING, add_memory, at
 
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -24,6 +24,8 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "gte": operator.ge,
     "lt": operator.lt,
     "lte": operator.le,
+    "contains": lambda text, part: part in text,
+    "icontains": lambda text, part: part.lower() in text.lower(),
 }
 NAMES = st.sampled_from(["a", "b", "城市", 'q"t', "x.y", "back\\slash", "pinned"])
 NUMBERS = (
@@ -31,7 +33,9 @@ NUMBERS = (
 )
 TEXTS = st.sampled_from(["", "tea", "Tea", "茶", "é", "😀", "1", "true", 'a"b', "\\", "%", "_"])
 SCALARS = TEXTS | NUMBERS | st.booleans() | st.none()
-METADATA = st.dictionaries(NAMES, SCALARS | st.just([1, "tea"]) | st.just({"a": 1}), max_size=4)
+LISTS = st.lists(SCALARS | st.just(["tea", 1]), max_size=3)
+METADATA = st.dictionaries(NAMES, SCALARS | LISTS | st.just({"a": 1, "b": "tea"}), max_size=4)
+PARTS = st.sampled_from(["contains", "icontains"])
 ORDERS = st.sampled_from(["gt", "gte", "lt", "lte"])
 KEYS = NAMES.map(lambda name: f"metadata.{name}")
 
@@ -40,6 +44,7 @@ LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
     st.builds(lambda k, o, v: {k: {o: v}}, KEYS, ORDERS, TEXTS | NUMBERS),
     st.builds(lambda k, o, v: {k: {o: v}}, KEYS, st.sampled_from(["in", "nin"]), st.lists(SCALARS)),
     st.builds(lambda k, v: {k: {"ne": v}}, KEYS, SCALARS),
+    st.builds(lambda k, o, v: {k: {o: v}}, KEYS, PARTS, TEXTS.filter(bool)),
     st.builds(lambda v: {"pinned": v}, st.booleans() | st.none()),
     st.builds(lambda o, v: {"subject": {o: v}}, ORDERS | st.just("eq"), TEXTS),
     st.builds(lambda v: {"subject": v}, TEXTS | st.none() | st.integers(0, 1)),
@@ -99,11 +104,18 @@ def matches(condition: Filter, row: dict[str, Any]) -> bool:
             return not matches(part, row)
         case Compare(column, key, name, value):
             stored = row.get(column) if column else row["metadata"].get(key)
-            if kind_of(stored) != kind_of(value):
-                return False
-            if value is None or isinstance(value, bool):
-                return name == "eq" and stored is value
-            return bool(COMPARE[name](stored, value))
+            # A list passes if one of its items does.
+            items = stored if isinstance(stored, list) and value is not None else [stored]
+            return any(passes(item, name, value) for item in items)
+
+
+def passes(stored: object, name: str, value: object) -> bool:
+    """Return whether a stored value compares so with another."""
+    if kind_of(stored) != kind_of(value):
+        return False
+    if value is None or isinstance(value, bool):
+        return name == "eq" and stored is value
+    return bool(COMPARE[name](stored, value))
 
 
 def kind_of(value: object) -> str:
@@ -172,6 +184,30 @@ async def test_fields_and_metadata_keys_of_one_name_differ(store: Store) -> None
 
     assert await memories.keys(MemoryQuery(read_filter({"pinned": True}))) == ["k1"]
     assert await memories.keys(MemoryQuery(read_filter({"metadata.pinned": True}))) == ["k2"]
+
+
+async def test_list_in_metadata_passes_if_one_of_its_items_does(store: Store) -> None:
+    await add_memory(store, "tags", metadata={"tags": ["a", "茶叶", 3, True]})
+    await add_memory(store, "text", metadata={"tags": "a"})
+    await add_memory(store, "others", metadata={"tags": ["b", ["a"], {"a": "a"}]})
+    cases: list[tuple[Any, list[str]]] = [
+        ({"contains": "a"}, ["tags", "text"]),
+        ({"contains": "茶"}, ["tags"]),
+        ({"icontains": "A"}, ["tags", "text"]),
+        ({"in": ["a", "x"]}, ["tags", "text"]),
+        ({"in": ["x"]}, []),
+        ({"nin": ["a", "x"]}, ["others"]),
+        ({"gt": 2}, ["tags"]),
+        ("b", ["others"]),
+        (True, ["tags"]),
+        (False, []),
+    ]
+
+    async def check(case: tuple[Any, list[str]]) -> None:
+        query = MemoryQuery(read_filter({"tags": case[0]}))
+        assert await store.memories(ANN).keys(query) == sorted(case[1])
+
+    await check_each_async(cases, check)
 
 
 async def test_times_compare_across_time_zones(store: Store) -> None:

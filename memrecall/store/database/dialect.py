@@ -181,4 +181,4 @@ class DatabaseDialect(ABC):
     def compare_json(
         self, document: ColumnElement[Any], key: str, compare: Comparison, value: Any
     ) -> ColumnElement[bool]:
-        """Return the condition that a key holds a value of the same type that compares so."""
+        """Return the condition that a key holds or lists a value of this type that compares so."""

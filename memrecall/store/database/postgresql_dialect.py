@@ -136,11 +136,15 @@ class PostgresqlDialect(DatabaseDialect):
     def compare_json(
         self, document: ColumnElement[Any], key: str, compare: Comparison, value: Any
     ) -> ColumnElement[bool]:
-        """Return the condition on the value that `json_each` gives for the key."""
+        """Return the condition on the value that `json_each` gives for the key, or on its items."""
         entries, json_type = self._read_json(document)
+        value_list = func.json_build_array(entries.c.value)
+        listed = case((json_type == "array", entries.c.value), else_=value_list)
+        items = func.json_array_elements(listed).table_valued("value", joins_implicitly=True)
+        json_type = func.json_typeof(items.c.value)
         no_path = literal([], postgresql.ARRAY(Text))
-        text = entries.c.value.op("#>>", return_type=Text())(no_path)
-        rows = select(literal(1)).select_from(entries).where(entries.c.key == key)
+        text = items.c.value.op("#>>", return_type=Text())(no_path)
+        rows = select(literal(1)).select_from(entries, items).where(entries.c.key == key)
         if isinstance(value, bool):
             return exists(rows.where(json_type == "boolean", text == str(value).lower()))
         if isinstance(value, str):

@@ -10,6 +10,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Table,
+    case,
     create_engine,
     event,
     exists,
@@ -142,19 +143,26 @@ class SqliteDialect(DatabaseDialect):
         return key + ""
 
     def _read_json(self, document: ColumnElement[Any]) -> tuple[Any, ColumnElement[str]]:
-        entries = func.json_each(document).table_valued("key", "type", "atom")
+        entries = func.json_each(document).table_valued("key", "type", "value")
         return entries, entries.c.type
 
     def compare_json(
         self, document: ColumnElement[Any], key: str, compare: Comparison, value: Any
     ) -> ColumnElement[bool]:
-        """Return the condition on the value that `json_each` gives for the key."""
+        """Return the condition on the value that `json_each` gives for the key, or on its items."""
         entries, json_type = self._read_json(document)
-        rows = select(literal(1)).select_from(entries).where(entries.c.key == key)
+        listed = case(
+            (json_type == "array", entries.c.value),
+            (json_type.in_(["true", "false"]), literal("[") + json_type + "]"),
+            (json_type != "object", func.json_array(entries.c.value)),
+            else_="[]",
+        )
+        items = func.json_each(listed).table_valued("type", "atom", joins_implicitly=True)
+        rows = select(literal(1)).select_from(entries, items).where(entries.c.key == key)
         if isinstance(value, bool):
-            return exists(rows.where(json_type == str(value).lower()))
+            return exists(rows.where(items.c.type == str(value).lower()))
         types = ["text"] if isinstance(value, str) else ["integer", "real"]
-        return exists(rows.where(json_type.in_(types), compare(entries.c.atom, value)))
+        return exists(rows.where(items.c.type.in_(types), compare(items.c.atom, value)))
 
 
 def _open_existing(url: URL, options: ConnectionOptions) -> URL:

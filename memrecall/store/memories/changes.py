@@ -10,11 +10,11 @@ from typing import Any, Literal, Self
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import Conflict, InvalidArgument, NotFound
+from memrecall.errors import Conflict, InvalidArgument, NotFound, OutdatedPlan
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
-from memrecall.store.memories.history import EDITABLE_FIELDS, AuditEntry, write_entry
+from memrecall.store.memories.history import EDITABLE_FIELDS, LAST_CHANGE, AuditEntry, write_entry
 from memrecall.store.memories.insertion import with_key
 from memrecall.store.memories.removal import MemoryRemover, Removal
 from memrecall.store.memories.writer import Contradicts, MemoryWriter
@@ -170,15 +170,21 @@ class MemoryChanges:
 
         return await self._write(AuditEntry("undo", actor, memory_key), write, [memory_key])
 
-    async def apply_plan(self, steps: Sequence[PlanStep], *, actor: str) -> list[PlanOutcome]:
+    async def apply_plan(
+        self, steps: Sequence[PlanStep], *, actor: str, decided_at: int | None = None
+    ) -> list[PlanOutcome]:
         """Apply the steps that extraction decided on, all or none; return their outcomes.
 
-        Others may have written since the plan was made: a memory that exists already is not stored
+        OutdatedPlan if a memory of the user changed after the change `decided_at`. Without it,
+        others may have written since the plan was made: a memory that exists already is not stored
         twice, and one that replaces a missing memory is simply added.
         """
 
         async def work(connection: AsyncConnection) -> list[PlanOutcome]:
             locks = await lock_scopes(connection, [self._scope], with_sessions=False)
+            last = await connection.scalar(LAST_CHANGE, {"of_user": self._scope.user_id})
+            if decided_at not in (None, last):
+                raise OutdatedPlan("other writers change the memories all the time")
             writer = MemoryWriter(connection, locks, self._scope, actor)
             outcomes: list[PlanOutcome] = []
             successors: dict[int | None, str | None] = {}
@@ -297,7 +303,8 @@ async def _apply(writer: MemoryWriter, step: PlanStep, successor: str | None) ->
     if step.event == "DELETE":
         return await _apply_end(writer, step, successor)
     if step.event == "NONE" or step.memory is None:
-        return PlanOutcome("NONE", step.memory_key, reason=step.reason)
+        content = step.memory.content if step.memory else ""
+        return PlanOutcome.of_content("NONE", step.memory_key, content, reason=step.reason)
     equal = await writer.find_equal(step.memory)
     confirmed = [key for key, is_claim in equal.items() if is_claim and step.origin is Origin.USER]
     if known := [key for key in equal if key not in confirmed]:

@@ -53,6 +53,9 @@ _STATE = (
 )
 HIDDEN = "hidden"  # in the old values of a deletion: the memories and messages hidden with it
 _TIMES = frozenset({"valid_from", "valid_to", "expires_at", "deleted_at"})
+LAST_CHANGE = select(func.coalesce(func.max(memories.c.change_no), 0).label("change_no")).where(
+    memories.c.user_id == bindparam("of_user")
+)
 _VECTOR_KEY = (
     vectors.c.user_id == bindparam("of_user"),
     vectors.c.kind == "memory",

@@ -30,6 +30,7 @@ from memrecall.store.database.statements import STRINGS_PER_CONDITION, filter_sc
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
 from memrecall.store.memories.history import (
+    LAST_CHANGE,
     REVISION_COLUMNS,
     Revision,
     filter_visible,
@@ -134,6 +135,11 @@ class Memories:
         """Return the number of memories."""
         statement = self._filter(select(func.count()).select_from(memories), query)
         return int((await self._database.fetch(statement))[0][0])
+
+    async def last_change(self) -> int:
+        """Return the number of the last change of any memory of the user."""
+        rows = await self._database.fetch(LAST_CHANGE, {"of_user": self._scope.user_id})
+        return int(rows[0][0])
 
     async def get_any(self, memory_key: str) -> MemoryRecord:
         """Return one memory, deleted and superseded ones too; NotFound if there is none."""
