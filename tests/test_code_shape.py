@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "memrecall"
-LINES = {"memrecall": 72_620, "tests": 65_200, "benchmarks": 8_000}
+LINES = {"memrecall": 75_000, "tests": 66_000, "benchmarks": 8_000}
 MODULES = 340
 SHARED_NAMES = 35  # public names that two or more files define
 # Where an outside library may be imported; everywhere else its contract must forbid it.

@@ -14,6 +14,7 @@ from memrecall.memory.records import hit_item, quote_conflicts, quote_message, s
 from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
+from memrecall.search.ranking.people import user_to_first_person
 from memrecall.search.results import UserRow
 from memrecall.store import Graph, MemoryQuery, Reads, Store, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
@@ -150,7 +151,7 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
     # A result may have two rows, a memory and its message, of which one may rank much lower.
     rows = search.limit if search.kinds != "all" else 2 * search.limit + _MORE_ROWS
     request = SearchRequest(
-        search.query,
+        user_to_first_person(search.query),  # memories call the person who speaks the user
         limit=min(rows, LARGEST_PAGE),
         threshold=search.threshold or 0.0,
         kind=None if search.kinds == "all" else search.kinds,

@@ -24,12 +24,7 @@ from memrecall.search.index.rows import Floats
 from memrecall.search.ranking.calibration import BACKGROUND, Noise
 from memrecall.search.ranking.context import named_rows
 from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
-from memrecall.search.ranking.people import (
-    coverage_by_person,
-    find_speakers,
-    to_first_person,
-    user_to_first_person,
-)
+from memrecall.search.ranking.people import coverage_by_person, find_speakers, to_first_person
 from memrecall.search.ranking.selection import RankPosition
 from memrecall.search.request import KINDS, SearchRequest
 from memrecall.search.results import Hit, SearchPage, UserRow, make_hit
@@ -114,8 +109,6 @@ class SearchEngine:
         query = None
         if request.syntax == "query":
             query = await in_process(len(request.query), parse_query, request.query)
-        elif request.kind != "knowledge":
-            request = replace(request, query=user_to_first_person(request.query))
         feed = self._feed(scope, request)
         if user is None or request.kind == "knowledge":
             user = await self._read_version(scope, request, feed)

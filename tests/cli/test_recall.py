@@ -327,7 +327,7 @@ def test_recall_prints_thoughts_steering_errors_and_dropped_keys(
             call("expand_context_window", reason="more", current_size=5, requested_size=10),
         ),
         say('{"keywords": [{"keyword": "garage", "weight": 1, "type": "entity"}]}'),
-        hand_off("maya-1", "made-up", reasoning="why"),
+        *[hand_off("maya-1", "made-up", reasoning="why")] * 2,  # the first is refused
         tokens=(812, 96),
     )
     outcome = shell("recall", "the garage", "--user", "maya", "--db", chat, "--max-iterations", 1)
@@ -351,7 +351,8 @@ def test_recall_prints_thoughts_steering_errors_and_dropped_keys(
         "dropped, because this recall never saw them: made-up",
         "keywords, 812 + 96 tokens",
         "garage 1",
-        "4,540 tokens",
+        "Not handed off: made-up was not found in this recall.",
+        "5,448 tokens",
     ):
         assert part in outcome.out, part
 

@@ -29,7 +29,8 @@ async def find(client: httpx.AsyncClient, query: str) -> list[str]:
 
 
 async def find_memories(client: httpx.AsyncClient, query: str) -> list[str]:
-    found = await ask(client, "POST", "/v1/memories/search", json={"query": query, "threshold": 0})
+    body = {"query": query, "threshold": 0, "kinds": "memory"}
+    found = await ask(client, "POST", "/v1/memories/search", json=body)
     return sorted(item["memory"] for item in found["results"])
 
 

@@ -180,7 +180,7 @@ async def test_purge_removes_the_vector(
         assert await count_rows(library, far_vectors) == 8
         await memory.purge(results[0]["results"][0]["id"])
         assert await count_rows(library, far_vectors) == 7  # the others are not copied again
-        assert len((await memory.search("thing"))["results"]) == 3
+        assert len((await memory.search("thing", kinds="memory"))["results"]) == 3
 
 
 async def test_query_vector_of_other_dimensions_is_refused(pgvector_library: Library) -> None:

@@ -155,7 +155,7 @@ async def test_home_that_was_left_never_ranks_before_the_present_one(memory: Asy
         order, question, home = case
         user = f"user {cases.index(case)}"
         await add(memory, user, order)
-        found = (await memory.search(question, user))["results"]
+        found = (await memory.search(question, user, kinds="memory"))["results"]
         assert home in found[0]["memory"]
 
     await check_each_async(cases, check)
