@@ -18,7 +18,6 @@ from memrecall.library.graph_evidence import possible_names
 from memrecall.library.library import Library
 from memrecall.memory.display import GraphResult
 from memrecall.scope import Scope
-from memrecall.search.ranking.people import user_to_first_person
 from memrecall.store import Graph, NewRelation, StoredEntity, StoredRelation
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 from memrecall.store.graph_rows import WITHDRAWN
@@ -132,8 +131,6 @@ def _trace_paths(steps: _Steps, starts: set[str], goals: set[str]) -> list[list[
 
 async def related_names(graph: Graph, query: str, as_of: datetime | None) -> tuple[str, ...]:
     """Return the names of entities related to those that a query names, nearest first."""
-    # Most entities are related to the user: "the user" in a query must not add all of them.
-    query = user_to_first_person(query)
     entities = await graph.entities(possible_names(query))
     if not entities:
         return ()

@@ -151,7 +151,8 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
     # A result may have two rows, a memory and its message, of which one may rank much lower.
     rows = search.limit if search.kinds != "all" else 2 * search.limit + _MORE_ROWS
     request = SearchRequest(
-        user_to_first_person(search.query),  # memories call the person who speaks the user
+        # "The user" is a label that most memories have, and in the graph related to most names.
+        user_to_first_person(search.query),
         limit=min(rows, LARGEST_PAGE),
         threshold=search.threshold or 0.0,
         kind=None if search.kinds == "all" else search.kinds,
