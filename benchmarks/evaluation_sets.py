@@ -1,11 +1,11 @@
 """Evaluation sets in databases of a work folder, and the searches of their questions.
 
 A set is a folder with corpus.jsonl and queries.jsonl (docs/evaluation.md). Sets whose folders begin
-with the same word come from one source: lifebench_zh and lifebench_en. Small stores are made from
-another set and named after it: small_kdconv_zh.
+with the same word come from one source: lifebench_zh and lifebench_en.
 """
 
 import argparse
+import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
@@ -29,13 +29,15 @@ from memrecall.types import Language
 Fit = TypeVar("Fit")
 
 WORK = Path(tempfile.gettempdir()) / "memrecall-fit-ranking"
-_SMALL = "small_"
+_AUTHOR = re.compile("(?:en|zh)[A-Z](?:_cut)?")
 _TOLD_EVERY = 200  # questions
 
 
 def source_of(name: str) -> str:
-    """Return the source of a set by its folder's name."""
-    return name.removeprefix(_SMALL).split("_")[0]
+    """Return the source of a set by its folder's name; all authors are one source."""
+    if _AUTHOR.fullmatch(name):
+        return "authored"
+    return name.split("_")[0]
 
 
 def map_path(work: Path, left_out: str = "") -> Path:
@@ -76,11 +78,6 @@ class EvaluationSet:
     def source(self) -> str:
         """The source that its conversations come from."""
         return source_of(self.name)
-
-    @property
-    def is_small(self) -> bool:
-        """Whether its users have a few rows and are also asked what they never said."""
-        return self.name.startswith(_SMALL)
 
     @property
     def language(self) -> Language:

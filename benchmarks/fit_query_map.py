@@ -7,8 +7,9 @@ compare searches by meaning alone: without a map, with it, and with a map that n
 source. The maps are written to the work folder, where `fit_ranking.py --maps` finds them; only
 `--out` writes the map that the package uses. The same sets give the same bytes.
 
-The package's map is fitted to KdConv, FriendsQA, Molweni, LifeBench (all Apache-2.0) and
-MADial-Bench (MIT). LoCoMo, LoCoMo-Plus and CMRC 2018, whose licences restrict use, only check it.
+The package's map is fitted to KdConv, FriendsQA, Molweni, LifeBench (all Apache-2.0), MADial-Bench
+(MIT) and the authors A to E of fixtures/authored. LoCoMo, LoCoMo-Plus and CMRC 2018, whose licences
+restrict use, only check it.
 """
 
 import argparse
@@ -44,7 +45,6 @@ from benchmarks.query_map_fits import (  # noqa: E402
     MapSet,
     apply_change,
     fit_linear,
-    fit_network,
     measure,
 )
 from benchmarks.report import Figures, print_figures, say, write_figures  # noqa: E402
@@ -119,7 +119,7 @@ def compare(sets: Sequence[MapSet], maps: Mapping[str, Mapping[str, Apply]]) -> 
 
 
 def study_maps(
-    train: Sequence[MapSet], check: Sequence[MapSet], work: Path, hidden: int = 0
+    train: Sequence[MapSet], check: Sequence[MapSet], work: Path
 ) -> tuple[npt.NDArray[np.float16], dict[str, Figures]]:
     """Fit the maps, write them to the work folder, and return the map and the tables."""
     change, others = fit_maps(train)
@@ -134,24 +134,7 @@ def study_maps(
             MAP: apply_change(change),
             OTHERS: apply_change(other),
         }
-    if hidden:
-        _add_networks(maps, train, hidden)
     return change, compare([*train, *check], maps)
-
-
-def _add_networks(maps: dict[str, dict[str, Apply]], train: Sequence[MapSet], hidden: int) -> None:
-    """Add a residual network to the maps that are compared."""
-    by_name = {map_set.name: map_set for map_set in train}
-
-    def fit(names: Sequence[str]) -> Apply:
-        say(f"fitting a network to {', '.join(names) or 'nothing'}")
-        network = fit_network([by_name[name] for name in names], _dimensions(train), hidden)
-        return lambda vector: network.forward(vector[None])[0]
-
-    everything, others = fit(list(by_name)), fit_without(list(by_name), fit)
-    for name, of_set in maps.items():
-        of_set["network"] = everything
-        of_set["network of the others"] = others.get(source_of(name), everything)
 
 
 async def study(options: argparse.Namespace) -> tuple[npt.NDArray[np.float16], dict[str, Figures]]:
@@ -161,7 +144,7 @@ async def study(options: argparse.Namespace) -> tuple[npt.NDArray[np.float16], d
         for folder in [*options.data, *options.validate]
     ]
     train, check = sets[: len(options.data)], sets[len(options.data) :]
-    return study_maps(train, check, options.work, options.hidden)
+    return study_maps(train, check, options.work)
 
 
 def _read_options() -> argparse.Namespace:
@@ -171,13 +154,6 @@ def _read_options() -> argparse.Namespace:
     add_folder_options(parser, data="sets to fit to", validate="sets to check on")
     parser.add_argument(
         "--work", type=Path, default=WORK, help="where imported sets and all maps are kept"
-    )
-    parser.add_argument(
-        "--hidden",
-        type=int,
-        default=0,
-        metavar="N",
-        help="compare a network with N hidden units, too",
     )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the map there, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")

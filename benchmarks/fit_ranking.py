@@ -1,6 +1,6 @@
 """Fits the weights of hybrid search and the calibration of its scores to labelled questions.
 
-    python benchmarks/fit_ranking.py --data FOLDER… --small FOLDER… --validate FOLDER… --maps WORK
+    python benchmarks/fit_ranking.py --data FOLDER… --validate FOLDER… --maps WORK
 
 A folder is an evaluation set: corpus.jsonl and queries.jsonl (docs/evaluation.md). There are two
 fits. The first gives weights, which are rounded and written by hand into
@@ -146,26 +146,15 @@ def load_map(folder: Path, source: str) -> QueryMap:
 async def study(options: argparse.Namespace) -> dict[str, Figures]:
     """Run all requested studies."""
     read = partial(read_evaluation_set, excluded=options.leave_out)
-    train, check, small = (
-        [read(folder) for folder in folders]
-        for folders in (options.data, options.validate, options.small)
+    train, check = (
+        [read(folder) for folder in folders] for folders in (options.data, options.validate)
     )
-    sources = {each.source for each in train}
-    small_train = [each for each in small if each.source in sources]
-    small_check = [each for each in small if each.source not in sources]
     # What is only checked must not take part in a fit, nor may its questions.
-    train_sets, check_sets, small_train_sets, small_check_sets = [
-        await _read_sets(sets, givers, options)
-        for sets, givers in (
-            (train, train),
-            (check, [*train, *check]),
-            (small_train, []),
-            (small_check, []),
-        )
-    ]
+    train_sets = await _read_sets(train, train, options)
+    check_sets = await _read_sets(check, [*train, *check], options)
     held = [name for name in HELD if name not in options.free]
     tables = study_ranking(train_sets, check_sets, held)
-    tables |= study_calibration([*train_sets, *small_train_sets], [*check_sets, *small_check_sets])
+    tables |= study_calibration(train_sets, check_sets)
     return tables | study_parts([*train_sets, *check_sets]) if options.parts else tables
 
 
@@ -191,7 +180,6 @@ def _read_options() -> argparse.Namespace:
         parser,
         data="sets to fit to",
         validate="sets to check on",
-        small="sets of small stores, for the calibration only; small_NAME belongs to NAME",
     )
     parser.add_argument(
         "--free",
@@ -220,7 +208,7 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--parts", action="store_true", help="switch off each weight in turn, too")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
-    check_names(parser, [*options.data, *options.validate, *options.small])
+    check_names(parser, [*options.data, *options.validate])
     return options
 
 

@@ -7,7 +7,7 @@ the same questions give the same bytes.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +30,9 @@ _MIN_WRONG = 5
 _TEMPERATURE = np.float32(0.1)
 _PULL = np.float32(0.1)  # towards no change
 _RATE, _PASSES, _BATCH = 5e-4, 4, 64
-# LifeBench lists the most rows as evidence, of which many answer only in part.
-_SOURCE_WEIGHT = {"lifebench": 0.3}
+# LifeBench lists the most rows as evidence, of which many answer only in part. Authors are many,
+# and share habits.
+_SOURCE_WEIGHT = {"lifebench": 0.3, "authored": 0.3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,18 +62,6 @@ class Choice(NamedTuple):
     weight: float
 
 
-class TrainableMap(Protocol):
-    """A map of vectors with parameters to train."""
-
-    parameters: list[Floats]
-
-    def forward(self, vectors: Floats) -> Floats:
-        """Return mapped vectors, of any length."""
-
-    def gradients(self, vectors: Floats, slope: Floats) -> list[Floats]:
-        """Return the gradient of each parameter; `slope` is that of the mapped vectors."""
-
-
 class LinearMap:
     """The identity plus a trained matrix."""
 
@@ -91,28 +80,6 @@ class LinearMap:
     def change(self) -> npt.NDArray[np.float16]:
         """The matrix minus the identity, as map files store it."""
         return self.parameters[0].astype(np.float16)
-
-
-class ResidualNetwork:
-    """The identity plus a network with one hidden layer."""
-
-    def __init__(self, dimensions: int, hidden: int) -> None:
-        random = np.random.default_rng(_SEED)
-        inner = random.normal(size=(hidden, dimensions)).astype(np.float32)
-        self.parameters = [inner, np.zeros((dimensions, hidden), dtype=np.float32)]
-
-    def forward(self, vectors: Floats) -> Floats:
-        """Return mapped vectors, of any length."""
-        inner, outer = self.parameters
-        mapped: Floats = vectors + np.tanh(vectors @ inner.T) @ outer.T
-        return mapped
-
-    def gradients(self, vectors: Floats, slope: Floats) -> list[Floats]:
-        """Return the gradients of both layers. The pull is on what the network adds."""
-        inner, outer = self.parameters
-        active = np.tanh(vectors @ inner.T)
-        back = (slope @ outer) * (1 - active * active)
-        return [back.T @ vectors, slope.T @ active + _PULL * outer]
 
 
 class Adam:
@@ -142,14 +109,7 @@ def fit_linear(sets: Sequence[MapSet], dimensions: int) -> npt.NDArray[np.float1
     return linear.change
 
 
-def fit_network(sets: Sequence[MapSet], dimensions: int, hidden: int) -> ResidualNetwork:
-    """Return a trained network with one hidden layer."""
-    network = ResidualNetwork(dimensions, hidden)
-    train(network, sets)
-    return network
-
-
-def train(query_map: TrainableMap, sets: Sequence[MapSet]) -> None:
+def train(query_map: LinearMap, sets: Sequence[MapSet]) -> None:
     """Train a map on the questions of some sets."""
     random = np.random.default_rng(_SEED)
     choices = [choice for map_set in sets for choice in _choices(map_set, random)]
@@ -196,7 +156,7 @@ def _wrong_rows(question: MapQuestion, random: np.random.Generator) -> Rows:
     return np.append(hard, random.choice(rows, _HARD + _RANDOM - len(hard)))
 
 
-def _gradients(query_map: TrainableMap, choices: Sequence[Choice], weights: Floats) -> list[Floats]:
+def _gradients(query_map: LinearMap, choices: Sequence[Choice], weights: Floats) -> list[Floats]:
     vectors = np.stack([choice.question.vector for choice in choices])
     rows = np.stack([choice.question.rows[choice.rows] for choice in choices])
     mapped = query_map.forward(vectors)

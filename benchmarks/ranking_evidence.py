@@ -29,6 +29,7 @@ from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import Rows
 from memrecall.search.ranking import features
 from memrecall.search.ranking.calibration import QuerySupport
+from memrecall.search.ranking.ranker import matching_rows
 from memrecall.search.ranking.scores import (
     HYBRID,
     KEYWORD,
@@ -91,18 +92,11 @@ class AskedQuestion:
 def foreign_questions(
     evaluation_set: EvaluationSet, others: Sequence[EvaluationSet], count: int = FOREIGN
 ) -> list[AskedQuestion]:
-    """Return questions of other sources in the set's language, as many of each set.
-
-    Small stores have foreign questions of their own.
-    """
-    if evaluation_set.is_small:
-        return []
+    """Return questions of other sources in the set's language, as many of each set."""
     givers = [
         other
         for other in others
-        if other.source != evaluation_set.source
-        and other.language == evaluation_set.language
-        and not other.is_small
+        if other.source != evaluation_set.source and other.language == evaluation_set.language
     ]
     users = sorted(evaluation_set.corpus.keys)
     chance = random.Random(_SEED)
@@ -141,9 +135,6 @@ async def read_set(
             examples.append(await _example(library, corpus, item))
             tell_progress(evaluation_set.name, done, len(asked) + len(foreign))
     own, others = examples[: len(asked)], examples[len(asked) :]
-    if evaluation_set.is_small:
-        others = [example for example in own if not example.wanted]
-        own = [example for example in own if example.wanted]
     return LabelledSet(evaluation_set.name, tuple(own), tuple(others))
 
 
@@ -163,14 +154,14 @@ async def _example(library: Library, corpus: Corpus, item: AskedQuestion) -> Exa
 def _make_example(
     columns: Columns, search: _Search, query: features.RankingQuery, item: AskedQuestion
 ) -> Example:
-    """Compute what `features.rank` computes, and keep the best candidates."""
+    """Compute what `ranker.rank` computes, and keep the best candidates."""
     alive = columns.alive(query.version)
     visible = visible_rows(columns, search.scope, query.request, alive, query.now)
-    lexical = features._lexical_scores(columns, query, alive)
-    semantic = features._semantic_scores(columns, query)
-    counted = features._counted_rows(columns, query.request, alive, visible)
+    lexical = features.lexical_scores(columns, query, alive)
+    semantic = features.semantic_scores(columns, query)
+    counted = features.counted_rows(columns, query.request, alive, visible)
     scores = features.RowScores.of(columns, query, lexical, semantic, counted)
-    matches = features._matching_rows(columns, query, scores)
+    matches = matching_rows(columns, query, scores)
     rows = _in_order_of_equals(columns, np.flatnonzero(visible.open & matches))
     assert scores.threads is not None, "a hybrid search has threads"
     values = features.compute_features(columns, query, scores, counted, rows)

@@ -194,8 +194,15 @@ def fresh_console() -> Iterator[None]:
 
 
 @cache
-def _load_weights() -> Encode:
-    return _load_local_model(LocalEmbedder())
+def _loaded_embedder() -> tuple[LocalEmbedder, Encode]:
+    embedder = LocalEmbedder()
+    return embedder, _load_local_model(embedder)
+
+
+def _share_weights(embedder: LocalEmbedder) -> Encode:
+    loaded, encode = _loaded_embedder()
+    embedder.token_vectors = loaded.token_vectors
+    return encode
 
 
 _load_local_model = LocalEmbedder._load
@@ -204,7 +211,7 @@ _load_local_model = LocalEmbedder._load
 @pytest.fixture(autouse=True)
 def loaded_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load the weights of the local embedder once for all tests."""
-    monkeypatch.setattr(LocalEmbedder, "_load", lambda _: _load_weights())
+    monkeypatch.setattr(LocalEmbedder, "_load", _share_weights)
 
 
 @pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks

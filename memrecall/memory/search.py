@@ -15,11 +15,10 @@ from memrecall.memory.reranking import MOST_RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, put_claims_last
 from memrecall.search.ranking.people import user_to_first_person
-from memrecall.search.results import UserRow
+from memrecall.search.sources import join_sources, mark_outdated
 from memrecall.store import Graph, MemoryQuery, Reads, Store, read_filter
 from memrecall.store.database.cursors import LARGEST_PAGE, require_limit
 from memrecall.store.graph_tables import TableReader
-from memrecall.types import DIGESTS, MemoryRecord
 
 _log = logging.getLogger(__name__)
 
@@ -88,53 +87,29 @@ async def search_memories(
         page = await _search_with_names(library, scope, request)
     else:
         page = await _rerank(library, scope, request, reranker)
-    folded = put_claims_last(_fold_sources(page))
-    hits = folded[: search.limit]
+    joined = join_sources(await mark_outdated(library.store, scope, page))
+    hits = put_claims_last(joined.results)[: search.limit]
     results = [hit_item(hit, page.records[hit.key]) for hit in hits]
     await quote_conflicts(library.store, scope, results)
-    await _add_sources(library.store, scope, page, results)
+    await _add_sources(library.store, scope, page, hits, results)
     if search.explain:
         for item, hit in zip(results, hits, strict=True):
             item["score_details"] = score_details(hit, request.threshold)
-    total = page.total_found - len(page.results) + len(folded)
-    return SearchResults(results=results, total_found=total, message=page.message)
-
-
-def _source_ids(row: UserRow) -> tuple[str, ...]:
-    """Return the messages that state a memory; a digest comes from a whole conversation."""
-    if isinstance(row, MemoryRecord) and row.memory_type not in DIGESTS:
-        return row.source_message_ids
-    return ()
-
-
-def _fold_sources(page: SearchPage) -> list[Hit]:
-    """Return the hits without the messages that memories among them come from.
-
-    The best memory of a message takes its place and score if they are better. A claim that
-    conflicts with what the user said does not: it would pass what it conflicts with.
-    """
-    owners: dict[str, Hit] = {}
-    for hit in page.results:
-        for key in _source_ids(page.records[hit.key]):
-            owners.setdefault(key, hit)
-    folded: dict[str, Hit] = {}
-    for hit in page.results:
-        owner = owners.get(hit.key, hit)
-        if owner is hit or not owner.conflicts_with:
-            better = max(hit, owner, key=lambda each: each.score)
-            scores = {name: getattr(better, name) for name in ("score", "probability", "why")}
-            folded.setdefault(owner.key, replace(owner, **scores))
-    return list(folded.values())
+    return SearchResults(results=results, total_found=joined.total_found, message=page.message)
 
 
 async def _add_sources(
-    store: Store, scope: Scope, page: SearchPage, items: Sequence[dict[str, Any]]
+    store: Store,
+    scope: Scope,
+    page: SearchPage,
+    hits: Sequence[Hit],
+    items: Sequence[dict[str, Any]],
 ) -> None:
     """Add to each item the message that it comes from, of several the one that ranks first."""
     ranks = {hit.key: rank for rank, hit in enumerate(page.results)}
     sources: list[str | None] = []
-    for item in items:
-        keys = set(_source_ids(page.records[item["id"]])) - page.withheld_sources
+    for hit in hits:
+        keys = set(hit.sources) - page.withheld_sources
         sources.append(min(keys, key=lambda key: (ranks.get(key, len(ranks)), key), default=None))
     stored = await store.timeline(scope).get_many(list(filter(None, set(sources))))
     quotes: dict[str | None, Any] = {row.message_id: quote_message(row) for row in stored}

@@ -15,21 +15,30 @@ import numpy as np
 
 from memrecall.embedding import Embedder
 from memrecall.embedding.base import ThreadedEmbedder
+from memrecall.embedding.embedders import LocalEmbedder
 from memrecall.embedding.query_map import QueryMap
 from memrecall.errors import EmbedderFailed
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search.index.cache import IndexCache, IndexFeed
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import Floats
+from memrecall.search.index.vectors import mean_direction
 from memrecall.search.ranking.calibration import BACKGROUND, Noise
 from memrecall.search.ranking.context import named_rows
-from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
-from memrecall.search.ranking.people import coverage_by_person, find_speakers, to_first_person
+from memrecall.search.ranking.features import RankingQuery
+from memrecall.search.ranking.people import (
+    find_speakers,
+    to_first_person,
+    user_to_first_person,
+)
+from memrecall.search.ranking.ranker import RankedRows, Ranking, rank
+from memrecall.search.ranking.rerank import RERANKED, can_rerank, rerank, with_lines_before
 from memrecall.search.ranking.selection import RankPosition
 from memrecall.search.request import KINDS, SearchRequest
-from memrecall.search.results import Hit, SearchPage, UserRow, make_hit
+from memrecall.search.results import SearchPage, UserRow, make_hit
 from memrecall.search.updates import put_updates_first
 from memrecall.store import (
+    KnowledgeEntry,
     Reads,
     Store,
     UserVersion,
@@ -45,8 +54,7 @@ _CACHED_QUERIES = 256
 _QUESTIONS_AT_ONCE = 16
 _REQUESTS_AT_ONCE = 8  # to an embedder that can answer several
 EMBEDDER_TIMEOUT = 10.0  # seconds
-# On MADial, 0.1 to 0.4 find about one more of a hundred pieces of evidence.
-_LAST_LINE_WEIGHT = 0.3
+_LAST_LINE_WEIGHT = 1.0  # of 0.3 and 1.0, the latter found a tenth more answers to follow-ups
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +117,8 @@ class SearchEngine:
         query = None
         if request.syntax == "query":
             query = await in_process(len(request.query), parse_query, request.query)
+        elif request.kind != "knowledge":
+            request = replace(request, query=user_to_first_person(request.query))
         feed = self._feed(scope, request)
         if user is None or request.kind == "knowledge":
             user = await self._read_version(scope, request, feed)
@@ -145,10 +155,18 @@ class SearchEngine:
         if request.expand is not None and (names := await request.expand(reads)):
             expanded = replace(request, expansions=(*request.expansions, *names))
             query = replace(query, request=expanded)
-        ranked = await reads.compute(rank, columns, scope, query, search.after)
-        hits, records = await _fetch_hits(self._store, scope, columns, ranked, reads)
-        page = await reads.compute(_make_page, request, query.query, ranked, hits)
-        return replace(page, records=records), ranked
+        ranking = await reads.compute(rank, columns, scope, query)
+        stored: StoredRows = {}
+        # The network was fitted with the vectors of the local model.
+        tokens = self._embedder.token_vectors if isinstance(self._embedder, LocalEmbedder) else None
+        if tokens is not None and can_rerank(ranking):
+            first, texts, stored = await prepare_reranking(self._store, scope, ranking, reads)
+            ranking = await reads.compute(rerank, ranking, first, texts, tokens)
+        ranked = await reads.compute(ranking.page, search.after)
+        missing = [row for row, name in _names(columns, ranked.rows) if name not in stored]
+        stored |= await _read_rows(self._store, scope, columns, missing, reads)
+        page = await reads.compute(_make_page, request, query.query, columns, ranked, stored)
+        return page, ranked
 
     async def _withheld_sources(self, search: _Search, columns: Columns) -> frozenset[str]:
         """Return the messages that memories come from which the scope may not see."""
@@ -224,9 +242,9 @@ class SearchEngine:
         vector = await self._embed_text(text)
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) > 1:
-            return _mean(vector, await self._embed_text(lines[-1]), _LAST_LINE_WEIGHT)
+            return mean_direction(vector, await self._embed_text(lines[-1]), _LAST_LINE_WEIGHT)
         if names and share < 0.5:
-            return _mean(vector, await self._embed_text(query), 1 - 2 * share)
+            return mean_direction(vector, await self._embed_text(query), 1 - 2 * share)
         return vector
 
     async def _named_speakers(self, search: _Search) -> tuple[list[str], float]:
@@ -312,12 +330,6 @@ class SearchEngine:
         return Noise.of(self._background @ vector)
 
 
-def _mean(vector: Floats, other: Floats, weight: float) -> Floats:
-    """Return the direction of a vector and a weighted other one."""
-    total = vector + np.float32(weight) * other
-    return (total / max(float(np.linalg.norm(total)), 1e-9)).astype(np.float32)
-
-
 def _unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:
     if request.kind == "knowledge":
         agent = scope.agent_id or DEFAULT_NAME
@@ -326,39 +338,62 @@ def _unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:
     return SearchPage(explanation=f"there is no user {user!r}: nothing is stored under this id")
 
 
+StoredRows = dict[tuple[str, str], UserRow | KnowledgeEntry]
+
+
 def _make_page(
-    request: SearchRequest, query: Query | None, ranked: RankedRows, hits: list[Hit]
+    request: SearchRequest,
+    query: Query | None,
+    columns: Columns,
+    ranked: RankedRows,
+    stored: StoredRows,
 ) -> SearchPage:
-    """Return the page of hits, statements before those that they replace."""
+    """Return the page of hits, statements before those that they replace.
+
+    A row erased meanwhile is left out.
+    """
+    chances: Sequence[float | None] = ranked.probability or [None] * len(ranked.rows)
+    rows = zip(_names(columns, ranked.rows), ranked.relevance, chances, ranked.parts, strict=True)
+    hits = [
+        make_hit(stored[name], {"score": score, "probability": chance, "why": parts})
+        for (_, name), score, chance, parts in rows
+        if name in stored
+    ]
     if request.mode == "hybrid" and query is None:
         hits = put_updates_first(request.query, hits)
-    told_of = {} if query else coverage_by_person(request.query, ranked.term_weights, hits)
-    return replace(ranked.page, results=tuple(hits), told_of=told_of)
+    # No message has the key of a memory.
+    records = {key: row for (_, key), row in stored.items() if not isinstance(row, KnowledgeEntry)}
+    return replace(ranked.page, results=tuple(hits), records=records)
 
 
-async def _fetch_hits(
-    store: Store, scope: Scope, columns: Columns, ranked: RankedRows, reads: Reads
-) -> tuple[list[Hit], dict[str, UserRow]]:
-    """Read the hits of ranked rows, in order, and the memories and messages by their keys.
+async def prepare_reranking(
+    store: Store, scope: Scope, ranking: Ranking, reads: Reads
+) -> tuple[list[int], dict[int, str], StoredRows]:
+    """Return the first places of a ranking, and the texts of their rows and the lines before."""
+    first = ranking.first(RERANKED)
+    lines = with_lines_before(ranking, first)
+    stored = await _read_rows(store, scope, ranking.columns, lines, reads)
+    named = _names(ranking.columns, lines)
+    return first, {row: stored[name].content for row, name in named if name in stored}, stored
 
-    Only these few texts are read. A row erased meanwhile is left out.
-    """
-    kinds = [KINDS[kind] for kind in columns.table.kind[ranked.rows].tolist()]
-    names = [columns.table.keys[row] for row in ranked.rows]
-    keys = {k: [n for n, kind in zip(names, kinds, strict=True) if kind == k] for k in KINDS}
+
+def _names(columns: Columns, rows: Sequence[int]) -> list[tuple[int, tuple[str, str]]]:
+    """Return each row with its kind and key."""
+    table = columns.table
+    return [(row, (KINDS[table.kind[row]], table.keys[row])) for row in rows]
+
+
+async def _read_rows(
+    store: Store, scope: Scope, columns: Columns, rows: Sequence[int], reads: Reads
+) -> StoredRows:
+    """Read rows by kind and key: only the few that are shown or compared by their texts."""
+    names = [name for _, name in _names(columns, rows)]
+    keys = {kind: [key for of_kind, key in names if of_kind == kind] for kind in KINDS}
     memories = await store.memories(scope).get_many(keys["memory"], reads)
     messages = await store.timeline(scope).get_many(keys["message"], reads)
     entries = await store.knowledge(scope).get_many(keys["knowledge"], reads)
-    # No message has the key of a memory, and an index of knowledge has nothing else.
-    stored: dict[str, UserRow] = {memory.memory_key: memory for memory in memories}
-    stored |= {message.message_id: message for message in messages}
-    rows = {**stored, **{entry.knowledge_key: entry for entry in entries}}
-    hits = []
-    chances: Sequence[float | None] = ranked.probability or [None] * len(names)
-    for name, score, chance, parts in zip(
-        names, ranked.relevance, chances, ranked.parts, strict=True
-    ):
-        if name in rows:
-            shared = {"score": score, "probability": chance, "why": parts}
-            hits.append(make_hit(rows[name], shared))
-    return hits, stored
+    return {
+        **{("memory", memory.memory_key): memory for memory in memories},
+        **{("message", message.message_id): message for message in messages},
+        **{("knowledge", entry.knowledge_key): entry for entry in entries},
+    }

@@ -8,7 +8,7 @@ from typing import Any
 
 from memrecall.search.request import Kind
 from memrecall.store import KnowledgeEntry
-from memrecall.types import MemoryRecord, Message
+from memrecall.types import DIGESTS, MemoryRecord, Message
 
 UserRow = Message | MemoryRecord
 
@@ -64,6 +64,12 @@ class Hit:
     origin: str | None = None  # of a memory
     conflicts_with: tuple[str, ...] = ()  # of an unconfirmed claim: what the user said instead
     truncated: bool = False  # a memory whose content was too long: only its beginning is stored
+    sources: tuple[str, ...] = ()  # messages that state a memory
+
+
+def stated_by(memory: MemoryRecord) -> tuple[str, ...]:
+    """Return the messages that state a memory; a digest comes from a whole conversation."""
+    return () if memory.memory_type in DIGESTS else memory.source_message_ids
 
 
 def make_hit(row: UserRow | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
@@ -99,6 +105,7 @@ def make_hit(row: UserRow | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
             origin=row.provenance.origin.value,
             conflicts_with=row.provenance.conflicts_with,
             truncated=row.truncated,
+            sources=stated_by(row),
             **shared,
         )
     return Hit(
@@ -133,8 +140,7 @@ class SearchPage:
     searched: int = 0  # rows that passed the filters
     # The memories and messages among the results as they are stored, by their keys.
     records: Mapping[str, UserRow] = field(default_factory=dict, repr=False, compare=False)
-    # For each speaker, how much of the query the results say about them, 0 to 1.
-    told_of: Mapping[str, float] = field(default_factory=dict)
+    outdated: tuple[str, ...] = ()  # keys of superseded memories, the newest of many
 
     @property
     def degraded(self) -> DegradeReason | None:

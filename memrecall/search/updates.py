@@ -42,6 +42,11 @@ _CHANGE = re.compile(
 )
 
 
+def states_change(text: str) -> bool:
+    """Return True if a text has words with which people tell that something has changed."""
+    return _CHANGE.search(text) is not None
+
+
 def put_updates_first(query: str, hits: Sequence[Hit]) -> list[Hit]:
     """Return hits with each statement before those that it replaces, and their keys in it."""
     # A conversation of several lines asks for no single fact. When something happened does not
@@ -103,7 +108,7 @@ def _is_replaced(earlier: Hit, later: Hit, *, always: bool) -> bool:
         and earlier.role == later.role
         and (earlier.speaker == later.speaker or None in (earlier.speaker, later.speaker))
         and (later.probability or 0) >= _MIN_SHARE * (earlier.probability or 0)
-        and (always or _CHANGE.search(later.content) is not None)
+        and (always or states_change(later.content))
         and not is_question(later.content)
         and _shared_cost(earlier.content, later.content) >= _MIN_SHARED_COST
     )

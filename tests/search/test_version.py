@@ -20,7 +20,7 @@ from memrecall.search import (
     SearchRequest,
     SemanticQuery,
 )
-from memrecall.search.ranking.features import rank
+from memrecall.search.ranking.ranker import rank
 from memrecall.search.request import MODES
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, NewMessage, Origin, Role

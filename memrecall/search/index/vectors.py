@@ -38,6 +38,12 @@ def _single_threaded_blas() -> Iterator[None]:
             library.set_num_threads(count)
 
 
+def mean_direction(vector: Floats, other: Floats, weight: float) -> Floats:
+    """Return the direction of a vector and a weighted other one."""
+    total = vector + np.float32(weight) * other
+    return (total / max(float(np.linalg.norm(total)), 1e-9)).astype(np.float32)
+
+
 def _check_length(length: int, dimensions: int) -> None:
     if length != dimensions:
         raise EmbeddingModelMismatch(
@@ -92,6 +98,15 @@ class VectorBlocks:
                 part = cosines[start : start + len(block)]
                 np.matmul(block[: len(part)], query, out=part)
         return cosines
+
+    def take(self, rows: Rows) -> Floats:
+        """Return the vectors of some rows; zeros for a row without one, or below 0."""
+        vectors = np.zeros((len(rows), self.dimensions), dtype=np.float32)
+        for at, row in enumerate(rows.tolist()):
+            block = self._blocks.get(row // _BLOCK)
+            if row >= 0 and block is not None and row % _BLOCK < len(block):
+                vectors[at] = block[row % _BLOCK]
+        return vectors
 
     def exact_cosines(self, query: Floats, rows: Rows, digits: int) -> Floats:
         """Return the cosine of the query with some rows, equal for equal vectors.

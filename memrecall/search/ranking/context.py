@@ -26,7 +26,7 @@ _SHORT_SPAN = timedelta(days=3)
 _HALF_TRUST_ROWS = 8  # with this many rows, lengths count half
 _MISSING_ROW_SCORE = -2.0  # lower than the score of most rows
 _REACH = 16  # lines
-_PAUSE = DAY // 2  # after a longer one, people speak of something else
+PAUSE = DAY // 2  # after a longer one, people speak of something else
 _DECAY = np.float32(0.9) ** np.arange(_REACH + 1, dtype=np.float32)
 
 
@@ -113,7 +113,7 @@ def _session_order(columns: Columns, version: int) -> SessionOrder:
     rows = np.concatenate([messages, np.flatnonzero(~is_message)])
     session, ts = table.session[messages], table.ts[messages]
     is_first = np.ones(len(rows), dtype=np.bool_)  # rows without a session stand alone
-    is_first[1 : len(messages)] = (session[1:] != session[:-1]) | (np.diff(ts) > _PAUSE)
+    is_first[1 : len(messages)] = (session[1:] != session[:-1]) | (np.diff(ts) > PAUSE)
     starts = np.flatnonzero(is_first)
     ends = np.append(starts[1:], len(rows))
     position = np.empty(len(rows), dtype=np.int64)

@@ -1,22 +1,16 @@
-"""The ranking of one search: features of each row, which rows match, and the best of them."""
+"""The features of rows: what the order of a search is computed from."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 
-from memrecall.scope import Scope
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.rows import NONE, Floats, Mask, Rows, to_micros
+from memrecall.search.index.rows import Floats, Mask, Rows, to_micros
 from memrecall.search.ranking.calibration import (
-    Calibrated,
     Noise,
     QuerySupport,
-    calibrate,
     significance_of,
 )
 from memrecall.search.ranking.context import (
@@ -31,11 +25,9 @@ from memrecall.search.ranking.context import (
 )
 from memrecall.search.ranking.lexical import (
     LexicalScores,
-    SearchTerm,
     all_terms,
     bm25,
     count_words,
-    match,
     query_terms,
 )
 from memrecall.search.ranking.people import find_speakers
@@ -46,18 +38,11 @@ from memrecall.search.ranking.scores import (
     RankingFeatures,
     RankingWeights,
     Standardizer,
-    combine,
-    to_relevance,
 )
 from memrecall.search.ranking.selection import (
-    RankPosition,
     VisibleRows,
-    living_rows,
-    top_positions,
-    visible_rows,
 )
 from memrecall.search.request import Mode, SearchRequest
-from memrecall.search.results import ScoreParts, SearchPage
 from memrecall.text.language import FIRST_PERSON, is_question
 from memrecall.text.query import Query, positive_words
 from memrecall.text.times import find_times
@@ -80,7 +65,7 @@ _SCORE_STEP = np.float32(0.001)
 _REMARK_WORDS = (3, 7)  # up to how many words a query is none, from how many it is one
 _REMARK_COVERAGE = (0.2, 0.5)
 # What a withheld row must have: this share of the query's words, or this significant a similarity.
-_MATCHING_COVERAGE, _MATCHING_SIGNIFICANCE = 0.5, 4.0
+_MATCHING_COVERAGE, _MATCHING_SIGNIFICANCE = 0.5, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,87 +86,7 @@ class RankingQuery:
         return self.request.mode == "hybrid"
 
 
-@dataclass(frozen=True, slots=True)
-class RankedRows:
-    """The best rows in order, and the page of results with its counts but without the results."""
-
-    rows: list[int]
-    scores: list[float]  # that decide the order
-    relevance: list[float]
-    probability: list[float] | None  # only of a hybrid search
-    parts: list[ScoreParts]
-    has_more: bool
-    page: SearchPage
-    term_weights: Mapping[SearchTerm, float]
-
-
-def rank(
-    columns: Columns, scope: Scope, query: RankingQuery, after: RankPosition | None
-) -> RankedRows:
-    """Return the rows that answer a query, as the data was at its version."""
-    request = query.request
-    weights = _WEIGHTS[request.mode]
-    alive = living_rows(columns, request, query.version)
-    visible = visible_rows(columns, scope, request, alive, query.now)
-    lexical = _lexical_scores(columns, query, alive)
-    semantic = _semantic_scores(columns, query)
-    counted = _counted_rows(columns, request, alive, visible)
-    row_scores = RowScores.of(columns, query, lexical, semantic, counted)
-    # From here on only candidates count: a keyword search has few among many rows.
-    matches = _matching_rows(columns, query, row_scores)
-    rows: Rows = ((visible.open | visible.withheld) & matches).nonzero()[0]
-    features = compute_features(columns, query, row_scores, counted, rows)
-    is_open = visible.open[rows]
-    scores = _demote_claims(columns, rows, combine(features, weights))
-    calibrated: Calibrated | None = None
-    if row_scores.threads is not None:
-        support = query_support(query, row_scores, row_scores.threads, counted)
-        calibrated = calibrate(scores, is_open, features, support)
-    relevant = to_relevance(scores) if calibrated is None else calibrated.relevance
-    is_found = is_open & (relevant >= request.threshold)
-    # One more than requested shows whether there is a next page.
-    best = top_positions(columns, rows, scores, is_found, request.limit + 1, after)
-    unembedded = 0 if query.vector is None else np.count_nonzero(alive & ~semantic.embedded)
-    total_found = int(np.count_nonzero(is_found))
-    page = SearchPage(
-        total_found=total_found,
-        explanation="" if best else _explain(visible, relevant[is_open], request),
-        withheld=_count_matches(query, row_scores, rows[~is_open]),
-        unembedded=int(unembedded),
-        searched=int(np.count_nonzero(visible.open)),
-    )
-    first: Rows = np.array(best[: request.limit], dtype=np.int64)
-    return RankedRows(
-        rows=rows[first].tolist(),
-        scores=scores[first].tolist(),
-        relevance=_rounded(relevant[first]),
-        probability=None if calibrated is None else _rounded(calibrated.probability[first]),
-        parts=_score_parts(features, weights, first),
-        has_more=len(best) > request.limit,
-        page=page,
-        term_weights=lexical.weights,
-    )
-
-
-def _rounded(values: Floats) -> list[float]:
-    return [round(value, 4) for value in values.tolist()]
-
-
-def _demote_claims(columns: Columns, rows: Rows, scores: Floats) -> Floats:
-    """Return scores with each claim below the memories that it conflicts with."""
-    claims = (columns.table.conflicts[rows] != NONE).nonzero()[0]
-    if not len(claims):
-        return scores
-    demoted = scores.copy()
-    demoted[claims] -= _CLAIM_PENALTY
-    for at in claims:
-        contradicted = np.isin(rows, columns.contradicted_rows(int(rows[at])))
-        limit = scores[contradicted].min(initial=np.inf) - _SCORE_STEP
-        demoted[at] = min(demoted[at], limit)
-    return demoted
-
-
-def _counted_rows(
+def counted_rows(
     columns: Columns, request: SearchRequest, alive: Mask, visible: VisibleRows
 ) -> Mask:
     """Return the rows that scores are measured against: none withheld, none after `until`."""
@@ -191,7 +96,8 @@ def _counted_rows(
     return counted
 
 
-def _lexical_scores(columns: Columns, query: RankingQuery, alive: Mask) -> LexicalScores:
+def lexical_scores(columns: Columns, query: RankingQuery, alive: Mask) -> LexicalScores:
+    """Return how well the rows match the words of a query."""
     request = query.request
     more = (*request.keywords, *request.expansions)
     if query.query is not None:
@@ -207,7 +113,8 @@ class SemanticScores:
     embedded: Mask
 
 
-def _semantic_scores(columns: Columns, query: RankingQuery) -> SemanticScores:
+def semantic_scores(columns: Columns, query: RankingQuery) -> SemanticScores:
+    """Return how near the rows are to a query's vector."""
     vector = query.vector
     if vector is None or len(vector) != columns.vectors.dimensions:
         zeros = np.zeros(columns.rows, dtype=np.float32)
@@ -242,7 +149,7 @@ class RowScores:
         return cls(lexical, semantic, threads)
 
 
-def _count_matches(query: RankingQuery, scores: RowScores, rows: Rows) -> int:
+def count_matches(query: RankingQuery, scores: RowScores, rows: Rows) -> int:
     """Return how many withheld rows match by themselves.
 
     Their relevance does not say it: it is measured against the rows that may be shown.
@@ -344,6 +251,13 @@ def _row_features(
     }
 
 
+def _day_scores(columns: Columns, query: RankingQuery, scores: Floats, counted: Mask) -> Floats:
+    """Return the best score of another row of each row's day, if it is above average."""
+    offset = query.now.astimezone(_zone(query)).utcoffset() or timedelta(0)
+    best = day_scores(columns, scores, counted, int(offset.total_seconds()) * 1_000_000)
+    return np.maximum(best, 0)
+
+
 def _length_scores(columns: Columns, query: RankingQuery, counted: Mask) -> Floats:
     if counted is not columns.alive(query.version):
         return length_scores(columns, counted)
@@ -353,48 +267,3 @@ def _length_scores(columns: Columns, query: RankingQuery, counted: Mask) -> Floa
 
 def _zone(query: RankingQuery) -> ZoneInfo:
     return ZoneInfo(query.request.time_zone or query.time_zone)
-
-
-def _matching_rows(columns: Columns, query: RankingQuery, scores: RowScores) -> Mask:
-    """Return the rows that can be results at all, however low they rank."""
-    if query.query is not None:
-        return match(columns, query.query)
-    if query.request.mode == "semantic" and query.vector is not None:
-        return scores.semantic.cosine > 0
-    has_words = scores.lexical.scores > 0 if scores.threads is None else scores.threads.has_words
-    return has_words if query.vector is None else has_words | (scores.semantic.cosine > 0)
-
-
-def _score_parts(
-    features: RankingFeatures, weights: RankingWeights, places: Rows
-) -> list[ScoreParts]:
-    names, shares = _part_shares(weights)
-    values = np.array([features[name][places] for name in names], dtype=np.float64)
-    return [ScoreParts(*row) for row in (shares @ values).round(4).T.tolist()]
-
-
-@lru_cache(8)
-def _part_shares(weights: RankingWeights) -> tuple[list[str], npt.NDArray[np.float64]]:
-    """Return the features that parts are made of, and how much of each is in each part."""
-    parts = [{name: getattr(weights, name) for name in names} for names in _SCORE_PARTS]
-    parts += [{"coverage": 1.0}, {"cosine": 1.0}]
-    names = sorted({name for part in parts for name, weight in part.items() if weight})
-    return names, np.array([[part.get(name, 0.0) for name in names] for part in parts])
-
-
-def _explain(visible: VisibleRows, scores: Floats, request: SearchRequest) -> str:
-    if not visible.open.any():
-        return "no stored row matches the filters"
-    if not len(scores):
-        return "no match"
-    if request.cursor is not None:
-        return "no more results"
-    best = float(scores.max())
-    return f"{len(scores)} below the threshold of {request.threshold:g}; the best scores {best:.2f}"
-
-
-def _day_scores(columns: Columns, query: RankingQuery, scores: Floats, counted: Mask) -> Floats:
-    """Return the best score of another row of each row's day, if it is above average."""
-    offset = query.now.astimezone(_zone(query)).utcoffset() or timedelta(0)
-    best = day_scores(columns, scores, counted, int(offset.total_seconds()) * 1_000_000)
-    return np.maximum(best, 0)

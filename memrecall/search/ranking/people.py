@@ -1,18 +1,11 @@
-"""People in queries and results: speakers that a query names, and whom a sentence is about.
-
-People talk about themselves with "I" and about the other with "you". Each sentence is attributed to
-its speaker or to those it addresses; then the results show how much of the query is said about the
-person in question and how much about others.
-"""
+"""Speakers that a query names."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from memrecall.search.ranking.lexical import SearchTerm, all_terms
-from memrecall.search.results import Hit
-from memrecall.text.language import FIRST_PERSON, STOP_TERMS
+from memrecall.text.language import STOP_TERMS
 from memrecall.text.normalize import normalize
 from memrecall.text.tokens import stem
 from memrecall.text_length import cache_short_texts
@@ -107,65 +100,3 @@ def user_to_first_person(query: str) -> str:
 @cache_short_texts(10_000, characters=100)
 def _speaker_key(name: str) -> str:
     return re.sub(r"[\W_]+", "", normalize(name)).lower()
-
-
-_SENTENCE = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]*")
-_SECOND_PERSON = re.compile(r"\b(?:you|your|yours|yourself|u)\b|你|您", re.IGNORECASE)
-_STEM_PREFIX = 3  # letters that a stem shares with its words
-_PERSON_ROLES = frozenset({"user", "assistant", "other"})
-# The share of a sentence that is about its speaker if it has both pronouns or none.
-_BOTH_PERSONS, _NO_PERSON, _NO_PERSON_QUESTION = 0.5, 0.7, 0.3
-
-
-def coverage_by_person(
-    query: str, weights: Mapping[SearchTerm, float], hits: Sequence[Hit]
-) -> dict[str, float]:
-    """Return for each speaker of the hits how much of the query one hit says about them.
-
-    From 0 to 1, by the weights of the query's terms; the best hit counts. Empty unless the query
-    names exactly one of them: only then results about others are misleading.
-    """
-    statements = [hit for hit in hits if hit.speaker and hit.role in _PERSON_ROLES]
-    people = list(dict.fromkeys(hit.speaker for hit in statements if hit.speaker))
-    if len(find_speakers(query, people)) != 1:
-        return {}
-    names = {term for person in people for term in all_terms(person)}
-    terms = {term: weight for term, weight in weights.items() if term not in names}
-    if not terms:
-        return {}
-    best = dict.fromkeys(people, 0.0)
-    for hit in statements:
-        for person, share in _shares(hit, terms, people):
-            best[person] = max(best[person], share)
-    return {person: round(share, 2) for person, share in best.items()}
-
-
-def _shares(
-    hit: Hit, terms: Mapping[SearchTerm, float], people: Sequence[str]
-) -> Iterator[tuple[str, float]]:
-    own = others = 0.0
-    prefixes = {term[0][:_STEM_PREFIX] for term in terms}
-    for sentence in _SENTENCE.findall(normalize(hit.content).casefold()):
-        # Most sentences contain no term of the query, and analysing them is expensive.
-        if not any(prefix in sentence for prefix in prefixes):
-            continue
-        sentence_terms = all_terms(sentence)
-        covered = sum(weight for term, weight in terms.items() if term in sentence_terms)
-        if covered:
-            share = _speaker_share(sentence)
-            own += covered * share
-            others += covered * (1 - share)
-    total = sum(terms.values())
-    for person in people:
-        # Which of several listeners is addressed is unknown.
-        covered = own if person == hit.speaker else others / max(len(people) - 1, 1)
-        yield person, min(covered / total, 1.0)
-
-
-def _speaker_share(sentence: str) -> float:
-    has_first = bool(FIRST_PERSON.search(sentence))
-    if has_first != bool(_SECOND_PERSON.search(sentence)):
-        return float(has_first)
-    if has_first:
-        return _BOTH_PERSONS
-    return _NO_PERSON_QUESTION if sentence.rstrip().endswith(("?", "？")) else _NO_PERSON

@@ -1,0 +1,72 @@
+"""Memories and the messages that they come from: one result each, what is outdated last."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from memrecall.scope import Scope
+from memrecall.search.results import Hit, SearchPage, stated_by
+from memrecall.store import Store
+
+_MOVED = 10  # first hits among which outdated ones are last
+
+
+async def mark_outdated(store: Store, scope: Scope, page: SearchPage) -> SearchPage:
+    """Return a page whose messages of superseded memories are marked, and after others.
+
+    The mark is the time until which a memory held. A message that states another memory among the
+    hits, which still holds, is not marked.
+    """
+    stated = {key for hit in page.results for key in hit.sources}
+    messages = {hit.key for hit in page.results if hit.kind == "message"} - stated
+    if not page.outdated or not messages:
+        return page
+    ended = await _ended(store, scope, page.outdated)
+    marks = {key: ended[key] for key in messages & ended.keys()}
+    hits = [replace(hit, valid_to=marks.get(hit.key, hit.valid_to)) for hit in page.results]
+    first = sorted(hits[:_MOVED], key=lambda hit: hit.key in marks)
+    scores = sorted((hit.score for hit in first), reverse=True)
+    moved = [replace(hit, score=score) for hit, score in zip(first, scores, strict=True)]
+    return replace(page, results=(*moved, *hits[_MOVED:]))
+
+
+def join_sources(page: SearchPage) -> SearchPage:
+    """Return a page on which a memory and its message are one hit.
+
+    The best memory of a message takes its place and score if they are better; the probability is
+    that of either. A claim that conflicts with what the user said does not: it would pass what it
+    conflicts with.
+    """
+    owners: dict[str, Hit] = {}
+    for hit in page.results:
+        for key in hit.sources:
+            owners.setdefault(key, hit)
+    folded: dict[str, Hit] = {}
+    for hit in page.results:
+        owner = owners.get(hit.key, hit)
+        if owner is hit:
+            folded.setdefault(hit.key, hit)
+        elif not owner.conflicts_with:
+            taken = folded.get(owner.key, owner)
+            folded[owner.key] = _join(taken, hit)
+    total = page.total_found - len(page.results) + len(folded)
+    return replace(page, results=tuple(folded.values()), total_found=total)
+
+
+def _join(memory: Hit, message: Hit) -> Hit:
+    """Return a memory with the better score of it and its message, and both probabilities."""
+    better = max(memory, message, key=lambda hit: hit.score)
+    chances = [hit.probability for hit in (memory, message) if hit.probability is not None]
+    chance = min(sum(chances), 1.0) if chances else None
+    return replace(memory, score=better.score, why=better.why, probability=chance)
+
+
+async def _ended(store: Store, scope: Scope, outdated: Sequence[str]) -> dict[str, datetime]:
+    """Return for messages that state superseded memories until when these held."""
+    memories = await store.memories(scope).get_states(outdated)
+    return {
+        key: memory.valid_to
+        for memory in memories
+        if memory.valid_to is not None
+        for key in stated_by(memory)
+    }
