@@ -93,7 +93,6 @@ def _search_fields(
         "results": results,
     } | _drop_empty(
         {
-            "told_of": output.told_of,
             "withheld": output.withheld or None,
             "message": (output.message or "")[:_MESSAGE_CHARACTERS],
             "truncated": note,
@@ -102,7 +101,7 @@ def _search_fields(
 
 
 def _result_fields(item: dict[str, Any], size: int) -> dict[str, Any]:
-    item["why"] = item["session_id"] = None
+    item["why"] = item["session_id"] = item["stated_by"] = None
     if item["kind"] == "message":  # the type says the same, and a message has no summary
         item["kind"] = None
     if item["speaker"]:

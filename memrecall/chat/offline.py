@@ -21,6 +21,9 @@ from memrecall.text_length import truncate_text
 from memrecall.types import Language
 
 _MOST_QUOTES = 2
+# The probability or relevance of the best event, below which the answer is that nothing is known.
+_LEAST_PROBABLE, _LEAST_RELEVANT = 0.3, 0.6
+_QUOTED_SHARE = 0.5  # of the first quote's probability: a less likely one is not quoted beside it
 _MEMORY_KEY = "mem_"  # how the keys of extracted memories begin
 _LONGEST_QUOTE = 300
 _TELL_ME = re.compile(r"告诉我|提醒我|说说|\b(?:tell|remind) me\b", re.IGNORECASE)
@@ -64,7 +67,7 @@ def single_answer(language: Language, messages: Sequence[protocol.LLMMessage]) -
     query = _recall_query(messages)
     result = _tool_results(messages).get(RECALL_MEMORY)
     output = load_json_object(result.content) if result is not None else None
-    events = _evidence(output.get("events") or []) if output is not None else []
+    events = _likely(_evidence(output.get("events") or [])) if output is not None else []
     if events and (_is_question(query) or find_references(query)):
         return "\n".join(_quote(event, language) for event in events[:_MOST_QUOTES])
     if not _is_question(query):
@@ -90,6 +93,23 @@ def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         if not only_asks(str(event["text"])) and event["text"] not in _EMPTY_ANSWERS
     ]
     return [event for event in statements if event.get("speaker") != "assistant"] or statements
+
+
+def _likely(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the first event and those at least half as likely; none if the first is not."""
+    best = _chance(events[0]) if events else 0.0
+    if best < _LEAST_PROBABLE and max((_score(e) for e in events), default=0) < _LEAST_RELEVANT:
+        return []
+    return [event for event in events if _chance(event) >= _QUOTED_SHARE * best]
+
+
+def _score(event: dict[str, Any]) -> float:
+    return float(event.get("score") or 0.0)
+
+
+def _chance(event: dict[str, Any]) -> float:
+    """Return an event's probability, or its score if the search gave none."""
+    return float(event.get("probability") or _score(event))
 
 
 def only_asks(text: str) -> bool:

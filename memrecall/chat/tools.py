@@ -134,6 +134,7 @@ def _event(memory: RecalledMemory, text: str) -> dict[str, Any]:
         "text": text,
         "key": memory.memory_key,
         "score": None if memory.relevance_score is None else round(memory.relevance_score, 4),
+        **({} if memory.probability is None else {"probability": round(memory.probability, 2)}),
     }
 
 

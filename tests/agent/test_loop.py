@@ -678,11 +678,9 @@ async def test_claims_without_a_key_are_not_passed_on(library: Library) -> None:
 
 async def test_withheld_memory_is_not_reported_as_absent(library: Library) -> None:
     recall = await Recaller(library, ANN).recall("what is the database password")
-    assert (recall.withheld, recall.handoff.relevant_memory_keys) == (1, [])
-    assert "Nothing that may be shown matches" in recall.handoff.search_summary
-    assert recall.handoff.follow_up_question == (
-        "What matches may not be shown here. Is there something else to look for?"
-    )
+    assert recall.withheld == 1
+    assert "sensitive memories that match (1)" in recall.handoff.search_summary
+    assert recall.certainty == "possible"
 
 
 @pytest.mark.parametrize(("request_text", "scope"), [(REQUEST, ANN), (REQUEST_ZH, LIN)])

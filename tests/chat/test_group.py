@@ -89,7 +89,7 @@ class TestView:
         assert messages[1].metadata == {
             "member_id": "bot",
             "mentions": ["ann"],
-            "recalled": ["team-0"],
+            "recalled": ["team-0", "team-1", "team-2"],  # best first
         }
         assert messages[1].message_id == turn.final.message_id
 

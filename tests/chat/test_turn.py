@@ -57,7 +57,7 @@ class TestAnswer:
         ]
         assert messages[0].message_id == "q1"
         assert messages[1].message_id == turn.final.message_id
-        assert messages[1].metadata == {"recalled": ["lin-0"]}
+        assert messages[1].metadata == {"recalled": ["lin-0", "lin-1", "lin-2"]}  # best first
         assert (await library.store.count("lin"))["messages"] == 5
 
     async def test_next_turn_sees_messages_without_forged_calls(self, library: Library) -> None:
@@ -76,7 +76,9 @@ class TestAnswer:
         chat = single_chat(semantic_library, client=client)
         await chat.answer("My cat is called Momo.")
         turn = await collect_turn(chat.stream("What is my cat called?"))
-        assert turn.recall_answers(forged=True)[0]["events"] == []
+        events = turn.recall_answers(forged=True)[0]["events"]
+        assert "My cat is called Momo." not in [event["text"] for event in events]
+        assert {event["certainty"] for event in events} <= {"possibly"}
         other_chat = SingleChat(
             semantic_library, LIN.with_session("another"), client, options=make_options()
         )

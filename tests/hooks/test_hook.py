@@ -36,10 +36,11 @@ from tests.server.http_service import HttpService, serve_on_socket
 from tests.server.server_process import command_line, make_environment
 from tests.waiting import wait_until
 
-PROMPT = "Where does my sister live?"
+PROMPT = "What is my sister's address in Lisbon?"
 ANSWER = "The build is green."
 PLAIN = {"Accept": "text/plain"}
-FACT = "My sister lives in Lisbon"
+FACT = "My sister's address is Rua da Bica 12 in Lisbon"
+OTHERS = ("I bought shoes", "The train was late", "It rained", "We saw a film", "Tomatoes next")
 YESTERDAY = datetime(2026, 10, 13, 9, 30, tzinfo=UTC)
 
 
@@ -48,8 +49,11 @@ def populate() -> Populate:
     """Store what ann said in an earlier session."""
 
     async def add_fact(library: Library) -> None:
-        fact = NewMessage(role=Role.USER, content=FACT, ts=YESTERDAY, message_id="fact")
-        await library.add_messages(Scope("ann", session_id="earlier"), [fact])
+        said = [
+            NewMessage(role=Role.USER, content=text, ts=YESTERDAY, message_id=f"said {number}")
+            for number, text in enumerate((FACT, *OTHERS))
+        ]
+        await library.add_messages(Scope("ann", session_id="earlier"), said)
 
     return add_fact
 
@@ -60,16 +64,16 @@ async def service(sqlite_library: Library) -> AsyncIterator[HttpService]:
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def is_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make whatever is recalled sure, for tests of something else than the ranking."""
-    monkeypatch.setattr(agent_result, "_SURE", 0.1)
+    monkeypatch.setattr(agent_result, "_SURE", 0.0)
 
 
 async def stored(library: Library, user: str = "ann") -> list[Message]:
     """Return the messages of a user that hooks have captured."""
     page = await library.store.timeline(Scope(user)).page(MessageFilter(), page_size=100)
-    return [message for message in page.items if message.message_id != "fact"]
+    return [message for message in page.items if not message.message_id.startswith("said")]
 
 
 async def bind_service(service: HttpService, folder: Path, name: str, **fields: Any) -> Hook:
@@ -242,7 +246,7 @@ DEMO = Path(__file__).parents[2] / "fixtures" / "demo" / "chat.jsonl"
 NOTHING_ASKED = ("thanks!", "ok", "好的，谢谢", "```\npool_size = 20\n```")
 QUESTIONS = {
     "what was my database config again?": "db_config_001",
-    "我之前说的 pool_size 是多少？": "pool_size=20",
+    "db_config_001 的 pool_size 是多少？": "pool_size=",
 }
 
 

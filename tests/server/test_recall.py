@@ -251,7 +251,7 @@ class TestBlock:
         cases = (("where does my sister live?", "possibly"), ("火锅我要什么汤？", "可能"))
 
         async def check(case: tuple[str, str]) -> None:
-            for bar, is_sure in ((0.1, True), (1.0, False)):
+            for bar, is_sure in ((0.0, True), (1.0, False)):
                 monkeypatch.setattr(agent_result, "_SURE", bar)
                 answer = await ann.post(PATH, json={"query": case[0]}, headers=PLAIN)
                 assert (f'"certainty":"{case[1]}"' in answer.text) is not is_sure

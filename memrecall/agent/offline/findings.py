@@ -108,6 +108,7 @@ class Candidate:
     valid_to: str = ""
     replaces: frozenset[str] = frozenset()  # earlier statements that it changes
     source_keys: frozenset[str] = frozenset()  # what an assistant's answer was made from
+    stated_by: frozenset[str] = frozenset()  # the messages that state a memory
 
     @property
     def is_question(self) -> bool:
@@ -129,9 +130,6 @@ class Findings:
     failures: tuple[str, ...] = ()  # error codes, in order
     withheld: int = 0  # the number of memories that may not be shown
     successful_searches: int = 0
-    stored_count: int = 0  # the number of rows that the searches compared
-    # The share of the request that was said about each person.
-    coverage_by_person: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def hits(self) -> list[Candidate]:
@@ -151,6 +149,7 @@ def collect_findings(runs: Iterable[ToolRun]) -> Findings:
             _add_hit(candidates, _candidate(item, rank))
     # Drop an answer whose sources were found: it would outrank its own evidence.
     candidates = {k: c for k, c in candidates.items() if not c.source_keys & candidates.keys()}
+    candidates = _join_messages(candidates)
     next_keys: dict[str, tuple[str, ...]] = {}
     for detail in outputs:
         if isinstance(detail, GetMemoryDetailOutput):
@@ -166,9 +165,29 @@ def collect_findings(runs: Iterable[ToolRun]) -> Findings:
         failures=tuple(run.error for run in runs if run.error in _FAILURE_CODES),
         withheld=max((search.withheld for search in searches), default=0),
         successful_searches=len(searches),
-        stored_count=max((search.searched for search in searches), default=0),
-        coverage_by_person=next((s.told_of for s in searches if s.told_of), {}),
     )
+
+
+def _join_messages(candidates: Mapping[str, Candidate]) -> dict[str, Candidate]:
+    """Return candidates with a memory and the message that states it as one: the likelier of both.
+
+    A message may state several things, of which the memory is another than the one asked for.
+    """
+    joined = dict(candidates)
+    for memory in candidates.values():
+        for key in sorted(memory.stated_by & joined.keys()):
+            if memory.key not in joined:
+                continue
+            pair = sorted((joined[memory.key], joined.pop(key)), key=_likelihood)
+            chances = [each.probability for each in pair if each.probability is not None]
+            del joined[memory.key]
+            chance = min(sum(chances), 1.0) if chances else None
+            joined[pair[1].key] = replace(pair[1], probability=chance)
+    return joined
+
+
+def _likelihood(candidate: Candidate) -> tuple[float, float, int]:
+    return candidate.probability or 0, candidate.score, -candidate.rank
 
 
 def _candidate(item: MemorySearchResultItem, rank: int) -> Candidate:
@@ -178,7 +197,7 @@ def _candidate(item: MemorySearchResultItem, rank: int) -> Candidate:
         key=item.memory_key,
         text="\n".join(filter(None, (summary, preview))),
         score=item.relevance_score,
-        probability=item.probability or None,
+        probability=item.probability,
         rank=rank,
         is_hit=True,
         speaker=item.speaker or "",
@@ -189,6 +208,7 @@ def _candidate(item: MemorySearchResultItem, rank: int) -> Candidate:
         valid_to=item.valid_to or "",
         replaces=frozenset(item.replaces),
         source_keys=frozenset(item.made_from),
+        stated_by=frozenset(item.stated_by),
     )
 
 

@@ -65,7 +65,7 @@ def _evidence_handoff(
     request: ParsedRequest, findings: Findings, selection: Selection
 ) -> dict[str, Any]:
     language = request.language
-    candidates = selection.candidates
+    candidates = list(selection.candidates)
     lines = [explain(language, "summary_found", asked=single_line(request.text, _MAX_QUERY_LENGTH))]
     outdated = _replaced_candidates(findings, candidates)
     valid = [candidate for candidate in candidates if candidate.key not in outdated]
@@ -74,10 +74,6 @@ def _evidence_handoff(
         _quote(request, "outdated", findings.candidates[key], since=later.day)
         for key, later in outdated.items()
     ]
-    # Statements of the user that may contradict each other: the latest one is valid.
-    competing = [scored.candidate for scored in selection.competing_statements(request)]
-    days = {candidate.day for candidate in competing if candidate.key not in outdated}
-    lines += [explain(language, "later_wins", when=max(days))] if len(days) > 1 else []
     summary = _summarize(lines, request, findings)
     reason = explain(language, "found", count=len(candidates))
     reasoning = _explain_selection(request, findings, candidates)

@@ -1,9 +1,9 @@
 """The policy that decides a recall's steps by rules, without a model.
 
-It searches, widens the search if nothing fits, reads the best hits with their context, hands off.
-A second, narrower search is not worth its turn. With words of the best hits, on their day, within
-the named time or in the named person's own words it brings 0 to 8 of 100 pieces of evidence, among
-up to five new keys, and moves the F1 of what is handed off by 0.02 at most, as often down as up.
+It searches for what was asked, reads the best hits with their context and hands off in the order of
+the search. A second, narrower search is not worth its turn. With words of the best hits, on their
+day, within the named time or in the named person's own words it brings 0 to 8 of 100 pieces of
+evidence, among up to five new keys, and moves the F1 of what is handed off by 0.02 at most.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memrecall.agent.offline.findings import Candidate, Findings, Situation, collect_findings
+from memrecall.agent.offline.findings import Candidate, Situation, collect_findings
 from memrecall.agent.offline.handoff import build_empty_handoff, build_handoff, build_window_handoff
 from memrecall.agent.offline.needs import is_greeting
 from memrecall.agent.offline.phrases import explain
@@ -39,6 +39,8 @@ _MAX_SEARCHES = 5  # in an iteration
 _MAX_DETAILS = 3
 _SURE = 0.55  # with this confidence no larger window is needed
 _MAX_FAILURES = 2  # of the store
+# Without an embedder, or with vectors of another one, words still match. The store is tried twice.
+_WORDS_MAY_DO = frozenset({ToolErrorCode.EMBEDDER, ToolErrorCode.REFUSED, ToolErrorCode.STORAGE})
 # Searches without a new key, after which others find nothing either. With no candidate at all one
 # more is tried: then the loop steers, and it ends the recall if it has to do so twice.
 _MAX_FRUITLESS_SEARCHES = 2
@@ -48,15 +50,8 @@ _MIN_CONTEXT_WORDS = 3  # a conversation with fewer has no clear subject yet
 _MAX_WEAK_TERMS = 2  # a reference with so few terms may mean many things
 _COMPARED_LENGTH = 60  # previews are truncated
 
-# A model should see only good results; the rules score candidates themselves.
-_DEFAULT_MIN_SCORE = 0.2
-_LOW_MIN_SCORE = 0.02
-_KEYWORD_MIN_SCORE = 0.1  # scores of keyword searches mean little in small stores
 _LIMIT = 10
 _MAX_QUERY_LENGTH = 980
-_FIRST_WINDOW = 4  # messages before the request that the first window shows
-_MAX_OLDER_WORDS = 10
-_MAX_KEYWORDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +163,7 @@ class _StepDecision:
             or situation.fruitless_searches >= fruitless_limit
         ):
             return None
-        plan = _plan_next_search(self._request, situation, findings, self._selection.abstains)
+        plan = _plan_next_search(self._request, situation)
         return None if plan is None else _call(SEARCH, plan.arguments, self._explain(plan))
 
     def _cannot_profit_from_search(self) -> bool:
@@ -282,12 +277,10 @@ def _needs_larger_window(request: ParsedRequest, situation: Situation, is_unsure
     return is_weak and is_unsure and bool(situation.current_searches)
 
 
-def _plan_next_search(
-    request: ParsedRequest, situation: Situation, findings: Findings, abstains: bool
-) -> _SearchPlan | None:
-    """Return the next untried search, if any; `abstains`: no candidate is good enough yet."""
+def _plan_next_search(request: ParsedRequest, situation: Situation) -> _SearchPlan | None:
+    """Return the next untried search, if any."""
     tried = [run.arguments for run in situation.searches]
-    for plan in _plans(request, situation, findings, abstains):
+    for plan in _plans(request, situation):
         if plan.arguments["query"]:
             search = SearchMemoriesInput(**plan.arguments)
             if search.model_dump(mode="json", exclude_none=True) not in tried:
@@ -295,53 +288,38 @@ def _plan_next_search(
     return None
 
 
-def _plans(
-    request: ParsedRequest, situation: Situation, findings: Findings, abstains: bool
-) -> Iterator[_SearchPlan]:
+def _plans(request: ParsedRequest, situation: Situation) -> Iterator[_SearchPlan]:
+    """Yield searches without filters: the ranking knows times and speakers, and hides nothing."""
     base: dict[str, Any] = {
         "query": _build_query(request),
         "search_mode": "hybrid",
         "limit": _LIMIT,
-        "min_relevance_score": _DEFAULT_MIN_SCORE,
+        "min_relevance_score": 0.0,
     }
     message = _find_in_window(request)
     if message is not None:
         # Messages that the caller passed are never hits; those from the store can be handed off.
         yield _SearchPlan("is_stored", base | {"query": _clip(" ".join(message.text.split()))})
         return
-    is_later = situation.window.iteration > 1 and not request.is_topical
-    if is_later and (older_words := _older_words(request)):
-        query = _clip(" ".join([base["query"], *older_words]))
-        yield _SearchPlan("first_context", base | {"query": query})
-    searches = situation.current_searches
-    span, role = _span_filter(request.times.message_span), _role_filter(request)
-    yield _SearchPlan("first", base | span | role)
-    if searches and searches[-1].error == ToolErrorCode.EMBEDDER:
-        yield _SearchPlan("words_only", base | {"search_mode": "keyword"})
-    is_filtered = bool(span or role)
     # If only a time describes what is meant, messages of another time are not it.
-    has_only_time = request.times.message_span is not None and not request.search_terms
-    if (not findings.hits or (abstains and is_filtered)) and not has_only_time:
-        yield from _wider_plans(request, base)
-
-
-def _older_words(request: ParsedRequest) -> tuple[str, ...]:
-    words = (word for message in request.earlier[_FIRST_WINDOW:] for word in message.words)
-    return tuple(dict.fromkeys(words))[:_MAX_OLDER_WORDS]
+    span = None if request.search_terms else request.times.message_span
+    yield _SearchPlan("first", base | _span_filter(span))
+    searches = situation.current_searches
+    if searches and searches[-1].error in _WORDS_MAY_DO:
+        yield _SearchPlan("words_only", base | {"search_mode": "keyword"})
 
 
 def _build_query(request: ParsedRequest) -> str:
-    """Return the search query: the question, or the conversation for a topical request.
+    """Return the search query: the request, or the conversation if the request leaves it out.
 
     A whole question finds more than its keywords: embedders are trained on sentences.
     """
-    own = request.question or request.text
-    if request.followed_question is not None:
-        return _clip(" ".join(f"{request.followed_question.text} {own}".split()))
-    if request.is_topical:
-        texts = [message.text for message in reversed(request.earlier) if message.words]
-        return _clip("\n".join([*texts, "" if request.is_bare else own]))
-    return _clip(" ".join(own.split()))
+    if not request.is_topical:
+        return _clip(" ".join(request.text.split()))
+    texts = [" ".join(message.text.split()) for message in reversed(request.earlier)]
+    # A bare reference ("as I said before") has no words to search for.
+    own = "" if request.is_bare else " ".join(request.text.split())
+    return _clip("\n".join([*texts, own]))
 
 
 def _clip(text: str) -> str:
@@ -358,23 +336,3 @@ def _span_filter(span: TimeSpan | None) -> dict[str, Any]:
         return {}
     bounds = {"since": span.start, "until": span.end}
     return {name: bound.isoformat() for name, bound in bounds.items() if bound is not None}
-
-
-def _role_filter(request: ParsedRequest) -> dict[str, Any]:
-    return {"role": request.speaker_role} if request.speaker_role else {}
-
-
-def _wider_plans(request: ParsedRequest, base: dict[str, Any]) -> Iterator[_SearchPlan]:
-    """Yield wider searches, the most promising first: the loop allows three without new hits."""
-    low = base | {"min_relevance_score": _LOW_MIN_SCORE}
-    has_time = request.times.message_span is not None
-    yield _SearchPlan("wider", low | (_role_filter(request) if has_time else {}))
-    if len(request.search_terms) <= 1 and request.earlier and request.points_back:
-        words = " ".join((request.question, *request.context_words[:_MAX_KEYWORDS]))
-        yield _SearchPlan("wider", low | {"query": _clip(words)})
-    if request.search_terms:
-        terms = dict.fromkeys((*request.exact_terms, *request.words[:_MAX_KEYWORDS]))
-        keyword_search = {"search_mode": "keyword", "min_relevance_score": _KEYWORD_MIN_SCORE}
-        yield _SearchPlan("wider", base | keyword_search | {"query": _clip(" ".join(terms))})
-    yield _SearchPlan("wider", low)
-    yield _SearchPlan("wider", low | {"search_mode": "semantic"})

@@ -4,19 +4,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import takewhile
-from typing import Literal
 from zoneinfo import ZoneInfo
 
 from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER, Reference, find_references
 from memrecall.agent.offline.vocabulary import (
     ASKING,
-    ASSISTANCE_VERBS_EN,
     ASSISTANCE_VERBS_ZH,
     GENERIC_WORDS_EN,
     GENERIC_WORDS_ZH,
     POLITE_PHRASES,
-    PREFERENCES,
     QUESTION_MARKERS,
     QUESTIONS_FOR_ALL,
     REQUEST_MARKERS,
@@ -121,40 +117,6 @@ def _blank_times(text: str, times: Iterable[TimeSpan]) -> str:
     return text
 
 
-SpeakerRole = Literal["user", "assistant"]
-
-_ADVERBS_ZH = (
-    "(?:之前|以前|上次|上回|昨天|刚才|刚刚|那天|曾经|还|都|也|当时|最近|跟我|和我|对我|向我"
-    "|[^，。？！你我]{0,6}?)"
-)
-_AUXILIARIES_EN = "(?:'ve|'d| have| had| did| just| once| already| ever| also| previously)*"
-_NOT_ADDRESSEE = "(?<![跟和对向与给问])"  # in 跟你说 the listener is "you"
-_ASSISTANT_SAID = pattern_ignoring_case(
-    rf"{_NOT_ADDRESSEE}[你您]{_ADVERBS_ZH}(?:{alternation(ASSISTANCE_VERBS_ZH)})",
-    rf"{_NOT_ADDRESSEE}[你您]{_ADVERBS_ZH}(?:{alternation(SPEECH_VERBS_ZH)})(?:过|的|了|到)",
-    "你的(?:建议|推荐|回答|回复|答复)",
-    rf"\byou{_AUXILIARIES_EN}\s+(?:{alternation(f'{SPEECH_VERBS_EN},{ASSISTANCE_VERBS_EN}')})\b",
-    r"\byour\s+(?:\w+\s+)?(?:suggestion|advice|recommendation|answer|reply|proposal)s?\b",
-)
-_USER_SAID = pattern_ignoring_case(
-    rf"我(?:[跟和对向]你)?{_ADVERBS_ZH}(?:{alternation(SPEECH_VERBS_ZH)})(?:过|的|了|到)",
-    "我(?:最|很|比较|不|都|平时|一直|一般)*(?:喜欢|讨厌|爱吃|爱喝|爱看|偏好|习惯|爱)",
-    rf"\bi{_AUXILIARIES_EN}\s+(?:{alternation(SPEECH_VERBS_EN)})\b",
-    r"\b(?:do|did|what|which)\s+i\s+(?:\w+\s+)?(?:like|prefer|hate|dislike|love)\b",
-    r"\bmy\s+(?:\w+\s+)?(?:favou?rite|preference|preferred|taste)",
-)
-_BOTH_SAID = re.compile(r"我们|咱们?|\bwe\b|\bour\b|\bus\b", re.IGNORECASE)
-
-
-def find_speaker_role(text: str) -> SpeakerRole | None:
-    """Return the role whose messages are asked for, None if it may be either."""
-    if _ASSISTANT_SAID.search(text):
-        return "assistant"
-    if _BOTH_SAID.search(text):
-        return None
-    return "user" if _USER_SAID.search(text) else None
-
-
 # Speaker and listener may be named between a time and its verb of speech.
 _SPEECH_FOLLOWS_ZH = re.compile(
     "(?:的时候|里|那天|早上|晚上|下午|上午)?(?:我|你|您|咱们?|我们|你们|他|她|他们)?(?:们)?"
@@ -244,10 +206,8 @@ class ParsedRequest:
     words: tuple[str, ...]  # its content words, most distinctive first
     exact_terms: tuple[str, ...]  # its quotations, paths, identifiers, numbers
     times: RequestTimes
-    speaker_role: SpeakerRole | None
     is_about_user: bool  # a question about the user, whatever the conversation is about
     asks_for_all: bool  # a count, or a list of all of something
-    asks_for_preference: bool
     earlier: tuple[WindowMessage, ...]  # the messages before it, latest first
 
     @property
@@ -283,19 +243,6 @@ class ParsedRequest:
         return not self.search_terms or _is_elliptic(self.question)
 
     @property
-    def followed_question(self) -> WindowMessage | None:
-        """The user's question before this one, if this one leaves out what that one names.
-
-        Of several follow-ups in a row, the first question names it: "Where is it? How old is it?"
-        """
-        if not (self.is_topical and is_question(self.text)):
-            return None
-        by_user = (message for message in self.earlier if message.role == "user")
-        questions = list(takewhile(lambda message: is_question(message.text), by_user))
-        complete = (m for m in questions if m.words and not _is_elliptic(m.text))
-        return next(complete, questions[0] if questions else None)
-
-    @property
     def is_reply(self) -> bool:
         """Whether it only answers a question: "last time I …" may be a statement."""
         if not self.earlier or self.earlier[0].role == "user":
@@ -326,7 +273,6 @@ def parse_request(
     spans = find_times(text, now, zone)
     words, exact_terms = extract_content_words(text, spans), extract_exact_terms(text, spans)
     references = find_references(text)
-    is_asking = bool(references) or matches_any(text, QUESTION_MARKERS)
     return ParsedRequest(
         language=language,
         text=text,
@@ -335,11 +281,8 @@ def parse_request(
         words=words,
         exact_terms=exact_terms,
         times=_read_times(text, spans),
-        # A statement such as "I like apples" does not ask for anyone's words.
-        speaker_role=find_speaker_role(text) if is_asking else None,
         is_about_user=matches_any(text, QUESTIONS_ABOUT_USER),
         asks_for_all=matches_any(text, QUESTIONS_FOR_ALL),
-        asks_for_preference=matches_any(text, PREFERENCES),
         earlier=tuple(
             WindowMessage(message.role, content, extract_content_words(content))
             for message in reversed(earlier)

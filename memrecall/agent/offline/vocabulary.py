@@ -53,10 +53,7 @@ ASSISTANCE_VERBS_ZH = """
 建议,推荐,推荐过,给我,给的,给过,发我,发给,帮我,列的,列出,写的,写给,教我,教的,整理的,总结的
 生成的,安排的
 """
-ASSISTANCE_VERBS_EN = """
-suggest,suggested,recommend,recommended,give me,gave,gave me,given,send me,sent,sent me,wrote,write
-made for,made me,listed,showed,showed me,taught,proposed,advised,helped,generated,drafted
-"""
+
 
 # Phrases around a request that do not describe its subject.
 POLITE_PHRASES = (
@@ -131,10 +128,6 @@ QUESTIONS_FOR_ALL = (
         """
     ),
 )
-PREFERENCES = (
-    chinese_pattern("配置,设置,偏好,习惯,喜欢"),
-    english_pattern("settings?,config,configuration,configured,preferences?,prefer,favou?rite"),
-)
 QUESTION_MARKERS = (
     chinese_pattern(
         "？,什么,怎么,哪,谁,几,多少,吗,呢,何时,为何,如何,是不是,有没有,能不能,是否,啥,咋"
@@ -157,70 +150,5 @@ REQUEST_MARKERS = (
         want,need,use,would like,i'd like,please,let's,again,same as,the same,like before
         like last time,set up,configure,redo,continue
         """
-    ),
-)
-
-# Statements that something is unknown or undecided.
-UNCERTAIN = (
-    pattern_ignoring_case(
-        r"\b(?:don't|do not|didn't|not)\s+(?:know|remember|sure|decided?|yet)\b",
-        r"\b(?:no idea|haven't|hasn't|forgot|unknown|tbd|to be (?:decided|confirmed))\b",
-    ),
-    chinese_pattern("不知道,不清楚,还没,没定,未定,没说,不确定,没想好,忘了,不记得,待定,没问,没有问"),
-)
-_NUMBER_WORDS = """
-one,two,three,four,five,six,seven,eight,nine,ten,eleven,twelve,twenty,thirty,forty,fifty,hundred
-half,dozen,once,twice
-"""
-NUMBERS = re.compile(
-    r"\d|[零一二两三四五六七八九十百千万半][个次天周月年岁本位点号件只条块元毛斤米公分度人家层楼页种双套克]"
-    rf"|\b(?:{alternation(_NUMBER_WORDS)})\b",
-    re.IGNORECASE,
-)
-# Questions for a value, and what any text with such a value contains. The first one counts.
-ASKED_VALUES: tuple[tuple[tuple[re.Pattern[str], ...], re.Pattern[str]], ...] = (
-    (
-        (
-            chinese_pattern("护照号,身份证号,卡号,订单号,单号,车牌号,保单号"),
-            english_pattern(
-                "(?:passport|card|order|policy|booking|serial|licen[cs]e|reference) number"
-            ),
-        ),
-        re.compile(r"\d[\dA-Za-z-]{3,}|[A-Za-z]+-?\d{2,}"),
-    ),
-    (
-        (chinese_pattern("手机号,电话,号码"), english_pattern("phone,phone number,mobile number")),
-        re.compile(r"\d(?:[\s-]?\d){5,}"),
-    ),
-    (
-        (
-            chinese_pattern("密码,口令,验证码,暗号"),
-            english_pattern(
-                "passwords?,passcode,pin,(?:door|gate|entry|barrier|locker|access) code"
-            ),
-        ),
-        pattern_ignoring_case(
-            "密码|口令|验证码|暗号", r"\b(?:password|passcode|pin|code|combination)s?\b"
-        ),
-    ),
-    (
-        (chinese_pattern("网址,链接"), english_pattern("url,web address,website,link")),
-        pattern_ignoring_case(r"https?:|www\.|\w\.(?:com|cn|org|net|io|dev|app|edu|gov|uk|de)\b"),
-    ),
-    (
-        (chinese_pattern("邮箱,邮件地址"), english_pattern("e-?mail(?: address)?")),
-        re.compile(r"@|邮箱|e-?mail", re.IGNORECASE),
-    ),
-    (
-        (
-            chinese_pattern(
-                "多少,几岁,几点,几号,几级,几个,几次,几天,几年,几本,几斤,几码,价格,端口,账号"
-            ),
-            pattern_ignoring_case(
-                r"\bhow\s+(?:many|much|old|tall|far|heavy|big)\b",
-                r"\b(?:price|fee|salary|wage|port|account number|(?:shoe|ring|hat) size)\b",
-            ),
-        ),
-        NUMBERS,
     ),
 )

@@ -127,8 +127,9 @@ class MemorySearchResultItem(ToolOutput):
     made_from: list[str] = []  # keys that an assistant's answer is based on
     claimed_by: str | None = None  # the origin of an unconfirmed claim
     conflicts_with: list[str] = []  # keys of what the user said, and the claim contradicts
-    session_id: str | None = None  # for traces; models do not see these two
+    session_id: str | None = None  # for traces; models do not see these three
     why: dict[str, float] | None = None
+    stated_by: list[str] = []  # messages that state a memory
 
 
 class SearchMemoriesOutput(ToolOutput):
@@ -143,7 +144,6 @@ class SearchMemoriesOutput(ToolOutput):
     withheld: int = 0
     relaxed: list[str] = []
     searched: int = 0  # memories and messages that passed the filters
-    told_of: dict[str, float] = {}  # share of the query that is about each person
     since: str | None = None  # the searched time range, for traces
     until: str | None = None
 

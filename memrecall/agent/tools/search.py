@@ -20,6 +20,7 @@ from memrecall.agent.tools.models import (
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, query_terms
+from memrecall.search.sources import mark_outdated
 from memrecall.store import Store
 from memrecall.text.highlights import Highlighter
 from memrecall.text.snippets import mark_passages
@@ -32,7 +33,8 @@ ANSWERED_BY, BY_RULES = "answered_by", "rules"
 RECALLED = "recalled"
 _PREVIEW = 200
 # Each round asks for twice as many results, so that a daily question is soon left behind.
-_MAX_ROUNDS = 5
+_REPETITIONS = 20  # more hits than requested, of which some may repeat the request
+_LEAST_LEFT = 0.2  # of the probability, however much the repetitions have
 _MAX_LIMIT = 200
 _MAX_SOURCES = 10
 _MAX_REPHRASED = 2
@@ -156,28 +158,27 @@ async def _search(state: RecallState, request: SearchRequest, limit: int) -> tup
 
     The same question in other words would outrank its answer. It is last: a reply may follow it.
     """
-    page = await _cached_page(state, request)
-    count = 0
-    rephrased: dict[str, Hit] = {}
-    for _ in range(_MAX_ROUNDS):
-        kinds = await _find_repetitions(state.conversation, page.results)
-        keys = frozenset(key for key, kind in kinds.items() if kind is Repetition.EXACT)
-        others = [hit for hit in page.results if kinds.get(hit.key) is Repetition.REPHRASED]
-        rephrased |= {hit.key: hit for hit in others}
-        if not keys and not others:
-            break
-        count += len(keys)
-        request = replace(
-            request,
-            exclude=request.exclude.union(keys, rephrased),
-            limit=min(request.limit * 2, _MAX_LIMIT),
-        )
-        page = await _cached_page(state, request)
-    hits = await add_sources(state.library.store, state.scope, request, page.results)
-    last = list(rephrased.values())[:_MAX_REPHRASED]
-    total = page.total_found + len(last)
+    wide = replace(request, limit=min(request.limit + _REPETITIONS, _MAX_LIMIT))
+    found = await _cached_page(state, wide)
+    page = await mark_outdated(state.library.store, state.scope, found)
+    kinds = await _find_repetitions(state.conversation, page.results)
+    asked = [hit for hit in page.results if kinds.get(hit.key) is not None]
+    told = _without(page.results, asked)
+    hits = await add_sources(state.library.store, state.scope, request, told[: request.limit])
+    last = [hit for hit in asked if kinds[hit.key] is Repetition.REPHRASED][:_MAX_REPHRASED]
+    count = sum(kinds[hit.key] is Repetition.EXACT for hit in asked)
     results = (*hits[: max(limit - len(last), 0)], *last) if last else tuple(hits)
-    return replace(page, results=results, total_found=total), count
+    return replace(page, results=results, total_found=page.total_found - count), count
+
+
+def _without(hits: Sequence[Hit], asked: Sequence[Hit]) -> list[Hit]:
+    """Return the other hits, with the probability that what was asked before took from them."""
+    left = max(1 - sum(hit.probability or 0 for hit in asked), _LEAST_LEFT)
+    return [
+        hit if hit.probability is None else replace(hit, probability=min(hit.probability / left, 1))
+        for hit in hits
+        if hit not in asked
+    ]
 
 
 async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage:
@@ -336,7 +337,6 @@ def _answer(
         withheld=page.withheld,
         relaxed=relaxed,
         searched=page.searched,
-        told_of=dict(page.told_of),
         since=request.since and state.format_local(request.since),
         until=request.until and state.format_local(request.until),
     )
@@ -356,6 +356,7 @@ def _result_item(state: RecallState, hit: Hit, passage: str | None) -> MemorySea
         role=hit.role,
         passage=passage,
         valid_to=hit.valid_to and state.format_local(hit.valid_to),
+        stated_by=list(hit.sources),
         probability=hit.probability and round(hit.probability, 3),
         replaces=list(hit.replaces),
         made_from=source_keys(hit.role, hit.metadata),

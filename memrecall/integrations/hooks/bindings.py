@@ -11,7 +11,7 @@ from memrecall.integrations.hooks.client import ADDRESS, LOOPBACK, read_settings
 
 DEADLINE = 2.0  # seconds
 BLOCK_CHARACTERS = 4_000
-MIN_CONFIDENCE = 0.5
+MIN_CONFIDENCE = 0.0  # only what is sure is added
 RecalledPrompts = Literal["auto", "always"]  # see `needs_recall`, which is slow to import
 
 

@@ -16,7 +16,7 @@ def test_messages_that_may_need_a_recall() -> None:
     def check(text: str) -> None:
         assert needs_recall(text)
 
-    check_each(_lines(examples.NEEDED), check)
+    check_each([*_lines(examples.NEEDED), *_lines(examples.NEEDED_BY_AN_AUTHOR)], check)
 
 
 def test_messages_that_cannot_need_a_recall() -> None:

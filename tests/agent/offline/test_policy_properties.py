@@ -21,17 +21,25 @@ from tests.agent.offline.simulation import (
 _TEXT = st.text(max_size=40) | st.sampled_from(
     ["上次方案", "那个东西", "as before", "what did you say yesterday?", "我喜欢什么", "", "继续"]
 )
-_KEY = st.sampled_from("abcdefghij")
+_MESSAGE_KEY, _MEMORY_KEY = st.sampled_from("abcdef"), st.sampled_from("ghij")
+_KEY = _MESSAGE_KEY | _MEMORY_KEY
 _TIME = st.sampled_from(["2026-04-01T10:00:00+00:00", "2026-04-01", "x"])
-_HIT = st.builds(
+_FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "score": st.floats(0, 1),
+    "created_at": _TIME,
+    "speaker": st.none() | _TEXT,
+    "role": st.sampled_from(["user", "assistant", "other", None]),
+    "probability": st.none() | st.floats(0, 1),
+    "valid_to": st.none() | _TIME,
+    "replaces": st.lists(_KEY, max_size=2),
+}
+_HIT = st.builds(hit, _MESSAGE_KEY, _TEXT, kind=st.just("message"), **_FIELDS) | st.builds(
     hit,
-    _KEY,
+    _MEMORY_KEY,
     _TEXT,
-    st.floats(0, 1),
-    created_at=_TIME,
-    speaker=st.none() | _TEXT,
-    role=st.sampled_from(["user", "assistant", "other", None]),
-    kind=st.sampled_from(["memory", "message"]),
+    kind=st.just("memory"),
+    stated_by=st.lists(_MESSAGE_KEY, max_size=2),
+    **_FIELDS,
 )
 _NEAR = st.lists(
     st.builds(NearbyMessage, memory_key=_KEY, speaker=_TEXT, created_at=_TIME, content=_TEXT),
@@ -71,4 +79,6 @@ def test_every_recall_ends_in_a_valid_handoff(
     recall = simulate(situation(*messages, older=older), tool)
     handoff = HandoffInput.model_validate(recall.handoff)
     assert set(handoff.relevant_memory_keys) <= set("abcdefghij")
+    assert len(handoff.relevant_memory_keys) <= 10
+    assert len(set(handoff.relevant_memory_keys)) == len(handoff.relevant_memory_keys)
     assert handoff.relevant_memory_keys or handoff.confidence <= 0.8

@@ -1,4 +1,4 @@
-"""Request parsing: references, content words, times, speaker roles, question kinds."""
+"""Request parsing: references, content words, exact terms, times."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -117,30 +117,6 @@ def test_times_of_speech_and_of_events_are_distinguished() -> None:
         assert (span and span.text) == expected
 
     check_each(TIMES_OF_SPEECH, check)
-
-
-SPEAKER_ROLES: tuple[tuple[str, str | None], ...] = (
-    ("我说过几次要换工作", "user"),
-    ("我喜欢喝什么", "user"),
-    ("你给我的清单呢", "assistant"),
-    ("你上次说的方法是什么", "assistant"),
-    ("我跟你说过的事是什么", "user"),
-    ("我们讨论过的名字有哪些", None),
-    ("我最喜欢苹果", None),
-    ("what did you suggest?", "assistant"),
-    ("what did I tell Ben?", "user"),
-    ("what is my favourite tea?", "user"),
-    ("what did we talk about?", None),
-    ("what is the plan?", None),
-)
-
-
-def test_speaker_role() -> None:
-    def check(case: tuple[str, str | None]) -> None:
-        text, role = case
-        assert parse(text).speaker_role == role
-
-    check_each(SPEAKER_ROLES, check)
 
 
 def test_earlier_messages_are_latest_first() -> None:
