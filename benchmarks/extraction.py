@@ -90,7 +90,7 @@ def main() -> None:
         ("held out later", held_out(AFTERWARDS)),
         ("by another author, errors looked at", held_out(UNSEEN)),
         ("by another author, second half, errors looked at", held_out(SECOND_UNSEEN)),
-        ("by a third author, not tuned on", held_out(THIRD_UNSEEN)),
+        ("by a third author, errors looked at", held_out(THIRD_UNSEEN)),
         ("single sentences, by kind of error", held_out(FORMS)),
         ("traps of casual chat", held_out(TRAPS)),
     ]

@@ -16,7 +16,7 @@ MAX_SENTENCE = 400
 _TABLE = load_table("shared")
 _MAX_ABBREVIATION = 8
 _END = re.compile(r"([.!?]+)[\"')\]]*(?=\s|$)|([。！？；]+|…+|[!?]+)[”」』）)]*|\n+|;\s")
-_BULLET = re.compile(r"^\s*(?:[-*•·–]|\d{1,2}[.)、])\s+")
+BULLET = re.compile(r"^\s*(?:[-*•·–]|\d{1,2}[.)、])\s+")
 _CLAUSE = re.compile(r"(?<=[,，;；])")
 _USER = re.compile(r"\b(?:the )?user\b(?!\s?:)|用户(?!\s?[:：])", re.IGNORECASE)
 _CUT = re.compile(r"[，,；;、 ](?=[^，,；;、 ]*$)")
@@ -34,7 +34,7 @@ class Sentence:
 def split_sentences(text: str, *, whole: bool = False) -> Iterator[Sentence]:
     """Yield the sentences of a sender in order: their own words, or the whole text."""
     for piece, end in _split(text if whole else own_words(text)):
-        bare = _BULLET.sub("", piece).strip()
+        bare = BULLET.sub("", piece).strip()
         is_question = "?" in end or "？" in end
         language = language_of(bare)  # once: a long sentence is cut into many parts
         for part in _cut_long(bare):

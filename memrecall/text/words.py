@@ -40,6 +40,13 @@ def _load() -> dict[str, float]:
     return costs
 
 
+def is_dictionary_word(word: str) -> bool:
+    """Return True if the segmenter's dictionary has a Chinese word."""
+    from rjieba import has_word
+
+    return bool(has_word(word))
+
+
 def tag_words(text: str) -> list[tuple[str, str]]:
     """Return the words of a text, each with its class."""
     from rjieba import tag  # loading its dictionary takes a moment

@@ -1,13 +1,12 @@
 """Precision and recall of the facts and relations that the rules extract from conversations.
 
 In `fixtures/extraction`, `heldout.jsonl` was written before the rules were tuned and
-`afterwards.jsonl` later; the conversations of neither are read while tuning. `unseen_a.jsonl` and
-`unseen_b.jsonl` are by an author who has not read the rules; the errors of both have been looked
-at, of the second after it was run once. `unseen_c.jsonl` is by a third author, and no rule was
-changed after it was run. `forms.jsonl` has sentences of six kinds that the rules missed in the
-first, on other subjects, and `traps.jsonl` the kinds that they got wrong in the second; both were
-written before the fixes. A fact counts if it has the expected subject and words; a relation if its
-ends, its kind and whether it has ended are as expected.
+`afterwards.jsonl` later. `unseen_a.jsonl` and `unseen_b.jsonl` are by an author who has not read
+the rules, `unseen_c.jsonl` by a third one. What the rules read in all of them has been looked at
+since, and rules were changed after it: none is unseen any more. `forms.jsonl` has sentences of six
+kinds that the rules missed in the first, on other subjects, and `traps.jsonl` the kinds that they
+got wrong in the second; both were written before the fixes. A fact counts if it has the expected
+subject and words; a relation if its ends, its kind and whether it has ended are as expected.
 """
 
 import json

@@ -70,6 +70,7 @@ async def test_weekday_of_an_appointment_is_the_coming_one() -> None:
         ("I have a dentist appointment on Thursday.", "2026-11-19"),
         ("I'm seeing the dentist on Monday.", "2026-11-23"),
         ("My dentist appointment is on Tuesday.", "2026-11-17"),
+        ("Dentist on Thursday.", "2026-11-19"),
         ("周四看牙。", "2026年11月19日"),
         ("我周一要看牙。", "2026年11月23日"),
         ("星期二看牙。", "2026年11月17日"),
@@ -136,6 +137,11 @@ async def test_context_resolves_corrections_and_gives_no_facts() -> None:
     assert (await extract(parse_turns("Rome"), context)).facts == ()
     corrected = await extract(parse_turns("Actually, it's Monday."), context[:1])
     assert [fact.text for fact in corrected.facts] == ["User's exam is on 2026-03-16."]
+
+
+async def test_yes_fills_no_slot() -> None:
+    for question, reply in [("Do you live in Rome?", "yes"), ("你住在北京吗？", "嗯")]:
+        assert (await extract(parse_turns(f"assistant| {question}", reply))).facts == ()
 
 
 async def test_rules_ignore_prompt() -> None:

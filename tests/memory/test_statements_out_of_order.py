@@ -37,8 +37,8 @@ SLOTS: list[list[Said]] = [
 PARTNERS: list[tuple[list[str], str, str]] = [
     (["My girlfriend is Ana.", "I broke up with Ana."], "User broke up with Ana.", ""),
     (["My girlfriend is Ana.", "We broke up."], "User broke up with their partner.", ""),
-    (["I'm single.", "My girlfriend is Ana."], "User's girlfriend is Ana.", "Ana"),
-    (["I'm dating Tom.", "We broke up.", "My wife is Lea."], "User's wife is Lea.", "Lea"),
+    (["I'm single.", "My girlfriend is Ana."], "User's girlfriend is called Ana.", "Ana"),
+    (["I'm dating Tom.", "We broke up.", "My wife is Lea."], "User's wife is called Lea.", "Lea"),
     (["My wife is Ana.", "I got divorced."], "User is divorced.", ""),
     (["我的女朋友是小雨。", "我和小雨分手了。"], "用户和小雨分手了。", ""),
     (["我女朋友叫小雨。", "我分手了。"], "用户分手了。", ""),

@@ -16,6 +16,7 @@ _SHARED = load_table("shared")
 _COUNTS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
 _MAX_RANGE = timedelta(days=100)
+_JUST_OVER = timedelta(days=60)
 _HOUR = timedelta(hours=1)
 _PREPOSITIONS = {"week": "in ", "month": "in ", "season": "in ", "year": "in "}
 _LIMITS = ("by", "before", "until", "till", "之前", "以前", "前")
@@ -176,7 +177,7 @@ def _move_ahead(span: TimeSpan, time: ReferenceTime) -> TimeSpan:
     elif _SHARED.fullmatch("day_of_month", span.text):
         start = _next_month(start, time.zone)
         end = span.end and start + (span.end - span.start)
-    else:
+    elif time.now - edge > _JUST_OVER:  # 五一 said in May is not next year's
         start = shift(start.astimezone(time.zone), "year", 1)
         end = end and shift(end.astimezone(time.zone), "year", 1)
     return TimeSpan(start, end, span.text, span.position, span.grain)

@@ -16,7 +16,7 @@ from memrecall.extraction.rules.statements import (
 )
 from memrecall.extraction.rules.tables import load_table
 from memrecall.extraction.signature import is_name
-from memrecall.text.words import tag_words
+from memrecall.text.words import is_dictionary_word, tag_words, word_classes
 from memrecall.types import Language
 
 _LISTED = frozenset({"likes", "dislikes", "avoids", "allergic_to"})
@@ -60,12 +60,21 @@ class SlotReader:
         return person, None
 
     def read_mentions(self, clause: str, me: Person, time: ReferenceTime) -> Iterator[Statement]:
-        """Yield the names of relatives that a clause mentions: "with my sister Ida"."""
+        """Yield the relatives that a clause mentions: "with my sister Ida", "my dog barks"."""
         for slot in self.table.slots("mentions"):
             for match in slot.pattern.finditer(clause):
+                if not slot.named and self._is_no_relative(clause, match.end()):
+                    continue
                 subject = Subject(me, match.group(), ())
                 if statement := self._fill(slot, subject, clause, me, time):
                     yield statement
+
+    def _is_no_relative(self, clause: str, end: int) -> bool:
+        """Return True for a relative who is gone, and for a fan or player: 我老公周杰伦."""
+        follows = word_classes(clause[end : end + 4])[:1] if self.language == "zh" else []
+        return "".join(follows).startswith("n") or any(
+            self.table.search(name, clause) for name in ("gone", "former")
+        )
 
     def _subjects(self, clause: str, me: Person, previous: Person | None) -> Iterator[Subject]:
         """Yield the readings of a clause's subject, the most specific one first."""
@@ -97,7 +106,8 @@ class SlotReader:
         """Return the statement of a slot pattern; None if it does not fit."""
         person = subject.person
         # 我有个姐姐，叫周悦: only a stated subject gets a name.
-        if (slot.own and person.noun) or (subject.is_elided and slot.field == "name"):
+        is_own = slot.own or slot.named
+        if (is_own and person.noun) or (subject.is_elided and slot.field == "name"):
             return None
         match = slot.pattern.fullmatch(subject.predicate)
         if match is None:
@@ -134,7 +144,8 @@ class SlotReader:
             dates=dates,
             relations=tuple(self._relations(slot, groups, person, entity)),
             name=value if field == "name" and not person.noun and not kin else "",
-            renames=self.entity_name(self._named(kin, me)) if kin else "",
+            renames=self.entity_name(self._named(kin, me)) if slot.named else "",
+            is_weak=slot.weak,
         )
 
     def _is_valid(self, slot: SlotPattern, groups: dict[str, str], time: ReferenceTime) -> bool:
@@ -146,12 +157,16 @@ class SlotReader:
             plan = f"{value} {groups.get('rest', '')}".strip()
             if self.table.search("recurring", plan) or not is_ahead(plan, time):
                 return False
-        if slot.date and not has_time(value, time):
+        if slot.date and (not has_time(value, time) or _is_too_old(value, time)):
             return False
         if slot.field == "name" or slot.kind == "person" or slot.named:
             return self._is_name(slot, value)
         if slot.field == "age" and not _is_age(value):
             return False
+        if groups.get("where") and "v" in word_classes(groups["where"]):
+            return False  # 在网上看到做蛋糕的
+        if self.language == "zh" and (slot.field == "hometown" or groups.get("role")):
+            return (word_classes(value) == ["ns"]) == (slot.field == "hometown")
         place = groups.get("place") or (value if slot.kind == "place" else "")
         return not place or bool(groups.get("purpose")) or self._is_place(place)
 
@@ -162,6 +177,8 @@ class SlotReader:
             return not is_word and not self.table.fullmatch("nationality", value)
         if slot.kind == "person" and value in self.table.words("family"):
             return True
+        if slot.weak and len(value) > 2 and is_dictionary_word(value):
+            return False  # 我是秦始皇: only names of the famous are words
         is_given = slot.named and slot.kind != "person"  # 我儿子叫壮壮 names him, whatever it is
         return is_name(value) or (is_given and not self.table.search("no_name", value))
 
@@ -194,7 +211,10 @@ class SlotReader:
         }
         if groups.get("names"):
             spaced["names"] = self.table.write("names", names=groups["names"])
+        groups |= {"what": groups.get("what", "").lower()}
         third = {name: self.table.rewrite("persons", text) for name, text in groups.items()}
+        if slot.weak and groups.get("kin"):  # 姐 is 姐姐
+            third["value"] = self.table.mapping("kin_names").get(groups["kin"], groups["kin"])
         gap = " " if self.language == "en" else ""
         subject = f"{third['subject']}{gap}" if third.get("subject") else ""
         values = third | spaced | {"subject": subject, "when": when and f"{gap}{when}"}
@@ -215,9 +235,10 @@ class SlotReader:
             nouns = (*self.table.words("pets"), *self.table.mapping("kinship"))
             endings = (noun for noun in nouns if value.lower().endswith(noun))
             noun = max(endings, key=len, default="")
-            names = self.table.pattern("list_separator").split(groups.get("names") or "")
+            named = groups.get("names") or groups.get("called") or ""
             unnamed = [noun] if slot.field == "pet" else []
-            for name in filter(None, names if groups.get("names") else unnamed):
+            names = self.table.pattern("list_separator").split(named) if named else unnamed
+            for name in filter(None, names):
                 yield self._kin_relation(noun, name)
         elif slot.relation:
             separator = self.table.pattern("list_separator")
@@ -254,6 +275,11 @@ class SlotReader:
         if noun in self.table.words("pets"):
             return noun
         return person.key.removesuffix(noun) + self.table.mapping("kin_names").get(noun, noun)
+
+
+def _is_too_old(date: str, time: ReferenceTime) -> bool:
+    year = re.search(r"\b1\d{3}(?!\d)", date)
+    return year is not None and int(year.group()) < time.now.year - _MAX_AGE
 
 
 def _is_age(value: str) -> bool:

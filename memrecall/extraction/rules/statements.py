@@ -32,7 +32,7 @@ class SlotPattern:
     `sentence` is the fact in the third person. `own` rows are only about the speaker, `ended` rows
     say that something is over, `denied` rows deny by themselves, `timed` rows need a time to come,
     `date` rows a date as their value, `named` rows give a relative a name, and `favourite` rows
-    name their slot.
+    name their slot. A `weak` row ("I'm Anna", "my sister") gives way to more.
     """
 
     pattern: re.Pattern[str]
@@ -48,6 +48,7 @@ class SlotPattern:
     date: bool = False
     named: bool = False
     favourite: bool = False
+    weak: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +94,4 @@ class Statement:
     relations: tuple[StatedRelation, ...] = ()
     name: str = ""
     renames: str = ""
+    is_weak: bool = False
