@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+import statistics
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
@@ -26,6 +27,7 @@ _PAUSE = 0.005  # between two requests of a victim
 _QUIET_SHARE = 0.5  # of the seconds of an attack, before each of them
 _LORIS_SOCKETS = 100
 _LORIS_PAUSE = 1.0
+_SIZES, MOST_SLOWER_WRITE = (1, 64, 65, 500), 3.0  # messages of a write beside bulk writes
 _SEARCHES = ("/v1/messages/lexical_search", "/v1/messages/semantic_search", "/v1/memories/search")
 
 Bytes = Sequence[bytes]
@@ -129,10 +131,7 @@ def size_attacks(key: str) -> list[Attack]:
         Attack("a million ligatures", [http_request("POST", messages, key, million)]),
         Attack("8 MB of metadata", [http_request("POST", messages, key, large)]),
         Attack("two million values", [http_request("POST", messages, key, many)]),
-        Attack(
-            "pages of long messages",
-            [http_request("GET", f"{messages}?page_size=200", key)],
-        ),
+        Attack("pages of long messages", [http_request("GET", f"{messages}?page_size=200", key)]),
         Attack(
             "nested values",
             [http_request("POST", messages, key, {"messages": [{"metadata": {"a": nested}}]})],
@@ -302,10 +301,47 @@ def _show(
         report.figures[f"{name}: {victim}, p99 ms quiet"] = before
         report.figures[f"{name}: {victim}, p99 ms attacked"] = after
         report.figures[f"{name}: {victim}, longest ms attacked"] = longest
-        target = Target(f"{name}: {victim}, p99 attacked / quiet", after / before, MOST_SLOWER)
-        report.targets.append(target)
+        compared = f"{name}: {victim}, p99 attacked / quiet"
+        report.targets.append(Target(compared, after / before, MOST_SLOWER))
         cells += [number(before), number(after), number(longest), number(after / before)]
         for reason, times in load.failures.items():
             report.notes.append(f"{name}: {times} of {victim} failed ({reason})")
     answers = ", ".join(f"{count} × {outcome}" for outcome, count in sorted(outcomes.items()))
     table.add_row(name, *cells, answers)
+
+
+async def measure_bulk(report: Report, service: Service) -> Table:
+    """Measure writes alone, and after another user's, which leave 1,200 rows to embed."""
+    table = Table("write", "alone ms", "beside a backlog ms", "ratio")
+    connection = await Connection.open(service.url)
+
+    async def ask(path: str, body: object) -> float:
+        begun = time.perf_counter()
+        await connection.ask(http_request("POST", path, service.key, body))
+        return (time.perf_counter() - begun) * 1000
+
+    async def post(user: str, count: int, length: int) -> float:
+        texts = (_repeat(f"{random.random()} my letter ", length) for _ in range(count))
+        messages = [{"role": "user", "content": text} for text in texts]
+        return await ask(f"/v1/users/{user}/messages", {"messages": messages})
+
+    async def post_all(pause: float) -> dict[int, float]:
+        times: dict[int, list[float]] = {size: [] for size in _SIZES}
+        for size in _SIZES * 5:
+            times[size].append(await post(VICTIM, size, 60))
+            await asyncio.sleep(pause * size)
+        return {size: statistics.median(values) for size, values in times.items()}
+
+    _, quiet = [await post_all(0.01) for _ in range(2)]  # The first one warms up.
+    for _ in range(2):
+        await post(ATTACKER, 600, 400)
+    beside = await post_all(0.0)
+    for size in _SIZES:
+        name, ratio = f"{size} messages", beside[size] / quiet[size]
+        table.add_row(name, number(quiet[size]), number(beside[size]), number(ratio))
+        report.targets.append(Target(f"{name}, beside / alone", ratio, MOST_SLOWER_WRITE))
+    for user in (VICTIM, ATTACKER):
+        body = {"user_id": user, "query": f"which letter {user}?"}
+        table.add_row(f"search by {user}", "", number(await ask(_SEARCHES[2], body)), "")
+    await connection.close()
+    return table

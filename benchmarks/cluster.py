@@ -243,8 +243,7 @@ def main() -> None:
     if options.json:
         write_figures(options.json, {"cluster": figures})
     for target in targets:
-        value, bound, verdict = target.row()
-        print(f"{target.name:<44} {value:>8} {bound:>8}  {verdict}")
+        print(target.name, *target.row(), sep="  ")
     sys.exit(any(target.verdict == "MISSED" for target in targets))
 
 

@@ -7,6 +7,7 @@
                                                          this checkout and on another one in turn
     python benchmarks/http.py --against FOLDER --in-process    only the calls without a service
     python benchmarks/http.py --attack                   others' responses during slow requests
+    python benchmarks/http.py --bulk                     writes while others' vectors are computed
     python benchmarks/http.py --against FOLDER --full    with 100,000 messages instead of 5,000
 
 Starts `memrecall serve` on loopback with a key. Each client sends its next request when the last
@@ -35,7 +36,7 @@ if not __package__:  # run as a file, not as a module
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 
-from benchmarks.attack import ROWS_ATTACKER, VICTIM, measure_attacks  # noqa: E402
+from benchmarks.attack import ROWS_ATTACKER, VICTIM, measure_attacks, measure_bulk  # noqa: E402
 from benchmarks.calls import USER, Question, all_calls, nothing  # noqa: E402
 from benchmarks.comparison import (  # noqa: E402
     OTHER,
@@ -218,6 +219,9 @@ async def run(options: argparse.Namespace, server: str | None) -> tuple[Report, 
             table = await compare_checkouts(report, places, options, corpus)
         elif options.attack:
             table = await attack(report, places[0], options)
+        elif options.bulk:
+            async with Checkout().serving(places[0]) as service:
+                table = await measure_bulk(report, service)
         else:
             table = await measure_http(report, places[0], options, corpus)
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
@@ -273,6 +277,7 @@ def _read_options() -> argparse.Namespace:
         "--against", type=_folder, metavar="FOLDER", help="compare with this checkout"
     )
     kinds.add_argument("--attack", action="store_true", help="measure others beside an attacker")
+    kinds.add_argument("--bulk", action="store_true", help="measure writes beside a backlog")
     parser.add_argument(
         "--in-process", action="store_true", help="with --against: no service, only single calls"
     )
@@ -285,7 +290,7 @@ def _read_options() -> argparse.Namespace:
     if options.in_process and not options.against:
         parser.error("--in-process requires --against")
     if options.messages is None:
-        is_quick = (options.against or options.attack) and not options.full
+        is_quick = (options.against or options.attack or options.bulk) and not options.full
         options.messages = QUICK if is_quick else FULL
     return options
 
@@ -302,13 +307,7 @@ def main() -> int:
                 return 1
             report, table = asyncio.run(run(options, location))
     Console(width=None if sys.stdout.isatty() else 160).print(table)
-    for target in report.targets:
-        measured, bound, verdict = target.row()
-        print(f"{verdict:<8} {target.name}: {measured}, target {bound}")
-    print(*report.notes, sep="\n")
-    if options.json:
-        report.write(options.json)
-    return int(any(target.verdict == "MISSED" for target in report.targets))
+    return report.finish(options.json)
 
 
 if __name__ == "__main__":

@@ -396,15 +396,6 @@ async def measure_sizes(report: Report) -> None:
     report.targets.append(Target("largest search result", size, LARGEST_RESULT - 1))
 
 
-def _print(report: Report) -> None:
-    for name, value in report.figures.items():
-        print(f"{name:<56} {number(value):>8}")
-    for target in report.targets:
-        measured, bound, verdict = target.row()
-        print(f"{verdict:<8} {target.name}: {measured}, target {bound}")
-    print(*report.notes, sep="\n")
-
-
 def main() -> int:
     """Measure and print; return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -418,10 +409,9 @@ def main() -> int:
     report.notes.append(f"Python {platform.python_version()}, {options.calls:,} tool calls a run")
     asyncio.run(measure_time(report, options.calls, options.repeats))
     asyncio.run(measure_sizes(report))
-    _print(report)
-    if options.json:
-        report.write(options.json)
-    return int(any(target.verdict == "MISSED" for target in report.targets))
+    for name, value in report.figures.items():
+        print(f"{name:<56} {number(value):>8}")
+    return report.finish(options.json)
 
 
 if __name__ == "__main__":

@@ -47,9 +47,7 @@ def help_seconds(repeats: int = 5) -> float:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(command, check=True, capture_output=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        seconds.append(
-            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        )
+        seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     return median(seconds)
 
 

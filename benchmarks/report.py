@@ -155,6 +155,16 @@ class Report:
         for note in self.notes:
             console.print(note, highlight=False)
 
+    def finish(self, file: Path | None) -> int:
+        """Print the targets and write the figures; return 1 if a target is missed."""
+        for target in self.targets:
+            measured, bound, verdict = target.row()
+            print(f"{verdict:<8} {target.name}: {measured}, target {bound}")
+        print(*self.notes, sep="\n")
+        if file:
+            self.write(file)
+        return int(any(target.verdict == "MISSED" for target in self.targets))
+
     def write(self, file: Path) -> None:
         """Write the figures as JSON."""
         targets = [{**asdict(target), "verdict": target.verdict} for target in self.targets]

@@ -296,4 +296,5 @@ async def open_library(
                 await library.add_messages(owner, new_messages)
             if new_memories:
                 await library.add_memories(owner, new_memories, origin=Origin.USER, actor="test")
+            await library.vectors.settle()
             yield library

@@ -189,7 +189,8 @@ async def import_corpus(library: Library, corpus: Corpus, advance: Callable[[int
         except CallerError as error:
             raise _at_lines(corpus.path, [number for number, _ in items], error) from None
         advance(len(items))
-    await library.vectors.embed_pending(corpus.keys)
+    library.vectors.expect(dict.fromkeys(corpus.keys, 1))  # also what was stored before
+    await library.vectors.settle()
     if library.vectors.failure:
         raise EmbedderFailed(
             f"the corpus could not be embedded: {library.vectors.failure}",

@@ -100,7 +100,7 @@ class Importer:
         advance(len(batch))
         if report.repeated:
             # An earlier import may have been interrupted before the vectors were stored.
-            await self._library.vectors.embed_pending(report.users)
+            self._library.vectors.expect(dict.fromkeys(report.users, 1))
         return report
 
     async def _store_each(

@@ -3,6 +3,7 @@
 Layers above take a `Library` and need not know how it is assembled.
 """
 
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -37,11 +38,9 @@ from memrecall.store import (
     ErasureReport,
     Graph,
     GraphDB,
-    PendingText,
     PlanOutcome,
     PlanStep,
     Removal,
-    RowKey,
     ScopedMessage,
     Store,
     StoreGraphs,
@@ -54,6 +53,8 @@ from memrecall.store.memories.changes import SYSTEM
 from memrecall.store.messages.records import write_messages
 from memrecall.store.transfer import export_user, import_user, to_record
 from memrecall.types import NewMemory, NewMessage, Origin, check_metadata
+
+_CLOSE_SECONDS = 20.0  # for vectors; rows without them can be embedded later
 
 PlanReview = Callable[["Library", Scope, Sequence[PlanStep]], Awaitable[list[PlanStep]]]
 """Returns steps with those that contradict what the user said marked as claims."""
@@ -133,7 +134,7 @@ class Library:
 
     async def close(self) -> None:
         """Finish pending work and close everything."""
-        await self.vectors.settle()
+        await self.vectors.close(_CLOSE_SECONDS)
         if self.embedder is not None:
             await self.embedder.close()
         await self.graphs.close()
@@ -155,10 +156,9 @@ class Library:
         `user` is what `read_version` returned for this request, if the caller needed it.
         """
         if user is None:
-            await self._settle(scope, request)
+            await self._catch_up(scope, request)
         page = await self.engine.search(scope, request, user)
-        if page.unembedded:
-            await self.vectors.top_up(scope.user_id)
+        self.vectors.expect_missing(scope.user_id, page.unembedded)
         return page
 
     async def read_version(self, scope: Scope, request: SearchRequest) -> UserVersion | None:
@@ -166,12 +166,12 @@ class Library:
 
         Raises Disabled if the user or the scope's agent is disabled.
         """
-        await self._settle(scope, request)
+        await self._catch_up(scope, request)
         return await self.store.read_version(scope)
 
-    async def _settle(self, scope: Scope, request: SearchRequest) -> None:
+    async def _catch_up(self, scope: Scope, request: SearchRequest) -> None:
         if request.mode != "keyword":
-            await self.vectors.settle(scope.user_id)
+            await self.vectors.catch_up(scope.user_id, self.settings.embedder_timeout)
 
     async def require_user(self, scope: Scope) -> None:
         """Raise NotFound if the scope's user is unknown, Disabled if disabled."""
@@ -192,10 +192,9 @@ class Library:
             vector = unit_vector(query.embedding)
             with suppress(EmbedderFailed):  # Not known yet: the stored vectors decide.
                 check_dimensions(len(vector), self.embedder.dimensions)
-        await self.vectors.settle(scope.user_id)
+        await self.vectors.catch_up(scope.user_id, self.settings.embedder_timeout)
         page = await self.message_search.search_semantic(scope, query, vector)
-        if page.unembedded:
-            await self.vectors.top_up(scope.user_id)
+        self.vectors.expect_missing(scope.user_id, page.unembedded)
         return page
 
     async def add_messages(self, scope: Scope, batch: Sequence[NewMessage]) -> WriteResult:
@@ -207,12 +206,8 @@ class Library:
         self.require_small_metadata(entry.message for entry in entries)
         await self.vectors.prepare()
         result = await write_messages(self.store.database, list(entries))
-        rows = [
-            PendingText(RowKey(entry.scope.user_id, "message", key), entry.message.content)
-            for entry, key, fresh in zip(entries, result.ids, result.created, strict=True)
-            if fresh
-        ]
-        await self.vectors.submit(rows)
+        pairs = zip(entries, result.created, strict=True)
+        self.vectors.expect(Counter(entry.scope.user_id for entry, is_new in pairs if is_new))
         return result
 
     async def add_memories(
@@ -226,12 +221,7 @@ class Library:
             reviewed = await self.review_plan(self, scope, steps)
             batch = [step.memory or old for step, old in zip(reviewed, batch, strict=True)]
         result = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
-        rows = [
-            PendingText.of_memory(scope.user_id, key, memory)
-            for memory, key, fresh in zip(batch, result.ids, result.created, strict=True)
-            if fresh
-        ]
-        await self.vectors.submit(rows)
+        self.vectors.expect({scope.user_id: result.stored})
         return result
 
     async def apply_plan(
@@ -244,12 +234,8 @@ class Library:
             steps = await self.review_plan(self, scope, steps)
         changes = self.store.changes(scope)
         outcomes = await changes.apply_plan(steps, actor=actor, decided_at=decided_at)
-        rows = [
-            PendingText.of_memory(scope.user_id, outcome.memory_key, step.memory)
-            for step, outcome in zip(steps, outcomes, strict=True)
-            if outcome.event in ("ADD", "UPDATE") and step.memory and outcome.memory_key is not None
-        ]
-        await self.vectors.submit(rows)
+        stored = sum(outcome.event in ("ADD", "UPDATE") for outcome in outcomes)
+        self.vectors.expect({scope.user_id: stored})
         ends = {"UPDATE": "previous_key", "DELETE": "memory_key"}
         ended = [getattr(o, ends[o.event]) for o in outcomes if o.event in ends]
         states = await self.store.memories(scope).get_states(ended) if ended else []
@@ -290,7 +276,7 @@ class Library:
     async def import_user(
         self, user_id: str, records: Iterable[Mapping[str, Any]]
     ) -> dict[str, int]:
-        """Store what `export_user` yielded, embed it, and return the counts by table."""
+        """Store what `export_user` yielded and return the counts by table."""
         elsewhere = () if self.graphs.is_in_store else GRAPH_TABLES
         graph_rows: dict[str, list[dict[str, Any]]] = {table: [] for table in elsewhere}
         rest = []
@@ -305,7 +291,7 @@ class Library:
         if any(graph_rows.values()):
             await self.graphs.transact(Scope(user_id), lambda rows: import_rows(rows, graph_rows))
         counts |= {table: len(rows) for table, rows in graph_rows.items()}
-        await self.vectors.embed_pending([user_id])
+        self.vectors.expect({user_id: counts["messages"] + counts["memories"]})
         return counts
 
     async def stats(self, user_id: str | None = None) -> dict[str, int | str]:
@@ -326,7 +312,6 @@ class Library:
 
     async def erase_user(self, user_id: str) -> ErasureReport:
         """Delete every row of a user, and what was derived from them."""
-        await self.vectors.settle()
         report = await self.store.owners.erase_user(user_id)
         await self.graphs.erase_user(user_id)
         await self.forget_derived(user_id)
@@ -334,7 +319,6 @@ class Library:
 
     async def erase_session(self, user_id: str, session_id: str) -> ErasureReport:
         """Delete a session, and what was derived from it."""
-        await self.vectors.settle()
         report = await self.store.owners.erase_session(user_id, session_id)
         if not self.graphs.is_in_store:
             await self.graphs.transact(
@@ -357,7 +341,6 @@ class Library:
 
     async def _erase(self, scope: Scope, work: Awaitable[Removal]) -> Removal:
         """Erase rows, also from files and caches; an index in memory learns of it by itself."""
-        await self.vectors.settle(scope.user_id)
         removal = await work
         self.caches.clear()
         self.cache.forget_snapshot(scope.user_id)
@@ -370,5 +353,6 @@ class Library:
         """Drop what was derived for a user, in memory, on disk and in a vector database."""
         self.caches.clear()
         self.cache.forget(user_id)
+        self.vectors.forget(user_id)
         if self._external is not None:
             await self._external.forget(user_id)

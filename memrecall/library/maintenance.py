@@ -203,7 +203,7 @@ async def _check_vectors(library: Library) -> Finding:
         return Finding("vectors", False, problem)
     missing = await library.store.vectors(model).count_pending()
     if missing:
-        return Finding("vectors", False, f"{missing} rows have none: run `memrecall reindex`")
+        return Finding("vectors", True, f"{missing} rows have none yet: `memrecall reindex`", True)
     return Finding("vectors", True, "every row has one")
 
 

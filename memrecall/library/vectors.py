@@ -1,29 +1,48 @@
 """Vectors of stored rows: a row is stored first and embedded afterwards, never the reverse.
 
-A row can be found by its words as soon as it is stored. If the embedder fails, the row stays
-pending: a later search of its user, or `memrecall reindex`, embeds it.
+A row can be found by its words as soon as it is stored. Rows without a vector are the backlog,
+which outlives every process; this module only remembers which users have such rows. It embeds them
+in small pieces, first those of the users who got least, in one process of a database at a time. If
+the embedder fails, rows wait for the next write or search, or for `memrecall reindex`.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+import os
+import secrets
+import time
+from bisect import bisect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate
 
 from memrecall.embedding import Embedder
-from memrecall.errors import EmbedderFailed, StorageError
+from memrecall.embedding.base import TEXT_CHARACTERS
+from memrecall.errors import EmbedderFailed, MemrecallError, StorageError
 from memrecall.plugins import require_plugin
-from memrecall.progress import Advance, progress_bar
+from memrecall.progress import progress_bar
 from memrecall.search.index.external import VectorDB
 from memrecall.store import PendingText, Store
 from memrecall.store.pgvector import PgVectors
 
 log = logging.getLogger(__name__)
 
-BATCH = 256
-TOP_UP = 128  # pending rows that one search embeds in the background
-_MAX_LARGE_JOBS = 2  # one with the embedder, one with the store
-_SMALL = 64  # rows of a small job, which never waits behind an import
-_DELAY = 0.25  # seconds that a small job waits for more rows, unless a search needs it
+# A piece is embedded and stored at once. Its characters take the local model half a second.
+_PIECE_ROWS, _PIECE_CHARACTERS, _PIECE_USERS = 256, 16_000, 64
+_PIECE_SECONDS = 60.0  # after which the embedder counts as failed
+_TURN = 100  # what a turn costs beside its characters: also one that fails
+_AT_ONCE = 20  # rows that a search embeds itself
+_DELAY = 0.25  # seconds in which a small piece grows: a transaction costs more than its rows
+_SMALL = 64  # rows that are not worth a progress bar, such as a chat turn
+_LEASE = 5.0  # seconds for which one process embeds, unless it extends them
+_PAUSE = 1.0  # seconds until another process asks again
+_MOST_FAILURES = 3  # in a row, before a longer pause
+_RETRY = 30.0  # seconds
+_REMEMBERED_USERS = 10_000
+_RESUMED_USERS = 100
+_TOKEN = secrets.token_hex(8)
 
 
 VECTOR_CHOICES = ("memory", "pgvector")
@@ -42,6 +61,17 @@ async def make_vector_db(spec: str, store: Store) -> VectorDB | None:
     return vector_db
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Rows of a user without vectors; others are missing only after the change `through`."""
+
+    user_id: str
+    rows: list[PendingText]
+    characters: int
+    through: int
+    has_more: bool
+
+
 class VectorWriter:
     """Embeds stored rows in the background."""
 
@@ -49,15 +79,22 @@ class VectorWriter:
         self._store = store
         self._embedder = embedder
         self._claimed = False
-        self._jobs: dict[asyncio.Task[None], set[str]] = {}
-        self._delayed: list[PendingText] = []
-        self._delayed_users: set[str] = set()
+        self._waiting: dict[str, int] = {}  # users with rows to embed, and about how many
+        self._current: dict[str, int] = {}  # the same, of the piece in progress
+        self._spent: Counter[str] = Counter()  # characters of each user since there is a backlog
+        self._least_spent = 0  # where a new user begins: nobody saves up turns
+        self._through: dict[str, int] = {}  # the change up to which a user's rows have vectors
+        self._process = f"{_TOKEN}-{os.getpid()}"  # a forked child has another id
+        self._lease_end = 0.0
+        self._task: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
-        self._top_up_jobs: set[str] = set()  # users with such a job
-        self._top_up_requests: set[str] = set()
-        self._remaining = 0  # rows in progress
-        self._observers: list[Advance] = []
+        self._is_closed = False
         self.failure = ""
+
+    @property
+    def backlog(self) -> int:
+        """About how many rows wait for their vectors, as far as this process knows."""
+        return sum(self._waiting.values()) + sum(self._current.values())
 
     async def prepare(self) -> None:
         """Claim the database for this model; reject vectors of another one before any write."""
@@ -65,131 +102,194 @@ class VectorWriter:
             await self._store.vectors(self._embedder.model).ensure_model()
             self._claimed = True
 
-    async def submit(self, rows: Sequence[PendingText]) -> None:
-        """Embed rows soon; wait only while large jobs are running already."""
-        if self._embedder is None or not rows:
-            return
-        self._remaining += len(rows)
-        if len(rows) <= _SMALL:
-            self._delay(self._embedder, rows)
-            return
-        while len(self._jobs) >= _MAX_LARGE_JOBS:
-            await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
-        self._start(self._embed(self._embedder, rows), {item.row.user_id for item in rows})
-
-    async def top_up(self, user_id: str) -> None:
-        """Embed a few of a user's pending rows in the background, in one job per user."""
+    def expect(self, rows: Mapping[str, int]) -> None:
+        """Embed so many new rows of each user soon; nobody waits for it."""
         if self._embedder is None:
             return
-        self._top_up_requests.add(user_id)
-        if user_id not in self._top_up_jobs:
-            self._top_up_jobs.add(user_id)
-            self._start(self._top_up(user_id), {user_id})
+        for user_id in filter(rows.get, rows):
+            self._waiting[user_id] = self._waiting.get(user_id, 0) + rows[user_id]
+            self._spent[user_id] = max(self._spent[user_id], self._least_spent)
+        if self._waiting and not self._is_closed and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._run(self._embedder))
 
-    async def embed_pending(self, user_ids: Iterable[str]) -> None:
-        """Embed all pending rows of some users, after the running jobs."""
-        await self.settle()
-        for user_id in sorted(user_ids):
-            while await self._embed_user(user_id, BATCH):
-                pass
+    def expect_missing(self, user_id: str, count: int) -> None:
+        """Embed rows that a search found without vectors; they may be old."""
+        if count and not self._is_expected(user_id):
+            self.forget(user_id)
+            self.expect({user_id: count})
 
-    async def settle(self, user_id: str | None = None) -> None:
-        """Wait for the jobs that are running now, or only those with rows of one user."""
-        jobs = [job for job, users in self._jobs.items() if user_id is None or user_id in users]
-        if not jobs:
+    async def resume(self) -> None:
+        """Embed what an earlier process may have left of the users who were active last."""
+        if self._embedder is not None:
+            vectors = self._store.vectors(self._embedder.model)
+            self.expect(dict.fromkeys(await vectors.latest_users(_RESUMED_USERS), 1))
+
+    def forget(self, user_id: str) -> None:
+        """Look at all rows of a user the next time."""
+        self._through.pop(user_id, None)
+
+    async def catch_up(self, user_id: str, seconds: float) -> None:
+        """Embed what a user has just written here if it is little, so that a search finds it."""
+        if self._embedder is None or not self._is_expected(user_id):
+            return
+        self._store.database.owner.require_current()
+        try:
+            part = await self._pending(self._embedder, user_id, _AT_ONCE, _PIECE_CHARACTERS)
+            if not part.has_more:
+                await self._embed(self._embedder, [part], seconds)
+        except (EmbedderFailed, StorageError) as error:
+            self._note_failure(error)
+
+    async def settle(self, seconds: float | None = None) -> None:
+        """Wait until the rows are embedded, or that has failed, or the time is over."""
+        if self._task is None or self._task.done():
             return
         self._store.database.owner.require_current()
         self._hurry.set()
-        # A chat turn is not worth a progress bar.
-        progress = False if self._remaining <= _SMALL else None
-        with progress_bar(progress, "embedding", self._remaining, unit="rows") as advance:
-            self._observers.append(advance)
-            try:
-                await asyncio.wait(jobs)
-            finally:
-                self._observers.remove(advance)
+        end = None if seconds is None else time.monotonic() + seconds
+        rest = self.backlog
+        with progress_bar(False if rest <= _SMALL else None, "embedding", rest, unit="rows") as add:
+            while not self._task.done() and (end is None or time.monotonic() < end):
+                await asyncio.wait([self._task], timeout=_DELAY)
+                before, rest = rest, self.backlog
+                add(max(0, before - rest))
+
+    async def close(self, seconds: float) -> None:
+        """Embed for some seconds more; other processes may embed the rest."""
+        await self.settle(seconds)
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._embedder is not None and time.monotonic() < self._lease_end:
+            with suppress(StorageError):  # It ends by itself.
+                await self._claim(self._embedder, 0.0)
 
     async def embed_all(self, progress: Callable[[int], None]) -> int:
         """Embed every row that has no vector of this model; can be interrupted and resumed."""
         if self._embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
+        self._through.clear()
         total = 0
-        while count := await self._embed_batch(self._embedder, BATCH):
-            total += count
-            progress(count)
+        after: str | None = ""
+        while after is not None:
+            page = await self._store.owners.list_users(None, after, _PIECE_USERS)
+            for user in page.items:
+                has_more = True
+                while has_more:
+                    part = await self._pending(
+                        self._embedder, user["user_id"], _PIECE_ROWS, _PIECE_CHARACTERS
+                    )
+                    await self._embed(self._embedder, [part], _PIECE_SECONDS)
+                    total += len(part.rows)
+                    progress(len(part.rows))
+                    has_more = part.has_more
+            after = page.next_after
         return total
 
-    def _delay(self, embedder: Embedder, rows: Sequence[PendingText]) -> None:
-        """Collect the rows of several turns: a transaction costs more than its rows."""
-        users = {item.row.user_id for item in rows}
-        if not self._delayed:
-            self._hurry.clear()
-            self._delayed_users = users
-            self._start(self._embed_delayed(embedder), users)
-        self._delayed_users |= users
-        self._delayed += rows
+    def _is_expected(self, user_id: str) -> bool:
+        return user_id in self._waiting or user_id in self._current
 
-    async def _embed_delayed(self, embedder: Embedder) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), _DELAY)
-        rows, self._delayed = self._delayed, []
-        await self._embed(embedder, rows)
+    async def _run(self, embedder: Embedder) -> None:
+        failures, is_full = 0, False
+        while self._waiting and failures < _MOST_FAILURES:
+            if not is_full:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._hurry.wait(), _DELAY)
+            try:
+                # One user's text may be the reason of a failure, which must not affect others.
+                is_full = await self._embed_piece(embedder, 1 if failures else _PIECE_USERS)
+                failures = 0
+            except MemrecallError as error:
+                failures += 1
+                self._note_failure(error)
+        self._spent.clear()
+        self._least_spent = 0
+        self._hurry.clear()
+        if self._waiting:
+            asyncio.get_running_loop().call_later(_RETRY, self.expect, {})
 
-    def _start(self, work: "asyncio._CoroutineLike[None]", users: set[str]) -> None:
-        job = asyncio.create_task(work)
-        self._jobs[job] = users
-        job.add_done_callback(self._jobs.pop)
-
-    async def _embed(self, embedder: Embedder, rows: Sequence[PendingText]) -> None:
-        vectors = self._store.vectors(embedder.model)
-        remaining = len(rows)
-        try:
-            for start in range(0, len(rows), BATCH):
-                part = rows[start : start + BATCH]
-                # A message and the memory made of it have the same text, which is embedded once.
-                texts = list(dict.fromkeys(item.text for item in part))
-                matrix = await embedder.embed(texts)
-                positions = {text: at for at, text in enumerate(texts)}
-                stale = await vectors.write(part, matrix[[positions[item.text] for item in part]])
-                remaining -= len(part)
-                self._remaining -= len(part)
-                for advance in self._observers:
-                    advance(len(part))
-                for user_id in sorted({row.user_id for row in stale}):
-                    await self._embed_user(user_id, TOP_UP)
-        except (EmbedderFailed, StorageError) as error:
-            self._note_failure(error)
-        finally:
-            self._remaining -= remaining  # Rows that failed are no longer in progress.
-
-    async def _top_up(self, user_id: str) -> None:
-        try:
-            # Rows that became pending during a round need another round.
-            while user_id in self._top_up_requests:
-                self._top_up_requests.discard(user_id)
-                await self._embed_user(user_id, TOP_UP)
-        finally:
-            self._top_up_jobs.discard(user_id)
-
-    async def _embed_user(self, user_id: str, limit: int) -> int:
-        """Embed up to `limit` of a user's pending rows; 0 if there are none, or it fails."""
-        if self._embedder is None:
-            return 0
+    async def _embed_piece(self, embedder: Embedder, most_users: int) -> bool:
+        """Embed some rows of the users who got least; return whether it left others for later."""
         try:
             await self.prepare()
-            return await self._embed_batch(self._embedder, limit, user_id)
-        except (EmbedderFailed, StorageError) as error:
-            self._note_failure(error)
-            return 0
+            parts = await self._take(embedder, most_users)
+            is_full = bool(self._waiting) or any(part.has_more for part in parts)
+            if not any(part.rows for part in parts) or await self._may_embed(embedder):
+                await self._embed(embedder, parts, _PIECE_SECONDS)
+                for part in parts:
+                    rest = max(1, self._current[part.user_id] - len(part.rows))
+                    self._current[part.user_id] = rest if part.has_more else 0
+            else:
+                await asyncio.sleep(_PAUSE)
+            return is_full
+        finally:
+            for user_id, count in self._current.items():
+                if count:
+                    self._waiting[user_id] = self._waiting.get(user_id, 0) + count
+            self._current = {}
 
-    async def _embed_batch(self, embedder: Embedder, limit: int, user_id: str | None = None) -> int:
+    async def _take(self, embedder: Embedder, most_users: int) -> list[_Part]:
+        """Return the next rows of the users who got least, those of small jobs first."""
+        parts: list[_Part] = []
+        rows, characters = _PIECE_ROWS, _PIECE_CHARACTERS
+        while self._waiting and rows > 0 and characters > 0 and len(parts) < most_users:
+            user_id = min(self._waiting, key=lambda user: (self._spent[user], self._waiting[user]))
+            self._least_spent = self._spent[user_id]
+            self._current[user_id] = self._waiting.pop(user_id)
+            self._spent[user_id] += _TURN
+            part = await self._pending(embedder, user_id, rows, characters)
+            parts.append(part)
+            self._spent[user_id] += part.characters
+            rows -= len(part.rows)
+            characters -= part.characters
+        return parts
+
+    async def _pending(self, embedder: Embedder, user_id: str, most: int, characters: int) -> _Part:
+        """Return the next rows of a user that have no vectors."""
         vectors = self._store.vectors(embedder.model)
-        pending = await vectors.pending(limit, user_id)
-        if pending:
-            matrix = await embedder.embed([item.text for item in pending])
-            await vectors.write(pending, matrix)
-        return len(pending)
+        rows, through = await vectors.pending(user_id, most + 1, self._through.get(user_id, 0))
+        sums = list(accumulate((min(len(row.text), TEXT_CHARACTERS) for row in rows), initial=0))
+        count = min(most, len(rows), max(1, bisect(sums, characters) - 1))
+        has_more = count < len(rows)
+        through = rows[count - 1].change_no if has_more else through
+        return _Part(user_id, rows[:count], sums[count], through, has_more)
 
-    def _note_failure(self, error: EmbedderFailed | StorageError) -> None:
+    async def _may_embed(self, embedder: Embedder) -> bool:
+        """Return whether this process embeds now; if not, another one learns of its users."""
+        now = time.monotonic()
+        if now >= self._lease_end - _LEASE / 2:
+            others = await self._claim(embedder, _LEASE)
+            if others is None:
+                return False
+            self._lease_end = now + _LEASE
+            self.expect(dict.fromkeys(others, 1))
+        return True
+
+    async def _claim(self, embedder: Embedder, seconds: float) -> list[str] | None:
+        users = [*self._current, *self._waiting]
+        return await self._store.vectors(embedder.model).claim(self._process, seconds, users)
+
+    async def _embed(self, embedder: Embedder, parts: Sequence[_Part], seconds: float) -> None:
+        rows = [item for part in parts for item in part.rows]
+        # A message and the memory made of it have the same text, which is embedded once.
+        texts = list(dict.fromkeys(item.text for item in rows))
+        if rows:
+            try:
+                async with asyncio.timeout(seconds):
+                    matrix = await embedder.embed(texts)
+            except TimeoutError:
+                problem = f"the embedder took longer than {seconds:g} s"
+                raise EmbedderFailed(problem, hint="Check that it responds") from None
+            places = {text: place for place, text in enumerate(texts)}
+            vectors = self._store.vectors(embedder.model)
+            await vectors.write(rows, matrix[[places[item.text] for item in rows]])
+        if len(self._through) > _REMEMBERED_USERS:
+            self._through.clear()
+        for part in parts:
+            known = self._through.get(part.user_id, 0)
+            self._through[part.user_id] = max(known, part.through)
+
+    def _note_failure(self, error: MemrecallError) -> None:
         self.failure = str(error)
         log.warning("rows are stored but not embedded yet: %s", error)

@@ -41,7 +41,7 @@ from memrecall.memory.records import outcome_item, to_utterance, to_utterances
 from memrecall.memory.short_term import SessionSummaries
 from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import PendingText, PlanOutcome, PlanStep, RowKey
+from memrecall.store import PlanOutcome, PlanStep
 from memrecall.types import (
     EXTRACTION,
     NAME_LENGTH,
@@ -110,13 +110,10 @@ class Ingestor:
         changes = self._library.store.changes(scope)
         result, keys = await changes.write_turn(addition.messages, memories, actor=EXTRACTION)
         added: list[tuple[PlanOutcome, NewMessage]] = []
-        rows: list[PendingText] = []
-        for message, name, key in zip(addition.messages, result.ids, keys, strict=True):
+        for message, key in zip(addition.messages, keys, strict=True):
             if key is not None:
                 added.append((PlanOutcome.of_content("ADD", key, message.content), message))
-                rows.append(PendingText(RowKey(scope.user_id, "message", name), message.content))
-                rows.append(PendingText(RowKey(scope.user_id, "memory", key), message.content))
-        await self._library.vectors.submit(rows)
+        self._library.vectors.expect({scope.user_id: result.stored + len(added)})
         return StoredMessages(result.ids, result.stored, tuple(added))
 
     async def finish(

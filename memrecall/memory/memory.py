@@ -33,7 +33,7 @@ from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
 from memrecall.messages import parse_new_messages, redact_text
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import MemoryQuery, PendingText, read_filter
+from memrecall.store import MemoryQuery, read_filter
 from memrecall.store.database.cursors import LARGEST_LIST, require_limit
 
 _LIMIT = 100
@@ -275,8 +275,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         if "content" in changed:
             await relate_memory(library, scope, record)
         if {"content", "summary"}.intersection(changed):
-            pending = PendingText.of_memory(scope.user_id, memory_id, record)
-            await library.vectors.submit([pending])
+            library.vectors.expect({scope.user_id: 1})
         item = memory_item(record)
         await quote_conflicts(library.store, scope, [item])
         return MemoryResult(item, event="UPDATE", message=message)
@@ -334,7 +333,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
             await library.changes(scope).undo(
                 memory_id, actor=self._actor, contradicts=rows_contradict, unchanged_since=since
             )
-            await library.vectors.top_up(scope.user_id)
+            library.vectors.expect({scope.user_id: 1})
             await self._update_short_term(scope.user_id)
         return {"id": memory_id, "event": "UNDO", "message": "undone"}
 

@@ -146,10 +146,12 @@ class Metrics:
     def __init__(
         self,
         index_bytes: Callable[[], float],
+        rows_to_embed: Callable[[], float],
         counters: CounterBuffer | None = None,
     ) -> None:
         self._counters = counters
         self._index_bytes = index_bytes
+        self._rows_to_embed = rows_to_embed
         self._registry = registry = CollectorRegistry()
         counter = partial(Counter, registry=registry)
         # The environment decides whether the values are in files that all workers read.
@@ -186,6 +188,7 @@ class Metrics:
             "memrecall_chat_turn_seconds", "Duration of a chat turn.", buckets=_SLOW
         )
         self._indexes = gauge("memrecall_index_bytes", "Memory of the users' indexes.")
+        self._backlog = gauge("memrecall_rows_to_embed", "Stored rows that wait for their vectors.")
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a finished request."""
@@ -237,6 +240,7 @@ class Metrics:
     def measure(self) -> None:
         """Update what is not counted when it happens."""
         self._indexes.set(self._index_bytes())
+        self._backlog.set(self._rows_to_embed())
 
     def render(self) -> bytes:
         """Return all metrics in the text format of Prometheus, summed over the workers."""

@@ -244,6 +244,7 @@ async def serve(
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(listener or _bind(settings.host, settings.port))
         library = await stack.enter_async_context(await Library.open(settings))
+        stack.push_async_callback(library.vectors.close, 0.0)  # The next process embeds the rest.
         info = await _prepare(library, listener)
         client = client_of(settings)
         if client is not None:
@@ -264,6 +265,7 @@ async def serve(
         config.load()  # NiceGUI looks for a loaded server
         if role.is_first:
             await app.start_sweeps()
+            await library.vectors.resume()
         workers = worker_processes(settings.text_workers, _WORKER_MODULES)
         await stack.enter_async_context(workers)
         if app.service.counters is not None:

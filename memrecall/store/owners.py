@@ -39,6 +39,7 @@ from memrecall.store.database.tables import (
     agents,
     memories,
     messages,
+    meta,
     sessions,
     tombstones,
     traces,
@@ -48,6 +49,7 @@ from memrecall.store.database.tables import (
 from memrecall.store.graph_rows import erase_session_rows
 from memrecall.store.graph_tables import TableTransaction
 from memrecall.store.keys import withdraw_user
+from memrecall.store.vectors import LEASE_NAME
 from memrecall.types import check_time_zone
 
 PURGE_SIZE = 500  # rows that a writer may have to wait for
@@ -238,12 +240,20 @@ async def _erase(
     counts["traces"] = labelled + await _erase_rows(connection, traces, user_id, None)
     if session_id is None:
         await connection.execute(delete(users).where(users.c.user_id == user_id))
+        await _forget_lease(connection, user_id)
     elif not counts["sessions"] and not labelled:
         raise _not_found("session", session_id)
     else:
         statement = update(users).where(users.c.user_id == user_id)
         await connection.execute(statement.values(epoch=new_epoch()))
     return ErasureReport(**counts)
+
+
+async def _forget_lease(connection: AsyncConnection, user_id: str) -> None:
+    """Remove the note that a process embeds if it names a user whose rows wait for it."""
+    of_lease = meta.c.name == LEASE_NAME
+    if user_id in (await connection.scalar(select(meta.c.value).where(of_lease)) or ""):
+        await connection.execute(delete(meta).where(of_lease))
 
 
 async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:

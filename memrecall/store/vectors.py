@@ -4,15 +4,17 @@ They are stored as 16-bit floats: half the disk and memory traffic, and the cosi
 vectors moves by less than 0.001.
 """
 
+import json
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Select, and_, func, literal, null, or_, select, union_all, update
+from sqlalchemy import Select, and_, bindparam, func, literal, null, or_, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import EmbeddingModelMismatch, StorageError
@@ -20,14 +22,15 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, lock_users
 from memrecall.store.database.memory_tables import knowledge
 from memrecall.store.database.statements import insert_missing, select_by_keys, upsert
-from memrecall.store.database.tables import memories, messages, meta, vectors
+from memrecall.store.database.tables import memories, messages, meta, users, vectors
 from memrecall.store.knowledge import StoredVector, take_change_numbers
 from memrecall.store.messages.records import group_positions
-from memrecall.store.texts import knowledge_text, memory_text
-from memrecall.types import MemoryRecord, NewMemory
+from memrecall.store.texts import knowledge_text
 
 VECTOR_DTYPE = np.float16
 _MODEL_NAME = "embedding_model"  # the row of `meta`
+LEASE_NAME = "embedding_process"  # another one: which process embeds, and until when
+_MOST_ASKED = 1_000  # users of other processes in that row
 _MEMORY_TEXT = memories.c.summary + "\n" + memories.c.content
 # Of messages none, because they never change.
 _TEXTS: dict[str, tuple[Any, Any]] = {
@@ -53,11 +56,43 @@ class PendingText:
 
     row: RowKey
     text: str
+    change_no: int = field(default=0, compare=False)
 
-    @classmethod
-    def of_memory(cls, user_id: str, key: str, memory: NewMemory | MemoryRecord) -> "PendingText":
-        """Return a user's memory, with the text that its vector is made from."""
-        return cls(RowKey(user_id, "memory", key), memory_text(memory.summary, memory.content))
+
+def _without_vector(kind: str, table: Any, key: Any, text: Any) -> Select[Any]:
+    same_row = and_(
+        vectors.c.user_id == table.c.user_id,
+        vectors.c.kind == kind,
+        vectors.c.key == key,
+        vectors.c.model == bindparam("of_model"),
+    )
+    columns = (table.c.user_id, literal(kind).label("kind"), key.label("key"), text.label("text"))
+    statement = select(*columns, table.c.change_no).select_from(table.outerjoin(vectors, same_row))
+    return statement.where(vectors.c.key.is_(None), table.c.deleted_at.is_(None))
+
+
+def _pending_of_user() -> Select[Any]:
+    """Return the query for a user's rows without a vector in the order of their changes.
+
+    The last row is the user, with the number of the latest change.
+    """
+    of_user: Any = bindparam("of_user")
+    parts = []
+    for part, table in zip(_WITHOUT_VECTOR, (messages, memories), strict=True):
+        later = part.where(table.c.user_id == of_user, table.c.change_no > bindparam("after"))
+        # Each part has its limit: a large backlog is not sorted for every batch.
+        limited = later.order_by(table.c.change_no).limit(bindparam("most"))
+        parts.append(select(limited.subquery()))
+    columns = (users.c.user_id, literal("user"), literal(""), literal(""), users.c.version)
+    both = union_all(*parts, select(*columns).where(users.c.user_id == of_user)).subquery()
+    return select(both).order_by(both.c.change_no, both.c.kind == "user")
+
+
+_WITHOUT_VECTOR = (
+    _without_vector("message", messages, messages.c.message_id, messages.c.content),
+    _without_vector("memory", memories, memories.c.memory_key, _MEMORY_TEXT),
+)
+_PENDING = _pending_of_user()  # Built once, because every write is followed by one.
 
 
 class VectorStore:
@@ -87,37 +122,31 @@ class VectorStore:
         """Make this the database's model; vectors of others count as missing."""
         await self._database.transact(lambda c: c.execute(upsert(c, meta, ["value"]), self._meta))
 
-    async def write(self, items: Sequence[PendingText], matrix: Matrix) -> list[RowKey]:
-        """Store a vector for each row that still has the text it was made from.
+    async def write(self, items: Sequence[PendingText], matrix: Matrix) -> None:
+        """Store a vector for each row that still exists with the text it was made from."""
+        if items and self._database.is_distributed:
+            await self._write_by_user(items, matrix)
+        elif items:
+            await self._database.transact(lambda c: self._write(c, items, matrix))
 
-        Return the rows whose text has changed meanwhile; erased rows are skipped.
-        """
-        if not items:
-            return []
-        if not self._database.is_distributed:
-            return await self._database.transact(lambda c: self._write(c, items, matrix))
-        return await self._write_by_user(items, matrix)
-
-    async def _write_by_user(self, items: Sequence[PendingText], matrix: Matrix) -> list[RowKey]:
+    async def _write_by_user(self, items: Sequence[PendingText], matrix: Matrix) -> None:
         """Store the vectors of one user after another's; a failed node keeps up no other user."""
-        stale: list[RowKey] = []
         failures: list[StorageError] = []
         for places in group_positions(item.row.user_id for item in items).values():
             part = [items[place] for place in places]
             work = partial(self._write, items=part, matrix=matrix[places])
             try:
-                stale += await self._database.transact(work, retry=False)
+                await self._database.transact(work, retry=False)
             except StorageError as error:
                 failures.append(error)
         if failures:  # those rows stay pending
             raise failures[0]
-        return stale
 
     async def _write(
         self, connection: AsyncConnection, items: Sequence[PendingText], matrix: Matrix
-    ) -> list[RowKey]:
-        users = await lock_users(connection, {item.row.user_id for item in items})
-        locks = Locks(datetime.now(UTC), {name: user.version for name, user in users.items()}, {})
+    ) -> None:
+        locked = await lock_users(connection, {item.row.user_id for item in items})
+        locks = Locks(datetime.now(UTC), {name: user.version for name, user in locked.items()}, {})
         # A row may have been erased or changed while it was being embedded.
         current = await _current_texts(connection, [item.row for item in items])
         packed = matrix.astype(VECTOR_DTYPE)
@@ -138,14 +167,22 @@ class VectorStore:
             columns = ("model", "dimensions", "vector", "change_no")
             await connection.execute(upsert(connection, vectors, columns), rows)
             await locks.save(connection, is_activity=False)
-        return [item.row for item in items if current.get(item.row) not in (None, item.text)]
 
-    async def pending(self, limit: int, user_id: str | None = None) -> list[PendingText]:
-        """Return rows without a vector of this model: one user's, or anybody's."""
-        rows = await self._database.fetch(self._select_pending(user_id).limit(limit))
-        return [
-            PendingText(RowKey(row.user_id, row.kind, row.key), row.text.strip()) for row in rows
+    async def pending(
+        self, user_id: str, limit: int, after: int = 0
+    ) -> tuple[list[PendingText], int]:
+        """Return a user's first rows after a change without a vector of this model.
+
+        The number is that of the change up to which no other row lacks one.
+        """
+        bounds = {"of_user": user_id, "of_model": self.model, "after": after, "most": limit}
+        rows = await self._database.fetch(_PENDING, bounds)
+        texts = [
+            PendingText(RowKey(row.user_id, row.kind, row.key), row.text.strip(), row.change_no)
+            for row in rows[:-1][:limit]
         ]
+        last = texts if len(texts) == limit else rows
+        return texts, last[-1].change_no if last else 0
 
     async def count(self, user_id: str) -> int:
         """Return the number of a user's vectors of this model."""
@@ -154,31 +191,43 @@ class VectorStore:
         return int((await self._database.fetch(statement.where(*of_user)))[0].n)
 
     async def count_pending(self, user_id: str | None = None) -> int:
-        """Return the number of rows that `pending` would return without a limit."""
-        statement = select(func.count().label("n"))
-        statement = statement.select_from(self._select_pending(user_id).subquery())
-        return int((await self._database.fetch(statement))[0].n)
+        """Return the number of rows without a vector of this model: one user's, or all."""
+        both = union_all(*_WITHOUT_VECTOR).subquery()
+        statement = select(func.count().label("n")).select_from(both)
+        if user_id is not None:
+            statement = statement.where(both.c.user_id == user_id)
+        return int((await self._database.fetch(statement, {"of_model": self.model}))[0].n)
 
-    def _select_pending(self, user_id: str | None) -> Select[Any]:
-        parts = [
-            self._without_vector("message", messages, messages.c.message_id, messages.c.content),
-            self._without_vector("memory", memories, memories.c.memory_key, _MEMORY_TEXT),
-        ]
-        both = union_all(*parts).subquery()
-        statement = select(both)
-        return statement if user_id is None else statement.where(both.c.user_id == user_id)
+    async def latest_users(self, limit: int) -> list[str]:
+        """Return the users who wrote or recalled last."""
+        active = select(users.c.user_id).where(users.c.last_active_time.is_not(None))
+        latest = active.order_by(users.c.last_active_time.desc()).limit(limit)
+        return [row.user_id for row in await self._database.fetch(latest)]
 
-    def _without_vector(self, kind: str, table: Any, key: Any, text: Any) -> Select[Any]:
-        same_row = and_(
-            vectors.c.user_id == table.c.user_id,
-            vectors.c.kind == kind,
-            vectors.c.key == key,
-            vectors.c.model == self.model,
-        )
-        columns = (table.c.user_id, literal(kind).label("kind"), key.label("key"))
-        joined = table.outerjoin(vectors, same_row)
-        statement = select(*columns, text.label("text")).select_from(joined)
-        return statement.where(vectors.c.key.is_(None), table.c.deleted_at.is_(None))
+    async def claim(self, owner: str, seconds: float, asked: Sequence[str]) -> list[str] | None:
+        """Let one process embed for some seconds; return the users that others have asked for.
+
+        None while another process embeds: it gets those that this one asks for. In a distributed
+        database every process embeds, because a write to this table needs all nodes.
+        """
+        if self._database.is_distributed:
+            return []
+        name = meta.c.name == LEASE_NAME
+
+        async def work(connection: AsyncConnection) -> list[str] | None:
+            value = await connection.scalar(select(meta.c.value).where(name).with_for_update())
+            lease: dict[str, Any] = json.loads(value) if value else {"owner": owner, "users": []}
+            others: list[str] = lease["users"]
+            is_free = lease["owner"] == owner or lease["until"] <= time.time()
+            if is_free:
+                lease = {"owner": owner, "until": time.time() + seconds, "users": []}
+            else:
+                lease["users"] = sorted({*others, *asked})[:_MOST_ASKED]
+            row = {"name": LEASE_NAME, "value": json.dumps(lease)}
+            await connection.execute(upsert(connection, meta, ["value"]), row)
+            return others if is_free else None
+
+        return await self._database.transact(work)
 
 
 async def _current_texts(

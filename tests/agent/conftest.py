@@ -47,6 +47,7 @@ async def message_library(databases: Databases) -> AsyncIterator[Library]:
     """A library with messages only: `ann` writes English, `lin` Chinese."""
     async with await Library.open(make_settings(databases.fresh())) as library:
         await fill_messages(library)
+        await library.vectors.settle()
         yield library
 
 
@@ -64,5 +65,6 @@ def populate(engine: str) -> Populate:
     async def fill_other_engines(library: Library) -> None:
         if engine != "sqlite":
             await fill(library)
+            await library.vectors.settle()
 
     return fill_other_engines

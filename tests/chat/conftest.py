@@ -23,6 +23,7 @@ async def semantic_library(location: str) -> AsyncIterator[Library]:
     settings = Settings(db=location, embedder="local", snapshots=False)
     async with await Library.open(settings) as library:
         await fill(library)
+        await library.vectors.settle()
         yield library
 
 

@@ -195,7 +195,7 @@ def test_reindex_resumes_after_interruption(
     from memrecall.embedding.embedders import HashEmbedder
 
     monkeypatch.setattr(HashEmbedder, "model", "hash-new")
-    monkeypatch.setattr("memrecall.library.vectors.BATCH", 4)
+    monkeypatch.setattr("memrecall.library.vectors._PIECE_ROWS", 4)
     embed = HashEmbedder.embed
     calls = 0
 

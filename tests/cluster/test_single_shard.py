@@ -214,7 +214,7 @@ async def test_statements_of_messages_and_traces(library: Library) -> None:
             await timeline.page(page_size=5, cursor=page.next_cursor)
             await timeline.neighbors("m5", before=2, after=2)
             await timeline.thread("m5", session_id="s", limit=5)
-            await library.store.vectors(library.embedder.model).pending(10, scope.user_id)
+            await library.store.vectors(library.embedder.model).pending(scope.user_id, 10)
             await library.store.count(scope.user_id)
             await library.store.owners.list_sessions(scope.user_id)
             await library.store.owners.erase_session(scope.user_id, "s")

@@ -257,6 +257,7 @@ class TestNeed:
     @pytest.fixture
     async def lin(self, service: HttpService) -> httpx.AsyncClient:
         await Importer(service.library).run(DEMO, strict=True)
+        await service.library.vectors.settle()
         return await service.client_with_key("lin")
 
     async def send(self, client: httpx.AsyncClient, prompt: str, session: str, **more: str) -> str:

@@ -114,7 +114,8 @@ async def test_search_agrees_with_search_in_memory(
     await assert_same(memory_library, pgvector_library)
     await memory_library.store.changes(ANN).undo("jazz", actor="test")
     await memory_library.store.changes(ANN).update("jazz", {"content": "咖啡"}, actor="test")
-    await memory_library.vectors.embed_pending(["ann"])
+    memory_library.vectors.expect({"ann": 1})
+    await memory_library.vectors.settle()
     await assert_same(memory_library, pgvector_library)
 
 

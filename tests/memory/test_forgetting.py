@@ -141,6 +141,7 @@ class TestDeleteMessage:
             message, *_ = await add_facts(memory, user)
             lines = [f"Line {number} about tea." for number in range(size)]
             await memory.add(lines, user, infer=False)
+            await library.vectors.settle()
             await memory.search("tea", user)
             slot = library.cache._slots[user]
             assert slot.columns is not None

@@ -404,13 +404,12 @@ async def test_undo_embeds_row_while_another_job_runs(location: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(library.embedder, "embed", blocking_embed)
             await memory.update(other, "plays the cello")
-            await library.vectors.top_up("ann")
             await started.wait()
             await memory.undo(key)
             released.set()
             await library.vectors.settle()
 
-        assert await library.store.vectors(library.embedder.model).pending(9) == []
+        assert await library.store.vectors(library.embedder.model).count_pending() == 0
 
 
 async def test_incremental_index_matches_rebuilt_index(location: str) -> None:

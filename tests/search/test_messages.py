@@ -146,6 +146,7 @@ async def test_equal_texts_have_equal_cosines(tmp_path: Path) -> None:
     settings_ = Settings(db=str(tmp_path / "a.db"), embedder="hash", cache_dir=str(tmp_path))
     async with await Library.open(settings_) as library:
         await library.add_messages(ANN, [new_message(n, text) for n, text in enumerate(texts)])
+        await library.vectors.settle()
         assert library.embedder is not None
         query, *vectors = await library.embedder.embed(["tea number 7", *texts[:40]])
         page = await library.nearest_messages(ANN, SemanticQuery("tea number 7", top_k=200))
@@ -212,6 +213,7 @@ async def test_agent_scope_limits_results_and_statistics() -> None:
         await library.add_messages(helper, [new_message(1, "tea tea"), new_message(2, "cup")])
         expected = await library.find_messages(helper, LexicalQuery("tea"))
         await library.add_messages(ANN, [new_message(n, "tea") for n in range(10, 40)])
+        await library.vectors.settle()
         later = await library.find_messages(helper, LexicalQuery("tea"))
         assert [item.message.message_id for item in later.items] == ["m001"]
         assert later.items[0].score == expected.items[0].score

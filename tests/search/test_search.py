@@ -85,6 +85,7 @@ async def test_search_returns_memories_and_messages(library: Library) -> None:
 
 async def test_keyword_only_hit_can_rank_first(library: Library) -> None:
     await chat(library)
+    await library.vectors.settle()
     library.vectors._embedder = None  # later rows have no vector
     await library.add_messages(LIN, [new_message("late", "user", "zeppelin rides", 99)])
     page = await find(library, "zeppelin")
@@ -109,6 +110,7 @@ async def test_filters_apply_before_limit(library: Library) -> None:
         new_message(f"u{n}", "user", f"some tea with a longer remark {n}", n) for n in range(10)
     ]
     await library.add_messages(LIN, [*by_assistant, *by_user])
+    await library.vectors.settle()
     for mode in ("keyword", "semantic", "hybrid"):
         page = await find(library, "tea", mode=mode, role=Role.USER, limit=10)
         assert len(page.results) == 10, mode

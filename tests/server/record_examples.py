@@ -228,6 +228,7 @@ async def send_requests(library: Library) -> dict[str, Example]:
             request = example
             if name == "read_job":
                 request = Example({**PATH, "job_id": await _run_job(client)})
+            await library.vectors.settle()
             method, path = _find_operation(document, name)
             response = await client.request(
                 method, _fill_path(path, request), **_request_arguments(path, request)

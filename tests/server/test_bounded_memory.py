@@ -17,6 +17,7 @@ MOST = 6  # entries of each cache in this test
 CALLERS = 2 * MOST  # in each round
 BOUNDS = (
     "memrecall.library.caches._MAX_ENTRIES",
+    "memrecall.library.vectors._REMEMBERED_USERS",
     "memrecall.memory.search.MOST_PENDING",
     "memrecall.search.engine._CACHED_QUERIES",
     "memrecall.server.http.context.MAX_ENDED",

@@ -117,6 +117,7 @@ async def test_no_endpoint_returns_data_of_other_users(service: HttpService) -> 
     other_user = await service.client_with_key("ben", permissions=ALL_PERMISSIONS)
     await write_messages(other_user, "ben", make_message(1, "hello"))
     ben_ids = await store_user_data(service, "ben", "Oslo")
+    await service.library.vectors.settle()
     before = await service.library.store.count("ann")
 
     requests = 0

@@ -67,20 +67,24 @@ async def test_query_embedding_and_query_text_give_same_results(
         assert by_vector.json() == by_text.json()
 
 
-async def test_top_k_defaults_to_twenty(ann: httpx.AsyncClient) -> None:
+async def test_top_k_defaults_to_twenty(service: HttpService, ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", *(make_message(n, f"tea {n}") for n in range(30)))
+    await service.library.vectors.settle()
     assert len(message_ids(await search(ann, query_text="tea"))) == 20
     assert len(message_ids(await search(ann, query_text="tea", top_k=3))) == 3
     assert len(message_ids(await search(ann, query_text="tea", top_k=200))) == 30
 
 
-async def test_ties_are_ordered_by_time_then_id(ann: httpx.AsyncClient) -> None:
+async def test_ties_are_ordered_by_time_then_id(
+    service: HttpService, ann: httpx.AsyncClient
+) -> None:
     messages = [
         make_message(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"
     ]
     await write_messages(
         ann, "ann", *messages, *(make_message(n, f"other {n}") for n in range(9, 40))
     )
+    await service.library.vectors.settle()
     hits = message_ids(await search(ann, query_text="same words", top_k=5))
     assert hits == ["3a", "3b", "3c", "2a", "2b"]
 

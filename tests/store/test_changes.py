@@ -161,7 +161,7 @@ async def test_plan_embeds_each_memory_once(
     steps = [PlanStep("ADD", NewMemory(content="drinks tea", summary="tea")), PlanStep("ADD", long)]
 
     await library.apply_plan(ANN, steps, actor="test")
-    await library.vectors.settle("ann")
+    await library.vectors.settle()
 
     assert len(texts) == 2
     assert texts[0] == "tea\ndrinks tea"

@@ -135,7 +135,7 @@ async def fill(store: Store) -> None:
     await store.timeline(ANN).add(numbered_messages("m", 20))
     await add_memory(store, "k1", "drinks oolong")
     await store.changes(ANN).update("k1", {"content": "drinks pu'er"}, actor="test")
-    rows = await store.vectors("model").pending(30)
+    rows, _ = await store.vectors("model").pending("ann", 30)
     await store.vectors("model").write(rows, np.ones((len(rows), 4), dtype=np.float32))
 
 

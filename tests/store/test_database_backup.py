@@ -40,7 +40,7 @@ async def fill(store: Store) -> None:
     await store.keys.create(Grant(frozenset({"ann"})))
     # Named as a fact of a backup is.
     await store.graph(ANN).add({"backup": "tool", "shards": "thing"}, [])
-    rows = await store.vectors("model").pending(3)
+    rows, _ = await store.vectors("model").pending("ann", 3)
     await store.vectors("model").write(rows, np.ones((3, 4), dtype=np.float32))
 
 

@@ -203,8 +203,8 @@ class FeedReader:
 
     async def _embed(self) -> None:
         rows = [RowKey(self._scope.user_id, "message", name) for name in self._names]
-        pending = {p.row for p in await self._store.vectors(MODEL).pending(99, self._scope.user_id)}
-        fresh = [row for row in rows if row in pending]
+        missing, _ = await self._store.vectors(MODEL).pending(self._scope.user_id, 99)
+        fresh = [row for row in rows if row in {item.row for item in missing}]
         if fresh:
             await embed(self._store, *fresh)
             self.written += [f"vector {row.key}" for row in fresh]

@@ -147,13 +147,11 @@ class TestWriting:
         await store.changes(ANN).update("k", {"content": "likes coffee"}, actor="test")
         row, unchanged = RowKey("ann", "memory", "k"), RowKey("ann", "memory", "same")
 
-        stale = await store.vectors(MODEL).write(
-            pending(row, unchanged, HELLO), matrix(*[[1.0]] * 3)
-        )
+        await store.vectors(MODEL).write(pending(row, unchanged, HELLO), matrix(*[[1.0]] * 3))
 
-        assert stale == [row]
         assert await read_vectors(store) == {"memory same": [1.0], "message m": [1.0]}
-        assert await store.vectors(MODEL).pending(9) == [PendingText(row, "likes coffee")]
+        missing, _ = await store.vectors(MODEL).pending("ann", 9)
+        assert missing == [PendingText(row, "likes coffee")]
 
     async def test_writing_vectors_does_not_update_activity(self, store: Store) -> None:
         await store.timeline(ANN).add([new_message("m")])
@@ -170,32 +168,64 @@ class TestPending:
         await add_memory(store, "k", "likes tea", summary="Tea")
         vectors = store.vectors(MODEL)
 
-        texts = {p.row: p.text for p in await vectors.pending(10)}
+        rows, through = await vectors.pending("ann", 10)
 
-        assert texts == {
-            HELLO: "hello",
-            RowKey("ann", "message", "n"): "bye",
-            RowKey("ann", "memory", "k"): "Tea\nlikes tea",
-        }
+        assert rows == [
+            PendingText(HELLO, "hello"),
+            PendingText(RowKey("ann", "message", "n"), "bye"),
+            PendingText(RowKey("ann", "memory", "k"), "Tea\nlikes tea"),
+        ]
+        assert through == await versions(store)
         assert await vectors.count_pending() == 3
 
     async def test_written_row_is_pending_again_for_another_model(self, store: Store) -> None:
         await store.timeline(ANN).add([new_message("m")])
         await store.vectors(MODEL).write(pending(HELLO), matrix([1.0]))
 
-        assert await store.vectors(MODEL).pending(10) == []
+        assert await store.vectors(MODEL).pending("ann", 10) == ([], await versions(store))
         assert await store.vectors(MODEL).count_pending() == 0
-        assert await store.vectors("embedder-2").pending(10) == [PendingText(HELLO, "hello")]
+        rows, _ = await store.vectors("embedder-2").pending("ann", 10)
+        assert rows == [PendingText(HELLO, "hello")]
 
-    async def test_pending_respects_limit_and_user(self, store: Store) -> None:
+    async def test_pending_reads_one_users_rows_part_by_part(self, store: Store) -> None:
         await store.timeline(ANN).add(numbered_messages("a", 5))
+        await add_memory(store, "k")
         await store.timeline(BEN).add(numbered_messages("b", 2))
         vectors = store.vectors(MODEL)
 
-        assert len(await vectors.pending(3)) == 3
-        assert await vectors.count_pending() == 7
+        first, through = await vectors.pending("ann", 4)
+        rest, end = await vectors.pending("ann", 4, through)
+
+        assert [item.row.key for item in first + rest] == ["a0", "a1", "a2", "a3", "a4", "k"]
+        assert through == first[-1].change_no
+        assert end == await versions(store)
+        assert await vectors.pending("nobody", 4) == ([], 0)
+        assert await vectors.count_pending() == 8
         assert await vectors.count_pending("ben") == 2
-        assert {p.row.user_id for p in await vectors.pending(10, "ben")} == {"ben"}
+
+
+class TestClaim:
+    async def test_one_process_embeds_and_learns_of_the_users_of_others(self, store: Store) -> None:
+        vectors = store.vectors(MODEL)
+
+        assert await vectors.claim("a", 60, ["ann"]) == []
+        assert await vectors.claim("b", 60, ["ben"]) is None
+        assert await vectors.claim("c", 60, ["ben", "cy"]) is None
+        assert await vectors.claim("a", 60, ["ann"]) == ["ben", "cy"]
+        assert await vectors.claim("a", 60, []) == []
+
+    async def test_lease_that_has_ended_is_free(self, store: Store) -> None:
+        vectors = store.vectors(MODEL)
+        await vectors.claim("a", 0, [])
+        assert await vectors.claim("b", 60, []) == []
+        assert await vectors.claim("a", 60, []) is None
+
+    async def test_erased_user_is_not_named(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
+        await store.vectors(MODEL).claim("a", 60, [])
+        await store.vectors(MODEL).claim("b", 60, ["ann"])
+        await store.owners.erase_user("ann")
+        assert "ann" not in str((await read_tables(store.database))["memrecall_meta"])
 
 
 async def test_rebuild_search_text_changes_the_epoch(store: Store) -> None:

@@ -1,0 +1,233 @@
+"""Vectors follow the write: nobody waits for them, and every user gets a fair share."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from memrecall.embedding.embedders import HashEmbedder
+from memrecall.errors import EmbedderFailed
+from memrecall.library import vectors as writing
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.search import SearchPage, SearchRequest
+from memrecall.settings import Settings
+from memrecall.store import Store
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+from ..waiting import LIMIT, wait_until
+
+ANN, BEN, CY = Scope("ann"), Scope("ben"), Scope("cy")
+POISON = "毒 poison"
+
+
+class GatedEmbedder:
+    """An embedder that waits for its gate; it records its calls and fails on one text."""
+
+    model = "hash-64"
+    dimensions = 64
+
+    def __init__(self) -> None:
+        self.gate = asyncio.Event()
+        self.waiting = 0
+        self.calls: list[list[str]] = []
+        self._inner = HashEmbedder()
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        self.calls.append(list(texts))
+        self.waiting += 1
+        await self.gate.wait()
+        self.waiting -= 1
+        if POISON in texts:
+            raise EmbedderFailed("this text is refused")
+        return await self._inner.embed(texts)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+@pytest.fixture
+def embedder() -> GatedEmbedder:
+    return GatedEmbedder()
+
+
+async def open_library(location: str, embedder: GatedEmbedder, **options: Any) -> Library:
+    settings = Settings(db=location, snapshots=False, **options)
+    return Library(await Store.open(location), embedder, settings)
+
+
+@pytest.fixture
+async def library(location: str, embedder: GatedEmbedder) -> AsyncIterator[Library]:
+    async with await open_library(location, embedder, embedder_timeout=0.05) as library:
+        yield library
+        embedder.gate.set()
+
+
+def make_messages(count: int, text: str = "tea 茶") -> list[NewMessage]:
+    return [NewMessage(role=Role.USER, content=f"{text} {n}") for n in range(count)]
+
+
+async def count_missing(library: Library, scope: Scope) -> int:
+    return await library.store.vectors(GatedEmbedder.model).count_pending(scope.user_id)
+
+
+async def search(library: Library, scope: Scope, **options: Any) -> SearchPage:
+    return await library.search(scope, SearchRequest("tea 茶", **options))
+
+
+async def test_writes_of_any_size_answer_while_the_embedder_hangs(
+    library: Library, embedder: GatedEmbedder
+) -> None:
+    memory = NewMemory(content="drinks tea", memory_key="k")
+    async with asyncio.timeout(LIMIT):
+        for _ in range(2):
+            await library.add_messages(ANN, make_messages(600))
+        await wait_until(lambda: embedder.waiting)
+        for count in (1, 64, 65, 500):
+            await library.add_messages(BEN, make_messages(count))
+        await library.add_memories(BEN, [memory], origin=Origin.USER, actor="test")
+        await library.changes(BEN).update("k", {"content": "drinks coffee"}, actor="test")
+        await library.erase_user("ann")
+        page = await search(library, BEN)
+    assert page.results
+    assert page.embedder_failure
+    assert library.vectors.backlog >= 630
+    embedder.gate.set()
+    await library.vectors.settle()
+    assert library.vectors.backlog == 0
+    assert await count_missing(library, BEN) == 0
+
+
+async def test_small_job_is_embedded_before_a_large_one(
+    library: Library, embedder: GatedEmbedder
+) -> None:
+    await library.add_messages(ANN, make_messages(600, "x" * 400))
+    await wait_until(lambda: embedder.waiting)
+    await library.add_messages(BEN, make_messages(3, "ben"))
+    await library.add_messages(CY, make_messages(300, "y" * 400))
+    await library.add_messages(ANN, make_messages(1, "ann's last"))
+    embedder.gate.set()
+    await library.vectors.settle()
+    assert {"ben 0", "ben 1", "ben 2"} < set(embedder.calls[1])
+    assert embedder.calls[-1][-1] == "ann's last 0"
+    assert max(sum(map(len, texts)) for texts in embedder.calls) <= 18_000
+
+
+async def test_users_with_large_jobs_take_turns(library: Library, embedder: GatedEmbedder) -> None:
+    for scope in (ANN, BEN, CY):
+        await library.add_messages(scope, make_messages(200, scope.user_id + "x" * 400))
+    embedder.gate.set()
+    await library.vectors.settle()
+    done: Counter[str] = Counter()
+    for texts in embedder.calls[:-2]:
+        done.update(text[:2] for text in texts)
+        assert max(done.values()) - min(done[name] for name in ("an", "be", "cy")) <= 64
+
+
+async def test_search_embeds_a_few_missing_rows_itself(
+    library: Library, embedder: GatedEmbedder
+) -> None:
+    embedder.gate.set()
+    await library.add_messages(ANN, make_messages(20))
+    await library.add_messages(BEN, make_messages(21))
+    assert (await search(library, ANN)).unembedded == 0
+    assert (await search(library, BEN)).unembedded == 21
+    assert len((await search(library, BEN, mode="keyword")).results) == 10
+    await library.vectors.settle()
+    assert (await search(library, BEN)).unembedded == 0
+
+
+async def test_refused_text_of_one_user_does_not_keep_up_others(
+    library: Library, embedder: GatedEmbedder
+) -> None:
+    embedder.gate.set()
+    await library.add_messages(ANN, [NewMessage(role=Role.USER, content=POISON)])
+    for number in range(4):
+        await library.add_messages(Scope(f"user {number}"), make_messages(5))
+    await library.vectors.settle()
+    assert "this text is refused" in library.vectors.failure
+    assert await count_missing(library, ANN) == 1
+    assert await count_missing(library, Scope("user 3")) == 0
+
+
+async def test_rows_that_an_embedder_failed_on_follow_later(
+    library: Library, embedder: GatedEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_PIECE_SECONDS", 0.01)
+    await library.add_messages(ANN, make_messages(30))
+    await library.vectors.settle()
+    assert "took longer than" in library.vectors.failure
+    assert library.vectors.backlog == 30
+    embedder.gate.set()
+    await library.add_messages(BEN, make_messages(1))
+    await library.vectors.settle()
+    assert await count_missing(library, ANN) == await count_missing(library, BEN) == 0
+
+
+async def test_one_process_embeds_for_all(
+    location: str, library: Library, embedder: GatedEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "_PAUSE", 0.01)
+    monkeypatch.setattr(writing, "_LEASE", 600.0)
+    embedder.gate.set()
+    await library.add_messages(BEN, make_messages(1))
+    await library.vectors.settle()
+    other = GatedEmbedder()
+    async with await open_library(location, other) as follower:
+        follower.vectors._process = "another process"
+        await follower.add_messages(ANN, make_messages(30))
+
+        async def is_embedded() -> bool:
+            library.vectors._lease_end = 0.0  # It must be extended before the next piece.
+            await library.add_messages(BEN, make_messages(1))
+            await library.vectors.settle()
+            return await count_missing(library, ANN) == 0
+
+        await wait_until(is_embedded)
+        await follower.vectors.settle()
+    assert other.calls == []
+
+
+async def test_new_process_embeds_what_another_left(location: str, embedder: GatedEmbedder) -> None:
+    async with await Store.open(location) as store:
+        await store.timeline(ANN).add(make_messages(50))
+        await store.timeline(BEN).add(make_messages(50))
+    embedder.gate.set()
+    async with await open_library(location, embedder) as library:
+        await library.vectors.resume()
+        await library.vectors.settle()
+        assert await count_missing(library, ANN) == await count_missing(library, BEN) == 0
+
+
+async def test_settle_and_close_end_although_the_embedder_hangs(
+    location: str, embedder: GatedEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrecall.library.library._CLOSE_SECONDS", 0.01)
+    library = await open_library(location, embedder)
+    await library.add_messages(ANN, make_messages(30))
+    await wait_until(lambda: embedder.waiting)
+    async with asyncio.timeout(LIMIT):
+        await library.vectors.settle(0.01)
+        await library.close()
+
+
+async def test_every_new_row_is_read_once(
+    library: Library, embedder: GatedEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a write costs does not grow with the rows that have vectors."""
+    embedder.gate.set()
+    await library.add_messages(ANN, make_messages(100))
+    await library.vectors.settle()
+    starts: list[int] = []
+    pending = type(library.store.vectors("m")).pending
+
+    async def watched(self: Any, user_id: str, limit: int, after: int = 0) -> Any:
+        starts.append(after)
+        return await pending(self, user_id, limit, after)
+
+    monkeypatch.setattr(type(library.store.vectors("m")), "pending", watched)
+    await library.add_messages(ANN, make_messages(1, "new"))
+    await library.vectors.settle()
+    assert starts == [100]
