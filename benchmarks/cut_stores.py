@@ -2,8 +2,7 @@
 
 Authors write histories of similar sizes; users begin with three lines. A cut keeps the evidence,
 mostly with the line before it, and a few other lines. Of some questions the evidence is left out,
-and half of those are asked about a stranger. Some questions follow another one and its answer, as
-in a chat: what was said a moment ago is not what is asked for now.
+and half of those are asked about a stranger. Some questions follow another one and its answer.
 """
 
 import json
@@ -31,8 +30,9 @@ def cut_stores(folder: Path, work: Path) -> Path:
         if len(question["evidence"]) <= _MOST_EVIDENCE:
             user = f"{folder.name}-cut{number}"
             lines, cut = _cut(question, asked, stores, chance)
-            messages += [_own(line, user) for line in lines]
-            evidence = [f"{user}-{key}" for key in cut["evidence"]]
+            own = {line["message_id"]: f"{user}-{line['message_id']}" for line in lines}
+            messages += [m | {"user_id": user, "message_id": own[m["message_id"]]} for m in lines]
+            evidence = [own[key] for key in cut["evidence"]]
             questions.append(cut | {"query_id": user, "user_id": user, "evidence": evidence})
     out = work / f"{folder.name}_cut"
     out.mkdir(parents=True, exist_ok=True)
@@ -56,14 +56,7 @@ def _cut(
     kept = {keys.index(key) for key in evidence}
     kept |= {at - 1 for at in kept if at and chance.random() < _WITH_LINE_BEFORE}
     if chance.random() < _FOLLOWING:
-        earlier = [
-            other
-            for other in asked
-            if other["user_id"] == user
-            and len(other["evidence"]) == 1
-            and other["evidence"][0] not in evidence
-            and "\n" not in other["query"] + question["query"]
-        ]
+        earlier = [other for other in asked if _can_precede(other, question)]
         if earlier:
             other = chance.choice(earlier)
             at = keys.index(other["evidence"][0])
@@ -73,15 +66,17 @@ def _cut(
     return _sample(stores[user], kept, chance), question
 
 
+def _can_precede(other: _Row, question: _Row) -> bool:
+    is_simple = len(other["evidence"]) == 1 and "\n" not in other["query"] + question["query"]
+    is_same_user = other["user_id"] == question["user_id"]
+    return is_simple and is_same_user and other["evidence"][0] not in question["evidence"]
+
+
 def _sample(lines: list[_Row], kept: set[int], chance: random.Random) -> list[_Row]:
     """Return the kept lines and a few others."""
     others = [at for at in range(len(lines)) if at not in kept]
     chance.shuffle(others)
     return [lines[at] for at in sorted(kept | set(others[: chance.choice(_OTHERS)]))]
-
-
-def _own(line: _Row, user: str) -> _Row:
-    return line | {"user_id": user, "message_id": f"{user}-{line['message_id']}"}
 
 
 def _read(file: Path) -> list[_Row]:

@@ -42,7 +42,7 @@ from benchmarks.evaluation_sets import (  # noqa: E402
     source_of,
     tell_progress,
 )
-from benchmarks.report import Figures, print_figures, say, write_figures  # noqa: E402
+from benchmarks.report import Figures, print_figures, say  # noqa: E402
 from memrecall.embedding.embedders import LocalEmbedder  # noqa: E402
 from memrecall.embedding.token_vectors import read_table  # noqa: E402
 from memrecall.evaluation.questions import Question  # noqa: E402
@@ -144,9 +144,8 @@ class Batch:
         self.target = np.zeros((len(examples), RERANKED + 1))
         for at, example in enumerate(examples):
             count = len(example.right)
-            self.rows[at, :count] = (_inputs(example, weights) - weights["row_mean"]) / weights[
-                "row_spread"
-            ]
+            inputs = _inputs(example, weights) - weights["row_mean"]
+            self.rows[at, :count] = inputs / weights["row_spread"]
             self.is_row[at, :count] = True
             if example.right.any():
                 self.target[at, :count] = example.right / example.right.sum()
@@ -168,10 +167,8 @@ def measure_scales(examples: Sequence[Example]) -> Weights:
     rows = np.concatenate([_inputs(example, weights) for example in examples])
     query = np.stack([example.features.query for example in examples])
     for name, values in (("row", rows), ("query", query)):
-        weights |= {
-            f"{name}_mean": values.mean(axis=0),
-            f"{name}_spread": values.std(axis=0) + 0.01,
-        }
+        weights[f"{name}_mean"] = values.mean(axis=0)
+        weights[f"{name}_spread"] = values.std(axis=0) + 0.01
     return weights
 
 
@@ -325,7 +322,7 @@ def make_token_map(embedder: LocalEmbedder) -> dict[str, npt.NDArray[np.float16]
     return {"matrix": matrix.astype(np.float16), "centre": mean.astype(np.float16)}
 
 
-async def study(options: argparse.Namespace) -> tuple[Weights, dict[str, Figures]]:
+async def study(options: argparse.Namespace) -> tuple[Weights, Figures]:
     """Read all sets, fit to those of `--data` and small stores cut from them, and judge all."""
     authored = [folder for folder in options.data if source_of(folder.name) == "authored"]
     folders = [*options.data, *(cut_stores(folder, options.work) for folder in authored)]
@@ -340,7 +337,7 @@ async def study(options: argparse.Namespace) -> tuple[Weights, dict[str, Figures
     others = [example for folder in options.calibrate for example in sets[folder.name]]
     weights["chance"] = fit_chances(others, RankingNetwork(pack(weights)))
     network = RankingNetwork(pack(weights))
-    return weights, {"order": {name: judge(given, network) for name, given in sets.items()}}
+    return weights, {name: judge(given, network) for name, given in sets.items()}
 
 
 async def write_token_map(file: Path) -> None:
@@ -364,7 +361,6 @@ def _read_options() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, default=WORK, help="where imported sets are kept")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the weights there")
     parser.add_argument("--token-map", type=Path, metavar="FILE", help="write the token map there")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     options = parser.parse_args()
     check_names(parser, [*options.data, *options.calibrate, *options.validate])
     return options
@@ -376,13 +372,10 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     if options.token_map is not None:
         asyncio.run(write_token_map(options.token_map))
-    weights, tables = asyncio.run(study(options))
-    for title, rows in tables.items():
-        print_figures(title, rows)
+    weights, figures = asyncio.run(study(options))
+    print_figures("order", figures)
     if options.out is not None:
         np.savez(options.out, allow_pickle=False, **pack(weights))
-    if options.json is not None:
-        write_figures(options.json, tables)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from memrecall.text.tokens import word_coverage
 
 _ITEMS, _ITEMS_OF_ALL = 3, 8  # a request may ask for all of something
 _SURE = 0.7  # from this probability on, the first hit may be enough
-_MORE_PROBABILITY = 0.04  # of a hit that is handed off beyond the first ones
+# Of a hit that is handed off beyond the first ones, and beside a sure one.
+_MORE_PROBABILITY, _BESIDE_SURE = 0.04, 0.15
 # Of the best hit: with neither, the store has nothing on the subject.
 _LEAST_PROBABLE, _LEAST_RELEVANT = 0.1, 0.6
 _REPLY_SHARE = 0.5  # of the probability of the question that it follows
@@ -56,9 +57,10 @@ def select_evidence(request: ParsedRequest, findings: Findings) -> Selection:
         return Selection()
     confidence = round(max(chances[hit.key] for hit in ordered[:_ITEMS]), 2)
     # A bare reference ("as I said before") names nothing that a hit could be sure to be.
-    count = 1 if confidence >= _SURE and not request.is_bare else _ITEMS
+    is_sure = confidence >= _SURE and not request.is_bare
+    count, least = (1, _BESIDE_SURE) if is_sure else (_ITEMS, _MORE_PROBABILITY)
     limit = _ITEMS_OF_ALL if request.asks_for_all else _ITEMS + 1
-    more = [hit for hit in ordered[count:limit] if chances[hit.key] >= _MORE_PROBABILITY]
+    more = [hit for hit in ordered[count:limit] if chances[hit.key] >= least]
     relevance = max(hit.score for hit in ordered)
     is_likely = confidence >= _LEAST_PROBABLE or relevance >= _LEAST_RELEVANT
     return Selection((*ordered[:count], *more), confidence, abstains=not (replies or is_likely))
