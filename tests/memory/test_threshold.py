@@ -42,6 +42,7 @@ async def test_a_half_separates_answers_from_unrelated_rows(tmp_path: Path, othe
     settings = Settings(db=str(tmp_path / "m.db"), embedder="local", snapshots=False)
     async with AsyncMemory(settings=settings, user_id="ann") as memory:
         await memory.add([*islice(cycle(texts), others), *FACTS], infer=False)
+        await (await memory._open()).library.vectors.settle()
 
         async def check(question: str) -> None:
             page = await memory.search(question, limit=1)

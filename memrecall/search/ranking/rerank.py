@@ -53,6 +53,8 @@ def can_rerank(ranking: Ranking) -> bool:
     query, columns = ranking.query, ranking.columns
     if ranking.support is None or query.query is not None or query.vector is None:
         return False
+    if not len(ranking.rows):
+        return False
     if not isinstance(columns.vectors, VectorBlocks) or query.request.kind == "knowledge":
         return False
     lone, rows = ranking.features["lone"], ranking.support.rows
