@@ -22,12 +22,7 @@ from pydantic import BaseModel, ValidationError
 
 from memrecall.errors import InvalidArgument, describe_validation_error
 from memrecall.importers.jsonl import read_entry
-from memrecall.messages import (
-    ConversationMessage,
-    parse_messages,
-    parse_new_messages,
-    redact_text,
-)
+from memrecall.messages import ConversationMessage, parse_messages, parse_new_messages, redact_text
 from memrecall.server.http.memory_models import AddRequest
 from memrecall.server.http.message_models import WriteRequest
 from memrecall.server.http.recall import RecallRequest
@@ -181,10 +176,7 @@ FORMS: dict[str, tuple[object, Parsed]] = {
         user("a\nb\n[image]"),
     ),
     "single part": ([{"role": "user", "content": {"type": "text", "text": "a"}}], user("a")),
-    "image alone": (
-        [{"role": "user", "content": [IMAGE_PART]}],
-        user("[image]", None, "image"),
-    ),
+    "image alone": ([{"role": "user", "content": [IMAGE_PART]}], user("[image]", None, "image")),
     "image with caption": (
         {"content": [{**IMAGE_PART, "caption": "a cat"}]},
         user("a cat", None, "image"),
@@ -195,10 +187,7 @@ FORMS: dict[str, tuple[object, Parsed]] = {
         {"content": [{"type": "thinking", "thinking": "…"}, {"type": "text", "text": "a"}]},
         user("a"),
     ),
-    "wordless messages": (
-        [{"role": "assistant", "content": None}, "a"],
-        user("a"),
-    ),
+    "wordless messages": ([{"role": "assistant", "content": None}, "a"], user("a")),
     "NewMessage": (
         NewMessage(role=Role.OTHER, content="a", speaker="Ann"),
         [("other", "a", "Ann", "text")],

@@ -9,12 +9,7 @@ from memrecall.search.ranking.people import _speaker_key
 from memrecall.search.updates import _terms
 from memrecall.text.normalize import _compose
 from memrecall.text.tokens import _read_chunk, stem
-from memrecall.text_length import (
-    cache_short_texts,
-    estimate_tokens,
-    single_line,
-    truncate_text,
-)
+from memrecall.text_length import cache_short_texts, estimate_tokens, single_line, truncate_text
 
 
 @pytest.mark.parametrize(

@@ -59,10 +59,7 @@ def get_handoff(result: TaskResult | Sequence[AnyMessage]) -> RecallHandoff:
 
 async def test_stream_yields_events_in_order_and_ends_with_the_handoff(library: Library) -> None:
     agent = make_agent(
-        library,
-        think("look for it", search()),
-        calls(detail("a1"), detail("a2")),
-        hand_off("a1"),
+        library, think("look for it", search()), calls(detail("a1"), detail("a2")), hand_off("a1")
     )
     items = [item async for item in agent.run_stream(task=REQUEST)]
     task, *events, answer, result = items

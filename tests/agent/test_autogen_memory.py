@@ -8,10 +8,7 @@ from autogen_agentchat.agents import AssistantAgent
 from autogen_agentchat.messages import MemoryQueryEvent
 from autogen_core import Image
 from autogen_core.memory import Memory, MemoryContent, MemoryMimeType
-from autogen_core.model_context import (
-    BufferedChatCompletionContext,
-    UnboundedChatCompletionContext,
-)
+from autogen_core.model_context import BufferedChatCompletionContext, UnboundedChatCompletionContext
 from autogen_core.models import AssistantMessage, LLMMessage, ModelInfo, SystemMessage, UserMessage
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 from PIL import Image as Picture

@@ -95,9 +95,7 @@ async def test_context_works_without_a_model(library: Library) -> None:
         assert {"a1", "l1"} & set(context.last_result.keys_seen)
 
 
-async def test_user_message_is_recalled_once_for_several_model_calls(
-    library: Library,
-) -> None:
+async def test_user_message_is_recalled_once_for_several_model_calls(library: Library) -> None:
     async def look_up(what: str) -> str:
         """Look something up."""
         return f"{what}: 1"
@@ -610,9 +608,7 @@ def test_reading_tool_speaks_both_languages(library: Library) -> None:
 
 
 @on_both_engines
-async def test_state_round_trips_through_json_within_a_turn(
-    library: Library,
-) -> None:
+async def test_state_round_trips_through_json_within_a_turn(library: Library) -> None:
     calls = AssistantMessage(content=[FunctionCall("1", "{}", "look")], source="p", thought="hm")
     context = MemoryContext(library, ANN, model_client=search_and_hand_off("a1"))
     await add_messages(context, SystemMessage(content="s"), user_message("hi"), user_message())

@@ -10,13 +10,7 @@ from autogen_core import CancellationToken
 from autogen_core.model_context import UnboundedChatCompletionContext
 
 from memrecall import AsyncMemory, Memory
-from memrecall.agent import (
-    MemoryContext,
-    MemRecallAgent,
-    RecallMemory,
-    RecallTool,
-    memory_tools,
-)
+from memrecall.agent import MemoryContext, MemRecallAgent, RecallMemory, RecallTool, memory_tools
 from memrecall.chat import GroupChat, Member, SingleChat
 from memrecall.errors import CassetteMismatch
 from memrecall.integrations.agent_memory import AgentMemory
@@ -159,8 +153,7 @@ ENTRY_POINTS: dict[str, Start] = {
 
 async def test_every_entry_point_takes_clock_and_observer(library: Library) -> None:
     await check_each_async(
-        ENTRY_POINTS,
-        lambda name: check_clock_and_observer(partial(ENTRY_POINTS[name], library)),
+        ENTRY_POINTS, lambda name: check_clock_and_observer(partial(ENTRY_POINTS[name], library))
     )
 
 

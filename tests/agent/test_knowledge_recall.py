@@ -8,14 +8,7 @@ from memrecall.memory import Library, recall
 from memrecall.scope import Permission, Scope
 from memrecall.store import NewKnowledge
 
-from .recall_helpers import (
-    detail,
-    hand_off,
-    on_both_engines,
-    run_recall,
-    search,
-    tool_results,
-)
+from .recall_helpers import detail, hand_off, on_both_engines, run_recall, search, tool_results
 
 CLERK = Scope("ann", "clerk", permissions=frozenset({Permission.KNOWLEDGE}))
 LEAVE = NewKnowledge("Employees get 25 days of paid leave a year.", "Vacation policy", key="kb-1")

@@ -719,9 +719,7 @@ async def test_many_dropped_keys_are_counted_not_listed(library: Library) -> Non
     assert len(recall.model_dump_json()) < 200_000  # the trace lists few of them, too
 
 
-async def test_unseen_keys_lower_the_confidence(
-    library: Library,
-) -> None:
+async def test_unseen_keys_lower_the_confidence(library: Library) -> None:
     insists = [hand_off("a3", "pref", confidence=0.8)] * 2
     recall = await run_recall(library, search("dinner", limit=1), *insists)
     assert recall.handoff.relevant_memory_keys == ["a3"]

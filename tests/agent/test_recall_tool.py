@@ -35,16 +35,7 @@ from memrecall.types import NewMemory, Origin
 
 from ..cases import check_each_async
 from .clients import BlockingClient, fail_if_blocked
-from .recall_helpers import (
-    ANN,
-    LIN,
-    REQUEST,
-    REQUEST_ZH,
-    detail,
-    hand_off,
-    on_both_engines,
-    search,
-)
+from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, detail, hand_off, on_both_engines, search
 
 
 def make_tool(library: Library, *steps: Any) -> RecallTool:

@@ -17,14 +17,7 @@ from memrecall.model import make_client
 from memrecall.model.prompts import load_prompt
 from memrecall.settings import Settings
 
-from ..model.openai_server import (
-    ModelServer,
-    Reply,
-    memrecall_client,
-    serve,
-    text,
-    tool_call,
-)
+from ..model.openai_server import ModelServer, Reply, memrecall_client, serve, text, tool_call
 from .recall_helpers import LIN, NOW, REQUEST_ZH
 
 pytestmark = pytest.mark.concurrent
@@ -108,8 +101,7 @@ async def test_server_without_tools_answers_by_json_schema(
 ) -> None:
     search = {"tool": "search_memories", "arguments": {"query": "数据库配置"}}
     server.play(
-        text(json.dumps(search)),
-        text(json.dumps({"tool": "handoff", "arguments": HANDOFF})),
+        text(json.dumps(search)), text(json.dumps({"tool": "handoff", "arguments": HANDOFF}))
     )
     settings = Settings(model="tiny", base_url=server.url, tool_calls="json")
     recall = await Recaller(library, LIN, make_client(settings)).recall(REQUEST_ZH)

@@ -317,11 +317,7 @@ async def test_message_to_the_parent_stays_within_its_size(library: Library) -> 
         insists = [hand_off("k0", "k1", "k2", *map(str, range(50)), **long)] * 2
         steps = [search("tea", limit=10), *insists]
         recall = MemRecallAgent(
-            "recall",
-            library,
-            ANN,
-            model_client=ScriptedClient(steps),
-            block_characters=characters,
+            "recall", library, ANN, model_client=ScriptedClient(steps), block_characters=characters
         )
         parent = make_assistant("parent", say("Green tea."))
         team = RoundRobinGroupChat([recall, parent], max_turns=2)

@@ -10,23 +10,11 @@ from memrecall.chat import ChatOptions, Failed, TextDelta
 from memrecall.errors import InvalidArgument, ModelFailed, StorageError
 from memrecall.memory import Library
 from memrecall.settings import Settings
-from memrecall.testing import (
-    ScriptedClient,
-    call,
-    fail,
-    say,
-    wait,
-)
+from memrecall.testing import ScriptedClient, call, fail, say, wait
 from tests.cases import check_each
 from tests.waiting import LIMIT, wait_until
 
-from .chat_helpers import (
-    LIN,
-    QUESTION_EN,
-    collect_turn,
-    single_chat,
-    stored_messages,
-)
+from .chat_helpers import LIN, QUESTION_EN, collect_turn, single_chat, stored_messages
 
 
 class TestFailures:

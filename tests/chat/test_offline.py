@@ -7,15 +7,7 @@ from memrecall.testing import ScriptedClient, say
 from memrecall.types import NewMessage, Role
 from tests.cases import check_each_async
 
-from .chat_helpers import (
-    LIN,
-    LISBON,
-    NOW,
-    PEANUTS,
-    QUESTION_EN,
-    collect_turn,
-    make_options,
-)
+from .chat_helpers import LIN, LISBON, NOW, PEANUTS, QUESTION_EN, collect_turn, make_options
 
 
 async def test_rules_quote_messages(semantic_library: Library) -> None:
@@ -60,10 +52,7 @@ async def test_greeting_brings_no_weak_matches(semantic_library: Library) -> Non
     )
 
     async def check(greeting: str) -> None:
-        for client, words in (
-            (None, None),
-            (ScriptedClient([say("Hi")]), "Hi"),
-        ):
+        for client, words in ((None, None), (ScriptedClient([say("Hi")]), "Hi")):
             session = Scope("greeter", session_id=f"{greeting} {client}"[:40])
             chat = SingleChat(semantic_library, session, client, options=make_options())
             turn = await collect_turn(chat.stream(greeting))

@@ -13,16 +13,7 @@ from memrecall.chat import SingleChat
 from memrecall.chat.tools import memory_events
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import Library
-from memrecall.testing import (
-    ScriptedClient,
-    call,
-    call_raw,
-    calls,
-    fail,
-    say,
-    silence,
-    think,
-)
+from memrecall.testing import ScriptedClient, call, call_raw, calls, fail, say, silence, think
 from memrecall.types import Language, Role
 from tests.cases import check_each_async
 from tests.waiting import LIMIT

@@ -98,10 +98,7 @@ def test_terminal_erases_retracted_text() -> None:
         view.show(event)
     view.end_line()
     erased = "\r\x1b[2K" + "\x1b[1A\x1b[2K" * 3  # "小助手: a plan of" has two rows of ten
-    assert screen.getvalue().split(erased) == [
-        "小助手: a plan of\n15 characters",
-        "小助手: Hi.\n",
-    ]
+    assert screen.getvalue().split(erased) == ["小助手: a plan of\n15 characters", "小助手: Hi.\n"]
 
 
 def test_chat_reads_lines_until_end_of_input(

@@ -664,9 +664,7 @@ def test_status_says_what_a_distribution_lacks(
     async def read_partial_status(_database: object) -> ClusterStatus:
         nodes = [NodeStatus("db1:5432", is_coordinator=False, is_active=True)]
         return ClusterStatus(
-            is_distributed=True,
-            missing_tables=["traces", "memories"],
-            nodes=nodes,
+            is_distributed=True, missing_tables=["traces", "memories"], nodes=nodes
         )
 
     monkeypatch.setattr(distribution, "read_status", read_partial_status)

@@ -267,11 +267,7 @@ def test_cassette_that_cannot_be_written_is_an_error(shell: Shell, chat: Path) -
 @pytest.mark.usefixtures("peanuts_script")
 @pytest.mark.parametrize("arguments", [["--now", NOW], []])
 def test_replay_reproduces_recorded_trace(
-    shell: Shell,
-    chat: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
+    shell: Shell, chat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "我对花生过敏吗？", "--user", "lin", "--db", chat, "--json"]

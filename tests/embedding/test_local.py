@@ -125,9 +125,7 @@ def test_first_calls_from_several_event_loops_load_once(fake: type[FakeModel]) -
 
 
 @pytest.mark.concurrent
-async def test_cancelled_first_call_leaves_model_loaded(
-    fake: type[FakeModel],
-) -> None:
+async def test_cancelled_first_call_leaves_model_loaded(fake: type[FakeModel]) -> None:
     embedder = LocalEmbedder()
     halt = Blocker()
     fake.load_hook = staticmethod(halt)

@@ -91,9 +91,7 @@ async def runs(library: Library, tmp_path: Path) -> tuple[EvaluationRun, Evaluat
     return first, second
 
 
-async def test_figures_are_inert_html(
-    runs: tuple[EvaluationRun, EvaluationRun],
-) -> None:
+async def test_figures_are_inert_html(runs: tuple[EvaluationRun, EvaluationRun]) -> None:
     figures = figures_of(*runs)
     assert list(figures) == ["recall_by_depth", "by_category", "calibration", "latency"]
     for figure in figures.values():

@@ -100,8 +100,7 @@ def test_spellings_of_one_name_match() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "other"),
-    [("李老师", "李明"), ("Bob", "Robert"), ("Ann", "Anna")],
+    ("name", "other"), [("李老师", "李明"), ("Bob", "Robert"), ("Ann", "Anna")]
 )
 def test_different_names_do_not_match(name: str, other: str) -> None:
     assert fold_person_name(name) != fold_person_name(other)

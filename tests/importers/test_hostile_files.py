@@ -183,12 +183,7 @@ def test_truncated_json_is_refused(tmp_path: Path, tail: str) -> None:
         read(file)
 
 
-ENCODED = [
-    ("utf-16", ""),
-    ("utf-8-sig", ""),
-    ("utf-16-le", "UTF-16-LE"),
-    ("gb18030", "GB18030"),
-]
+ENCODED = [("utf-16", ""), ("utf-8-sig", ""), ("utf-16-le", "UTF-16-LE"), ("gb18030", "GB18030")]
 
 
 @pytest.mark.parametrize(("encoding", "assumed"), ENCODED)

@@ -14,13 +14,7 @@ from memrecall.memory import Library
 from memrecall.model import RecordingClient, ReplayClient
 from memrecall.testing import ScriptedClient, say, wait
 
-from ..agent.recall_helpers import (
-    NOW,
-    check_clock_and_observer,
-    check_date,
-    hand_off,
-    search,
-)
+from ..agent.recall_helpers import NOW, check_clock_and_observer, check_date, hand_off, search
 from ..waiting import wait_until
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -47,10 +47,7 @@ class TestBlocks:
         assert "recall failed" in caplog.text
 
     async def test_bug_is_logged_with_its_traceback_and_told_without_its_text(
-        self,
-        memory: AsyncMemory,
-        monkeypatch: pytest.MonkeyPatch,
-        caplog: pytest.LogCaptureFixture,
+        self, memory: AsyncMemory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def fail(*_: object, **__: object) -> None:
             raise KeyError("a secret")

@@ -274,10 +274,7 @@ async def test_recalled_block_names_a_claim_in_the_language_of_the_question(
 ) -> None:
     _, claim = await claim_home(memory)
     recalled = await memory.recall("What do you know about Oslo?")
-    cases = (
-        ("en", "claimed by assistant"),
-        ("zh", "由助手提出，用户未确认"),
-    )
+    cases = (("en", "claimed by assistant"), ("zh", "由助手提出，用户未确认"))
 
     async def check(case: tuple[str, str]) -> None:
         result = recalled.model_copy(update={"language": case[0]})

@@ -49,16 +49,10 @@ CHANGES: list[tuple[list[str], set[Triple]]] = [
         ["I live in Rome.", "I moved to Paris.", "I moved to Oslo last week."],
         {("user", "lives_in", "Oslo")},
     ),
-    (
-        ["我住在北京。", "我搬到上海了。", "我上周搬到杭州了。"],
-        {("user", "lives_in", "杭州")},
-    ),
+    (["我住在北京。", "我搬到上海了。", "我上周搬到杭州了。"], {("user", "lives_in", "杭州")}),
     (["我住在Rome。", "我搬到Paris了。"], {("user", "lives_in", "Paris")}),
     (["I work at Google.", "I left Google and joined Meta."], {("user", "works_at", "Meta")}),
-    (
-        ["我在百度上班。", "我从百度离职了，现在在腾讯上班。"],
-        {("user", "works_at", "腾讯")},
-    ),
+    (["我在百度上班。", "我从百度离职了，现在在腾讯上班。"], {("user", "works_at", "腾讯")}),
     (["I'm dating Tom.", "Tom and I broke up."], set()),
     (["My girlfriend is Amy.", "I broke up with Amy."], set()),
     (["我的女朋友是小雨。", "我和小雨分手了。"], set()),

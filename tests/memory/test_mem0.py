@@ -182,10 +182,7 @@ class TestDates:
         assert await _texts(memory.search("tea", "ann", show_expired=True)) == everything
         filters = {"user_id": "ann", "memory": {"contains": "day"}}
         expired = memory.search("tea", filters=filters, show_expired=True, kinds="memory")
-        assert await _texts(expired) == [
-            "tea today",
-            "tea yesterday",
-        ]
+        assert await _texts(expired) == ["tea today", "tea yesterday"]
         key = added["results"][0]["id"]
         item = await memory.get(key)
         assert item is not None

@@ -72,10 +72,7 @@ def server() -> Iterator[RerankServer]:
 class TestEndpoint:
     async def test_endpoint_request_format(self, server: RerankServer) -> None:
         server.answer = {
-            "results": [
-                {"index": 1, "relevance_score": 0.9},
-                {"index": 0, "relevance_score": 0.2},
-            ]
+            "results": [{"index": 1, "relevance_score": 0.9}, {"index": 0, "relevance_score": 0.2}]
         }
         reranker = EndpointReranker(server.url, "bge", api_key="sk-1")
         assert await reranker.score("tea?", ["coffee", "tea"]) == [0.2, 0.9]

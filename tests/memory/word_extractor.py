@@ -60,10 +60,7 @@ class WordExtractor:
         return Related(tuple(Entity(name, "person") for name in sorted(names)), tuple(matches))
 
     async def summarise(
-        self,
-        lines: str | Sequence[Utterance | str],
-        limit_characters: int,
-        language: object = None,
+        self, lines: str | Sequence[Utterance | str], limit_characters: int, language: object = None
     ) -> Summary:
         texts = [line if isinstance(line, str) else line.text for line in lines]
         return Summary("sum(" + "+".join(text[:12] for text in texts) + ")")

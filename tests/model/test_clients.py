@@ -32,15 +32,7 @@ from memrecall.testing import ScriptedClient, say
 
 from ..cases import check_each_async
 from ..waiting import LIMIT, wait_until
-from .openai_server import (
-    ModelServer,
-    Reply,
-    completion,
-    refusal,
-    stream,
-    text,
-    tool_call,
-)
+from .openai_server import ModelServer, Reply, completion, refusal, stream, text, tool_call
 
 pytestmark = pytest.mark.concurrent
 

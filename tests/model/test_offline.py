@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from autogen_core import CancellationToken
-from autogen_core.models import (
-    CreateResult,
-    LLMMessage,
-    RequestUsage,
-    SystemMessage,
-    UserMessage,
-)
+from autogen_core.models import CreateResult, LLMMessage, RequestUsage, SystemMessage, UserMessage
 
 from memrecall.errors import ModelFailed
 from memrecall.model import client

@@ -20,11 +20,7 @@ from memrecall.types import NewMessage, Role
 # The tests use no TLS, and loading the certificates costs more than a request.
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 Mode = Literal["legacy", "auto", "2026-07-28"]
-ENVIRONMENT = {
-    **os.environ,
-    "MEMRECALL_CONFIG": os.devnull,
-    "MEMRECALL_EMBEDDER": "hash",
-}
+ENVIRONMENT = {**os.environ, "MEMRECALL_CONFIG": os.devnull, "MEMRECALL_EMBEDDER": "hash"}
 
 
 @asynccontextmanager

@@ -246,10 +246,7 @@ async def test_search(filled_context: ToolContext) -> None:
     }
     assert await call_tool(
         filled_context, "memory_search", {"query": "fastapi", "level": "kb"}, 8
-    ) == {
-        "status": "ok",
-        "results": [hit],
-    }
+    ) == {"status": "ok", "results": [hit]}
     path = (await call_tool(filled_context, "memory_init_workspace", ["t"]))["path"]
     write_file(path, "deep/a.md", b"first\nI use FastAPI here\n")
     file = {

@@ -16,13 +16,7 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import LexicalQuery, SemanticQuery, unit_vector
 from memrecall.search.index.postings import QueryCost
-from memrecall.search.ranking.lexical import (
-    K1,
-    B,
-    TermWeights,
-    _QueryMatcher,
-    match_words,
-)
+from memrecall.search.ranking.lexical import K1, B, TermWeights, _QueryMatcher, match_words
 from memrecall.settings import Settings
 from memrecall.store import MessageFilter
 from memrecall.testing import open_library
@@ -61,11 +55,7 @@ async def test_lexical_scores_are_bm25_over_messages_of_user() -> None:
         norm = K1 * (1 - B + B * length / average)
         return weight * frequency * (K1 + 1) / (frequency + norm)
 
-    expected = {
-        "m000": part(2, 3, 2) + part(1, 3, 2),
-        "m001": part(1, 1, 2),
-        "m002": part(1, 6, 2),
-    }
+    expected = {"m000": part(2, 3, 2) + part(1, 3, 2), "m001": part(1, 1, 2), "m002": part(1, 6, 2)}
     assert scores == pytest.approx(expected, abs=2e-4)
 
 

@@ -338,13 +338,7 @@ async def test_yesterday_uses_time_zone_of_user(library: Library) -> None:
 
 async def test_neighbours_of_good_hit_are_raised(library: Library) -> None:
     distant = [
-        new_message(
-            f"f{n}",
-            ("user", "assistant")[n % 2],
-            f"idle talk {n}",
-            n,
-        )
-        for n in range(20)
+        new_message(f"f{n}", ("user", "assistant")[n % 2], f"idle talk {n}", n) for n in range(20)
     ]
     await library.add_messages(LIN.with_session("far"), distant)
     dialogue = [

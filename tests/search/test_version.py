@@ -73,9 +73,7 @@ async def test_search_of_memories_uses_the_names_of_the_graph(library: Library) 
     assert coverage["Bob works at Initech"] > coverage["Ann likes chess"] == 0
 
 
-async def test_message_search_sees_what_another_library_has_just_written(
-    library: Library,
-) -> None:
+async def test_message_search_sees_what_another_library_has_just_written(library: Library) -> None:
     await fill(library)
     other = Library(library.store, HashEmbedder(), library.settings)
     await other.find_messages(ANN, LexicalQuery("tea"))

@@ -121,11 +121,7 @@ async def serve_in_process(
 
 @asynccontextmanager
 async def serve_on_socket(
-    library: Library,
-    *,
-    allow_keyless: bool = True,
-    websockets: bool = False,
-    **options: Any,
+    library: Library, *, allow_keyless: bool = True, websockets: bool = False, **options: Any
 ) -> AsyncIterator[HttpService]:
     """Serve a library on a socket; the other options are those of `create_app`."""
     app = create_app(library, allow_keyless=allow_keyless, **options)

@@ -445,10 +445,7 @@ def _recalls(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 class TestDisconnectAndShutdown:
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
     async def test_disconnect_cancels_the_recall(
-        self,
-        sqlite_library: Library,
-        headers: dict[str, str],
-        caplog: pytest.LogCaptureFixture,
+        self, sqlite_library: Library, headers: dict[str, str], caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, "memrecall.server")
         async with stalled_service(sqlite_library) as (service, model):
@@ -471,10 +468,7 @@ class TestDisconnectAndShutdown:
 
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
     async def test_shutdown_cancels_recalls_gracefully(
-        self,
-        sqlite_library: Library,
-        headers: dict[str, str],
-        caplog: pytest.LogCaptureFixture,
+        self, sqlite_library: Library, headers: dict[str, str], caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.INFO, "memrecall.server")
         async with stalled_service(sqlite_library) as (service, model):

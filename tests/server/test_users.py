@@ -230,11 +230,7 @@ class TestGraphAndSessions:
         self, sqlite_service: HttpService
     ) -> None:
         ann = await sqlite_service.client_with_key("ann")
-        await write_messages(
-            ann,
-            "ann",
-            make_message(1, "```\nprint(1)\n```", session_id="s"),
-        )
+        await write_messages(ann, "ann", make_message(1, "```\nprint(1)\n```", session_id="s"))
         summaries = (await post(ann, "/v1/sessions/s/summarize"))["results"]
         assert [summary for summary in summaries if summary["text"]] == []
         ended = await post(ann, "/v1/sessions/s/end")

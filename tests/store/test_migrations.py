@@ -242,9 +242,7 @@ async def test_schema_3_keys_stay_valid(empty_location: str) -> None:
         assert await store.keys.verify("mr_8899aabbccddeeff_abc123") is None
 
 
-async def test_schema_4_graph_summaries_and_history_are_read_unchanged(
-    empty_location: str,
-) -> None:
+async def test_schema_4_graph_summaries_and_history_are_read_unchanged(empty_location: str) -> None:
     scope = Scope("ann", "helper", "open")
     async with old_store(empty_location, 4) as store:
         home = await store.memories(ANN).get("home")

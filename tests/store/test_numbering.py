@@ -70,9 +70,7 @@ async def read_shared(location: str) -> list[Message]:
 
 
 @pytest.mark.concurrent
-async def test_batches_in_opposite_order_do_not_deadlock(
-    store: Store,
-) -> None:
+async def test_batches_in_opposite_order_do_not_deadlock(store: Store) -> None:
     scopes = [Scope(f"user{n}", agent_id=f"agent{n}") for n in range(4)]
 
     async def write(name: str, order: list[Scope]) -> None:

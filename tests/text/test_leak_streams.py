@@ -145,9 +145,7 @@ class Mode(TypedDict):
 
 
 MODES: st.SearchStrategy[Mode] = st.builds(
-    Mode,
-    reasoning=st.sampled_from(get_args(Reasoning)),
-    mode=st.sampled_from(get_args(LeakMode)),
+    Mode, reasoning=st.sampled_from(get_args(Reasoning)), mode=st.sampled_from(get_args(LeakMode))
 )
 NAMES = st.sampled_from([TOOLS, ()])
 

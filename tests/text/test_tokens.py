@@ -14,10 +14,7 @@ _PIECES = st.sampled_from(
         *("…", "，", " ", "\n", "_", "\u0301", "😀"),
     ]
 )
-TEXTS = st.one_of(
-    st.text(st.characters(exclude_categories=["Cs"])),
-    st.lists(_PIECES).map("".join),
-)
+TEXTS = st.one_of(st.text(st.characters(exclude_categories=["Cs"])), st.lists(_PIECES).map("".join))
 
 
 ANALYSES: list[tuple[str, list[str], list[str]]] = [
@@ -34,11 +31,7 @@ ANALYSES: list[tuple[str, list[str], list[str]]] = [
     ("HTTPServer", ["httpserver"], ["http", "server"]),
     ("GPT4", ["gpt4"], ["gpt", "4"]),
     ("v1.2.3", ["1", "2", "3"], ["v1.2.3", "1.2.3", "v1"]),
-    (
-        "app-V1.2.3-rc.1",
-        ["app", "1", "2", "3", "rc", "1"],
-        ["app-v1.2.3-rc.1", "1.2.3", "v1"],
-    ),
+    ("app-V1.2.3-rc.1", ["app", "1", "2", "3", "rc", "1"], ["app-v1.2.3-rc.1", "1.2.3", "v1"]),
     ("rev1.2", ["rev1", "2"], ["rev1.2", "rev", "1"]),
     ("3.11", ["3", "11"], ["3.11"]),
     ("foo@bar.com", ["foo", "bar", "com"], ["foo@bar.com"]),

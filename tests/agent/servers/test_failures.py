@@ -147,11 +147,7 @@ REFUSED_OPTIONS: tuple[tuple[str, object, str], ...] = (
     ("response_format", STRICT, "response_format.json_schema.strict is not supported"),
     # DeepSeek's own words, with status 400 and 422.
     ("response_format", SCHEMA, "This response_format type is unavailable now"),
-    (
-        "response_format",
-        SCHEMA,
-        "response_format: `json_schema` is unavailable now",
-    ),
+    ("response_format", SCHEMA, "response_format: `json_schema` is unavailable now"),
     ("temperature", 0.2, "'temperature' does not support 0.2 with this model"),
     ("reasoning_effort", "low", "Unrecognized request argument supplied: reasoning_effort"),
 )
