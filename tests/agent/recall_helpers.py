@@ -22,6 +22,12 @@ LIN = Scope("lin")
 REQUEST = "Set it up like my database config from before"
 REQUEST_ZH = "按照我之前的数据库配置来"
 
+# The request, a query, and two messages in a row of each user.
+LANGUAGES: dict[Scope, tuple[str, str, list[str]]] = {
+    ANN: (REQUEST, "database config", ["a1", "a2"]),
+    LIN: (REQUEST_ZH, "数据库配置", ["l1", "l2"]),
+}
+in_both_languages = pytest.mark.parametrize("scope", LANGUAGES, ids=["en", "zh"])
 on_both_engines = pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 
 _ANN = (
@@ -74,6 +80,12 @@ async def fill_memories(library: Library) -> None:
         NewMemory(memory_key="secret", content="The database password is hunter2", sensitive=True),
     ]
     await library.add_memories(ANN, memories, origin=Origin.USER, actor="test")
+
+
+async def add_memory(library: Library, key: str, content: str, scope: Scope = ANN) -> None:
+    """Store a memory of a user."""
+    memory = NewMemory(memory_key=key, content=content)
+    await library.add_memories(scope, [memory], origin=Origin.USER, actor="test")
 
 
 def search(query: str = "database config", **arguments: Any) -> Step:

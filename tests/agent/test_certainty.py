@@ -17,29 +17,25 @@ from ..cases import check_each, check_each_async
 from ..inert import assert_harmless
 from .recall_helpers import (
     ANN,
+    LANGUAGES,
     LIN,
     REQUEST,
-    REQUEST_ZH,
     detail,
     hand_off,
+    in_both_languages,
     run_recall,
     search,
     tool_results,
 )
 
 SURE, POSSIBLE, NONE = Certainty.SURE, Certainty.POSSIBLE, Certainty.NONE
-# The request, a query, two messages in a row, and the label of what is only possible.
-LANGUAGES: dict[Scope, tuple[str, str, list[str], str]] = {
-    ANN: (REQUEST, "database config", ["a1", "a2"], "possibly"),
-    LIN: (REQUEST_ZH, "数据库配置", ["l1", "l2"], "可能"),
-}
-in_both_languages = pytest.mark.parametrize("scope", LANGUAGES, ids=["en", "zh"])
+LABELS = {ANN: "possibly", LIN: "可能"}  # of what is only possible
 
 
 async def recall_both(
     library: Library, scope: Scope, confidence: float = 0.9, **arguments: Any
 ) -> RecallResult:
-    request, query, keys, _ = LANGUAGES[scope]
+    request, query, keys = LANGUAGES[scope]
     handoff = hand_off(*keys, confidence=confidence, **arguments)
     steps = [search(query), detail(keys[0]), handoff]
     return await run_recall(library, *steps, messages=request, scope=scope)
@@ -67,7 +63,7 @@ async def test_recall_is_as_certain_as_its_confidence(library: Library, scope: S
         assert (result.memories[0].certainty is SURE) >= (result.certainty is SURE)
 
     await check_each_async(((0.9, SURE), (0.7, SURE), (0.69, POSSIBLE), (0.0, POSSIBLE)), check)
-    request, query, *_ = LANGUAGES[scope]
+    request, query, _ = LANGUAGES[scope]
     nothing = [search(query), hand_off(confidence=0.9)]
     assert (await run_recall(library, *nothing, messages=request, scope=scope)).certainty is NONE
 
@@ -76,7 +72,7 @@ async def test_recall_is_as_certain_as_its_confidence(library: Library, scope: S
 async def test_item_has_the_probability_of_the_first_search_that_returned_it(
     library: Library, scope: Scope
 ) -> None:
-    request, query, (key, _), _ = LANGUAGES[scope]
+    request, query, (key, _) = LANGUAGES[scope]
     steps = [search("5433"), search(query), hand_off(key, confidence=0.1)]
     result = await run_recall(library, *steps, messages=request, scope=scope)
     first, second = (
@@ -91,7 +87,7 @@ async def test_item_has_the_probability_of_the_first_search_that_returned_it(
 
 @in_both_languages
 async def test_item_without_a_probability_is_possible(library: Library, scope: Scope) -> None:
-    request, query, (key, neighbor), _ = LANGUAGES[scope]
+    request, query, (key, neighbor) = LANGUAGES[scope]
     found = search(query, search_mode="keyword", limit=1)
     steps = [found, detail(key), hand_off(key, neighbor, confidence=0.6)]
     result = await run_recall(library, *steps, messages=request, scope=scope)
@@ -118,7 +114,7 @@ def read_labels(block: str) -> list[str | None]:
 
 @in_both_languages
 async def test_models_read_what_is_only_possible(library: Library, scope: Scope) -> None:
-    label = LANGUAGES[scope][-1]
+    label = LABELS[scope]
     result = set_certainties(await recall_both(library, scope), SURE, POSSIBLE)
     assert read_labels(write_block(result)) == [None, label]
     assert read_labels(write_parent_message(result, 4_000)) == [None, label]
@@ -135,7 +131,7 @@ async def test_models_read_what_is_only_possible(library: Library, scope: Scope)
 
 @in_both_languages
 async def test_views_show_the_certainty(library: Library, scope: Scope) -> None:
-    label = LANGUAGES[scope][-1]
+    label = LABELS[scope]
     words = {ANN: ("sure: 2", "possible: 2"), LIN: ("确定：交接 2", "可能：交接 2")}[scope]
     recalled = await recall_both(library, scope)
     page = assert_harmless(set_certainties(recalled, SURE, SURE)._repr_html_())

@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -37,15 +35,17 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.testing import ScriptedClient, call, fail, say, wait
-from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
+from memrecall.types import NewMemory, Origin
 
 from ..cases import check_each_async
 from .clients import BlockingClient, fail_if_blocked, recalled_blocks, user_message
 from .recall_helpers import (
     ANN,
     LIN,
+    NOW,
     REQUEST,
     REQUEST_ZH,
+    add_memory,
     detail,
     hand_off,
     on_both_engines,
@@ -53,7 +53,6 @@ from .recall_helpers import (
     search,
 )
 
-NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 LONG = 8_000
 
 
@@ -121,20 +120,26 @@ async def test_user_message_is_recalled_once_for_several_model_calls(library: Li
         assert recalled_blocks([request.messages[position - 1]])
 
 
-async def check_no_recall(library: Library, texts: Sequence[str]) -> None:
-    """Check that none of the texts causes a recall."""
+MACHINE_MADE = (
+    "Transferred to planner, adopting the role of planner immediately.",
+    "You are in a role play game.\n\nuser: like before\n\nRead the above conversation. Then select "
+    "the next role from ['a', 'b'] to play. Only return the role.",
+    "## Memory search finished (confidence: 90%)\n\n### Summary\nas you said before",
+    "## 记忆搜索完成 (信心度: 90%)\n\n### 搜索总结\n之前说过",
+    '{"reason": "done", "search_summary": "as you said before", "relevant_memory_keys": []}',
+    ' [{"text": "按之前的来"}]\n',
+)
 
+
+async def test_greeting_and_framework_text_are_not_recalled(library: Library) -> None:
     async def check(text: str) -> None:
         context = MemoryContext(library, ANN, model_client=ScriptedClient([]))
         await add_messages(context, user_message(text))
         assert await context.get_messages() == [user_message(text)]
         assert context.last_result is None
 
-    await check_each_async(texts, check)
-
-
-async def test_greeting_is_not_recalled(library: Library) -> None:
-    await check_no_recall(library, ["hi", "Hello!", "thanks!", "你好", "谢谢", "早上好"])
+    greetings = ("hi", "Hello!", "thanks!", "你好", "谢谢", "早上好")
+    await check_each_async([*greetings, *MACHINE_MADE], check)
 
 
 async def test_greeting_is_recalled_for_on_request(library: Library) -> None:
@@ -145,24 +150,6 @@ async def test_greeting_is_recalled_for_on_request(library: Library) -> None:
         assert len(recalled_blocks(await context.get_messages())) == 1
     with pytest.raises(InvalidArgument, match="when is 'never'"):
         MemoryContext(library, ANN, when="never")  # type: ignore[arg-type]
-
-
-FRAMEWORK_TEXTS = (
-    "Transferred to planner, adopting the role of planner immediately.",
-    "You are in a role play game.\n\nuser: like before\n\nRead the above conversation. Then select "
-    "the next role from ['a', 'b'] to play. Only return the role.",
-    "## Memory search finished (confidence: 90%)\n\n### Summary\nas you said before",
-    "## 记忆搜索完成 (信心度: 90%)\n\n### 搜索总结\n之前说过",
-)
-MACHINE_MADE = (
-    *FRAMEWORK_TEXTS,
-    '{"reason": "done", "search_summary": "as you said before", "relevant_memory_keys": []}',
-    ' [{"text": "按之前的来"}]\n',
-)
-
-
-async def test_framework_text_is_not_recalled(library: Library) -> None:
-    await check_no_recall(library, MACHINE_MADE)
 
 
 async def test_quoted_framework_text_is_recalled(library: Library) -> None:
@@ -385,8 +372,7 @@ async def test_block_shows_the_part_of_a_long_message_that_is_meant(
 ) -> None:
     request, query, filler, evidence = LONG_CONTENTS[scope]
     content = filler * 400 + evidence + filler * 400
-    memory = NewMemory(memory_key="long", content=content)
-    await library.add_memories(scope, [memory], origin=Origin.USER, actor="test")
+    await add_memory(library, "long", content, scope)
     steps = [search(query), hand_off("long")]
     recall = await run_recall(library, *steps, messages=request, scope=scope)
     lines = write_block(recall).split("\n")
@@ -430,26 +416,15 @@ def make_result(memories: list[RecalledMemory], summary: str, question: str) -> 
     )
 
 
-async def test_messages_of_the_parent_are_not_evidence(library: Library) -> None:
-    text = "My database config: PostgreSQL on port 5433, pool of 20 connections"
-    recall = ScriptedClient([search("port 5433, pool of 20"), *[hand_off("a1", "a2")] * 2])
-    context = await add_messages(
-        MemoryContext(library, ANN, model_client=recall), user_message(text), user_message()
-    )
-    (block,) = recalled_blocks(await context.get_messages())
-    assert context.last_result is not None
-    assert [memory.memory_key for memory in context.last_result.memories] == ["a2"]
-    assert "pool of 20 connections" not in block
-
-
-async def test_messages_of_the_parent_are_not_shown_beside_hits(library: Library) -> None:
+async def test_messages_of_the_parent_are_neither_evidence_nor_beside_it(library: Library) -> None:
     text = "My database config: PostgreSQL on port 5433, pool of 20 connections"
     steps = [search("port 5433, pool of 20"), detail("a2"), *[hand_off("a1", "a2")] * 2]
     context = MemoryContext(library, ANN, model_client=ScriptedClient(steps))
     await add_messages(context, user_message(text), user_message())
-    await context.get_messages()
+    (block,) = recalled_blocks(await context.get_messages())
     assert context.last_result is not None
     assert [memory.memory_key for memory in context.last_result.memories] == ["a2"]
+    assert "pool of 20 connections" not in block
 
 
 async def test_earlier_blocks_are_not_part_of_the_conversation(library: Library) -> None:
@@ -681,56 +656,15 @@ async def test_returned_messages_are_a_copy(library: Library) -> None:
 # Arguments of recall
 
 
-STORED = Message(
-    message_id="x1",
-    ts=NOW,
-    user_id="ann",
-    role=Role.USER,
-    content=REQUEST,
-    session_id="talk",
-    agent_id="default",
-    create_time=NOW,
-    sequence_no=1,
-)
+async def test_recall_parses_messages_of_any_form(library: Library) -> None:
+    parts = [{"type": "text", "text": REQUEST}, {"type": "image_url", "image_url": {"url": "d:"}}]
+    conversations: list[object] = [  # tests/test_messages.py has every form
+        REQUEST,
+        [{"role": "assistant", "content": None}, {"role": "user", "content": parts}],
+        [SystemMessage(content="Help."), user_message()],
+        [TextMessage(content=REQUEST, source="user")],
+    ]
 
-
-CONVERSATIONS: tuple[object, ...] = (
-    REQUEST,
-    [{"role": "user", "content": REQUEST}],
-    [{"content": REQUEST}],
-    [
-        {"role": "system", "content": "Help."},
-        {"role": "assistant", "content": None, "tool_calls": []},
-        {"role": "tool", "content": "1", "tool_call_id": "1"},
-        {
-            "role": "user",
-            "content": [
-                {"type": "text", "text": REQUEST},
-                {"type": "image_url", "image_url": {"url": "data:,"}},
-            ],
-        },
-    ],
-    [SystemMessage(content="Help."), user_message()],
-    [
-        AssistantMessage(content=[FunctionCall("1", "{}", "look")], source="p"),
-        FunctionExecutionResultMessage(
-            content=[FunctionExecutionResult(content="1", name="x", call_id="1", is_error=False)]
-        ),
-        user_message(),
-    ],
-    [TextMessage(content=REQUEST, source="user")],
-    [NewMessage(content=REQUEST, role=Role.USER, ts=NOW)],
-    [STORED],
-    (user_message("hi"), {"role": "user", "content": REQUEST}),
-)
-NO_CONVERSATIONS: tuple[object, ...] = (
-    *("", [], None, 5, [None], [5]),
-    [{"role": "robot", "content": "hi"}],
-    [{"role": "user"}],
-)
-
-
-async def test_recall_accepts_every_message_type(library: Library) -> None:
     async def check(messages: object) -> None:
         recall = search_and_hand_off("a1")
         result = await MemoryContext(library, ANN, model_client=recall).recall(messages)
@@ -738,15 +672,9 @@ async def test_recall_accepts_every_message_type(library: Library) -> None:
         message = json.loads(str(recall.requests[0].messages[1].content).split("\n")[-1])
         assert (message["role"], message["text"].removesuffix("\n[image]")) == ("user", REQUEST)
 
-    await check_each_async(CONVERSATIONS, check)
-
-
-async def test_recall_refuses_invalid_conversations(library: Library) -> None:
-    async def check(messages: object) -> None:
-        with pytest.raises(InvalidArgument):
-            await MemoryContext(library, ANN).recall(messages)
-
-    await check_each_async(NO_CONVERSATIONS, check)
+    await check_each_async(conversations, check)
+    with pytest.raises(InvalidArgument):
+        await MemoryContext(library, ANN).recall([{"role": "robot", "content": "hi"}])
 
 
 @on_both_engines

@@ -41,6 +41,7 @@ from ..cases import check_each, check_each_async
 from .clients import BlockingClient, fail_if_blocked
 from .recall_helpers import (
     ANN,
+    LANGUAGES,
     LIN,
     NOW,
     REQUEST,
@@ -49,6 +50,7 @@ from .recall_helpers import (
     event_kinds,
     expand_window,
     hand_off,
+    in_both_languages,
     on_both_engines,
     run_recall,
     search,
@@ -174,6 +176,7 @@ class TestLimits:
         assert recall.memories[0].content.startswith("My database config")
         assert 0 < recall.confidence < 0.6
         assert reason.value in recall.handoff.reason
+        assert "before the results were judged" in recall.handoff.search_summary
 
     @pytest.mark.concurrent
     async def test_timeout_during_a_model_call(self, library: Library, clock: Clock) -> None:
@@ -683,12 +686,11 @@ async def test_withheld_memory_is_not_reported_as_absent(library: Library) -> No
     assert recall.certainty == "possible"
 
 
-@pytest.mark.parametrize(("request_text", "scope"), [(REQUEST, ANN), (REQUEST_ZH, LIN)])
+@in_both_languages
 async def test_calls_beyond_the_largest_answer_are_refused_in_words(
-    library: Library, request_text: str, scope: Scope
+    library: Library, scope: Scope
 ) -> None:
-    key = "a1" if scope is ANN else "l1"
-    query = "database config" if scope is ANN else "数据库配置"
+    request_text, query, (key, _) = LANGUAGES[scope]
     many = calls(
         search(query), *(call("get_memory_detail", memory_key=f"k{n}") for n in range(299))
     )
@@ -728,40 +730,26 @@ async def test_unseen_keys_lower_the_confidence(library: Library) -> None:
     assert "pref" in recall.handoff.message
 
 
-SLIPS = (
+JOINED = ("a1, a2", "a1 a2", "a1\na2", "[`a1`, `a2`]", "a1、A2")
+SLIPS = {
     " a1 ", "`a1`", '"a1"', "A1", "memory_key: a1", "key=a1", "[a1]", "(a1)", "a 1", "- a1.",
-)  # fmt: skip
+}  # fmt: skip
 
 
-async def test_misspelt_keys_are_repaired(library: Library) -> None:
-    async def check(text: str) -> None:
-        recall = await run_recall(library, search(), hand_off(text))
-        assert recall.handoff.relevant_memory_keys == ["a1"]
-        assert (recall.confidence, recall.keys_dropped) == (0.9, [])
-
-    await check_each_async(SLIPS, check)
-
-
-async def test_keys_in_one_text_are_separated(library: Library) -> None:
+async def test_misspelt_and_joined_keys_are_repaired(library: Library) -> None:
     async def check(text: str) -> None:
         recall = await run_recall(library, search(), detail("a2"), hand_off(text))
-        assert recall.handoff.relevant_memory_keys == ["a1", "a2"]
-        assert recall.confidence == 0.9
+        assert recall.handoff.relevant_memory_keys == (["a1"] if text in SLIPS else ["a1", "a2"])
+        assert (recall.confidence, recall.keys_dropped) == (0.9, [])
 
-    await check_each_async(("a1, a2", "a1 a2", "a1\na2", "[`a1`, `a2`]", "a1、A2"), check)
+    await check_each_async([*SLIPS, *JOINED], check)
 
 
-@pytest.mark.parametrize(
-    ("scope", "request_text", "query", "key", "words"),
-    [
-        (ANN, REQUEST, "database config", "a1", "Use only these keys: "),
-        (LIN, REQUEST_ZH, "数据库配置", "l1", "只能使用这些标识："),
-    ],
-)
-async def test_unknown_keys_are_corrected_once(
-    library: Library, scope: Scope, request_text: str, query: str, key: str, words: str
-) -> None:
-    asked: dict[str, Any] = {"messages": request_text, "scope": scope}
+@in_both_languages
+async def test_unknown_keys_are_corrected_once(library: Library, scope: Scope) -> None:
+    request, query, (key, _) = LANGUAGES[scope]
+    words = "Use only these keys: " if scope is ANN else "只能使用这些标识："
+    asked: dict[str, Any] = {"messages": request, "scope": scope}
     repaired = ScriptedClient([search(query), hand_off(f"x{key}"), hand_off(key)])
     recall = await run_recall(library, client=repaired, **asked)
     assert (recall.handoff.relevant_memory_keys, recall.keys_dropped) == ([key], [])
@@ -782,17 +770,13 @@ async def test_last_handoff_is_not_refused(library: Library) -> None:
         assert recall.keys_dropped == ["zzz"]
 
 
-@pytest.mark.parametrize(
-    ("scope", "request_text", "query", "key", "words"),
-    [
-        (ANN, REQUEST, "database config", "a1", "Read its results above"),
-        (LIN, REQUEST_ZH, "数据库配置", "l1", "请先阅读上面的结果"),
-    ],
-)
+@in_both_languages
 async def test_handoff_before_the_results_are_read_is_refused(
-    library: Library, scope: Scope, request_text: str, query: str, key: str, words: str
+    library: Library, scope: Scope
 ) -> None:
-    asked: dict[str, Any] = {"messages": request_text, "scope": scope}
+    request, query, (key, _) = LANGUAGES[scope]
+    words = "Read its results above" if scope is ANN else "请先阅读上面的结果"
+    asked: dict[str, Any] = {"messages": request, "scope": scope}
     blind = calls(search(query), hand_off(confidence=0.0))
     recall = await run_recall(library, blind, hand_off(key), **asked)
     assert recall.stop_reason is StopReason.HANDOFF

@@ -18,7 +18,7 @@ from memrecall.errors import StorageError
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient, calls, fail, say
-from memrecall.types import NewMemory, NewMessage, Origin, Role
+from memrecall.types import NewMessage, Role
 
 from ..cases import check_each, check_each_async
 from .recall_helpers import (
@@ -27,6 +27,7 @@ from .recall_helpers import (
     NOW,
     REQUEST,
     REQUEST_ZH,
+    add_memory,
     detail,
     hand_off,
     on_both_engines,
@@ -35,26 +36,9 @@ from .recall_helpers import (
     tool_results,
 )
 
-GREETING = "Good morning"
-
-
-class TestVerdicts:
-    async def test_forced_handoff_is_marked_unjudged(self, library: Library) -> None:
-        recall = await run_recall(
-            library, search("database config port pool"), fail("quota", "no money"),
-            limits=Limits(model_calls=2),
-        )  # fmt: skip
-        assert recall.fallback  # the rules judged instead of the model
-        stopped = await run_recall(
-            library, search("database config port pool"), say("no"), limits=Limits(model_calls=2)
-        )
-        assert not stopped.judged
-        assert "before the results were judged" in stopped.handoff.search_summary
-
 
 async def test_results_have_content_and_date(library: Library) -> None:
-    memory = NewMemory(memory_key="bare", content="database")
-    await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
+    await add_memory(library, "bare", "database")
     recall = await run_recall(library, search(limit=10), detail("bare"), hand_off("bare"))
     hits = tool_results(recall)[0]["output"]["results"]
     assert {"bare", "a1", "pref"} <= {item["memory_key"] for item in hits}
@@ -66,13 +50,11 @@ async def test_results_have_content_and_date(library: Library) -> None:
     assert "null" not in text
 
 
-class TestEmptySearches:
-    async def test_empty_first_search_continues(self, library: Library) -> None:
-        recall = await run_recall(
-            library, search("zqx", search_mode="keyword"), search(), hand_off("a1")
-        )
-        assert [query.total_found > 0 for query in recall.queries] == [False, True]
-        assert recall.handoff.relevant_memory_keys == ["a1"]
+async def test_empty_first_search_continues(library: Library) -> None:
+    steps = [search("zqx", search_mode="keyword"), search(), hand_off("a1")]
+    recall = await run_recall(library, *steps)
+    assert [query.total_found > 0 for query in recall.queries] == [False, True]
+    assert recall.handoff.relevant_memory_keys == ["a1"]
 
 
 async def test_failure_is_not_reported_as_no_result(
@@ -92,22 +74,6 @@ async def test_failure_is_not_reported_as_no_result(
         assert not recall.handoff.success or recall.handoff.search_summary
         text = recall.handoff.search_summary + write_block(recall)
         assert words in text or "fail" in text.lower() or "失败" in text
-
-
-class TestLimits:
-    async def test_limit_keeps_evidence_keys(self, library: Library) -> None:
-        recall = await run_recall(
-            library, search("database config port pool"), limits=Limits(model_calls=1)
-        )
-        assert recall.stop_reason is StopReason.MODEL_CALLS
-        recall = await run_recall(
-            library, calls(search("database config port pool"), search("garden plan tomatoes")),
-            say("no"), limits=Limits(model_calls=2),
-        )  # fmt: skip
-        keys = recall.handoff.relevant_memory_keys
-        assert keys
-        assert [memory.memory_key for memory in recall.memories] == keys
-        assert set(keys) < set(recall.keys_seen)  # not every key that was seen
 
 
 async def test_handoff_with_evidence_is_not_abstention(library: Library) -> None:
@@ -163,14 +129,9 @@ class TestScope:
         recall = await Recaller(library, ANN, client, clock=lambda: NOW).recall("端口 5433 数据库")
         assert not {"l1", "l2", "l3", "l4"} & set(recall.keys_seen)
 
-    async def test_detail_is_limited_to_the_scope(self, library: Library) -> None:
-        recall = await run_recall(library, detail("l1"), hand_off("l1"))
-        assert recall.keys_seen == []
-
     async def test_bound_agent_filters_search_and_detail(self, library: Library) -> None:
         other = Scope("ann", agent_id="other")
-        memory = NewMemory(memory_key="theirs", content="database config of the other agent")
-        await library.add_memories(other, [memory], origin=Origin.USER, actor="test")
+        await add_memory(library, "theirs", "database config of the other agent", other)
         steps = [search(limit=10), detail("a1"), *[hand_off("a1", "theirs")] * 2]
         recall = await run_recall(library, *steps, scope=other)
         assert recall.keys_seen == ["theirs"]
@@ -197,8 +158,7 @@ async def test_filters_apply_in_every_mode(library: Library) -> None:
 
 class TestBudgets:
     async def test_large_hit_does_not_crowd_out_others(self, library: Library) -> None:
-        large_memory = NewMemory(memory_key="giant", content="database config " * 6_000)
-        await library.add_memories(ANN, [large_memory], origin=Origin.USER, actor="test")
+        await add_memory(library, "giant", "database config " * 6_000)
         recall = await run_recall(library, search(limit=3), hand_off("giant", "a1"))
         text = tool_results(recall)[0]["text"]
         assert len(text) < 3_000
@@ -212,12 +172,14 @@ class TestBudgets:
         assert recall.queries[0].returned
 
 
+async def test_rules_judge_when_the_last_model_call_fails(library: Library) -> None:
+    steps = [search("database config port pool"), fail("quota", "no money")]
+    assert (await run_recall(library, *steps, limits=Limits(model_calls=2))).fallback
+
+
 async def test_forced_handoff_includes_each_search(library: Library) -> None:
-    memories = [
-        NewMemory(memory_key=f"db{n}", content=f"database config port pool number {n}")
-        for n in range(6)
-    ]
-    await library.add_memories(ANN, memories, origin=Origin.USER, actor="test")
+    for n in range(6):
+        await add_memory(library, f"db{n}", f"database config port pool number {n}")
     recall = await run_recall(
         library,
         calls(
@@ -227,7 +189,11 @@ async def test_forced_handoff_includes_each_search(library: Library) -> None:
         say("no"),
         limits=Limits(model_calls=2),
     )
-    assert "a4" in recall.handoff.relevant_memory_keys
+    keys = recall.handoff.relevant_memory_keys
+    assert "a4" in keys
+    assert [memory.memory_key for memory in recall.memories] == keys
+    assert set(keys) < set(recall.keys_seen)  # not every key that was seen
+    assert recall.stop_reason is StopReason.MODEL_CALLS
 
 
 class TestOrder:
@@ -245,10 +211,6 @@ class TestOrder:
         }
         assert len(traces) == 1
         assert b"handoff" in traces.pop()
-
-    async def test_memory_evidence_has_its_sources(self, library: Library) -> None:
-        recall = await run_recall(library, search("dark mode"), hand_off("pref"))
-        assert [source.memory_key for source in recall.memories[0].sources] == ["a1"]
 
 
 _RECALL = """
@@ -275,11 +237,10 @@ asyncio.run(main())
 """
 
 
-class TestLanguage:
-    async def test_short_chinese_queries_are_searched(self, library: Library) -> None:
-        recall = await Recaller(library, LIN, clock=lambda: NOW).recall("上次方案")
-        assert recall.queries
-        assert "l3" in recall.keys_seen
+async def test_short_chinese_queries_are_searched(library: Library) -> None:
+    recall = await Recaller(library, LIN, clock=lambda: NOW).recall("上次方案")
+    assert recall.queries
+    assert "l3" in recall.keys_seen
 
 
 async def test_chinese_sentences_have_no_english_codes(library: Library) -> None:

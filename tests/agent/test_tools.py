@@ -1,5 +1,6 @@
 """The five recall tools: results, refusals and failures."""
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -8,12 +9,13 @@ import pytest
 from autogen_core.models import UserMessage
 from pydantic import ValidationError
 
-from memrecall.agent import MEMRECALL_TOOLS, StopReason
+from memrecall.agent import MEMRECALL_TOOLS, Recaller, StopReason
 from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput
 from memrecall.agent.tools.table import TOOLS, forced_handoff, function_schemas
 from memrecall.budget import Limits
 from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
+from memrecall.library.caches import Caches
 from memrecall.memory import Library, recall
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchEngine
@@ -27,6 +29,7 @@ from .recall_helpers import (
     NOW,
     REQUEST,
     REQUEST_ZH,
+    add_memory,
     detail,
     hand_off,
     on_both_engines,
@@ -188,9 +191,6 @@ class TestSearch:
         assert trusted.memories[0].content.endswith("hunter2")
 
     async def test_cache_respects_permissions(self, library: Library) -> None:
-        from memrecall.agent import Recaller
-        from memrecall.library.caches import Caches
-
         caches = Caches()
         steps = [search("database password"), detail("secret"), *[hand_off("secret")] * 2]
         keys = []
@@ -220,13 +220,9 @@ class TestSearch:
 
     @on_both_engines
     async def test_cache_is_invalidated_by_writes(self, library: Library) -> None:
-        from memrecall.agent import Recaller
-        from memrecall.library.caches import Caches
-
         caches = Caches()
         for key in ("new1", "new2"):
-            memory = NewMemory(memory_key=key, content=f"database config {key}")
-            await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
+            await add_memory(library, key, f"database config {key}")
             client = ScriptedClient([search(limit=10), hand_off(key)])
             recall = await Recaller(library, ANN, client, caches=caches).recall(REQUEST)
             assert recall.handoff.relevant_memory_keys == [key]
@@ -238,6 +234,7 @@ class TestSearch:
         )
         assert recall.handoff.relevant_memory_keys == []
         assert tool_results(recall)[1]["error"] == "not_found"
+        assert not {"l1", "l2", "l3", "l4"} & set(recall.keys_seen)
         assert "连接池" not in "".join(result["text"] for result in tool_results(recall))
 
     async def test_long_query_is_truncated_with_a_note(self, library: Library) -> None:
@@ -308,8 +305,6 @@ class TestFailures:
     async def test_hanging_tool_times_out(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import asyncio
-
         async def hang(*_: object) -> None:
             await asyncio.Event().wait()
 
@@ -321,8 +316,6 @@ class TestFailures:
     async def test_loading_the_embedder_does_not_count_as_search_time(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        import asyncio
-
         steps: list[str] = []
         start_limit = asyncio.timeout
 
@@ -382,8 +375,7 @@ class TestDetail:
         assert recall.memories[0].relevance_score is None
 
     async def test_long_content_is_truncated_with_a_note(self, library: Library) -> None:
-        memory = NewMemory(memory_key="long", content="database " * 5_000)
-        await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
+        await add_memory(library, "long", "database " * 5_000)
         recall = await run_recall(library, detail("long"), hand_off("long"))
         result = tool_results(recall)[0]
         assert len(result["text"]) < 5_000
@@ -393,8 +385,7 @@ class TestDetail:
     async def test_long_content_is_shown_around_the_query(self, library: Library) -> None:
         text = "Notes about the weather. " * 1_000
         content = f"{text}The database port is 5433. {text}"
-        memory = NewMemory(memory_key="long", content=content)
-        await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
+        await add_memory(library, "long", content)
         steps = (search("database port"), detail("long"), hand_off("long"))
         recall = await run_recall(library, *steps)
         shown = json.loads(tool_results(recall, "get_memory_detail")[0]["text"])
@@ -404,8 +395,7 @@ class TestDetail:
         assert tool_results(recall, "get_memory_detail")[0]["output"]["content"] == content
 
     async def test_memory_that_was_cut_when_stored_says_so(self, library: Library) -> None:
-        memory = NewMemory(memory_key="long", content="database " * 20_000)
-        await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
+        await add_memory(library, "long", "database " * 20_000)
         recall = await run_recall(library, detail("long"), detail("a1"), hand_off("long"))
         long, short = tool_results(recall, "get_memory_detail")
         assert "Only the beginning was stored" in long["text"]
