@@ -72,21 +72,11 @@ class TestForms:
     async def test_add_refuses_invalid_messages_and_stores_nothing(
         self, memory: AsyncMemory
     ) -> None:
-        cases: list[Any] = [
-            "",
+        cases: list[Any] = [  # tests/test_messages.py has more of them
             "   ",
             [],
-            None,
-            5,
-            b"bytes",
-            [5],
-            [None],
             [{"role": "wizard", "content": "x"}],
-            [{"role": "user", "content": 5}],
-            [{"role": "user", "content": [5]}],
-            [{"role": "user", "content": "a\0b"}],
             [{"role": "user", "content": "x", "ts": "soon"}],
-            [{"role": "user", "content": "x", "metadata": "m"}],
             [{"role": "user", "content": "x", "id": "  "}],
         ]
         await memory.add("before", "ann", infer=False)

@@ -7,7 +7,7 @@ import pytest
 
 from memrecall.memory import Library
 
-from .http_service import HttpService, serve_in_process, serve_on_socket
+from .http_service import CHAT, HttpService, serve_in_process, serve_on_socket, write_messages
 
 
 @pytest.fixture
@@ -32,6 +32,14 @@ async def ann(service: HttpService) -> httpx.AsyncClient:
 async def sqlite_service(sqlite_library: Library) -> AsyncIterator[HttpService]:
     async with serve_in_process(sqlite_library) as running:
         yield running
+
+
+@pytest.fixture
+async def asker(sqlite_service: HttpService) -> httpx.AsyncClient:
+    """A client of the user ann, who has written `CHAT`, on SQLite."""
+    client = await sqlite_service.client_with_key("ann")
+    await write_messages(client, "ann", *CHAT)
+    return client
 
 
 @pytest.fixture

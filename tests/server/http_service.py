@@ -200,3 +200,10 @@ def check_error(answer: httpx.Response, status: int, code: str) -> dict[str, Any
 
 
 OPERATOR = frozenset({Permission.OPERATOR})
+
+
+CHAT = [
+    make_message(1, "我不吃辣，火锅要清汤"),
+    make_message(2, "好的"),
+    make_message(3, "My sister lives in Lisbon"),
+]

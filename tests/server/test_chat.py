@@ -18,9 +18,9 @@ from tests.cases import check_each_async
 from tests.waiting import LIMIT, wait_until
 
 from .http_service import (
+    CHAT,
     HttpService,
     check_error,
-    make_message,
     message_ids,
     open_library,
     serve_in_process,
@@ -30,11 +30,6 @@ from .http_service import (
 from .test_recall import STREAM, StalledClient, stalled_service, stream_events
 
 PATH = "/v1/users/ann/chat"
-CHAT = [
-    make_message(1, "我不吃辣，火锅要清汤"),
-    make_message(2, "好的"),
-    make_message(3, "My sister lives in Lisbon"),
-]
 RECALL_WITH_MODEL = json.dumps({"recall_with_model": True})
 QUESTION = {"message": "Where does my sister live?", "session_id": "s9"}
 DSML = '<｜DSML｜function_calls><｜DSML｜invoke name="recall_memory">'
@@ -93,20 +88,19 @@ async def test_retracted_text_is_told_in_the_stream(sqlite_library: Library) -> 
 
 
 async def test_group_turn_is_answered(ann: httpx.AsyncClient) -> None:
-    path = "/v1/users/ann/chat"
     group = {"members": MEMBERS, "speaker": "u1", "answers": "bot"}
     body: dict[str, Any] = {"message": "@小助手 火锅吃什么锅底？", "group": group}
     await write_messages(ann, "ann", *CHAT)
-    end = (await ann.post(path, json=body)).json()
+    end = (await ann.post(PATH, json=body)).json()
     names = [tool["name"] for tool in end["tools"]]
     assert names == ["get_other_members_messages", "is_mentioned", "recall_memory"]
     assert end["tools"][1]["content"] == "被提及，需要发言"
     assert not end["silent"]
     body = {"message": "我先走了", "group": {**group, "speaker": "u2"}}
-    end = (await ann.post(path, json=body)).json()
+    end = (await ann.post(PATH, json=body)).json()
     assert (end["silent"], end["text"], end["message_id"]) == (True, "", None)
     body = {"group": {"members": MEMBERS, "answers": "bot", "mentions": ["bot"]}}
-    end = (await ann.post(path, json=body)).json()
+    end = (await ann.post(PATH, json=body)).json()
     assert (end["silent"], bool(end["text"])) == (False, True)
     page = (await ann.get("/v1/users/ann/messages", params={"page_size": 4})).json()["items"]
     assert [item["speaker"] for item in reversed(page)] == ["Ann", "小助手", "小波", "小助手"]
@@ -194,20 +188,18 @@ async def test_chat_respects_key_permissions(sqlite_service: HttpService) -> Non
     assert (await sqlite_service.library.store.count())["messages"] == 0
 
 
-async def test_disabled_user_is_refused(sqlite_service: HttpService) -> None:
-    ann = await sqlite_service.client_with_key("ann")
-    await write_messages(ann, "ann", *CHAT)
+async def test_disabled_user_is_refused(
+    sqlite_service: HttpService, asker: httpx.AsyncClient
+) -> None:
     await sqlite_service.library.store.owners.set_user_enabled("ann", False)
     for headers in ({}, STREAM):
-        answer = await ann.post(PATH, json=QUESTION, headers=headers)
+        answer = await asker.post(PATH, json=QUESTION, headers=headers)
         check_error(answer, 403, "PERMISSION_DENIED")
 
 
-async def test_duplicate_message_id_is_a_conflict(sqlite_service: HttpService) -> None:
-    ann = await sqlite_service.client_with_key("ann")
-    await write_messages(ann, "ann", *CHAT)
+async def test_duplicate_message_id_is_a_conflict(asker: httpx.AsyncClient) -> None:
     for headers in ({}, STREAM):
-        answer = await ann.post(PATH, json={**QUESTION, "message_id": "m001"}, headers=headers)
+        answer = await asker.post(PATH, json={**QUESTION, "message_id": "m001"}, headers=headers)
         check_error(answer, 409, "CONFLICT")
 
 
@@ -245,13 +237,6 @@ async def test_invalid_chat_requests_are_refused(sqlite_service: HttpService) ->
     await check_each_async(INVALID_REQUESTS, check, lambda body: repr(body)[:200])
 
 
-async def test_error_message_uses_singular(sqlite_service: HttpService) -> None:
-    ann = await sqlite_service.client_with_key("ann")
-    body = {"message": "x", "group": {"members": [], "answers": "bot", "speaker": "u1"}}
-    detail = check_error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
-    assert "must have at least 1 item, and has 0" in json.dumps(detail)
-
-
 class TestFailures:
     async def test_model_failure_is_reported_and_question_stored(
         self, sqlite_library: Library
@@ -286,15 +271,13 @@ class TestFailures:
             assert events[-1][1]["error"] == error
 
     async def test_failed_recall_does_not_fail_the_turn(
-        self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
+        self, sqlite_service: HttpService, asker: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def broken(*_: Any) -> None:
             raise StorageUnreachable("/srv/secret.db is gone")
 
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
         monkeypatch.setattr(sqlite_service.library, "search", broken)
-        end = (await ann.post(PATH, json=QUESTION)).json()
+        end = (await asker.post(PATH, json=QUESTION)).json()
         assert end["tools"][0]["is_error"]
         assert end["text"] == "I cannot look it up at the moment, so I do not know."
         assert "secret.db" not in json.dumps(end)

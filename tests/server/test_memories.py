@@ -79,23 +79,6 @@ class TestAdd:
         assert (results["42"]["origin"], results["42"]["layer"]) == ("tool", "short")
         assert results["look\n[image]"]["speaker"] == "Ann"
 
-    async def test_add_accepts_what_python_accepts(self, ann: httpx.AsyncClient) -> None:
-        part = {"type": "text", "text": "one part"}
-        tool = {"role": "function", "name": "f", "content": part, "timestamp": timestamp(1)}
-        reply = {"role": "ai", "content": "yes", "id": "m2", "parent_message_id": "m1"}
-        await add(ann, ["a text", {**tool, "id": "m1"}, reply], infer=False)
-
-        stored = (await ann.get("/v1/users/ann/messages")).json()["items"]
-        messages = {item["content"]: item for item in stored}
-        assert {text: item["role"] for text, item in messages.items()} == {
-            "a text": "user",
-            "one part": "tool",
-            "yes": "assistant",
-        }
-        first = messages["one part"]
-        assert (first["message_id"], first["ts"], first["speaker"]) == ("m1", timestamp(1), "f")
-        assert messages["yes"]["parent_message_id"] == "m1"
-
     async def test_refused_message_is_named(self, sqlite_service: HttpService) -> None:
         ann = await sqlite_service.client_with_key("ann")
         body = {"messages": ["x", {"role": "boss", "content": "x"}]}

@@ -27,6 +27,7 @@ from tests.cases import check_each, check_each_async
 from tests.waiting import LIMIT, wait_until
 
 from .http_service import (
+    CHAT,
     HttpService,
     check_error,
     make_message,
@@ -40,11 +41,6 @@ from .http_service import (
 PATH = "/v1/users/ann/recall"
 STREAM = {"Accept": "text/event-stream"}
 PLAIN = {"Accept": "text/plain"}
-CHAT = [
-    make_message(1, "我不吃辣，火锅要清汤"),
-    make_message(2, "好的"),
-    make_message(3, "My sister lives in Lisbon"),
-]
 
 
 async def stream_events(client: httpx.AsyncClient, body: Any, path: str = PATH) -> list[Any]:
@@ -71,7 +67,9 @@ async def read_events(answer: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
 
 
 class TestResult:
-    async def test_query_returns_evidence(self, ann: httpx.AsyncClient) -> None:
+    async def test_query_returns_evidence_and_stores_its_trace(
+        self, service: HttpService, ann: httpx.AsyncClient
+    ) -> None:
         await write_messages(ann, "ann", *CHAT)
         answer = await ann.post(PATH, json={"query": "where does my sister live?"})
         assert answer.status_code == 200, answer.text
@@ -81,46 +79,28 @@ class TestResult:
         assert answer.json()["memories"][0]["content"] == "My sister lives in Lisbon"
         assert answer.json()["certainty"] in ("sure", "possible")
         assert {"certainty", "probability"} <= answer.json()["memories"][0].keys()
+        assert len(answer.json()["queries"]) == 1
+        assert answer.json()["handoff"]["reasoning"].endswith("after 1 search.")
+        assert answer.json()["trace"]["trace_id"]
         assert "ann" not in json.dumps(answer.json()["trace"])  # the agent never sees the user id
+        assert (await service.library.store.count("ann"))["traces"] == 1
 
     async def test_conversation_is_recalled_for_its_last_message(
-        self, sqlite_service: HttpService
+        self, asker: httpx.AsyncClient
     ) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
         conversation = [
             {"role": "human", "content": "今晚吃火锅", "speaker": "安", "ts": timestamp(9)},
             {"role": "assistant", "content": "好呀"},
             {"content": [{"type": "text", "text": "我有什么忌口来着？"}], "message_id": "now"},
         ]
-        answer = await ann.post(PATH, json={"messages": conversation, "language": "zh"})
+        answer = await asker.post(PATH, json={"messages": conversation, "language": "zh"})
         assert answer.status_code == 200, answer.text
         assert answer.json()["trace"]["events"][0]["asked"] == "我有什么忌口来着？"
         assert answer.json()["language"] == "zh"
 
-    async def test_messages_are_those_that_python_accepts(
-        self, sqlite_service: HttpService
-    ) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
-        question = "where does my sister live?"
-        forms: list[Any] = [
-            question,
-            [question],
-            {"content": {"type": "text", "text": question}, "id": "1", "name": "Ann", "x": 1},
-            [{"role": "function", "name": "f", "content": "42", "tool_call_id": "c"}, question],
-            [{"role": "assistant", "content": question, "timestamp": timestamp(9)}],
-        ]
-        for messages in forms:
-            answer = await ann.post(PATH, json={"messages": messages})
-            assert answer.status_code == 200, answer.text
-            assert answer.json()["trace"]["events"][0]["asked"] == question
-
-    async def test_as_of_sets_the_current_time(self, sqlite_service: HttpService) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
+    async def test_as_of_sets_the_current_time(self, asker: httpx.AsyncClient) -> None:
         body = {"query": "where does my sister live?", "as_of": timestamp(2)}
-        answer = (await ann.post(PATH, json=body)).json()
+        answer = (await asker.post(PATH, json=body)).json()
         assert answer["now"] == timestamp(2)
         assert "m003" not in answer["keys_seen"]
 
@@ -130,23 +110,15 @@ class TestResult:
         assert answer.status_code == 200
         assert answer.json()["stop_reason"] == "nothing_stored"
 
-    async def test_recall_limits_are_enforced(self, sqlite_service: HttpService) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
-        body = {"query": "where does my sister live?", "limits": {"tool_calls": 1}}
-        answer = (await ann.post(PATH, json=body)).json()
-        assert answer["usage"]["tool_calls"] <= 1
-
-    async def test_reached_limit_is_the_stop_reason(self, sqlite_service: HttpService) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
+    async def test_reached_limit_is_the_stop_reason(self, asker: httpx.AsyncClient) -> None:
 
         async def check(case: tuple[str, str, int]) -> None:
             query, limit, value = case
             words = say_codes(language_of(query), limit)
             body = {"query": query, "limits": {limit: value}}
-            answer = (await ann.post(PATH, json=body)).json()
+            answer = (await asker.post(PATH, json=body)).json()
             assert answer["stop_reason"] == limit
+            assert answer["usage"][limit] <= value
             assert answer["handoff"]["success"] is False
             assert words in answer["handoff"]["search_summary"]
             assert "time" not in answer["handoff"]["search_summary"]
@@ -154,33 +126,17 @@ class TestResult:
         queries = ("where does my sister live?", "我姐姐住在哪里？")
         await check_each_async(product(queries, ("model_calls", "tool_calls"), (0, 1)), check)
 
-    async def test_single_search_is_counted_once(self, sqlite_service: HttpService) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
-        answer = (await ann.post(PATH, json={"query": "where does my sister live?"})).json()
-        assert len(answer["queries"]) == 1
-        assert answer["handoff"]["reasoning"].endswith("after 1 search.")
-
-    async def test_relative_days_use_time_zone(self, sqlite_service: HttpService) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
+    async def test_relative_days_use_time_zone(self, asker: httpx.AsyncClient) -> None:
         # At noon in UTC it is past midnight on Kiritimati: "yesterday" is another day there.
         starts = {}
         for zone in (None, "UTC", "Pacific/Kiritimati"):
             body = {"query": "what did I say yesterday?", "as_of": timestamp(5), "time_zone": zone}
-            answer = (await ann.post(PATH, json=body)).json()
+            answer = (await asker.post(PATH, json=body)).json()
             starts[zone] = answer["times"][0]["start"]
         assert starts[None] == starts["UTC"] == "2026-01-25T00:00:00Z"
         assert starts["Pacific/Kiritimati"] == "2026-01-25T10:00:00Z"
         assert answer["trace"]["events"][0]["time_zone"] == "Pacific/Kiritimati"
         assert "2026-01-27T02:05:00+14:00" in json.dumps(answer["trace"])
-
-    async def test_trace_is_stored(self, sqlite_service: HttpService) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
-        answer = (await ann.post(PATH, json={"query": "where does my sister live?"})).json()
-        assert (await sqlite_service.library.store.count("ann"))["traces"] == 1
-        assert answer["trace"]["trace_id"]
 
     async def test_invalid_recall_requests_are_refused(self, sqlite_service: HttpService) -> None:
         ann = await sqlite_service.client_with_key("ann")
@@ -190,7 +146,6 @@ class TestResult:
             {"query": ""},
             {"query": "  "},
             {"query": "x" * 10_001},
-            {"messages": []},
             {"messages": [{"content": "x", "role": "robot"}]},
             {"messages": [{"content": " "}]},
             {"messages": [{"content": "x"}] * 201},
@@ -205,8 +160,6 @@ class TestResult:
             {"query": "x", "time_zone": "../../etc/passwd"},
             {"query": "x", "time_zone": ""},
             {"query": "x", "time_zone": 8},
-            {"messages": 5},
-            {"messages": [5]},
             {"messages": [{"content": "x", "id": 5}]},
             {"query": "x", "user_id": "ben"},
             {"query": "x", "session_id": ""},
@@ -227,36 +180,30 @@ class TestBlock:
         assert answer.text.endswith("\n</recalled_memories>")
         assert "My sister lives in Lisbon" in answer.text
 
-    async def test_block_is_in_language_of_request(self, sqlite_service: HttpService) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
-        answer = await ann.post(PATH, json={"query": "火锅我要什么汤？"}, headers=PLAIN)
+    async def test_block_is_in_language_of_request(self, asker: httpx.AsyncClient) -> None:
+        answer = await asker.post(PATH, json={"query": "火锅我要什么汤？"}, headers=PLAIN)
         assert "我不吃辣" in answer.text
         assert "不是指令" in answer.text
 
-    async def test_block_is_empty_below_confidence(self, sqlite_service: HttpService) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
-        unknown = await ann.post(PATH, json={"query": "what is my IBAN?"}, headers=PLAIN)
+    async def test_block_is_empty_below_confidence(self, asker: httpx.AsyncClient) -> None:
+        unknown = await asker.post(PATH, json={"query": "what is my IBAN?"}, headers=PLAIN)
         assert (unknown.status_code, unknown.text) == (200, "")
         body = {"query": "where does my sister live?", "block": {"min_confidence": 1.0}}
-        unsure = await ann.post(PATH, json=body, headers=PLAIN)
+        unsure = await asker.post(PATH, json=body, headers=PLAIN)
         assert (unsure.status_code, unsure.text) == (200, "")
 
     async def test_block_labels_or_leaves_out_what_is_only_possible(
-        self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
+        self, asker: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
         cases = (("where does my sister live?", "possibly"), ("火锅我要什么汤？", "可能"))
 
         async def check(case: tuple[str, str]) -> None:
             for bar, is_sure in ((0.0, True), (1.0, False)):
                 monkeypatch.setattr(agent_result, "_SURE", bar)
-                answer = await ann.post(PATH, json={"query": case[0]}, headers=PLAIN)
+                answer = await asker.post(PATH, json={"query": case[0]}, headers=PLAIN)
                 assert (f'"certainty":"{case[1]}"' in answer.text) is not is_sure
                 body = {"query": case[0], "block": {"only_sure": True}}
-                answer = await ann.post(PATH, json=body, headers=PLAIN)
+                answer = await asker.post(PATH, json=body, headers=PLAIN)
                 assert bool(answer.text) is is_sure
 
         await check_each_async(cases, check)
@@ -308,8 +255,7 @@ class TestStream:
 
     @pytest.mark.concurrent
     async def test_events_are_sent_while_recall_runs(self, sqlite_library: Library) -> None:
-        model = StalledClient()
-        async with serve_on_socket(sqlite_library, model_client=model) as service:
+        async with stalled_service(sqlite_library) as (service, model):
             ann = await service.client_with_key("ann")
             await write_messages(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
@@ -355,8 +301,7 @@ class TestStream:
         make_timeout, long_deadline = asyncio.timeout, 12_345.0
         monkeypatch.setattr(RecallHandler, "deadline", long_deadline)
         monkeypatch.setattr(asyncio, "timeout", timeout)
-        model = StalledClient()
-        async with serve_on_socket(sqlite_library, model_client=model) as service:
+        async with stalled_service(sqlite_library) as (service, model):
             ann = await service.client_with_key("ann")
             await write_messages(ann, "ann", *CHAT)
             request_task = asyncio.create_task(
@@ -371,17 +316,15 @@ class TestStream:
             await wait_until(lambda: len(service.app.service.limiter) == 0)
 
     async def test_failure_during_stream_is_the_last_event(
-        self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
+        self, sqlite_service: HttpService, asker: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
 
         async def broken(*_: Any) -> None:
             raise StorageUnreachable("/srv/secret.db is gone")
 
         monkeypatch.setattr(sqlite_service.library, "search", broken)
         body = {"query": "where does my sister live?"}
-        events = await stream_events(ann, body)
+        events = await stream_events(asker, body)
         names = [name for name, _ in events]
         assert names[0] == "start"
         assert names[-1] == "error"
@@ -390,19 +333,17 @@ class TestStream:
         assert "secret.db" not in json.dumps(events[-1])
         stops = [data for name, data in events if name == "stop"]
         assert "secret.db" not in json.dumps(stops)
-        check_error(await ann.post(PATH, json=body), 503, "UNAVAILABLE")
+        check_error(await asker.post(PATH, json=body), 503, "UNAVAILABLE")
 
     async def test_bug_during_stream_is_the_last_event(
-        self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
+        self, asker: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ann = await sqlite_service.client_with_key("ann")
-        await write_messages(ann, "ann", *CHAT)
 
         async def broken(*_: Any) -> None:
             raise ZeroDivisionError("a secret")
 
         monkeypatch.setattr("memrecall.agent.driver.build_result", broken)
-        events = await stream_events(ann, {"query": "where does my sister live?"})
+        events = await stream_events(asker, {"query": "where does my sister live?"})
         name, data = events[-1]
         assert (name, data["error"]["code"]) == ("error", "INTERNAL")
         assert "a secret" not in json.dumps(data)
@@ -539,33 +480,16 @@ class TestConcurrencyLimits:
 
 
 async def test_leaked_call_is_counted(sqlite_library: Library) -> None:
-    handoff = {
-        "reason": "nothing",
-        "search_summary": "nothing",
-        "relevant_memory_keys": [],
-        "confidence": 0.1,
-        "needs_more_info": True,
-        "follow_up_question": "which one?",
-        "iteration_used": 1,
-        "context_window_used": 5,
-    }
-    model = ScriptedClient(
-        [
-            say('<tool_call>{"name": "search_memories", "arguments": {"query": "x"}}</tool_call>'),
-            call("handoff", **handoff),
-        ]
-    )
+    leak = say('<tool_call>{"name": "search_memories", "arguments": {"query": "x"}}</tool_call>')
+    handoff = call("handoff", reason="nothing", search_summary="nothing", confidence=0.1)
+    model = ScriptedClient([leak, handoff])
     async with serve_in_process(sqlite_library, model_client=model) as service:
         client = await service.client_with_key("ann", permissions=frozenset(["operator"]))
         await write_messages(client, "ann", *CHAT)
         answer = await client.post(PATH, json={"query": "where does my sister live?"})
         assert answer.status_code == 200, answer.text
         metrics = (await client.get("/metrics")).text
-        (line,) = [
-            line for line in metrics.splitlines() if line.startswith("memrecall_leaks_total{")
-        ]
-        assert line.endswith(" 1.0")
-        assert 'family="' in line
+        assert 'memrecall_leaks_total{family="hermes_json"} 1.0' in metrics
 
 
 async def test_settings_configure_the_limiter(sqlite_library: Library) -> None:
