@@ -25,6 +25,7 @@ from tests.waiting import LIMIT, block_until
 
 ROOT = Path(__file__).parent.parent.parent
 DSML = '<｜DSML｜function_calls><｜DSML｜invoke name="recall_memory">'
+TINY = {"MEMRECALL_MODEL": "tiny", "NO_PROXY": "127.0.0.1"}
 GROUP: dict[str, Any] = {
     "group_id": "team",
     "members": [
@@ -333,11 +334,7 @@ def test_terminal_keeps_log_out_of_answers(tmp_path: Path) -> None:
         server.play(
             leaking(), stream([{"content": "Lisbon."}]), leaking(), stream([{"content": "x"}])
         )
-        model = {
-            "MEMRECALL_MODEL": "tiny",
-            "MEMRECALL_BASE_URL": server.url,
-            "NO_PROXY": "127.0.0.1",
-        }
+        model = {**TINY, "MEMRECALL_BASE_URL": server.url}
         with Terminal(tmp_path, "hello", "--user", "lin", **model) as person:
             text = person.wait_for("hidden, not run")
             assert person.ends_with(0)
@@ -355,11 +352,7 @@ def test_ctrl_c_stops_answer_then_chat(tmp_path: Path) -> None:
         server.play(
             replace(stream([{"content": "late"}]), seconds=60.0), stream([{"content": "Hi."}])
         )
-        model = {
-            "MEMRECALL_MODEL": "tiny",
-            "MEMRECALL_BASE_URL": server.url,
-            "NO_PROXY": "127.0.0.1",
-        }
+        model = {**TINY, "MEMRECALL_BASE_URL": server.url}
         with Terminal(tmp_path, "--user", "lin", **model) as person:
             person.wait_for("you: ")
             person.type("hello\n")

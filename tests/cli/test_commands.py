@@ -570,17 +570,6 @@ def test_missing_extra_is_named(
     assert (demo.code, "pip install 'memrecall-agent[dashboard]'" in demo.err) == (2, True)
 
 
-def test_newer_schema_is_rejected_unchanged(shell: Shell, chat: Path) -> None:
-    import sqlite3
-
-    with sqlite3.connect(chat) as raw:
-        raw.execute("UPDATE memrecall_meta SET value = '99' WHERE name = 'schema_version'")
-    raw.close()
-    outcome = shell("add", "x", "--user", "lin", "--db", chat)
-    assert outcome.code == 2
-    assert "schema 99" in outcome.err
-
-
 def test_default_database_is_in_user_data_folder(shell: Shell, tmp_path: Path) -> None:
     outcome = shell("search", "x", "--user", "lin")
     assert outcome.code == 2

@@ -195,11 +195,6 @@ BAD_FILES: list[tuple[str | bytes, str]] = [
     ('\n\n{"content": "a"}', "line 3: role is missing"),
     ('{"role": "user"}', "line 1: content is missing"),
     ('{"role": "king", "content": "a"}', "line 1: role 'king' is not known"),
-    ('{"role": ["user"], "content": "a"}', "line 1: role ['user'] is not known"),
-    ('{"role": "user", "content": 7}', "line 1: content of type int is not text"),
-    ('{"role": "user", "content": "a\\u0000"}', "line 1: the content of a message contains a NUL"),
-    ('{"role": "user", "content": "a", "ts": "soon"}', "line 1: ts 'soon' is not a time"),
-    ('{"role": "user", "content": "a", "name": 7}', "line 1: name 7 is not a text"),
     ('{"role": "assistant", "content": "a"}', "has role assistant, not user"),
     (b'{"role": "user", "content": "a"}\n\xff', "line 2: not UTF-8"),
 ]

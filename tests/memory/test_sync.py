@@ -68,31 +68,6 @@ class TestMem0Interface:
         assert "window seat" in result.memories[0].content
         assert "confidence" in result._repr_html_()
 
-    def test_get_update_history_delete(self, m: Memory) -> None:
-        addition = m.add("likes to play cricket", user_id="alice", infer=False)
-        key = addition["results"][0]["id"]
-        item = m.get(key)
-        assert item is not None
-        assert item["memory"] == "likes to play cricket"
-
-        m.update(memory_id=key, data="likes to play tennis")
-        assert [(h["event"], h["old_memory"], h["new_memory"]) for h in m.history(key)] == [
-            ("ADD", None, "likes to play cricket"),
-            ("UPDATE", "likes to play cricket", "likes to play tennis"),
-        ]
-        m.delete(memory_id=key)
-        assert m.get(key) is None
-        assert m.history(memory_id=key)[-1]["event"] == "DELETE"
-
-    def test_delete_all(self, m: Memory) -> None:
-        m.add("one", user_id="alice", infer=False)
-        m.add("two", user_id="bob", infer=False)
-        assert m.delete_all(user_id="alice")["deleted"] == 1
-        assert m.get_all(user_id="alice")["results"] == []
-        assert len(m.get_all(user_id="bob")["results"]) == 1
-        with pytest.raises(InvalidArgument):
-            m.delete_all()
-
 
 def test_aliases_of_the_specification() -> None:
     for memory_class in (Memory, AsyncMemory):

@@ -214,16 +214,3 @@ async def test_invalid_searches_are_refused(sqlite_service: HttpService) -> None
         check_error(answer, 400, "INVALID_ARGUMENT")
     syntax = check_error(await search(ann, "tea AND (cup"), 400, "INVALID_ARGUMENT")
     assert syntax["details"] == {"position": 8}
-
-
-async def test_search_of_messages_excludes_memories(sqlite_service: HttpService) -> None:
-    from memrecall.scope import Scope
-    from memrecall.types import NewMemory, Origin
-
-    ann = await sqlite_service.client_with_key("ann")
-    await write_messages(ann, "ann", make_message(1, "green tea"))
-    memory = NewMemory(content="tea tea tea")
-    await sqlite_service.library.add_memories(
-        Scope("ann"), [memory], origin=Origin.USER, actor="test"
-    )
-    assert await numbers(ann, "tea") == [1]

@@ -32,21 +32,6 @@ async def test_neighbors_default_to_twenty_before(ann: httpx.AsyncClient) -> Non
         )
 
 
-async def test_neighbors_with_equal_times_are_ordered_by_id(ann: httpx.AsyncClient) -> None:
-    await write_messages(
-        ann, "ann", *(make_message(1, message_id=f"x{n}") for n in (3, 1, 5, 2, 4)), make_message(0)
-    )
-    assert message_ids(await get_neighbors(ann, "x3", before=9, after=9)) == [
-        "m000",
-        "x1",
-        "x2",
-        "x3",
-        "x4",
-        "x5",
-    ]
-    assert message_ids(await get_neighbors(ann, "x3", before=1, after=1)) == ["x2", "x3", "x4"]
-
-
 async def test_neighbors_span_sessions(ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", *(make_message(n, session_id=f"s{n % 2}") for n in range(4)))
     assert message_ids(await get_neighbors(ann, "m002", after=1)) == numbered_ids(range(4))

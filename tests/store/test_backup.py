@@ -217,14 +217,15 @@ class TestRestore:
             await other.backups(fresh).restore(copied.name)
             assert await read_state(fresh, other) == "a"
 
-    async def test_restore_needs_the_permission(self, saved: Place) -> None:
+    async def test_restore_needs_the_permission_and_the_agent(self, saved: Place) -> None:
         reader = Scope("ops", "helper")
-        backups = Backups(
-            saved.store, reader, saved.workspaces(), saved.locations.folder(), software="test"
-        )
-        with pytest.raises(Disabled):
-            await backups.restore(saved.first.name)
-        await saved.require_state("b")
+        other = Scope("ops", "other", permissions=frozenset({Permission.KNOWLEDGE}))
+        parts = saved.workspaces(), saved.locations.folder()
+        for scope, error in ((reader, Disabled), (other, InvalidArgument)):
+            backups = Backups(saved.store, scope, *parts, software="test")
+            with pytest.raises(error, match="helper" if scope is other else None):
+                await backups.restore(saved.first.name)
+            await saved.require_state("b")
 
     async def test_concurrent_write_is_not_lost(
         self, saved: Place, monkeypatch: pytest.MonkeyPatch
@@ -307,6 +308,12 @@ def with_members(data: bytes, **members: Any) -> bytes:
     return json.dumps(content).encode()
 
 
+def with_content(data: bytes, content: str) -> bytes:
+    """Return a backup whose entries all have this content."""
+    entries = json.loads(data)["knowledge"].items()
+    return with_members(data, knowledge={k: {**v, "content": content} for k, v in entries})
+
+
 def with_file(data: bytes, task: str, path: str) -> bytes:
     """Return a backup that would write to a path that the attacker chose."""
     content = json.loads(data)
@@ -316,16 +323,7 @@ def with_file(data: bytes, task: str, path: str) -> bytes:
 
 
 ESCAPING_PATHS = [
-    "../x",
-    "/etc/x",
-    "a/../../x",
-    "a//b",
-    "./x",
-    "a/.",
-    "",
-    "a\0",
-    "x" * 256,
-    "a/" * 70 + "b",
+    *("../x", "/etc/x", "a/../../x", "a//b", "./x", "a/.", "", "a\0", "x" * 256, "a/" * 70 + "b")
 ]
 DAMAGED: dict[str, Any] = {
     "empty": lambda data: b"",
@@ -343,13 +341,8 @@ DAMAGED: dict[str, Any] = {
     "another format": lambda data: with_members(data, format="mem0-backup"),
     "a later version": lambda data: with_members(data, version=2),
     "a member more": lambda data: with_members(data, scripts=["rm"]),
-    "an entry without words": lambda data: with_members(
-        data, knowledge={k: {**v, "content": " "} for k, v in json.loads(data)["knowledge"].items()}
-    ),
-    "an entry with a NUL": lambda data: with_members(
-        data,
-        knowledge={k: {**v, "content": "\0"} for k, v in json.loads(data)["knowledge"].items()},
-    ),
+    "an entry without words": lambda data: with_content(data, " "),
+    "an entry with a NUL": lambda data: with_content(data, "\0"),
     "too large": lambda data: data + b" " * LARGEST,
     "a workspace outside": lambda data: with_file(data, "../evil", "x"),
     "a workspace of no name": lambda data: with_file(data, "", "x"),
@@ -390,15 +383,6 @@ class TestFiles:
         await saved.backups().restore(saved.first.name)
         assert (saved.root / "t" / "deep" / "x.txt").read_text() == "x"
 
-    async def test_backup_of_another_agent_is_refused(self, saved: Place) -> None:
-        other = Scope("ops", "other", permissions=frozenset({Permission.KNOWLEDGE}))
-        backups = Backups(
-            saved.store, other, saved.workspaces(), saved.locations.folder(), software="test"
-        )
-        with pytest.raises(InvalidArgument, match="helper"):
-            await backups.restore(saved.first.name)
-        await saved.require_state("b")
-
     async def test_only_files_of_the_folder_are_read(self, saved: Place, tmp_path: Path) -> None:
         name = saved.first.name
         outside = tmp_path / "outside"
@@ -421,15 +405,8 @@ class TestFiles:
             link.name,
             folder.name,
             "memory_backup_20200101_000002.json",
-            "",
-            ".",
-            "/",
-            "..",
-            "/etc/passwd",
-            name + "\0",
-            name + "\n",
-            "\ud800.json",
-            "x" * 10_000,
+            *("", ".", "/", "..", "/etc/passwd"),
+            *(name + "\0", name + "\n", "\ud800.json", "x" * 10_000),
         ]
         for name in invalid_paths:
             with pytest.raises(InvalidArgument):

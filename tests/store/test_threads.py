@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Engine, event
 
-from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.store.database.statements import new_id
@@ -107,13 +106,6 @@ class TestSession:
         (message,) = await store.timeline(ANN).thread(session_id="tea", limit=1)
 
         assert message == await store.timeline(ANN).get("m")
-
-    async def test_limit_out_of_range_is_refused(self, store: Store) -> None:
-        async def refuse(limit: int) -> None:
-            with pytest.raises(InvalidArgument, match=str(limit)):
-                await thread(store, limit=limit)
-
-        await check_each_async([0, -1, 1001], refuse)
 
 
 class TestScope:

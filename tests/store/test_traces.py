@@ -273,13 +273,6 @@ class TestRead:
             with pytest.raises(InvalidArgument, match="cursor"):
                 await store.traces(scope).page(1, other_cursor)
 
-    async def test_limit_out_of_range_is_refused(self, store: Store) -> None:
-        async def refuse(limit: int) -> None:
-            with pytest.raises(InvalidArgument, match=str(limit)):
-                await store.traces(ANN).page(limit)
-
-        await check_each_async([0, -1, 201], refuse)
-
 
 class TestRetention:
     async def test_add_drops_expired_traces_of_the_user(self, store: Store) -> None:
