@@ -20,6 +20,7 @@ SEARCH = {"query": "database config port pool", "min_relevance_score": 0.0}
 HANDOFF = {"reason": "found", "search_summary": "port 5433", "confidence": 0.9}
 LARGEST_REQUEST = 120_000  # bytes: the largest prompt, and JSON around it
 Check = Callable[[RecallResult, ModelServer], None]
+Forever = Reply | Callable[[dict[str, Any]], Reply]
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Behaviour:
     replies: tuple[Reply, ...]
     reason: StopReason
     is_fallback: bool = False
-    forever: Reply | Callable[[dict[str, Any]], Reply] | None = None
+    forever: Forever | None = None
     limits: Limits = field(default_factory=Limits)
     check: Check | None = None
 

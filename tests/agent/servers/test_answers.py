@@ -18,6 +18,8 @@ from .behaviours import (
     HANDOFF,
     SEARCH,
     Behaviour,
+    Check,
+    Forever,
     answer,
     call,
     check_outcome,
@@ -79,7 +81,7 @@ def resends_little(result: RecallResult, server: ModelServer) -> None:
     assert len(str(result.trace.as_dict())) < 120_000
 
 
-def keeps_the_results_of_the_model(result: RecallResult, server: ModelServer) -> None:
+def keeps_a1(result: RecallResult, server: ModelServer) -> None:
     assert "a1" in result.handoff.relevant_memory_keys
     assert result.model == "memrecall-offline"
 
@@ -89,7 +91,7 @@ def estimates_tokens(result: RecallResult, server: ModelServer) -> None:
     assert result.usage["estimated_tokens"] == tokens > 1_000
 
 
-def searches_by_rules(result: RecallResult, server: ModelServer) -> None:
+def rules_find_a1(result: RecallResult, server: ModelServer) -> None:
     """The model did not find out whether something fits: the rules did."""
     assert result.problem == "tiny made no search that succeeded"
     finds_a1(result, server)
@@ -117,55 +119,55 @@ def expansion(request: dict[str, Any]) -> Reply:
     return answer(call("expand_context_window", arguments))
 
 
+def hands_off(name: str, *replies: Reply, check: Check = finds_a1) -> Behaviour:
+    """Return a behaviour that ends in the model's own handoff."""
+    return Behaviour(name, replies, StopReason.HANDOFF, check=check)
+
+
+def falls_back(
+    name: str, reason: str, forever: Forever, *replies: Reply, **options: Any
+) -> Behaviour:
+    """Return a behaviour after which the rules hand off."""
+    return Behaviour(name, replies, StopReason(reason), True, forever, **options)
+
+
+def with_usage(usage: object) -> tuple[Reply, Reply]:
+    """Return a search and a handoff with this usage."""
+    handoff = call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]})
+    return answer(call("search_memories", SEARCH), usage=usage), answer(handoff, usage=usage)
+
+
 TOOL_LIMIT = Limits(tool_calls=5)
 BEHAVIOURS = (
-    Behaviour("normal", (search(), hand_off("a1")), StopReason.HANDOFF, check=finds_a1),
-    Behaviour(
-        "text instead of calls", (), StopReason.NO_TOOL_SUPPORT, True, text("It is port 5433.")
+    hands_off("normal", search(), hand_off("a1")),
+    falls_back("text instead of calls", "no_tool_support", text("It is port 5433.")),
+    falls_back(
+        "text after a search", "text_answer", text("It is port 5433."), search(), check=keeps_a1
     ),
-    Behaviour(
-        "text after a search",
-        (search(),),
-        StopReason.TEXT_ANSWER,
-        True,
-        text("It is port 5433."),
-        check=keeps_the_results_of_the_model,
-    ),
-    Behaviour(
+    falls_back(
         "call as JSON in text",
-        (),
-        StopReason.LEAKED_CALL,
-        True,
+        "leaked_call",
         text('<tool_call>{"name": "search_memories", "arguments": {"query": "x"}}</tool_call>'),
     ),
-    Behaviour(
-        "unknown tool",
-        (search(),),
-        StopReason.BAD_CALLS,
-        True,
-        answer(call("delete_everything", {})),
-        check=keeps_the_results_of_the_model,
+    falls_back(
+        "unknown tool", "bad_calls", answer(call("delete_everything", {})), search(), check=keeps_a1
     ),
-    Behaviour("empty name", (), StopReason.BAD_CALLS, True, answer(call("", {}))),
-    Behaviour(
+    falls_back("empty name", "bad_calls", answer(call("", {}))),
+    hands_off(
         "name with markup",
-        (answer(call("functions.search_memories<|channel|>x", SEARCH)), hand_off("a1")),
-        StopReason.HANDOFF,
-        check=finds_a1,
+        answer(call("functions.search_memories<|channel|>x", SEARCH)),
+        hand_off("a1"),
     ),
-    Behaviour(
-        "very long name",
-        (answer(call(LONG, {})), search(), hand_off("a1")),
-        StopReason.HANDOFF,
-        check=resends_little,
+    hands_off(
+        "very long name", answer(call(LONG, {})), search(), hand_off("a1"), check=resends_little
     ),
-    Behaviour(
+    hands_off(
         "arguments that are not JSON",
-        (answer(call("search_memories", "{query: ")), search(), hand_off("a1")),
-        StopReason.HANDOFF,
-        check=finds_a1,
+        answer(call("search_memories", "{query: ")),
+        search(),
+        hand_off("a1"),
     ),
-    Behaviour("bad arguments forever", (), StopReason.BAD_CALLS, True, search(limit="a lot")),
+    falls_back("bad arguments forever", "bad_calls", search(limit="a lot")),
     Behaviour(
         "200 calls in one answer",
         (answer(*HUNDREDS), hand_off("a1")),
@@ -174,282 +176,167 @@ BEHAVIOURS = (
         check=refuses_calls_beyond_the_limit,
     ),
     Behaviour("200 calls forever", (), StopReason.TOOL_CALLS, forever=answer(*HUNDREDS)),
-    Behaviour(
+    falls_back(
         "200 unknown calls forever",
-        (),
-        StopReason.TOOL_CALLS,
-        True,
+        "tool_calls",
         answer(*[call("rm", {})] * 200),
-        check=searches_by_rules,
+        check=rules_find_a1,
     ),
-    Behaviour(
+    falls_back(
         "200 calls without JSON forever",
-        (),
-        StopReason.TOOL_CALLS,
-        True,
+        "tool_calls",
         answer(*[call("search_memories", "{{")] * 200),
-        check=searches_by_rules,
+        check=rules_find_a1,
     ),
-    Behaviour(
+    falls_back(
         "unknown tool up to the limit",
-        (),
-        StopReason.MODEL_CALLS,
-        True,
+        "model_calls",
         answer(call("rm", {})),
         limits=Limits(model_calls=3),
-        check=searches_by_rules,
+        check=rules_find_a1,
     ),
-    Behaviour(
-        "keywords forever",
-        (),
-        StopReason.MODEL_CALLS,
-        True,
-        numbered_keywords,
-        check=searches_by_rules,
-    ),
-    Behaviour(
+    falls_back("keywords forever", "model_calls", numbered_keywords, check=rules_find_a1),
+    falls_back(
         "unknown key forever",
-        (),
-        StopReason.MODEL_CALLS,
-        True,
+        "model_calls",
         answer(call("get_memory_detail", {"memory_key": "m_0"})),
-        check=searches_by_rules,
+        check=rules_find_a1,
     ),
-    Behaviour(
+    falls_back(
         "unknown key up to a forced handoff",
-        (),
-        StopReason.MODEL_CALLS,
-        True,
+        "model_calls",
         unknown_key_or_handoff,
-        check=searches_by_rules,
+        check=rules_find_a1,
     ),
-    Behaviour("endless expansion", (), StopReason.NO_OLDER_MESSAGES, True, expansion),
-    Behaviour("endless searching", (), StopReason.REPEATED_SEARCH, True, numbered_search),
-    Behaviour("empty answer", (), StopReason.NO_TOOL_SUPPORT, True, text("")),
-    Behaviour("empty answer after a search", (search(),), StopReason.SILENCE, True, text("")),
-    Behaviour(
+    falls_back("endless expansion", "no_older_messages", expansion),
+    falls_back("endless searching", "repeated_search", numbered_search),
+    falls_back("empty answer", "no_tool_support", text("")),
+    falls_back("empty answer after a search", "silence", text(""), search()),
+    falls_back(
         "reasoning only",
-        (search(),),
-        StopReason.SILENCE,
-        True,
+        "silence",
         completion({"content": None, "reasoning_content": "hm"}),
+        search(),
     ),
-    Behaviour(
-        "refusal",
-        (),
-        StopReason.REFUSAL,
-        True,
-        completion({"content": None, "refusal": "I cannot help with that."}),
+    falls_back(
+        "refusal", "refusal", completion({"content": None, "refusal": "I cannot help with that."})
     ),
-    Behaviour(
-        "content filter",
-        (search(),),
-        StopReason.REFUSAL,
-        True,
-        completion({"content": ""}, "content_filter"),
+    falls_back(
+        "content filter", "refusal", completion({"content": ""}, "content_filter"), search()
     ),
-    Behaviour(
+    falls_back(
         "truncated answer",
-        (),
-        StopReason.TRUNCATED_ANSWER,
-        True,
+        "truncated_answer",
         completion({"content": "Let me think about"}, "length"),
     ),
-    Behaviour(
+    falls_back(
         "truncated call",
-        (search(),),
-        StopReason.TRUNCATED_ANSWER,
-        True,
+        "truncated_answer",
         answer(call("handoff", '{"reason": "fou'), finish="length"),
-        check=keeps_the_results_of_the_model,
+        search(),
+        check=keeps_a1,
     ),
-    Behaviour(
-        "no usage",
-        (answer(call("search_memories", SEARCH), usage={}), hand_off("a1")),
-        StopReason.HANDOFF,
-    ),
-    Behaviour(
+    hands_off("no usage", answer(call("search_memories", SEARCH), usage={}), hand_off("a1")),
+    hands_off(
         "usage negative",
-        (
-            answer(
-                call("search_memories", SEARCH),
-                usage={"prompt_tokens": -(10**9), "completion_tokens": -5},
-            ),
-            answer(
-                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
-                usage={"prompt_tokens": -(10**9), "completion_tokens": -5},
-            ),
-        ),
-        StopReason.HANDOFF,
+        *with_usage({"prompt_tokens": -(10**9), "completion_tokens": -5}),
         check=estimates_tokens,
     ),
-    Behaviour(
-        "usage fractional",
-        (
-            answer(
-                call("search_memories", SEARCH),
-                usage={"prompt_tokens": 1.5, "completion_tokens": 2.5},
-            ),
-            answer(
-                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
-                usage={"prompt_tokens": 1.5, "completion_tokens": 2.5},
-            ),
-        ),
-        StopReason.HANDOFF,
-    ),
-    Behaviour(
+    hands_off("usage fractional", *with_usage({"prompt_tokens": 1.5, "completion_tokens": 2.5})),
+    hands_off(
         "usage of words",
-        (
-            answer(
-                call("search_memories", SEARCH),
-                usage={"prompt_tokens": "many", "completion_tokens": []},
-            ),
-            answer(
-                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
-                usage={"prompt_tokens": "many", "completion_tokens": []},
-            ),
-        ),
-        StopReason.HANDOFF,
+        *with_usage({"prompt_tokens": "many", "completion_tokens": []}),
         check=estimates_tokens,
     ),
-    Behaviour(
-        "usage null",
-        (
-            answer(call("search_memories", SEARCH), usage=None),
-            answer(call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}), usage=None),
-        ),
-        StopReason.HANDOFF,
-        check=estimates_tokens,
-    ),
+    hands_off("usage null", *with_usage(None), check=estimates_tokens),
     Behaviour(
         "token limit without usage",
         (answer(call("search_memories", SEARCH), usage=None), hand_off("a1")),
         StopReason.TOKENS,
         limits=Limits(tokens=3_000),
     ),
-    Behaviour(
+    hands_off(
         "argument of 5 MB",
-        (search(query=f"database config {MEGABYTES}"), search(), hand_off("a1")),
-        StopReason.HANDOFF,
+        search(query=f"database config {MEGABYTES}"),
+        search(),
+        hand_off("a1"),
         check=resends_little,
     ),
-    Behaviour(
-        "summary of 5 MB",
-        (search(), hand_off("a1", search_summary=MEGABYTES, reasoning=LONG)),
-        StopReason.HANDOFF,
-        check=finds_a1,
+    hands_off(
+        "summary of 5 MB", search(), hand_off("a1", search_summary=MEGABYTES, reasoning=LONG)
     ),
-    Behaviour(
+    hands_off(
         "very long thought",
-        (
-            answer(call("search_memories", SEARCH), reasoning_content=LONG),
-            answer(call("search_memories", {"query": "pool"}), content=LONG),
-            hand_off("a1"),
-        ),
-        StopReason.HANDOFF,
+        answer(call("search_memories", SEARCH), reasoning_content=LONG),
+        answer(call("search_memories", {"query": "pool"}), content=LONG),
+        hand_off("a1"),
         check=resends_little,
     ),
-    Behaviour(
-        "very long text",
-        (text(LONG), search(), hand_off("a1")),
-        StopReason.HANDOFF,
-        check=resends_little,
-    ),
-    Behaviour(
+    hands_off("very long text", text(LONG), search(), hand_off("a1"), check=resends_little),
+    hands_off(
         "very long name of an argument",
-        (search(**{LONG: 1}), search(), hand_off("a1")),
-        StopReason.HANDOFF,
+        search(**{LONG: 1}),
+        search(),
+        hand_off("a1"),
         check=resends_little,
     ),
-    Behaviour(
+    hands_off(
         "half a surrogate and NUL",
-        (
-            answer(call("search_memories", {**SEARCH, "query": HALF}), reasoning_content=HALF),
-            *[hand_off("a1", HALF, search_summary=HALF, follow_up_question=HALF)] * 2,
-        ),
-        StopReason.HANDOFF,
+        answer(call("search_memories", {**SEARCH, "query": HALF}), reasoning_content=HALF),
+        *[hand_off("a1", HALF, search_summary=HALF, follow_up_question=HALF)] * 2,
         check=expects(search_summary="half ? and \ufffd end"),
     ),
-    Behaviour(
+    hands_off(
         "duplicated call ids",
-        (
-            answer(call("search_memories", SEARCH, "c"), call("get_memory_detail", {}, "c")),
-            answer(call("get_memory_detail", {"memory_key": "a1"}, "c")),
-            hand_off("a1"),
-        ),
-        StopReason.HANDOFF,
-        check=finds_a1,
+        answer(call("search_memories", SEARCH, "c"), call("get_memory_detail", {}, "c")),
+        answer(call("get_memory_detail", {"memory_key": "a1"}, "c")),
+        hand_off("a1"),
     ),
-    Behaviour(
+    hands_off(
         "handoff and search in one turn",
-        (
-            search(),
-            answer(
-                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
-                call("search_memories", {"query": "dinner"}),
-            ),
+        search(),
+        answer(
+            call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
+            call("search_memories", {"query": "dinner"}),
         ),
-        StopReason.HANDOFF,
-        check=finds_a1,
     ),
-    Behaviour(
+    hands_off(
         "two handoffs",
-        (
-            search(),
-            answer(
-                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
-                call("handoff", {**HANDOFF, "relevant_memory_keys": ["a3"]}),
-            ),
+        search(),
+        answer(
+            call("handoff", {**HANDOFF, "relevant_memory_keys": ["a1"]}),
+            call("handoff", {**HANDOFF, "relevant_memory_keys": ["a3"]}),
         ),
-        StopReason.HANDOFF,
-        check=finds_a1,
     ),
-    Behaviour(
-        "claim without keys", (search(), hand_off()), StopReason.HANDOFF, check=gives_no_summary
-    ),
-    Behaviour(
+    hands_off("claim without keys", search(), hand_off(), check=gives_no_summary),
+    hands_off(
         "nothing fits",
-        (search(), hand_off(search_summary="none", confidence=0, needs_more_info=True)),
-        StopReason.HANDOFF,
+        search(),
+        hand_off(search_summary="none", confidence=0, needs_more_info=True),
         check=expects(success=True, abstained=True, confidence=0.0, search_summary=NOTHING),
     ),
-    Behaviour(
+    hands_off(
         "nothing fits, without a search",
-        (hand_off(search_summary="none", confidence=0, needs_more_info=True),),
-        StopReason.HANDOFF,
+        hand_off(search_summary="none", confidence=0, needs_more_info=True),
         check=expects(success=False, confidence=0.0),
     ),
-    Behaviour(
-        "invented keys alone",
-        (search(), *[hand_off("zzz", "yyy")] * 2),
-        StopReason.HANDOFF,
-        check=drops_invented_keys,
+    hands_off(
+        "invented keys alone", search(), *[hand_off("zzz", "yyy")] * 2, check=drops_invented_keys
     ),
-    Behaviour(
+    hands_off(
         "an invented key beside a real one",
-        (search(), *[hand_off("a1", "zzz")] * 2),
-        StopReason.HANDOFF,
+        search(),
+        *[hand_off("a1", "zzz")] * 2,
         check=expects(confidence=0.45, keys_dropped=["zzz"], search_summary="port 5433"),
     ),
-    Behaviour(
-        "confidence out of range",
-        (search(), hand_off("a1", confidence=95), hand_off("a1")),
-        StopReason.HANDOFF,
-        check=finds_a1,
-    ),
-    Behaviour(
-        "confidence as text",
-        (search(), hand_off("a1", confidence="0.9")),
-        StopReason.HANDOFF,
-        check=finds_a1,
-    ),
-    Behaviour(
+    hands_off("confidence out of range", search(), hand_off("a1", confidence=95), hand_off("a1")),
+    hands_off("confidence as text", search(), hand_off("a1", confidence="0.9")),
+    falls_back(
         "confidence in words forever",
-        (search(),),
-        StopReason.BAD_CALLS,
-        True,
+        "bad_calls",
         hand_off("a1", confidence="high"),
-        check=keeps_the_results_of_the_model,
+        search(),
+        check=keeps_a1,
     ),
 )
 

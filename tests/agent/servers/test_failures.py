@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from autogen_core.models import ChatCompletionClient, ModelInfo, UserMessage
+from autogen_core.models import ChatCompletionClient, UserMessage
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from memrecall.agent import RecallResult, StopReason
@@ -98,16 +98,6 @@ FAILURES = (
 )  # fmt: skip
 
 
-async def test_recall_survives_a_failing_server(library: Library, server: ModelServer) -> None:
-    client = ServerClient("tiny", base_url=server.url)
-
-    async def check(behaviour: Behaviour) -> None:
-        check_outcome(behaviour, await recall(library, server, client, behaviour), server)
-
-    await check_each_async(FAILURES, check, label=lambda behaviour: behaviour.name)
-    await client.close()
-
-
 STREAMS = (
     Behaviour(
         "interrupted stream", (), FAILED, True,
@@ -122,14 +112,18 @@ STREAMS = (
 )  # fmt: skip
 
 
-async def test_recall_survives_a_failing_stream(library: Library, server: ModelServer) -> None:
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_recall_survives_a_failing_server_or_stream(
+    library: Library, server: ModelServer, streamed: bool
+) -> None:
     client = ServerClient("tiny", base_url=server.url)
 
     async def check(behaviour: Behaviour) -> None:
-        result = await recall(library, server, client, behaviour, streamed=True)
+        result = await recall(library, server, client, behaviour, streamed=streamed)
         check_outcome(behaviour, result, server)
 
-    await check_each_async(STREAMS, check, label=lambda behaviour: behaviour.name)
+    behaviours = STREAMS if streamed else FAILURES
+    await check_each_async(behaviours, check, label=lambda behaviour: behaviour.name)
     await client.close()
 
 
@@ -175,14 +169,12 @@ async def test_refused_option_is_not_sent_again(library: Library, server: ModelS
     await check_each_async(REFUSED_OPTIONS, check)
 
 
-MODEL_INFO = ModelInfo(
-    vision=False,
-    function_calling=True,
-    json_output=True,
-    family="unknown",
-    structured_output=False,
-    multiple_system_messages=True,
-)
+def autogen_client(server: ModelServer) -> OpenAIChatCompletionClient:
+    able = {"function_calling": True, "json_output": True, "multiple_system_messages": True}
+    info: Any = {"vision": False, "structured_output": False, "family": "unknown", **able}
+    return OpenAIChatCompletionClient(
+        model="tiny", base_url=server.url, api_key="k", model_info=info
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,10 +191,7 @@ async def test_refused_choice_is_learned_for_clients_of_autogen(
             return refusal(400, "Thinking mode does not support this tool_choice")
         return hand_off("a1") if "a1" in json.dumps(request["messages"]) else search()
 
-    inner = OpenAIChatCompletionClient(
-        model="tiny", base_url=server.url, api_key="k", model_info=MODEL_INFO
-    )
-    client = wrap(inner, tmp_path / "recall.jsonl")
+    client = wrap(autogen_client(server), tmp_path / "recall.jsonl")
     behaviour = Behaviour("thinking", (), StopReason.HANDOFF, forever=refuse)
     choices = []
     for _ in range(2):
@@ -219,9 +208,7 @@ async def test_refused_format_is_learned_for_clients_of_autogen(server: ModelSer
         return text('{"x": 1}')
 
     server.answer = refuse
-    client = OpenAIChatCompletionClient(
-        model="tiny", base_url=server.url, api_key="k", model_info=MODEL_INFO
-    )
+    client = autogen_client(server)
     for _ in range(2):
         messages = [UserMessage(content="x", source="user")]
         reply = await create_accepted(client, messages, json_output=True)
