@@ -24,15 +24,8 @@ def read(text: str, language: Language = "en", tool: str = "search_memories") ->
 
 
 NAMES = (
-    "handoff",
-    " handoff ",
-    "functions.handoff",
-    "function:handoff",
-    "tools/handoff",
-    "call=handoff",
-    "handoff<|channel|>commentary",
-    "handoff<|constrain|>json",
-    "handoff()",
+    *("handoff", " handoff ", "functions.handoff", "function:handoff", "tools/handoff"),
+    *("call=handoff", "handoff<|channel|>commentary", "handoff<|constrain|>json", "handoff()"),
     "`handoff`",
 )
 

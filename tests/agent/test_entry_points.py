@@ -130,23 +130,10 @@ async def run_group_chat(library: Library, model_client: Any, **arguments: Any) 
 ENTRY_POINTS: dict[str, Start] = {
     start.__name__: start
     for start in (
-        run_agent,
-        run_context,
-        run_context_recall,
-        run_memory,
-        run_memory_query,
-        run_tool,
-        run_tool_stream,
-        run_memory_tools,
-        run_function,
-        run_async_memory,
-        run_async_memory_tools,
-        run_sync_memory,
-        run_agent_memory,
-        run_agent_memory_block,
-        run_agent_memory_tool,
-        run_single_chat,
-        run_group_chat,
+        *(run_agent, run_context, run_context_recall, run_memory, run_memory_query, run_tool),
+        *(run_tool_stream, run_memory_tools, run_function, run_async_memory),
+        *(run_async_memory_tools, run_sync_memory, run_agent_memory, run_agent_memory_block),
+        *(run_agent_memory_tool, run_single_chat, run_group_chat),
     )
 }
 

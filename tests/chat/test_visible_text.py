@@ -33,19 +33,9 @@ def visible_text(text: str, cuts: list[int], *, may_pass: bool) -> tuple[str, bo
 
 def test_variants_of_pass_are_silence_if_allowed() -> None:
     cases: list[str] = [
-        "[pass]",
-        " [PASS].\n",
-        "[pass] 我没什么说的",
-        "pass",
-        "Pass.",
-        "**[pass]**",
-        "【pass】",
-        "（pass）",
-        "小助手: [pass]",
-        "[pass]\n\nI have nothing to add.",
-        "[PASS: they can handle it]",
-        "【pass，没有补充】",
-        "pass - nothing to add",
+        *("[pass]", " [PASS].\n", "[pass] 我没什么说的", "pass", "Pass.", "**[pass]**", "【pass】"),
+        *("（pass）", "小助手: [pass]", "[pass]\n\nI have nothing to add."),
+        *("[PASS: they can handle it]", "【pass，没有补充】", "pass - nothing to add"),
         "Pass: 没什么要补充的。",
     ]
 
@@ -57,20 +47,12 @@ def test_variants_of_pass_are_silence_if_allowed() -> None:
 
 def test_pass_sign_at_the_end_is_silence_if_allowed() -> None:
     cases: list[str] = [
-        "I have nothing to add. [pass]",
-        "没什么要补充的。[pass]",
-        "没什么要补充的。\n\n【pass】。",
-        "They can handle it.\n\n**[Pass]**",
-        "Nothing from me\n\nPass.",
-        "好的\n\n（pass）",
-        "Helper: Nothing new. ［ pass ］",
-        "Nothing to add (pass)",
-        "没有补充。（PASS）",
-        "OK [pass]\n\n(Nothing to add.)",
-        "好的。[pass]（没有要补充的。）",
-        "Fine. [PASS: not my topic]",
-        "OK\n\npass - nothing to add",
-        "pass — not for me",
+        *("I have nothing to add. [pass]", "没什么要补充的。[pass]"),
+        *("没什么要补充的。\n\n【pass】。", "They can handle it.\n\n**[Pass]**"),
+        *("Nothing from me\n\nPass.", "好的\n\n（pass）", "Helper: Nothing new. ［ pass ］"),
+        *("Nothing to add (pass)", "没有补充。（PASS）", "OK [pass]\n\n(Nothing to add.)"),
+        *("好的。[pass]（没有要补充的。）", "Fine. [PASS: not my topic]"),
+        *("OK\n\npass - nothing to add", "pass — not for me"),
     ]
 
     def check(text: str) -> None:
@@ -201,27 +183,8 @@ def test_silence_before_another_speaker_is_silence() -> None:
 
 PIECES = st.sampled_from(
     [
-        "Ann",
-        "小波",
-        "```",
-        "(a)",
-        "小助手",
-        "Helper",
-        "bot",
-        "10:03 ",
-        "1",
-        "[B]",
-        ":",
-        "：",
-        " ",
-        "\n",
-        "[pass]",
-        "pass",
-        "[",
-        "]",
-        "*",
-        "在。",
-        "p",
+        *("Ann", "小波", "```", "(a)", "小助手", "Helper", "bot", "10:03 ", "1", "[B]", ":", "："),
+        *(" ", "\n", "[pass]", "pass", "[", "]", "*", "在。", "p"),
     ]
 )
 

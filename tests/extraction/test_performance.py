@@ -131,11 +131,7 @@ TEXTS = [*ENGLISH[:6], *CHINESE[:3]]
 
 DATES = [
     *(
-        "2026-03-04 ",
-        "12 December, ",
-        "3月4日",
-        "周四上午九点",
-        "from 3 May to 4 May ",
+        *("2026-03-04 ", "12 December, ", "3月4日", "周四上午九点", "from 3 May to 4 May "),
         "2月29日、",
     ),
     *("下周三\nMay, 30\n", "the 19th. ", "我3月4日去北京，", "I fly to Rome on 3 May. "),

@@ -188,12 +188,8 @@ async def test_graph_expands_a_two_hop_query(location: str) -> None:
 
 async def test_extraction_and_graph_agree_on_what_is_one_entity(store: Store) -> None:
     texts = (
-        "I work at ACME.",
-        "I work at Ａcme.",
-        "I live in São Paulo.",
-        "I live in Sao Paulo.",
-        "My boss is Dr. Lee.",
-        "My neighbor is Lee.",
+        *("I work at ACME.", "I work at Ａcme.", "I live in São Paulo.", "I live in Sao Paulo."),
+        *("My boss is Dr. Lee.", "My neighbor is Lee."),
     )
     utterances = [
         Utterance(f"m{number}", "ann", Role.USER, text) for number, text in enumerate(texts)

@@ -25,13 +25,9 @@ QUESTIONS = {
     "我对什么过敏？": FACTS[2],
 }
 UNRELATED = [
-    "What is the boiling point of mercury?",
-    "Who won the chess olympiad in Baku?",
-    "Explain how a turbocharger works",
-    "What did the dentist say about my crown?",
-    "哪座火山在冰岛最近喷发了？",
-    "怎样给量子计算机编程？",
-    "推荐一本关于拜占庭历史的书",
+    *("What is the boiling point of mercury?", "Who won the chess olympiad in Baku?"),
+    *("Explain how a turbocharger works", "What did the dentist say about my crown?"),
+    *("哪座火山在冰岛最近喷发了？", "怎样给量子计算机编程？", "推荐一本关于拜占庭历史的书"),
 ]
 
 

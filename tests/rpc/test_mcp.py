@@ -39,13 +39,8 @@ KNOWLEDGE_TOOLS = [name for name in TOOLS if name not in USER_TOOLS]
 PUBLIC_TOOLS = ["memory_query", "memory_read", "memory_get_status", "memory_search"]
 ALL_PERMISSIONS = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
 UNKNOWN_URIS = [
-    "memrecall://memories/none",
-    "memrecall://traces/none",
-    "memrecall://other",
-    "memrecall://memories/",
-    "file:///etc/passwd",
-    "http://127.0.0.1/",
-    "memories",
+    *("memrecall://memories/none", "memrecall://traces/none", "memrecall://other"),
+    *("memrecall://memories/", "file:///etc/passwd", "http://127.0.0.1/", "memories"),
     "memrecall://memories/../traces",
 ]
 ERAS: list[tuple[Mode, str]] = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")]

@@ -14,13 +14,9 @@ from memrecall.text import analyze
 from ..cases import check_each
 
 TEXTS = [
-    "我不吃辣，火锅只点清汤",
-    "周末去吃火锅吧，辣的那种",
-    "The database config is in db_config_001",
-    "数据库配置在 /etc/app/settings.toml",
-    "tea or coffee? tea, always tea",
-    "",
-    "重新部署数据库 database deploy",
+    *("我不吃辣，火锅只点清汤", "周末去吃火锅吧，辣的那种"),
+    *("The database config is in db_config_001", "数据库配置在 /etc/app/settings.toml"),
+    *("tea or coffee? tea, always tea", "", "重新部署数据库 database deploy"),
 ]
 QUERIES = ["火锅", "数据库 配置", "database config", "tea", "db_config_001", "什么也没有 nothing"]
 

@@ -16,13 +16,7 @@ from tests.search.conftest import open_library
 CHAT = Path(__file__).parent.parent.parent / "fixtures" / "demo" / "chat.jsonl"
 NOW = datetime(2026, 4, 20, tzinfo=UTC)
 PLAIN = [
-    "数据库连接池",
-    "db_config_001",
-    "上周三说了什么",
-    "the dog",
-    "in March",
-    "C++",
-    "週末",
+    *("数据库连接池", "db_config_001", "上周三说了什么", "the dog", "in March", "C++", "週末"),
     "(:",
 ]
 QUERY_SYNTAX = ['"连接池" AND NOT 测试', "conf* OR nginx", "NOT (dog OR 数据库)", "port 5432"]

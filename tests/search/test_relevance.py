@@ -20,25 +20,15 @@ START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 
 FEW_MESSAGES = ["周末我想去徒步", "我的车在修", "我对花生过敏，海鲜也不能吃"]
 MEMORIES = [
-    "User plays the oboe.",
-    "User is allergic to peanuts.",
-    "User's sister lives in Oslo.",
-    "User works as a nurse at night.",
-    "User has a cat called Miso.",
-    "User studies Portuguese.",
-    "User cycles to work every day.",
-    "User's wedding anniversary is on 12 June.",
-    "User is building a greenhouse.",
-    "User prefers window seats on trains.",
+    *("User plays the oboe.", "User is allergic to peanuts.", "User's sister lives in Oslo."),
+    *("User works as a nurse at night.", "User has a cat called Miso.", "User studies Portuguese."),
+    *("User cycles to work every day.", "User's wedding anniversary is on 12 June."),
+    *("User is building a greenhouse.", "User prefers window seats on trains."),
 ]
 UNRELATED = [
-    "kubernetes ingress timeout",
-    "How do I sort a list in Rust?",
-    "What is the boiling point of mercury?",
-    "Who won the 1998 football final?",
-    "TLS certificate renewal failed",
-    "量子力学的基本公式是什么？",
-    "怎么重启路由器？",
+    *("kubernetes ingress timeout", "How do I sort a list in Rust?"),
+    *("What is the boiling point of mercury?", "Who won the 1998 football final?"),
+    *("TLS certificate renewal failed", "量子力学的基本公式是什么？", "怎么重启路由器？"),
     "火星离太阳有多远？",
 ]
 RELATED = [

@@ -109,19 +109,8 @@ REFERENCES = {
     "messages": {"agent_id -> agents", "user_id -> users", "user_id session_id -> sessions"},
 }
 ID_COLUMNS = {"agent_id", "user_id", "session_id", "message_id", "parent_message_id"} | {
-    "memory_key",
-    "trace_id",
-    "key_id",
-    "key",
-    "entity_id",
-    "relation_id",
-    "knowledge_key",
-    "restore_id",
-    "source_id",
-    "destination_id",
-    "supersedes",
-    "superseded_by",
-    "other_key",
+    *("memory_key", "trace_id", "key_id", "key", "entity_id", "relation_id", "knowledge_key"),
+    *("restore_id", "source_id", "destination_id", "supersedes", "superseded_by", "other_key"),
 }
 
 

@@ -78,28 +78,11 @@ MARKUP = [
 ]
 ELEMENTS = [
     *(
-        "div",
-        "p",
-        "table",
-        "tool",
-        "function",
-        "call",
-        "parameter",
-        "param",
-        "item",
-        "name",
+        *("div", "p", "table", "tool", "function", "call", "parameter", "param", "item", "name"),
         "span",
     ),
     *(
-        "svg",
-        "action",
-        "message",
-        "channel",
-        "start",
-        "tools",
-        "invoice",
-        "thing",
-        "input",
+        *("svg", "action", "message", "channel", "start", "tools", "invoice", "thing", "input"),
         "output",
     ),
 ]
@@ -176,13 +159,7 @@ def _read_documents() -> Iterator[str]:
 def _read_python_sources() -> Iterator[str]:
     """Yield Python sources, whole, in parts and inside a fence."""
     names = [
-        "argparse",
-        "ast",
-        "dataclasses",
-        "functools",
-        "html/parser",
-        "inspect",
-        "json/decoder",
+        *("argparse", "ast", "dataclasses", "functools", "html/parser", "inspect", "json/decoder"),
     ]
     names += ["logging/__init__", "re/_parser", "string", "tokenize", "typing", "xml/dom/minidom"]
     for name in names:

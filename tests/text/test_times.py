@@ -487,14 +487,8 @@ def test_surrounding_text_does_not_change_times(text: str, before: str) -> None:
 
 
 TIMELESS = [
-    "我对花生过敏，吃了之后脸会肿。",
-    "I like the dark mode of it. ",
-    "1.2.3 ",
-    "in ",
-    "上",
-    "三",
-    "1",
-    " ",
+    *("我对花生过敏，吃了之后脸会肿。", "I like the dark mode of it. ", "1.2.3 ", "in ", "上"),
+    *("三", "1", " "),
 ]
 
 
