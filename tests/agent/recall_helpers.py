@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.agent import Recaller, RecallOptions, RecallResult, TraceEvent
+from memrecall.agent import RecalledMemory, Recaller, RecallOptions, RecallResult, TraceEvent
 from memrecall.agent.trace_events import EventKind
 from memrecall.budget import Limits
 from memrecall.memory import Library
@@ -133,6 +133,15 @@ async def run_recall(
         library, scope, client or ScriptedClient(steps), recall_options, clock=lambda: NOW
     )
     return await recaller.recall(messages)
+
+
+def recalled_memory(number: int, content: str, speaker: str | None = None) -> RecalledMemory:
+    """Return a message of a result."""
+    said: dict[str, Any] = {"memory_type": "message", "role": "user", "ts": NOW, "session_id": None}
+    return RecalledMemory(
+        memory_key=f"m{number}", kind="message", summary="", content=content, speaker=speaker,
+        relevance_score=0.5, **said,
+    )  # fmt: skip
 
 
 async def check_clock_and_observer(start: Start) -> None:

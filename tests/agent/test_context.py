@@ -49,6 +49,7 @@ from .recall_helpers import (
     detail,
     hand_off,
     on_both_engines,
+    recalled_memory,
     run_recall,
     search,
 )
@@ -341,21 +342,7 @@ any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=2_000)
 def test_any_content_stays_inside_the_block(
     contents: list[str], speaker: str, summary: str, question: str, characters: int
 ) -> None:
-    memories = [
-        RecalledMemory(
-            memory_key=f"k{number}",
-            kind="message",
-            memory_type="message",
-            summary="",
-            content=content,
-            speaker=speaker,
-            role="user",
-            ts=NOW,
-            session_id=None,
-            relevance_score=0.9,
-        )
-        for number, content in enumerate(contents)
-    ]
+    memories = [recalled_memory(number, text, speaker) for number, text in enumerate(contents)]
     result = make_result(memories, summary, question)
     check_block(write_block(result, characters), characters)
 

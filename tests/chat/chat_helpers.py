@@ -185,6 +185,20 @@ async def collect_turn(events: AsyncGenerator[ChatEvent, None]) -> TurnEvents:
     return TurnEvents([event async for event in events])
 
 
+async def take_turn(library: Library, text: str, *script: Any, **options: Any) -> TurnEvents:
+    """Return the events of one turn of a single chat."""
+    return await collect_turn(single_chat(library, *script, **options).stream(text))
+
+
+async def take_group_turn(
+    library: Library, speaker: str, text: str, *script: Any, **options: Any
+) -> TurnEvents:
+    """Return the events of the assistant's turn after one message of a group."""
+    chat = group_chat(library, *script, **options)
+    await chat.post(speaker, text)
+    return await collect_turn(chat.stream("bot"))
+
+
 def message_kinds(request: Request) -> list[str]:
     """Return each message's role, or `call:` and `result:` with the names of the tools."""
     kinds = []

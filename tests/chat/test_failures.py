@@ -14,7 +14,7 @@ from memrecall.testing import ScriptedClient, call, fail, say, wait
 from tests.cases import check_each
 from tests.waiting import LIMIT, wait_until
 
-from .chat_helpers import LIN, QUESTION_EN, collect_turn, single_chat, stored_messages
+from .chat_helpers import LIN, QUESTION_EN, single_chat, stored_messages, take_turn
 
 
 class TestFailures:
@@ -27,7 +27,7 @@ class TestFailures:
 
         monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", broken)
         client = ScriptedClient([call("recall_memory", query="x"), say("Hello.")])
-        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION_EN))
+        turn = await take_turn(sqlite_library, QUESTION_EN, client=client)
         assert (turn.final.text, turn.final.degraded) == ("Hello.", False)
         for result in turn.recall_answers(forged=True) + turn.recall_answers(forged=False):
             assert result["events"] == []
@@ -41,7 +41,7 @@ class TestFailures:
             raise StorageError("down")
 
         monkeypatch.setattr(library, "search", broken)
-        turn = await collect_turn(single_chat(library, say("Hello.")).stream(QUESTION_EN))
+        turn = await take_turn(library, QUESTION_EN, say("Hello."))
         assert turn.final.text == "Hello."
         assert turn.results("recall_memory", forged=True)[0].is_error
 
@@ -55,18 +55,14 @@ class TestFailures:
         monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", hang)
         monkeypatch.setattr("memrecall.chat.tools._GRACE", 0.0)
         async with asyncio.timeout(LIMIT):
-            turn = await collect_turn(
-                single_chat(sqlite_library, say("Hi."), recall_seconds=0.05).stream(QUESTION_EN)
-            )
+            turn = await take_turn(sqlite_library, QUESTION_EN, say("Hi."), recall_seconds=0.05)
         assert turn.final.text == "Hi."
         assert turn.results("recall_memory", forged=True)[0].is_error
 
     async def test_failed_model_is_an_error_and_the_message_is_stored(
         self, sqlite_library: Library
     ) -> None:
-        turn = await collect_turn(
-            single_chat(sqlite_library, fail("unreachable", "no route")).stream(QUESTION_EN)
-        )
+        turn = await take_turn(sqlite_library, QUESTION_EN, fail("unreachable", "no route"))
         assert isinstance(turn.end, Failed)
         assert turn.kinds == ["tool_call", "tool_result", "error"]
         assert turn.end.as_dict() == {
@@ -81,9 +77,7 @@ class TestFailures:
             async def _answer(self, request: Any) -> Any:
                 raise ZeroDivisionError("the user's words")
 
-        turn = await collect_turn(
-            single_chat(sqlite_library, client=RaisingClient([])).stream(QUESTION_EN)
-        )
+        turn = await take_turn(sqlite_library, QUESTION_EN, client=RaisingClient([]))
         assert turn.end.as_dict()["message"] == "the model's client failed: ZeroDivisionError"
 
     @pytest.mark.parametrize("is_known", [True, False])
@@ -92,15 +86,13 @@ class TestFailures:
     ) -> None:
         script = [say("Lisbon.")] if is_known else [fail("no_tools"), say("Lisbon.")]
         client = ScriptedClient(script, function_calling=not is_known)
-        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION_EN))
+        turn = await take_turn(sqlite_library, QUESTION_EN, client=client)
         assert (turn.final.text, turn.final.degraded) == ("Lisbon.", False)
         assert client.requests[-1].tool_names == ()
 
     @pytest.mark.concurrent
     async def test_slow_model_times_out(self, sqlite_library: Library) -> None:
-        turn = await collect_turn(
-            single_chat(sqlite_library, wait(600, say("x")), seconds=0.1).stream(QUESTION_EN)
-        )
+        turn = await take_turn(sqlite_library, QUESTION_EN, wait(600, say("x")), seconds=0.1)
         assert "did not answer in 0.1 seconds" in turn.end.as_dict()["message"]
 
     @pytest.mark.concurrent

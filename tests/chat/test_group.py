@@ -28,6 +28,7 @@ from .chat_helpers import (
     message_kinds,
     stored_messages,
     system_text,
+    take_group_turn,
 )
 
 
@@ -188,9 +189,7 @@ class TestView:
 
 class TestSilence:
     async def test_unmentioned_member_may_stay_silent(self, library: Library) -> None:
-        chat = group_chat(library, say(" [pass]\n"))
-        await chat.post("ann", "我去吃饭了")
-        turn = await collect_turn(chat.stream("bot"))
+        turn = await take_group_turn(library, "ann", "我去吃饭了", say(" [pass]\n"))
         assert turn.final.silent
         assert (turn.final.text, turn.final.message_id) == ("", None)
         assert "text_delta" not in turn.kinds
@@ -198,9 +197,7 @@ class TestSilence:
 
     async def test_mentioned_member_must_speak(self, sqlite_library: Library) -> None:
         client = ScriptedClient([say("[pass]"), say("在。")])
-        chat = group_chat(sqlite_library, client=client)
-        await chat.post("ann", "@小助手 在吗？")
-        turn = await collect_turn(chat.stream("bot"))
+        turn = await take_group_turn(sqlite_library, "ann", "@小助手 在吗？", client=client)
         assert (turn.final.text, turn.final.silent) == ("在。", False)
 
     async def test_text_that_begins_like_silence_is_shown(self, sqlite_library: Library) -> None:
@@ -363,18 +360,18 @@ class TestSpeakers:
         assert len(await stored_messages(library, TEAM)) == 1
 
     async def test_answer_is_stored_without_what_others_would_say(self, library: Library) -> None:
-        chat = group_chat(library, say("在里斯本。\nAnn: 谢谢\n小助手: 不客气"))
-        await chat.post("ann", "@小助手 在哪里？")
-        turn = await collect_turn(chat.stream("bot"))
+        turn = await take_group_turn(
+            library, "ann", "@小助手 在哪里？", say("在里斯本。\nAnn: 谢谢\n小助手: 不客气")
+        )
         assert (turn.final.text, turn.final.degraded) == ("在里斯本。", False)
         assert (await stored_messages(library, TEAM))[-1].content == "在里斯本。"
 
     async def test_answer_as_another_member_is_asked_for_again(
         self, sqlite_library: Library
     ) -> None:
-        chat = group_chat(sqlite_library, say("Ann: thanks"), say("In Lisbon."))
-        await chat.post("ann", "@Helper where is it?")
-        turn = await collect_turn(chat.stream("bot"))
+        turn = await take_group_turn(
+            sqlite_library, "ann", "@Helper where is it?", say("Ann: thanks"), say("In Lisbon.")
+        )
         assert (turn.final.text, turn.final.model_calls) == ("In Lisbon.", 2)
 
     async def test_rules_do_not_speak_as_a_person(self, sqlite_library: Library) -> None:

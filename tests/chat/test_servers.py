@@ -29,6 +29,7 @@ from .chat_helpers import (
     group_chat,
     make_options,
     stored_messages,
+    take_group_turn,
 )
 
 pytestmark = pytest.mark.concurrent
@@ -136,9 +137,7 @@ async def test_answer_ends_where_it_goes_on_as_others(
     sqlite_library: Library, server: ModelServer, make: Any, size: int
 ) -> None:
     server.play(streamed_text("在里斯本。\nAnn: 谢谢\n小助手: 不客气", size))
-    chat = group_chat(sqlite_library, client=make(server))
-    await chat.post("ann", "@小助手 在哪里？")
-    turn = await collect_turn(chat.stream("bot"))
+    turn = await take_group_turn(sqlite_library, "ann", "@小助手 在哪里？", client=make(server))
     assert turn.final.text == "".join(turn.deltas) == "在里斯本。"
 
 
@@ -158,9 +157,9 @@ async def test_many_calls_in_one_answer_are_run_up_to_the_cap(
     sqlite_library: Library, server: ModelServer, make: Any, name: str
 ) -> None:
     server.play(streamed_calls(name, 200), streamed_text(ANSWER))
-    chat = group_chat(sqlite_library, client=make(server), recalls=3, tool_calls=5)
-    await chat.post("ann", f"@小助手 {QUESTION}")
-    turn = await collect_turn(chat.stream("bot"))
+    turn = await take_group_turn(
+        sqlite_library, "ann", f"@小助手 {QUESTION}", client=make(server), recalls=3, tool_calls=5
+    )
     assert (turn.final.text, turn.final.degraded) == (ANSWER, False)
     results = turn.results(name, forged=False)
     run, refused = results[:5], results[5:]
@@ -241,20 +240,14 @@ async def test_reasoning_is_sent_back_and_not_shown(
 
 
 @CLIENTS
-async def test_reasoning_inside_the_answer_is_stripped(
+async def test_reasoning_inside_or_beside_the_answer_is_stripped(
     sqlite_library: Library, server: ModelServer, make: Any
 ) -> None:
-    server.play(streamed_text(f"<think>用户问\n\n过敏</think>\n\n{ANSWER}"))
-    turn = await run_turn(sqlite_library, make(server))
-    assert turn.final.text == ANSWER
-
-
-async def test_reasoning_text_of_autogen_client_is_stripped(
-    sqlite_library: Library, server: ModelServer
-) -> None:
-    server.play(streamed_text(ANSWER, reasoning_content="先想想"))
-    turn = await run_turn(sqlite_library, autogen_client(server))
-    assert turn.final.text == ANSWER
+    inside = streamed_text(f"<think>用户问\n\n过敏</think>\n\n{ANSWER}")
+    for reply in (inside, streamed_text(ANSWER, reasoning_content="先想想")):
+        server.play(reply)
+        turn = await run_turn(sqlite_library, make(server))
+        assert turn.final.text == ANSWER
 
 
 async def test_earlier_answers_have_the_reasoning_field(

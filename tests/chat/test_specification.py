@@ -25,9 +25,10 @@ from .chat_helpers import (
     collect_turn,
     group_chat,
     message_kinds,
-    single_chat,
     stored_messages,
     system_text,
+    take_group_turn,
+    take_turn,
 )
 
 ALL_FORGED = ["get_other_members_messages", "is_mentioned", "recall_memory"]
@@ -49,7 +50,7 @@ async def group_turn(
 async def single_turn(
     library: Library, client: Any, question: str = QUESTION, **options: Any
 ) -> TurnEvents:
-    return await collect_turn(single_chat(library, client=client, **options).stream(question))
+    return await take_turn(library, question, client=client, **options)
 
 
 TURNS = pytest.mark.parametrize("run_turn", [single_turn, group_turn], ids=["single", "group"])
@@ -77,9 +78,9 @@ class TestSuggestedTests:
         async def check(case: tuple[str, str]) -> None:
             text, answer = case
             language = "en" if answer.isascii() else "zh"
-            chat = group_chat(sqlite_library, call("is_mentioned"), say("在。"), language=language)
-            await chat.post("ann", text)
-            turn = await collect_turn(chat.stream("bot"))
+            turn = await take_group_turn(
+                sqlite_library, "ann", text, call("is_mentioned"), say("在。"), language=language
+            )
             (forged,) = turn.results("is_mentioned", forged=True)
             (real,) = turn.results("is_mentioned", forged=False)
             assert forged.content == real.content == answer

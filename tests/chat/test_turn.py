@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from memrecall.agent import RecalledMemory
 from memrecall.agent import result as agent_result
 from memrecall.chat import SingleChat
 from memrecall.chat.tools import memory_events
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import Library
-from memrecall.testing import ScriptedClient, call, call_raw, calls, fail, say, silence, think
+from memrecall.testing import ScriptedClient, Step, call, call_raw, calls, fail, say, silence, think
 from memrecall.types import Language, Role
 from tests.cases import check_each_async
 from tests.waiting import LIMIT
 
+from ..agent.recall_helpers import recalled_memory
 from .chat_helpers import (
     DSML,
     LIN,
@@ -32,7 +32,22 @@ from .chat_helpers import (
     single_chat,
     stored_messages,
     system_text,
+    take_turn,
 )
+
+
+class TextBesideCalls(ScriptedClient):
+    """A model that writes a text before its first step."""
+
+    def __init__(self, text: str, script: list[Step]) -> None:
+        super().__init__(script)
+        self._text = text
+
+    async def _stream(self, request: Any) -> Any:
+        if len(self.requests) == 0:
+            yield self._text
+        async for part in super()._stream(request):
+            yield part
 
 
 class TestAnswer:
@@ -89,21 +104,7 @@ class TestAnswer:
     def test_long_memory_is_cut_to_the_relevant_passage(self) -> None:
         filler = "We talked about trains and the weather. " * 400
         contents = [f"{filler}My code is 4711-QX.", "The code is long.", f"{filler}没有别的。"]
-        memories = [
-            RecalledMemory(
-                memory_key=f"m{number}",
-                kind="message",
-                memory_type="message",
-                summary="",
-                content=content,
-                speaker=None,
-                role="user",
-                ts=NOW,
-                session_id=None,
-                relevance_score=0.5,
-            )
-            for number, content in enumerate(contents)
-        ]
+        memories = [recalled_memory(number, text) for number, text in enumerate(contents)]
         events = memory_events(memories, "What is my code?", "en")
         first, short, last = (event["text"] for event in events)
         assert first.startswith("…")
@@ -153,7 +154,7 @@ class TestAnswer:
     async def test_context_has_calls_and_results_with_ids(self, sqlite_library: Library) -> None:
         two_calls = calls(call("recall_memory", query="a"), call("recall_memory", query="b"))
         client = ScriptedClient([think("两次", two_calls), say("好。")])
-        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION))
+        turn = await take_turn(sqlite_library, QUESTION, client=client)
         *_, call_message, result_message = client.requests[1].messages
         ids = [result.id for result in turn.results("recall_memory", forged=False)]
         assert [c.id for c in call_message.content] == ids  # type: ignore[union-attr]
@@ -164,28 +165,20 @@ class TestAnswer:
         assert forged[0].content[0].id == forged[1].content[0].call_id  # type: ignore[union-attr]
 
     async def test_text_is_streamed(self, sqlite_library: Library) -> None:
-        turn = await collect_turn(single_chat(sqlite_library, say("one two three")).stream("go"))
+        turn = await take_turn(sqlite_library, "go", say("one two three"))
         assert turn.deltas == ["one", " two", " three"]
 
     async def test_text_beside_calls_is_shown(self, sqlite_library: Library) -> None:
-        class Chatty(ScriptedClient):
-            async def _stream(self, request: Any) -> Any:
-                if len(self.requests) == 0:
-                    yield "Let me look. "
-                async for part in super()._stream(request):
-                    yield part
-
-        client = Chatty([call("recall_memory", query="offsite"), say("In Lisbon.")])
-        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION_EN))
+        script = [call("recall_memory", query="offsite"), say("In Lisbon.")]
+        client = TextBesideCalls("Let me look. ", script)
+        turn = await take_turn(sqlite_library, QUESTION_EN, client=client)
         assert turn.final.text == "Let me look.\n\nIn Lisbon."
         assert turn.kinds[2] == "text_delta"
 
     async def test_recalls_are_bound_to_the_scope(self, sqlite_library: Library) -> None:
         raw = json.dumps({"query": "x", "user_id": "team"})
-        turn = await collect_turn(
-            single_chat(sqlite_library, call_raw("recall_memory", raw), say("ok")).stream(
-                QUESTION_EN
-            )
+        turn = await take_turn(
+            sqlite_library, QUESTION_EN, call_raw("recall_memory", raw), say("ok")
         )
         (refusal,) = turn.results("recall_memory", forged=False)
         assert refusal.is_error
@@ -199,7 +192,7 @@ class TestAnswer:
 
         async def check(arguments: str) -> None:
             script = [call_raw("recall_memory", arguments), say("ok")]
-            turn = await collect_turn(single_chat(sqlite_library, *script).stream(QUESTION_EN))
+            turn = await take_turn(sqlite_library, QUESTION_EN, *script)
             assert turn.results("recall_memory", forged=False)[0].is_error
             assert (turn.final.recalls, turn.final.text) == (1, "ok")
 
@@ -209,21 +202,18 @@ class TestAnswer:
         self, sqlite_library: Library
     ) -> None:
         script = [call("functions.recall_memory", query="offsite"), say("ok")]
-        turn = await collect_turn(single_chat(sqlite_library, *script).stream(QUESTION_EN))
+        turn = await take_turn(sqlite_library, QUESTION_EN, *script)
         assert not turn.results("functions.recall_memory", forged=False)[0].is_error
 
-    async def test_empty_message_is_refused(self, sqlite_library: Library) -> None:
+    async def test_empty_or_unstorable_message_is_refused(self, sqlite_library: Library) -> None:
         with pytest.raises(InvalidArgument, match="empty"):
             await single_chat(sqlite_library).answer("  ")
-        turn = await collect_turn(single_chat(sqlite_library).stream("  "))
-        assert turn.end.as_dict()["code"] == "INVALID_ARGUMENT"
-
-    async def test_unstorable_message_is_refused(self, sqlite_library: Library) -> None:
-        cases: list[dict[str, str]] = [
+        cases = (
+            {"text": "  "},
             {"text": "a\0b"},
             {"text": "ok", "message_id": " x"},
             {"text": "\ud83d"},
-        ]
+        )
 
         async def check(fields: dict[str, str]) -> None:
             turn = await collect_turn(single_chat(sqlite_library).stream(**fields))
@@ -234,7 +224,7 @@ class TestAnswer:
     async def test_unstorable_characters_of_an_answer_are_removed(
         self, sqlite_library: Library
     ) -> None:
-        turn = await collect_turn(single_chat(sqlite_library, say("a\0b \ud83dc")).stream("go"))
+        turn = await take_turn(sqlite_library, "go", say("a\0b \ud83dc"))
         assert turn.final.text == "ab c"
 
     async def test_calls_get_unique_ids(self, sqlite_library: Library) -> None:
@@ -247,7 +237,7 @@ class TestAnswer:
 
         two_calls = calls(call("recall_memory", query="a"), call("recall_memory", query="b"))
         client = SameIdClient([two_calls, call("recall_memory", query="c"), say("ok")])
-        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION_EN))
+        turn = await take_turn(sqlite_library, QUESTION_EN, client=client)
         assert len(turn.calls(forged=False)) == 3
         call_message, result_message = client.requests[2].messages[-4:-2]
         call_ids = [c.id for c in call_message.content]  # type: ignore[union-attr]
@@ -289,18 +279,14 @@ class TestRecallLimit:
     ) -> None:
         client = ScriptedClient([*[call("recall_memory", query="x")] * 3, say("ok")])
         options = {"recalls": cap, "count_forced": count_forced}
-        turn = await collect_turn(
-            single_chat(sqlite_library, client=client, **options).stream(QUESTION_EN)
-        )
+        turn = await take_turn(sqlite_library, QUESTION_EN, client=client, **options)
         assert prompt_text in system_text(client.requests[0])
         note = turn.recall_answers(forged=False)[-1]["note"]
         assert f"no recall is left in this turn (at most {cap})" in note
 
     async def test_last_model_call_has_no_tools(self, sqlite_library: Library) -> None:
         client = ScriptedClient([*[call("recall_memory", query="x")] * 3, say("Lisbon.")])
-        turn = await collect_turn(
-            single_chat(sqlite_library, client=client, model_calls=4).stream(QUESTION_EN)
-        )
+        turn = await take_turn(sqlite_library, QUESTION_EN, client=client, model_calls=4)
         assert (turn.final.text, turn.final.degraded) == ("Lisbon.", False)
         last = client.requests[-1]
         assert last.tool_names == ()
@@ -309,9 +295,7 @@ class TestRecallLimit:
 
     async def test_only_calls_end_degraded(self, sqlite_library: Library) -> None:
         script = [call("recall_memory", query="x")] * 3
-        turn = await collect_turn(
-            single_chat(sqlite_library, *script, model_calls=3).stream(QUESTION_EN)
-        )
+        turn = await take_turn(sqlite_library, QUESTION_EN, *script, model_calls=3)
         assert turn.final.degraded
         assert turn.final.text == "I have no answer to this."
         assert len(turn.calls(forged=False)) == 2  # a call in the answer without tools is not run
@@ -326,9 +310,7 @@ class TestLog:
     ) -> None:
         script = [call("recall_memory", query="offsite"), call("secret_tool"), say("ok")]
         with caplog.at_level(logging.INFO, "memrecall.chat.tools"):
-            turn = await collect_turn(
-                single_chat(sqlite_library, *script, log_contents=log_contents).stream(QUESTION_EN)
-            )
+            turn = await take_turn(sqlite_library, QUESTION_EN, *script, log_contents=log_contents)
         forged, real, unknown = caplog.messages
         results = turn.results("recall_memory", forged=True)
         results += turn.results("recall_memory", forged=False)
@@ -392,7 +374,7 @@ class TestLeaks:
     ) -> None:
         client = ScriptedClient([say(DSML), say("花生。")])
         with caplog.at_level(logging.ERROR, "memrecall.chat"):
-            turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION))
+            turn = await take_turn(sqlite_library, QUESTION, client=client)
         assert (turn.final.text, turn.final.degraded) == ("花生。", False)
         assert turn.final.leaks[0].family.startswith("deepseek_dsml")
         assert turn.calls(forged=False) == []  # never run
@@ -406,22 +388,20 @@ class TestLeaks:
 
     async def test_two_leaks_keep_the_clean_text(self, sqlite_library: Library) -> None:
         client = ScriptedClient([say(f"我想想。{DSML}"), say(f"可能是花生。{DSML}")])
-        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION))
+        turn = await take_turn(sqlite_library, QUESTION, client=client)
         assert turn.final.degraded
         assert turn.final.text == "我想想。\n\n可能是花生。"
         assert len(client.requests) == 2
         assert (await stored_messages(sqlite_library, LIN))[-1].metadata["degraded"] is True
 
     async def test_two_leaks_without_text_say_no_answer(self, sqlite_library: Library) -> None:
-        turn = await collect_turn(
-            single_chat(sqlite_library, say(DSML), say(DSML)).stream(QUESTION)
-        )
+        turn = await take_turn(sqlite_library, QUESTION, say(DSML), say(DSML))
         assert turn.final.degraded
         assert turn.final.text == "这个问题我答不上来。"
         assert len(turn.final.leaks) == 2
 
     async def test_empty_answer_is_retried(self, sqlite_library: Library) -> None:
-        turn = await collect_turn(single_chat(sqlite_library, silence(), say("ok")).stream("hi"))
+        turn = await take_turn(sqlite_library, "hi", silence(), say("ok"))
         assert (turn.final.text, turn.final.degraded) == ("ok", False)
 
     async def test_prose_about_tags_is_shown(self, sqlite_library: Library) -> None:
@@ -444,24 +424,15 @@ class TestLeaks:
         await check("```tool_code\nprint(recall_memory(query='过敏'))\n```")
 
     async def test_real_call_beside_a_leak_runs(self, sqlite_library: Library) -> None:
-        class Both(ScriptedClient):
-            async def _stream(self, request: Any) -> Any:
-                if len(self.requests) == 0:
-                    yield DSML
-                async for part in super()._stream(request):
-                    yield part
-
-        client = Both([call("recall_memory", query="过敏"), say("花生。")])
-        turn = await collect_turn(single_chat(sqlite_library, client=client).stream(QUESTION))
+        client = TextBesideCalls(DSML, [call("recall_memory", query="过敏"), say("花生。")])
+        turn = await take_turn(sqlite_library, QUESTION, client=client)
         assert (turn.final.text, len(turn.final.leaks)) == ("花生。", 1)
         assert turn.calls(forged=False) == ["recall_memory"]
 
     async def test_leak_in_a_memory_is_data(self, sqlite_library: Library) -> None:
         await single_chat(sqlite_library, say("ok")).answer(f"My note: {DSML}")
         client = ScriptedClient([say("It is about 过敏.")])
-        turn = await collect_turn(
-            single_chat(sqlite_library, client=client).stream("What was my note about?")
-        )
+        turn = await take_turn(sqlite_library, "What was my note about?", client=client)
         assert (turn.final.text, turn.final.leaks) == ("It is about 过敏.", ())
 
 
