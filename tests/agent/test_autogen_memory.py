@@ -9,8 +9,7 @@ from autogen_agentchat.messages import MemoryQueryEvent
 from autogen_core import Image
 from autogen_core.memory import Memory, MemoryContent, MemoryMimeType
 from autogen_core.model_context import BufferedChatCompletionContext, UnboundedChatCompletionContext
-from autogen_core.models import AssistantMessage, LLMMessage, ModelInfo, SystemMessage, UserMessage
-from autogen_ext.models.openai import OpenAIChatCompletionClient
+from autogen_core.models import AssistantMessage, LLMMessage, SystemMessage, UserMessage
 from PIL import Image as Picture
 
 from memrecall.agent import RecallMemory
@@ -21,7 +20,7 @@ from memrecall.search import SearchRequest
 from memrecall.testing import ScriptedClient, say
 
 from ..cases import check_each_async
-from ..model.openai_server import serve, text
+from ..model.openai_server import autogen_client, serve, text
 from .clients import hand_off_search_results, recalled_blocks, user_message
 from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, hand_off, on_both_engines, search
 
@@ -269,18 +268,9 @@ async def test_server_that_accepts_one_system_message(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    info = ModelInfo(
-        vision=False,
-        function_calling=True,
-        json_output=True,
-        family="unknown",
-        structured_output=False,
-    )
     with serve() as server:
         server.play(text("Port 5433."))
-        client = OpenAIChatCompletionClient(
-            model="tiny", base_url=server.url, api_key="none", model_info=info
-        )
+        client = autogen_client(server)
         memory = make_memory(library, search(), hand_off("a1"))
         result = await AssistantAgent("parent", client, memory=[memory]).run(task=REQUEST)
         await client.close()

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from autogen_core.models import ChatCompletionClient, ModelInfo
-from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from memrecall.agent import Recaller, StopReason
 from memrecall.agent.tools.definition import Interface
@@ -17,19 +15,19 @@ from memrecall.model import make_client
 from memrecall.model.prompts import load_prompt
 from memrecall.settings import Settings
 
-from ..model.openai_server import ModelServer, Reply, memrecall_client, serve, text, tool_call
+from ..model.openai_server import (
+    ModelServer,
+    Reply,
+    autogen_client,
+    memrecall_client,
+    serve,
+    text,
+    tool_call,
+)
 from .recall_helpers import LIN, NOW, REQUEST_ZH
 
 pytestmark = pytest.mark.concurrent
 
-INFO = ModelInfo(
-    vision=False,
-    function_calling=True,
-    json_output=True,
-    family="unknown",
-    structured_output=False,
-    multiple_system_messages=False,
-)
 HANDOFF = {"reason": "找到", "search_summary": "端口 5433", "confidence": 0.9}
 
 
@@ -42,12 +40,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
 
 def tool_reply(name: str, arguments: dict[str, Any], number: int, **fields: Any) -> Reply:
     return tool_call(name, json.dumps(arguments, ensure_ascii=False), f"srv_{number}", **fields)
-
-
-def autogen_client(server: ModelServer) -> ChatCompletionClient:
-    return OpenAIChatCompletionClient(
-        model="tiny", base_url=server.url, api_key="k", model_info=INFO
-    )
 
 
 @pytest.mark.parametrize("make", [memrecall_client, autogen_client])

@@ -5,11 +5,11 @@ docs/chat.md as tests.
 """
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
-from autogen_core.models import ChatCompletionClient, ModelInfo
-from autogen_ext.models.openai import OpenAIChatCompletionClient
+from autogen_core.models import ChatCompletionClient
 
 from memrecall.chat import Failed, SingleChat
 from memrecall.errors import ModelFailed
@@ -18,7 +18,15 @@ from memrecall.model import make_client
 from memrecall.model.prompts import load_prompt
 from memrecall.settings import Settings
 
-from ..model.openai_server import ModelServer, Reply, memrecall_client, refusal, stream, text
+from ..model.openai_server import (
+    ModelServer,
+    Reply,
+    autogen_client,
+    memrecall_client,
+    refusal,
+    stream,
+    text,
+)
 from .chat_helpers import (
     DSML,
     LIN,
@@ -34,29 +42,14 @@ from .chat_helpers import (
 
 pytestmark = pytest.mark.concurrent
 
-INFO = ModelInfo(
-    vision=False,
-    function_calling=True,
-    json_output=True,
-    family="unknown",
-    structured_output=False,
-    multiple_system_messages=False,
-)
 ANSWER = "你对花生过敏。"
 
 
-def autogen_client(server: ModelServer) -> ChatCompletionClient:
-    return OpenAIChatCompletionClient(
-        model="tiny",
-        base_url=server.url,
-        api_key="k",
-        model_info=INFO,
-        extra_body={"thinking": {"type": "disabled"}},  # type: ignore[call-arg]  # passed through to the server
-    )
-
-
+THINKING = {"thinking": {"type": "disabled"}}  # passed through to the server
 CLIENTS = pytest.mark.parametrize(
-    "make", [memrecall_client, autogen_client], ids=["memrecall", "autogen"]
+    "make",
+    [memrecall_client, partial(autogen_client, extra_body=THINKING)],
+    ids=["memrecall", "autogen"],
 )
 
 
@@ -111,8 +104,8 @@ async def test_forged_and_real_calls_over_the_wire(
     assert second["messages"][4]["tool_calls"][0]["id"] == "srv_1"
     assert second["messages"][5]["tool_call_id"] == "srv_1"
     assert first["stream"] is True
-    if make is autogen_client:
-        assert [body["thinking"] for body in (first, second)] == [{"type": "disabled"}] * 2
+    if make is not memrecall_client:
+        assert [body["thinking"] for body in (first, second)] == [THINKING["thinking"]] * 2
 
 
 @CLIENTS

@@ -53,28 +53,18 @@ CLASSES = pytest.mark.parametrize("kind", [SentenceTransformersEmbedder, FastEmb
 
 @CLASSES
 @pytest.mark.usefixtures("_libraries")
-async def test_library_embedder_returns_rows(
+async def test_library_embedder_returns_rows_and_learns_its_dimensions(
     kind: type[SentenceTransformersEmbedder | FastEmbedEmbedder],
 ) -> None:
     embedder = kind("some/model")
-    vectors = await embedder.embed(["abc", "", "a"])
-    assert embedder.dimensions == 3
-    expected = np.array([[3, 1, 0], [0, 0, 0], [1, 1, 0]]) / np.sqrt([[10], [1], [2]])
-    np.testing.assert_allclose(vectors, expected, atol=1e-6)
-    assert embedder.model.endswith(":some/model")
-    await embedder.close()
-
-
-@CLASSES
-@pytest.mark.usefixtures("_libraries")
-async def test_library_dimensions_known_after_empty_call(
-    kind: type[SentenceTransformersEmbedder | FastEmbedEmbedder],
-) -> None:
-    embedder = kind("m")
     with pytest.raises(EmbedderFailed, match="not known yet"):
         _ = embedder.dimensions
     assert (await embedder.embed([])).shape == (0, 3)
     assert embedder.dimensions == 3
+    vectors = await embedder.embed(["abc", "", "a"])
+    expected = np.array([[3, 1, 0], [0, 0, 0], [1, 1, 0]]) / np.sqrt([[10], [1], [2]])
+    np.testing.assert_allclose(vectors, expected, atol=1e-6)
+    assert embedder.model.endswith(":some/model")
     await embedder.close()
 
 

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autogen_ext.models.openai import OpenAIChatCompletionClient
+
 from memrecall.model import make_client
 from memrecall.model.protocol import ChatCompletionClient
 from memrecall.settings import Settings
@@ -142,3 +144,15 @@ def memrecall_client(server: ModelServer) -> ChatCompletionClient:
     client = make_client(Settings(model="deepseek-chat", base_url=server.url, api_key="k"))
     assert client is not None
     return client
+
+
+def autogen_client(
+    server: ModelServer, *, several_system_messages: bool = False, **options: Any
+) -> OpenAIChatCompletionClient:
+    """Return AutoGen's own client for a server."""
+    info: Any = {"vision": False, "structured_output": False, "family": "unknown"}
+    info |= {"function_calling": True, "json_output": True}
+    info |= {"multiple_system_messages": several_system_messages}
+    return OpenAIChatCompletionClient(
+        model="tiny", base_url=server.url, api_key="k", model_info=info, **options
+    )

@@ -175,20 +175,15 @@ def test_named_time_is_no_answer_to_an_unknown_subject() -> None:
 # The answer
 
 
-@given(SCORES, SUPPORTS, SHARES)
-def test_fewer_known_words_make_an_answer_less_likely(
-    scores: list[float], support: QuerySupport, share: float
+@given(SCORES, SUPPORTS, SHARES, st.floats(0, 40))
+def test_less_known_covered_or_similar_makes_an_answer_less_likely(
+    scores: list[float], support: QuerySupport, share: float, difference: float
 ) -> None:
     fewer = support._replace(known=support.known * share)
-    assert 0 <= answerable(scores, fewer) <= answerable(scores, support) <= 1
-
-
-@given(SCORES, SUPPORTS, st.floats(0, 40))
-def test_less_significant_similarity_makes_an_answer_less_likely(
-    scores: list[float], support: QuerySupport, difference: float
-) -> None:
+    less = support._replace(coverage=support.coverage * share)
     farther = support._replace(significance=support.significance - difference)
-    assert answerable(scores, farther) <= answerable(scores, support)
+    for weaker in (fewer, less, farther):
+        assert 0 <= answerable(scores, weaker) <= answerable(scores, support) <= 1
 
 
 @given(SUPPORTS, st.integers(0, 10**6))
@@ -196,14 +191,6 @@ def test_more_rows_make_an_answer_less_likely(support: QuerySupport, rows: int) 
     among_more = support._replace(rows=support.rows + rows)
     # A coverage of 1 must not make up for the number of rows.
     assert answerable([0.0], among_more) <= answerable([0.0], support) + 1e-12
-
-
-@given(SCORES, SUPPORTS, SHARES)
-def test_less_coverage_makes_an_answer_less_likely(
-    scores: list[float], support: QuerySupport, share: float
-) -> None:
-    less = support._replace(coverage=support.coverage * share)
-    assert answerable(scores, less) <= answerable(scores, support)
 
 
 def test_support_changes_the_probability_noticeably() -> None:

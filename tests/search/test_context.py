@@ -88,11 +88,8 @@ def test_reply_has_the_score_of_the_question_before_it() -> None:
     # Neither a line after a statement nor one of another session is a reply.
     scores = floats(1, 10, 100, 1_000, 10_000)
     assert reply_scores(columns, scores, columns.version).tolist() == [0, 1, 0, 0, 0]
-
-
-def test_line_after_own_question_is_no_reply() -> None:
-    columns = make_columns(message(0, asks=True), message(1))
-    assert not reply_scores(columns, floats(5, 5), columns.version).any()
+    own = make_columns(message(0, asks=True), message(1))
+    assert not reply_scores(own, floats(5, 5), own.version).any(), "a line after one's own question"
 
 
 def test_reply_scores_as_of_earlier_version() -> None:
@@ -189,21 +186,17 @@ def test_time_scores_of_open_and_multiple_spans() -> None:
 # Speakers and length
 
 
-def test_named_rows_are_by_the_speakers_and_have_a_share() -> None:
+def test_named_rows_are_by_the_speakers_and_have_a_share_of_counted_rows() -> None:
     columns = make_columns(message(0), message(1, speaker="Bob"), message(2), message(3))
-    all_rows = np.ones(4, dtype=np.bool_)
-    is_named, share = named_rows(columns, ["Bob"], all_rows)
-    assert (is_named.tolist(), share) == ([0, 1, 0, 0], 0.25)
-    is_named, share = named_rows(columns, ["Ann", "Bob"], all_rows)
-    assert (is_named.tolist(), share) == ([1, 1, 1, 1], 1.0)
-
-
-def test_share_of_named_rows_is_of_counted_rows() -> None:
-    columns = make_columns(message(0), message(1, speaker="Bob"), message(2), message(3))
-    is_named, share = named_rows(columns, ["Bob"], np.array([True, True, False, False]))
-    assert (is_named.tolist(), share) == ([0, 1, 0, 0], 0.5)
-    is_named, share = named_rows(columns, ["Bob"], np.zeros(4, dtype=np.bool_))
-    assert (is_named.tolist(), share) == ([0, 1, 0, 0], 0.0)
+    cases: list[tuple[list[str], list[int], list[int], float]] = [
+        (["Bob"], [1, 1, 1, 1], [0, 1, 0, 0], 0.25),
+        (["Ann", "Bob"], [1, 1, 1, 1], [1, 1, 1, 1], 1.0),
+        (["Bob"], [1, 1, 0, 0], [0, 1, 0, 0], 0.5),
+        (["Bob"], [0, 0, 0, 0], [0, 1, 0, 0], 0.0),
+    ]
+    for speakers, counted, named, expected in cases:
+        is_named, share = named_rows(columns, speakers, np.array(counted, dtype=np.bool_))
+        assert (is_named.tolist(), share) == (named, expected)
 
 
 @pytest.mark.parametrize("speakers", [[], ["Zoe"]])

@@ -32,57 +32,33 @@ from memrecall.store.database.tables import agents, messages, metadata, sessions
 
 from ..cases import check_each_async
 
-ID = "string(64) not null"
-TIME = "time not null"
-
+# The kind of each column; `id` is string(64), and a trailing `!` means "not null".
+_COLUMNS = {
+    "agents": (
+        "agent_id id!, agent_name string(255)!, agent_type string(50), description text, "
+        "config json, status small!, create_time time!, update_time time!, creator id"
+    ),
+    "users": (
+        "user_id id!, agent_id id!, user_name string(255), user_type string(50), profile json, "
+        "status small!, create_time time!, update_time time!, last_active_time time"
+    ),
+    "sessions": (
+        "session_id id!, agent_id id!, user_id id!, session_name string(255), "
+        "session_type string(50), context json, status small!, create_time time!, "
+        "update_time time!, end_time time"
+    ),
+    "messages": (
+        "message_id id!, agent_id id!, user_id id!, session_id id!, role string(20)!, "
+        "content text!, content_type string(50)!, metadata json, parent_message_id id, "
+        "create_time time!, sequence_no big!"
+    ),
+}
 COLUMNS = {
-    "agents": {
-        "agent_id": ID,
-        "agent_name": "string(255) not null",
-        "agent_type": "string(50)",
-        "description": "text",
-        "config": "json",
-        "status": "small not null",
-        "create_time": TIME,
-        "update_time": TIME,
-        "creator": "string(64)",
-    },
-    "users": {
-        "user_id": ID,
-        "agent_id": ID,
-        "user_name": "string(255)",
-        "user_type": "string(50)",
-        "profile": "json",
-        "status": "small not null",
-        "create_time": TIME,
-        "update_time": TIME,
-        "last_active_time": "time",
-    },
-    "sessions": {
-        "session_id": ID,
-        "agent_id": ID,
-        "user_id": ID,
-        "session_name": "string(255)",
-        "session_type": "string(50)",
-        "context": "json",
-        "status": "small not null",
-        "create_time": TIME,
-        "update_time": TIME,
-        "end_time": "time",
-    },
-    "messages": {
-        "message_id": ID,
-        "agent_id": ID,
-        "user_id": ID,
-        "session_id": ID,
-        "role": "string(20) not null",
-        "content": "text not null",
-        "content_type": "string(50) not null",
-        "metadata": "json",
-        "parent_message_id": "string(64)",
-        "create_time": TIME,
-        "sequence_no": "big not null",
-    },
+    table: {
+        name: kind.replace("id", "string(64)").replace("!", " not null")
+        for name, kind in (column.split(" ") for column in columns.split(", "))
+    }
+    for table, columns in _COLUMNS.items()
 }
 KEYS = {
     "agents": ["agent_id"],

@@ -18,7 +18,7 @@ from memrecall.model.failures import create_accepted
 from memrecall.model.servers import ServerClient
 
 from ...cases import check_each_async
-from ...model.openai_server import ModelServer, Reply, completion, refusal, text
+from ...model.openai_server import ModelServer, Reply, autogen_client, completion, refusal, text
 from .behaviours import Behaviour, call, check_outcome, hand_off, recall, search
 
 pytestmark = pytest.mark.concurrent
@@ -169,14 +169,6 @@ async def test_refused_option_is_not_sent_again(library: Library, server: ModelS
     await check_each_async(REFUSED_OPTIONS, check)
 
 
-def autogen_client(server: ModelServer) -> OpenAIChatCompletionClient:
-    able = {"function_calling": True, "json_output": True, "multiple_system_messages": True}
-    info: Any = {"vision": False, "structured_output": False, "family": "unknown", **able}
-    return OpenAIChatCompletionClient(
-        model="tiny", base_url=server.url, api_key="k", model_info=info
-    )
-
-
 @pytest.mark.parametrize(
     "wrap", [lambda client, _: client, lambda c, path: RecordingClient(c, path)]
 )
@@ -191,7 +183,7 @@ async def test_refused_choice_is_learned_for_clients_of_autogen(
             return refusal(400, "Thinking mode does not support this tool_choice")
         return hand_off("a1") if "a1" in json.dumps(request["messages"]) else search()
 
-    client = wrap(autogen_client(server), tmp_path / "recall.jsonl")
+    client = wrap(autogen_client(server, several_system_messages=True), tmp_path / "recall.jsonl")
     behaviour = Behaviour("thinking", (), StopReason.HANDOFF, forever=refuse)
     choices = []
     for _ in range(2):
@@ -208,7 +200,7 @@ async def test_refused_format_is_learned_for_clients_of_autogen(server: ModelSer
         return text('{"x": 1}')
 
     server.answer = refuse
-    client = autogen_client(server)
+    client = autogen_client(server, several_system_messages=True)
     for _ in range(2):
         messages = [UserMessage(content="x", source="user")]
         reply = await create_accepted(client, messages, json_output=True)
