@@ -43,30 +43,22 @@ MESSAGES_ZH = parse_turns(
     "我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常有名。"
 )
 KNOWN_EN = [KnownMemory("k1", "User lives in Paris.", "user", "home", "user_profile", NOW)]
-NAME, HOME, ALLERGY = (
-    {
-        "text": "User's name is Nora.",
-        "about": "user",
-        "type": "user_profile",
-        "field": "name",
-        "sources": [1],
-    },
-    {
-        "text": "User moved to Berlin in the week of 2026-03-02.",
-        "about": "user",
-        "type": "user_profile",
-        "field": "home",
-        "sources": [1],
-        "since": "2026-03-02",
-    },
-    {
-        "text": "User is allergic to nuts.",
-        "about": "user",
-        "type": "user_profile",
-        "field": "allergy",
-        "sources": [3],
-    },
-)
+
+
+def fact(text: str, field: str, source: int, **since: str) -> dict[str, Any]:
+    """Return a fact about the user, as a model writes it."""
+    about = {"text": text, "about": "user", "type": "user_profile", "field": field}
+    return {**about, "sources": [source], **since}
+
+
+def relation(source: str, relationship: str, destination: str) -> dict[str, Any]:
+    ends = {"source": source, "relationship": relationship, "destination": destination}
+    return {**ends, "sources": [1]}
+
+
+NAME = fact("User's name is Nora.", "name", 1)
+HOME = fact("User moved to Berlin in the week of 2026-03-02.", "home", 1, since="2026-03-02")
+ALLERGY = fact("User is allergic to nuts.", "allergy", 3)
 DECIDED_EN = answer(
     decisions=[
         {"fact": 0, "event": "ADD"},
@@ -76,9 +68,7 @@ DECIDED_EN = answer(
 )
 RELATED_EN = answer(
     entities=[{"name": "Nora", "type": "person"}, {"name": "Berlin", "type": "place"}],
-    relations=[
-        {"source": "Nora", "relationship": "lives_in", "destination": "Berlin", "sources": [1]}
-    ],
+    relations=[relation("Nora", "lives_in", "Berlin")],
 )
 SUMMARY_EN = answer(
     summary="Nora moved to Berlin in the week of 2026-03-02 and is allergic to nuts."
@@ -105,9 +95,7 @@ DECIDED_ZH = answer(
 )
 RELATED_ZH = answer(
     entities=[{"name": "用户", "type": "person"}, {"name": "杭州", "type": "place"}],
-    relations=[
-        {"source": "用户", "relationship": "lives_in", "destination": "杭州", "sources": [1]}
-    ],
+    relations=[relation("用户", "lives_in", "杭州")],
 )
 SUMMARY_ZH = answer(summary="用户2026年3月2日那周搬到杭州，对海鲜过敏。")
 
@@ -121,20 +109,8 @@ SCENARIOS: dict[str, Scenario] = {
         [
             answer(
                 facts=[
-                    {
-                        "text": "用户叫李明。",
-                        "about": "user",
-                        "type": "user_profile",
-                        "field": "name",
-                        "sources": [1],
-                    },
-                    {
-                        "text": "用户在北京大学学习计算机科学，导师是张教授。",
-                        "about": "user",
-                        "type": "user_profile",
-                        "field": "school",
-                        "sources": [1],
-                    },
+                    fact("用户叫李明。", "name", 1),
+                    fact("用户在北京大学学习计算机科学，导师是张教授。", "school", 1),
                 ]
             ),
             answer(
@@ -143,18 +119,8 @@ SCENARIOS: dict[str, Scenario] = {
                     {"name": "北京大学", "type": "organization"},
                 ],
                 relations=[
-                    {
-                        "source": "李明",
-                        "relationship": "studies_at",
-                        "destination": "北京大学",
-                        "sources": [1],
-                    },
-                    {
-                        "source": "李明",
-                        "relationship": "studies",
-                        "destination": "计算机科学",
-                        "sources": [1],
-                    },
+                    relation("李明", "studies_at", "北京大学"),
+                    relation("李明", "studies", "计算机科学"),
                 ],
             ),
             answer(summary="李明在北京大学学习计算机科学，导师是张教授。"),
@@ -185,32 +151,10 @@ SCENARIOS: dict[str, Scenario] = {
         KNOWN_ZH,
     ),
     "useless.en": Scenario(
-        [
-            say("Sure!"),
-            say("I cannot."),
-            say("?"),
-            say(""),
-            say("no"),
-            say("no"),
-            say("{}"),
-            say("[]"),
-        ],
-        MESSAGES_EN,
-        KNOWN_EN,
+        [*map(say, ("Sure!", "I cannot.", "?", "", "no", "no", "{}", "[]"))], MESSAGES_EN, KNOWN_EN
     ),
     "useless.zh": Scenario(
-        [
-            say("好的！"),
-            say("我做不到。"),
-            say("？"),
-            say(""),
-            say("不"),
-            say("不"),
-            say("{}"),
-            say("[]"),
-        ],
-        MOVED_ZH,
-        KNOWN_ZH,
+        [*map(say, ("好的！", "我做不到。", "？", "", "不", "不", "{}", "[]"))], MOVED_ZH, KNOWN_ZH
     ),
 }
 

@@ -153,21 +153,28 @@ INVENTED: list[tuple[list[str], str]] = [
 ]
 
 
-async def test_facts_are_grounded_in_their_sources() -> None:
-    async def stored(case: tuple[list[str], str]) -> list[str]:
+Case = tuple[list[str], str]
+
+
+async def check_stored(kept: list[Case], dropped: list[Case], embedder: Any = None) -> None:
+    """Check which texts are stored as facts of the last of their messages."""
+
+    async def stored(case: Case) -> list[str]:
         turns, text = case
-        item = {"text": text, "sources": [len(turns)]}
-        result, _ = await facts(answer(facts=[item]), parse_turns(*turns))
-        return [fact for _, fact in result]
+        client = ScriptedClient([answer(facts=[{"text": text, "sources": [len(turns)]}])])
+        extractor = ModelExtractor(client, embedder=embedder)
+        result = await extractor.facts(parse_turns(*turns), now=NOW, zone=UTC)
+        assert (result.by, result.problem) == ("model", "")
+        return [fact.text for fact in result.facts]
 
-    async def is_kept(case: tuple[list[str], str]) -> None:
-        assert await stored(case) == [case[1]]
+    async def check(case: Case) -> None:
+        assert await stored(case) == ([case[1]] if case in kept else [])
 
-    async def is_dropped(case: tuple[list[str], str]) -> None:
-        assert await stored(case) == []
+    await check_each_async([*kept, *dropped], check)
 
-    await check_each_async(GROUNDED, is_kept)
-    await check_each_async(INVENTED, is_dropped)
+
+async def test_facts_are_grounded_in_their_sources() -> None:
+    await check_stored(GROUNDED, INVENTED)
 
 
 PARAPHRASED: list[tuple[list[str], str]] = [
@@ -188,24 +195,9 @@ UNRELATED: list[tuple[list[str], str]] = [
 
 async def test_facts_have_to_do_with_the_messages_that_they_name() -> None:
     embedder = make_embedder("local")
-
-    async def stored(case: tuple[list[str], str]) -> list[str]:
-        turns, text = case
-        client = ScriptedClient([answer(facts=[{"text": text, "sources": [len(turns)]}])])
-        extractor = ModelExtractor(client, embedder=embedder)
-        extracted = await extractor.facts(parse_turns(*turns), now=NOW, zone=UTC)
-        return [fact.text for fact in extracted.facts]
-
-    async def is_kept(case: tuple[list[str], str]) -> None:
-        assert await stored(case) == [case[1]]
-
-    async def is_dropped(case: tuple[list[str], str]) -> None:
-        assert await stored(case) == []
-
     assert embedder is not None
     try:
-        await check_each_async([*GROUNDED, *PARAPHRASED], is_kept)
-        await check_each_async(UNRELATED, is_dropped)
+        await check_stored([*GROUNDED, *PARAPHRASED], UNRELATED, embedder)
     finally:
         await embedder.close()
 

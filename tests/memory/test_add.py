@@ -9,7 +9,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import AsyncMemory
 from tests.cases import check_each_async
 
-from .conftest import make_settings
+from .conftest import get_item, make_settings
 from .word_extractor import WordExtractor
 
 
@@ -26,8 +26,7 @@ async def list_messages(memory: AsyncMemory, user: str = "ann") -> list[str]:
 class TestForms:
     async def test_role_in_the_metadata_is_kept(self, memory: AsyncMemory) -> None:
         result = await memory.add("likes tea", "ann", infer=False, metadata={"role": "cook"})
-        item = await memory.get(result["results"][0]["id"])
-        assert item is not None
+        item = await get_item(memory, result["results"][0]["id"])
         assert item["metadata"] == {"role": "cook"}
         assert len((await memory.get_all("ann", filters={"role": "cook"}))["results"]) == 1
 
@@ -40,8 +39,7 @@ class TestForms:
         assert [r["event"] for r in result["results"]] == ["ADD", "ADD"]
         assert [r["memory"] for r in result["results"]] == ["three", "four"]
         assert await list_memories(memory) == ["four", "three", "two", "喜欢喝茶"]
-        item = await memory.get(result["results"][1]["id"])
-        assert item is not None
+        item = await get_item(memory, result["results"][1]["id"])
         assert item["origin"] == "assistant"
         assert item["source_message_ids"] == [result["messages"][1]]
 
@@ -62,11 +60,9 @@ class TestForms:
 
         assert await list_messages(memory) == ["be kind", "look at\n[image]", "42"]
         assert [r["memory"] for r in result["results"]] == ["look at\n[image]", "42"]
-        tool = await memory.get(result["results"][1]["id"])
-        assert tool is not None
+        tool = await get_item(memory, result["results"][1]["id"])
         assert (tool["origin"], tool["metadata"]["tool_call_id"]) == ("tool", "c1")
-        image = await memory.get(result["results"][0]["id"])
-        assert image is not None
+        image = await get_item(memory, result["results"][0]["id"])
         assert image["speaker"] == "Ann"
 
     async def test_add_refuses_invalid_messages_and_stores_nothing(

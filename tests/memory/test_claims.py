@@ -17,7 +17,7 @@ from memrecall.types import NewMemory, Origin
 from tests.cases import check_each_async
 from tests.extraction.test_attacks import ATTACKS, obedient_model
 
-from .conftest import make_settings
+from .conftest import get_item, make_settings
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "extraction"
 TOOL_ATTACKS: list[dict[str, Any]] = [
@@ -168,14 +168,12 @@ async def test_user_confirms_a_claim(memory: AsyncMemory) -> None:
     ]
     assert result["previous_id"] == said
     assert await current(memory) == ["User lives in Oslo."]
-    confirmed = await memory.get(result["id"])
-    assert confirmed is not None
+    confirmed = await get_item(memory, result["id"])
     assert (confirmed["origin"], confirmed["conflicts_with"]) == ("user", [])
 
     await memory.undo(result["id"])
     assert await current(memory) == ["User lives in Oslo.", "User lives in Porto."]
-    back = await memory.get(claim)
-    assert back is not None
+    back = await get_item(memory, claim)
     assert [conflict["id"] for conflict in back["conflicts_with"]] == [said]
 
 
@@ -210,8 +208,7 @@ async def test_reworded_claim_stays_a_claim(memory: AsyncMemory) -> None:
     said, claim = await claim_home(memory)
     answer = await call_tool(memory, "correct", memory_key=claim, text="User lives in Bergen.")
     assert answer["done"]
-    item = await memory.get(answer["memory_key"])
-    assert item is not None
+    item = await get_item(memory, answer["memory_key"])
     assert [conflict["id"] for conflict in item["conflicts_with"]] == [said]
 
 
@@ -220,8 +217,7 @@ async def test_assistant_writes_down_what_the_last_message_states(memory: AsyncM
     await memory.add("I moved to Oslo.", infer=False)
     answer = await call_tool(memory, "correct", memory_key=key, text="User moved to Oslo.")
     assert answer["done"]
-    new = await memory.get(answer["memory_key"])
-    assert new is not None
+    new = await get_item(memory, answer["memory_key"])
     assert (new["origin"], new["supersedes"], new["conflicts_with"]) == ("user", key, [])
     assert new["source_message_ids"]
 

@@ -7,6 +7,8 @@ import pytest
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory
 
+from .conftest import get_item
+
 ANN = "ann"
 
 
@@ -43,8 +45,7 @@ async def test_merge_replaces_memories_and_keeps_their_sources(memory: AsyncMemo
     assert merged["pinned"] is True
     assert await current(memory) == {"likes green tea", "has a dog"}
     for key in (tea, again):
-        old = await memory.get(key, user_id=ANN)
-        assert old is not None
+        old = await get_item(memory, key, user_id=ANN)
         assert (old["superseded_by"], old["superseded_reason"]) == (merged["id"], "merged")
     hits = (await memory.search("green tea", ANN, threshold=0.0))["results"]
     assert hits[0]["id"] == merged["id"]

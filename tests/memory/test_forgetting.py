@@ -14,7 +14,7 @@ from tests.cases import check_each_async
 from tests.counting import recorded_statements
 
 from ..store.samples import read_tables
-from .conftest import make_settings
+from .conftest import get_item, make_settings
 
 SAID = "I live in Lisbon and I am allergic to peanuts."
 
@@ -73,8 +73,7 @@ class TestSources:
     async def test_other_memories_of_an_erased_message_stay(self, memory: AsyncMemory) -> None:
         _, home, allergy = await add_facts(memory)
         await memory.purge(home, sources=True)
-        kept = await memory.get(allergy)
-        assert kept is not None
+        kept = await get_item(memory, allergy)
         assert kept["source_message_ids"] == []
         (relation,) = (await memory.graph("peanuts", "ann"))["relations"]
         assert relation["source_message_ids"] == []
@@ -106,8 +105,7 @@ class TestDeleteMessage:
         written = NewMemory(memory_key="own", content="my note", source_message_ids=(message,))
         await library.add_memories(Scope("ann"), [written], origin=Origin.USER, actor="ann")
         await memory.delete_message(message, user_id="ann")
-        kept = await memory.get("own", user_id="ann")
-        assert kept is not None
+        kept = await get_item(memory, "own", user_id="ann")
         assert kept["source_message_ids"] == []
 
     async def test_it_is_idempotent_and_sending_again_stores_nothing(

@@ -14,7 +14,7 @@ from memrecall.memory import AsyncMemory
 
 from ..cases import check_each, check_each_async
 from ..model.openai_server import serve, text
-from .conftest import make_settings
+from .conftest import get_item, make_settings
 
 
 async def _texts(work: Any) -> list[str]:
@@ -184,8 +184,7 @@ class TestDates:
         expired = memory.search("tea", filters=filters, show_expired=True, kinds="memory")
         assert await _texts(expired) == ["tea today", "tea yesterday"]
         key = added["results"][0]["id"]
-        item = await memory.get(key)
-        assert item is not None
+        item = await get_item(memory, key)
         assert item["expiration_date"] == str(yesterday)
         await memory.update(key, expiration_date=None)
         assert await _texts(memory.search("tea", "ann")) == everything
@@ -250,13 +249,11 @@ class TestResults:
         added = await memory.add("tea", user_id="ann", metadata={"a": 1, "b": 2}, infer=False)
         key = added["results"][0]["id"]
         await memory.update(key, "green tea", {"b": 3, "c": None})
-        item = await memory.get(key)
-        assert item is not None
+        item = await get_item(memory, key)
         assert item["memory"] == "green tea"
         assert item["metadata"] == {"a": 1, "b": 3, "c": None, "role": "user"}
         await memory.undo(key)
-        item = await memory.get(key)
-        assert item is not None
+        item = await get_item(memory, key)
         assert item["metadata"] == {"a": 1, "b": 2, "role": "user"}
 
     async def test_procedural_memory_is_one_summary(self, memory: AsyncMemory) -> None:
@@ -268,8 +265,7 @@ class TestResults:
             memory_type="procedural_memory",
         )
         (result,) = added["results"]
-        item = await memory.get(result["id"])
-        assert item is not None
+        item = await get_item(memory, result["id"])
         assert item["memory_type"] == "procedural_memory"
         assert len(item["source_message_ids"]) == 3
         assert item["memory"] == "sum(opened the s+put tea into+paid by card)"
@@ -283,8 +279,7 @@ class TestResults:
             added = await memory.add(turns, memory_type="procedural_memory", session_id="s1")
             assert added["results"][0]["memory"].endswith("login, filled in the form.")
             key = (await memory.end_session(session_id="s1"))["experience"]
-            item = await memory.get(key)
-            assert item is not None
+            item = await get_item(memory, key)
             assert "Clicked login" in item["memory"]
 
 

@@ -11,7 +11,7 @@ from memrecall.memory import AsyncMemory
 from memrecall.scope import Permission
 from tests.cases import check_each_async
 
-from .conftest import make_settings
+from .conftest import get_item, make_settings
 from .word_extractor import WordExtractor
 
 
@@ -35,8 +35,7 @@ class TestUpdate:
         update = await memory.update(key, "likes tea", metadata={"sure": True}, pinned=True)
 
         assert (update["id"], update["memory"], update["event"]) == (key, "likes tea", "UPDATE")
-        item = await memory.get(key)
-        assert item is not None
+        item = await get_item(memory, key)
         assert (item["metadata"], item["pinned"]) == ({"role": "user", "sure": True}, True)
         assert (await search_texts(memory, "tea"))[0] == "likes tea"
         page = await memory.search("coffee", "ann", rerank=False, kinds="memory")
@@ -60,8 +59,7 @@ class TestUpdate:
 
         for expected in ("three", "two", "one"):
             await memory.undo(key)
-            item = await memory.get(key)
-            assert item is not None
+            item = await get_item(memory, key)
             assert item["memory"] == expected
         with pytest.raises(Conflict):
             await memory.undo(key)
@@ -315,8 +313,7 @@ class TestBinding:
                 await bound.search("tea", "ben")
             with pytest.raises(InvalidArgument, match="bound"):
                 await bound.get_all(agent_id="other")
-            item = await unbound.get(key)
-            assert item is not None
+            item = await get_item(unbound, key)
             assert (item["user_id"], item["agent_id"]) == ("ann", "helper")
 
     async def test_sensitive_memories_require_permission(self, location: str) -> None:
@@ -349,8 +346,7 @@ class TestBinding:
 
         with pytest.raises(Conflict, match="user_id"):
             await memory.delete("same")
-        item = await memory.get("same", user_id="ben")
-        assert item is not None
+        item = await get_item(memory, "same", user_id="ben")
         assert item["memory"] == "ben"
 
 

@@ -13,6 +13,7 @@ from tests.cases import check_each_async
 
 from ..rpc.test_remember import call as call_mcp
 from ..server.http_service import serve_in_process
+from .conftest import get_item
 
 LIMIT = 64  # bytes; the real limit makes these tests slow
 LONG = "The lighthouse keeper's log. " + "Nothing happened that night. " * 8
@@ -72,8 +73,7 @@ async def test_every_write_says_that_it_truncated(library: Library) -> None:
 async def test_stored_text_of_an_add_is_what_it_returns(library: Library) -> None:
     memory = AsyncMemory(library=library, user_id="ann")
     (item,) = (await memory.add(LONG, infer=False))["results"]
-    stored = await memory.get(item["id"])
-    assert stored is not None
+    stored = await get_item(memory, item["id"])
     assert item["memory"] == stored["memory"] == LONG[:LIMIT]
 
 
