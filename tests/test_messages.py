@@ -74,16 +74,9 @@ def parse_for_recall(messages: object) -> list[ConversationMessage]:
 
 
 def from_new_message(message: NewMessage) -> ConversationMessage:
-    return ConversationMessage(
-        message.role,
-        message.content,
-        message.speaker,
-        message.ts,
-        message.message_id,
-        message.parent_message_id,
-        message.content_type,
-        message.metadata,
-    )
+    first = ("role", "content", "speaker", "ts", "message_id", "parent_message_id")
+    names = (*first, "content_type", "metadata")
+    return ConversationMessage(*(getattr(message, name) for name in names))
 
 
 def parse_for_add(messages: object) -> list[ConversationMessage]:
@@ -147,6 +140,7 @@ def can_receive(parse: Parser, messages: object) -> bool:
 
 
 PICTURE = Image(Picture.new("RGB", (1, 1)))
+IDS: dict[str, Any] = {"message_id": "m", "user_id": "u", "session_id": "s", "agent_id": "g"}
 IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:,"}}
 
 
@@ -193,19 +187,7 @@ FORMS: dict[str, tuple[object, Parsed]] = {
         [("other", "a", "Ann", "text")],
     ),
     "Message": (
-        [
-            Message(
-                message_id="m",
-                ts=TIME,
-                user_id="u",
-                role=Role.USER,
-                content="a",
-                session_id="s",
-                agent_id="g",
-                create_time=TIME,
-                sequence_no=1,
-            )
-        ],
+        [Message(role=Role.USER, content="a", ts=TIME, create_time=TIME, sequence_no=1, **IDS)],
         user("a"),
     ),
     "ConversationMessage": (ConversationMessage(Role.TOOL, "a"), [("tool", "a", None, "text")]),

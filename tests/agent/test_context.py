@@ -373,33 +373,17 @@ async def test_block_shows_the_part_of_a_long_message_that_is_meant(
 
 
 def make_result(memories: list[RecalledMemory], summary: str, question: str) -> RecallResult:
+    keys = [memory.memory_key for memory in memories]
+    texts: Any = {"reason": "done", "search_summary": summary, "reasoning": None, "message": ""}
+    texts |= {"needs_more_info": True, "follow_up_question": question, "success": True}
     handoff = RecallHandoff(
-        reason="done",
-        search_summary=summary,
-        relevant_memory_keys=[memory.memory_key for memory in memories],
-        confidence=0.9,
-        needs_more_info=True,
-        follow_up_question=question,
-        reasoning=None,
-        iteration_used=1,
-        context_window_used=5,
-        success=True,
-        message="",
+        relevant_memory_keys=keys, confidence=0.9, iteration_used=1, context_window_used=5, **texts
     )
+    ending: Any = {"stop_reason": StopReason.HANDOFF, "abstained": False, "judged": True}
+    ending |= {"iterations": 1, "windows": [5], "usage": {}, "model": "scripted", "language": "en"}
+    trace = Recorder().finish()
     return RecallResult(
-        handoff=handoff,
-        memories=memories,
-        confidence=0.9,
-        abstained=False,
-        judged=True,
-        stop_reason=StopReason.HANDOFF,
-        iterations=1,
-        windows=[5],
-        usage={},
-        model="scripted",
-        language="en",
-        now=NOW,
-        trace=Recorder().finish(),
+        handoff=handoff, memories=memories, confidence=0.9, now=NOW, trace=trace, **ending
     )
 
 

@@ -5,9 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Coroutine
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from memrecall.store.database import distribution
 from memrecall.store.database.distribution import ClusterStatus, NodeStatus
 from tests.cases import check_each
 from tests.cli.conftest import Shell, assert_error_line, import_messages
+from tests.loopback import QuietHandler, ScriptedServer, run_in_thread
 from tests.model.openai_server import Reply, completion, refusal, serve, tool_call
 
 ROOT = Path(__file__).parent.parent.parent
@@ -246,33 +245,20 @@ def test_doctor_shows_changed_settings(
     assert "there is no database" in lost.out
 
 
-class _UnauthorizedHandler(BaseHTTPRequestHandler):
-    """A handler that answers every request with status 401."""
-
-    def do_GET(self) -> None:
-        self.send_response(401)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the library's name
-        """Say nothing."""
-
-
 @pytest.mark.concurrent
 def test_doctor_checks_model_endpoint(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = HTTPServer(("127.0.0.1", 0), _UnauthorizedHandler)
-    address = f"http://127.0.0.1:{server.server_port}/v1"
+    class Unauthorized(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802 -- the name that http.server calls
+            self.respond(401, {}, b"")
+
+    server: ScriptedServer[object] = ScriptedServer(Unauthorized)
+    address = server.url
     monkeypatch.setenv("MEMRECALL_MODEL", "m")
     monkeypatch.setenv("MEMRECALL_BASE_URL", address)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
+    with run_in_thread(server):
         unauthorized = shell("doctor", "--db", chat, "--quick")
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
     assert unauthorized.code == 1
     assert "the key is refused (401)" in " ".join(unauthorized.out.split())
     unreachable = shell("doctor", "--db", chat, "--quick")

@@ -283,20 +283,16 @@ async def test_recalled_block_names_a_claim_in_the_language_of_the_question(
 
 
 async def test_displays_name_the_conflict_in_both_languages(location: str) -> None:
-    shared = AsyncMemory(settings=make_settings(location))
-    async with shared:
-        await check_displays(shared.bind(user_id="ann"), shared.bind(user_id="李"))
-
-
-async def check_displays(memory: AsyncMemory, chinese: AsyncMemory) -> None:
-    said, claim = await claim_home(memory)
-    item = await memory.get(claim)
-    assert f"unconfirmed claim (assistant), conflicts with {said}: User lives" in html(item)
-    chinese_said = (await chinese.add("我住在杭州。"))["results"][0]["id"]
-    await chinese.add("好的。")
-    await call_tool(chinese, "remember", text="用户住在沈阳。")
-    page = await chinese.search("用户住在哪里")
-    assert f"未经确认的说法 (assistant), 冲突于 {chinese_said}: 用户住在杭州" in html(page)
+    async with AsyncMemory(settings=make_settings(location)) as shared:
+        memory, chinese = shared.bind(user_id="ann"), shared.bind(user_id="李")
+        said, claim = await claim_home(memory)
+        item = await memory.get(claim)
+        assert f"unconfirmed claim (assistant), conflicts with {said}: User lives" in html(item)
+        chinese_said = (await chinese.add("我住在杭州。"))["results"][0]["id"]
+        await chinese.add("好的。")
+        await call_tool(chinese, "remember", text="用户住在沈阳。")
+        page = await chinese.search("用户住在哪里")
+        assert f"未经确认的说法 (assistant), 冲突于 {chinese_said}: 用户住在杭州" in html(page)
 
 
 def html(result: Any) -> str:

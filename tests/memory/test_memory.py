@@ -27,6 +27,10 @@ async def search_texts(
     return [item["memory"] for item in page["results"]]
 
 
+def plain_options(location: str) -> dict[str, Any]:
+    return {"settings": make_settings(location), "extractor": WordExtractor()}
+
+
 class TestUpdate:
     async def test_update_keeps_id_and_reindexes_text(self, memory: AsyncMemory) -> None:
         key = await add_memory(memory, "likes coffee")
@@ -225,20 +229,6 @@ class TestList:
         )
         assert [item["memory"] for item in second_page["results"]] == ["n5", "n4", "n3"]
 
-    async def test_get_all_refuses_invalid_arguments(self, memory: AsyncMemory) -> None:
-        invalid: tuple[dict[str, Any], ...] = (
-            {},
-            {"user_id": "ann", "limit": 0},
-            {"user_id": "ann", "limit": 1001},
-            {"user_id": "ann", "cursor": "forged"},
-            {"user_id": "ann", "filters": {"a": {"like": 1}}},
-            {"user_id": "ann", "filters": {"a": 1}, "messages": True},
-            {"user_id": "ann", "as_of": "then"},
-        )
-        for options in invalid:
-            with pytest.raises(InvalidArgument):
-                await memory.get_all(**options)
-
 
 class TestSearch:
     async def test_filters_threshold_session_and_kinds(self, memory: AsyncMemory) -> None:
@@ -263,8 +253,7 @@ class TestSearch:
             async def score(self, query: str, texts: Any) -> list[float]:
                 return [n / len(texts) for n in range(len(texts))]
 
-        settings = make_settings(location)
-        options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
+        options = plain_options(location)
         async with AsyncMemory(**options, reranker=Backwards()) as memory:
             for text in ("green tea", "tea", "tea with milk"):
                 await add_memory(memory, text)
@@ -273,19 +262,31 @@ class TestSearch:
             assert plain[0] == "green tea"
             assert reranked[-1] == "green tea"
 
-    async def test_search_refuses_invalid_arguments(self, memory: AsyncMemory) -> None:
-        invalid: tuple[dict[str, Any], ...] = (
-            {"query": "", "user_id": "ann"},
-            {"query": "x"},
-            {"query": "x", "user_id": "ann", "limit": 0},
-            {"query": "x", "user_id": "ann", "limit": 201},
-            {"query": "x", "user_id": "ann", "threshold": 2.0},
-            {"query": "x", "user_id": "ann", "filters": {"a": {"near": 1}}},
-            {"query": "x", "user_id": "ann", "kinds": "dreams"},
-        )
-        for options in invalid:
+    async def test_search_and_get_all_refuse_invalid_arguments(self, memory: AsyncMemory) -> None:
+        searches: list[dict[str, Any]] = [
+            {"query": ""},
+            {"user_id": None},
+            {"limit": 0},
+            {"limit": 201},
+            {"threshold": 2.0},
+            {"filters": {"a": {"near": 1}}},
+            {"kinds": "dreams"},
+        ]
+        lists: list[dict[str, Any]] = [
+            {"user_id": None},
+            {"limit": 0},
+            {"limit": 1001},
+            {"cursor": "forged"},
+            {"filters": {"a": {"like": 1}}},
+            {"filters": {"a": 1}, "messages": True},
+            {"as_of": "then"},
+        ]
+        for options in searches:
             with pytest.raises(InvalidArgument):
-                await memory.search(**options)
+                await memory.search(**{"query": "x", "user_id": "ann", **options})
+        for options in lists:
+            with pytest.raises(InvalidArgument):
+                await memory.get_all(**{"user_id": "ann", **options})
 
     async def test_unknown_user_has_no_memories(self, memory: AsyncMemory) -> None:
         page = await memory.search("tea", "nobody")
@@ -295,8 +296,7 @@ class TestSearch:
 
 class TestBinding:
     async def test_bound_memory_refuses_other_users(self, location: str) -> None:
-        settings = make_settings(location)
-        options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
+        options = plain_options(location)
         async with (
             AsyncMemory(**options) as unbound,
             AsyncMemory(**options, user_id="ann", agent_id="helper") as bound,
@@ -317,8 +317,7 @@ class TestBinding:
             assert (item["user_id"], item["agent_id"]) == ("ann", "helper")
 
     async def test_sensitive_memories_require_permission(self, location: str) -> None:
-        settings = make_settings(location)
-        options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
+        options = plain_options(location)
         trusted = frozenset({Permission.SENSITIVE})
         async with (
             AsyncMemory(**options) as plain,
@@ -410,7 +409,7 @@ async def test_undo_embeds_row_while_another_job_runs(location: str) -> None:
 
 async def test_incremental_index_matches_rebuilt_index(location: str) -> None:
     """Updates, deletions and undos reach an index that was built before them."""
-    options: dict[str, Any] = {"settings": make_settings(location), "extractor": WordExtractor()}
+    options = plain_options(location)
     async with AsyncMemory(**options) as memory:
         keys = [await add_memory(memory, f"{name} tea from {name}") for name in "abcdefgh"]
         await search_texts(memory, "tea")

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -138,37 +137,27 @@ async def test_http_status_of_errors_and_notifications(sqlite_library: Library) 
         assert (await service.client().post("/rpc", json={})).status_code == 401
 
 
-async def test_run_errors_reveal_only_their_kind(
-    sqlite_library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from memrecall.errors import StorageFull
-    from memrecall.store.backup.folder import BackupFolder
-
-    def fail(*_arguments: object) -> None:
-        raise StorageFull(f"no space is left in {tmp_path}")
-
-    async with serve_in_process(sqlite_library) as service:
-        client = await service.client_with_key(permissions=OPERATOR)
-        monkeypatch.setattr(BackupFolder, "write", fail)
-        reply = await call_method(client, "memory_backup", [])
-    assert reply["error"]["code"] == 1005
-    assert str(tmp_path) not in json.dumps(reply)
-
-
-async def test_bug_reveals_only_its_request_id(
+async def test_failures_reveal_only_their_kind_and_bugs_nothing(
     sqlite_library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from memrecall.errors import StorageFull
     from memrecall.library.knowledge import KnowledgeBase
+    from memrecall.store.backup.folder import BackupFolder
+
+    def fill_up(*_arguments: object) -> None:
+        raise StorageFull("no space is left in /secret")
 
     async def fail(*_arguments: object) -> None:
         raise RuntimeError("secret words")
 
+    monkeypatch.setattr(BackupFolder, "write", fill_up)
+    monkeypatch.setattr(KnowledgeBase, "search", fail)
     async with serve_in_process(sqlite_library) as service:
         client = await service.client_with_key(permissions=OPERATOR)
-        monkeypatch.setattr(KnowledgeBase, "search", fail)
-        reply = await call_method(client, "memory_query", ["x"])
-    assert reply["error"]["code"] == -32603
-    assert "secret" not in json.dumps(reply)
+        failure = await call_method(client, "memory_backup", [])
+        bug = await call_method(client, "memory_query", ["x"])
+    assert (failure["error"]["code"], bug["error"]["code"]) == (1005, -32603)
+    assert "secret" not in json.dumps([failure, bug])
 
 
 @pytest.mark.concurrent

@@ -1,9 +1,6 @@
 """Authentication: keys, their permissions, and the keyless local service."""
 
-from datetime import UTC, datetime, timedelta
-
 import httpx
-import pytest
 
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
@@ -31,11 +28,8 @@ class TestKeys:
             answer = await service.client(Authorization=header).get(PATH)
             check_error(answer, 401, "UNAUTHENTICATED")
             assert answer.headers["www-authenticate"].startswith("Bearer")
-        for header in ("", "Bearer", f"Basic {key}", key):
-            detail = check_error(
-                await service.client(Authorization=header).get(PATH), 401, "UNAUTHENTICATED"
-            )
-            assert detail["message"] == "the header must be: Authorization: Bearer KEY"
+            is_explained = "the header must be: Authorization: Bearer KEY" in answer.text
+            assert is_explained is not header.startswith("Bearer ")
         check_error(await service.client().get(PATH), 401, "UNAUTHENTICATED")
         check_error(await service.client().get("/v1/nothing/here"), 401, "UNAUTHENTICATED")
         await write_messages(service.client(Authorization=f"bearer  {key}"), "ann", make_message(1))
@@ -45,22 +39,6 @@ class TestKeys:
         client = service.client(text)
         await write_messages(client, "ann", make_message(1))
         await service.library.store.keys.revoke(key.key_id)
-        check_error(await client.get(PATH), 401, "UNAUTHENTICATED")
-
-    async def test_expired_key_is_refused(
-        self, sqlite_service: HttpService, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        expiry = datetime.now(UTC) + timedelta(hours=1)
-        _, text = await sqlite_service.library.store.keys.create(Grant(None), expires_at=expiry)
-        client = sqlite_service.client(text)
-        await write_messages(client, "ann", make_message(1))
-
-        class Later(datetime):
-            @classmethod
-            def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
-                return datetime.now(UTC) + timedelta(hours=2)
-
-        monkeypatch.setattr("memrecall.store.keys.datetime", Later)
         check_error(await client.get(PATH), 401, "UNAUTHENTICATED")
 
     async def test_foreign_and_unknown_users_are_indistinguishable(
@@ -96,12 +74,6 @@ class TestKeys:
                 missing
             )
         assert (await service.library.store.count("nobody"))["messages"] == 0
-
-    async def test_key_is_limited_to_its_users(self, sqlite_service: HttpService) -> None:
-        shared = await sqlite_service.client_with_key("ann", "ben")
-        for user in ("ann", "ben"):
-            await write_messages(shared, user, make_message(1))
-        check_error(await shared.get("/v1/users/eve/messages"), 404, "NOT_FOUND")
 
     async def test_header_names_one_of_the_users_of_a_key(self, service: HttpService) -> None:
         shared = await service.client_with_key("ann", "张 三", "100%")
