@@ -21,6 +21,7 @@ from memrecall.server.http.message_models import (
     SessionId,
     accept_messages,
 )
+from memrecall.store import WriteStatus
 from memrecall.store.database.cursors import LARGEST_LIST
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH, CleanText, Id, Moment
 
@@ -28,10 +29,7 @@ MAX_PROMPT_CHARS = MAX_FILTERS_CHARS = 20_000
 
 _AgentId = Annotated[
     Id,
-    Field(
-        description="If the key is bound to an agent, this must be that agent.",
-        json_schema_extra=ID_BOUNDS,
-    ),
+    Field(description="Must be the agent of the key, if any.", json_schema_extra=ID_BOUNDS),
 ]
 _TypeName = Annotated[CleanText, Field(min_length=1, max_length=LABEL_LENGTH)]
 MemoryText = Annotated[CleanText, Field(min_length=1, pattern=r"\S")]
@@ -333,11 +331,14 @@ class JobState(BaseModel):
 
 
 class Added(BaseModel):
-    """The result of an add. The messages are stored; `problems` lists the stages that failed."""
+    """The result of an add. The messages are stored, except for those whose status is `erased`,
+    from which nothing is derived; `problems` lists the stages that failed.
+    """
 
     results: list[MemoryEvent]
     messages: list[str]
     stored: int
+    statuses: list[WriteStatus]
     relations: list[ToldRelation]
     problems: list[str]
     job: JobState | None

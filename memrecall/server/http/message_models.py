@@ -24,7 +24,7 @@ from memrecall.messages import (
     parse_role,
 )
 from memrecall.search.request import LARGEST_TOP_K, TOP_K
-from memrecall.store import MessageFilter
+from memrecall.store import MessageFilter, WriteStatus
 from memrecall.store.database.cursors import LARGEST_PAGE, PAGE_SIZE
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import ID_LENGTH, Content, Id, Moment, Name, NewMessage, Role
@@ -333,10 +333,15 @@ class NearMessages(BaseModel):
 
 
 class WrittenMessage(BaseModel):
-    """One message of a batch; `stored` is false if it was stored before."""
+    """One message of a batch; `stored` is true if it is new.
+
+    `same` was stored before. `erased` was erased before: it is not stored again, whatever its
+    content. `conflict` is stored with another content; it occurs in the details of a 409 only.
+    """
 
     message_id: str
     stored: bool
+    status: WriteStatus
 
 
 class WriteReceipt(BaseModel):
