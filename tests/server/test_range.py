@@ -124,6 +124,24 @@ async def test_invalid_parameter_is_named(sqlite_service: HttpService) -> None:
         assert detail["message"].startswith(field)
 
 
+async def test_whole_numbers_are_digits_only(service: HttpService) -> None:
+    ann = await service.client_with_key("ann")
+    document = (await ann.get("/openapi.json")).json()
+    checked = set()
+    for path, operations in document["paths"].items():
+        for parameter in operations.get("get", {}).get("parameters", ()):
+            types = [parameter["schema"], *parameter["schema"].get("anyOf", ())]
+            if "integer" not in [schema.get("type") for schema in types]:
+                continue
+            checked.add(name := parameter["name"])
+            target = path.replace("{user_id}", "ann").replace("{message_id}", "m001")
+            for value in ("1_0", "3.0", "+5", " 5", "1e1", "٣"):
+                answer = await ann.get(target, params={name: value})
+                error = check_error(answer, 400, "INVALID_ARGUMENT")
+                assert error["message"].startswith(f"{name}: "), (path, value)
+    assert checked >= {"page_size", "before", "after", "limit", "top_k", "depth", "max_tokens"}
+
+
 async def test_unknown_and_repeated_parameters_are_explained(sqlite_service: HttpService) -> None:
     ann = await sqlite_service.client_with_key("ann")
     await write_messages(ann, "ann", make_message(1))

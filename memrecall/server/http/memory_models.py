@@ -14,6 +14,7 @@ from memrecall.server.http.message_models import (
     ID_BOUNDS,
     MAX_BATCH,
     MAX_CURSOR,
+    Digits,
     InputMessages,
     OwnerId,
     QueryText,
@@ -46,13 +47,9 @@ Filters = Annotated[
     dict[str, Any],
     Field(description='Filters on fields and metadata: {"topic": "tea", "year": {"gte": 2024}}.'),
 ]
+_FILTERS_EXAMPLE = 'Filters as JSON: {"topic": "tea"}.'
 FiltersText = Annotated[
-    str,
-    Field(
-        min_length=2,
-        max_length=MAX_FILTERS_CHARS,
-        description='Filters as JSON: {"topic": "tea"}.',
-    ),
+    str, Field(min_length=2, max_length=MAX_FILTERS_CHARS, description=_FILTERS_EXAMPLE)
 ]
 UnchangedSince = Annotated[
     Moment | None,
@@ -185,8 +182,8 @@ class MemoryListQuery(SessionRequest):
     """The query parameters of a list of memories, of one session if it is named."""
 
     filters: FiltersText | None = None
-    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST)] = 100
-    top_k: Annotated[TopK, Field(le=LARGEST_LIST)] = None
+    limit: Annotated[int, Field(ge=1, le=LARGEST_LIST), Digits] = 100
+    top_k: Annotated[TopK, Field(le=LARGEST_LIST), Digits] = None
     cursor: ListCursor | None = None
     as_of: AsOf = None
     superseded: Annotated[bool, Field(description="Include superseded memories.")] = False

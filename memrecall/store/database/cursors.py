@@ -14,8 +14,9 @@ from sqlalchemy import and_, or_
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import InvalidArgument
+from memrecall.json_objects import json_bytes
 from memrecall.text_length import utf8_length
-from memrecall.types import MemoryRecord, Message, check_text, json_bytes
+from memrecall.types import MemoryRecord, Message, check_text
 
 _Item = TypeVar("_Item")
 
