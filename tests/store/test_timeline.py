@@ -1,6 +1,7 @@
 """Reading of messages: pages from the latest to the earliest, and neighbours."""
 
 import asyncio
+import string
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
@@ -51,10 +52,15 @@ class TestPages:
     async def test_every_page_size_gives_the_same_list(self, store: Store) -> None:
         timeline = store.timeline(ANN)
         expected = await write_ties(timeline)
+        earliest_first = sorted(expected, key=lambda name: (int(name[1:]) % 5, name))
 
         for size in (*range(1, 8), 16, 17, 18, 200):
             messages = await read_pages(timeline, page_size=size)
             assert [m.message_id for m in messages] == expected, f"page size {size}"
+            messages = await read_pages(timeline, page_size=size, order="asc")
+            assert [m.message_id for m in messages] == earliest_first, f"page size {size}"
+        with pytest.raises(InvalidArgument, match="order"):
+            await timeline.page(order="up")  # type: ignore[arg-type]
 
     async def test_page_has_fifty_rows_and_the_last_full_one_no_cursor(self, store: Store) -> None:
         timeline = store.timeline(ANN)
@@ -135,6 +141,8 @@ class TestCursors:
         for timeline, condition in others:
             with pytest.raises(InvalidArgument, match="cursor"):
                 await timeline.page(condition, cursor=cursor)
+        with pytest.raises(InvalidArgument, match="cursor"):
+            await store.timeline(ANN).page(order="asc", cursor=cursor)
 
     async def test_cursor_distinguishes_since_from_until(self, store: Store) -> None:
         await store.timeline(ANN).add(numbered_messages("a", 4))
@@ -156,10 +164,16 @@ class TestCursors:
         cursor = (await timeline.page(page_size=1)).next_cursor
         assert cursor is not None
 
-        for position in range(len(cursor) - 1):  # the last may carry unused bits
-            changed = "A" if cursor[position] != "A" else "B"
+        alphabet = string.ascii_letters + string.digits + "-_+/="
+        changes = [
+            cursor[:position] + changed + cursor[position + 1 :]
+            for position in range(len(cursor))
+            for changed in alphabet
+            if changed != cursor[position]
+        ]
+        for changed in (*changes, f"{cursor}=", cursor.replace("-", "+") + "=="):
             with pytest.raises(InvalidArgument):
-                await timeline.page(cursor=cursor[:position] + changed + cursor[position + 1 :])
+                await timeline.page(cursor=changed)
 
     async def test_cursor_of_another_database_is_refused(self, store: Store) -> None:
         binding = ["messages", "ann", None, *MessageFilter().fingerprint()]

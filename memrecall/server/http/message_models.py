@@ -28,6 +28,7 @@ from memrecall.messages import (
 from memrecall.search.request import LARGEST_TOP_K, TOP_K
 from memrecall.store import MessageFilter, WriteStatus
 from memrecall.store.database.cursors import LARGEST_PAGE, PAGE_SIZE
+from memrecall.store.messages.timeline import Order
 from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import ID_LENGTH, Content, Id, Moment, Name, NewMessage, Role
 
@@ -166,12 +167,14 @@ class RangeQuery(TimeRange):
     """The query parameters of a range read."""
 
     role: Role | None = None
+    session_id: SessionId | None = None
+    order: Annotated[Order, Field(description="`asc`: the earliest first.")] = "desc"
     page_size: Annotated[PageSize, Digits] = PAGE_SIZE
     cursor: Annotated[_Cursor, Field(max_length=MAX_CURSOR)] | None = None
 
     def filter(self) -> MessageFilter:
         """Return the filter of the store."""
-        return MessageFilter(self.since, self.until, self.role)
+        return MessageFilter(self.since, self.until, self.role, self.session_id)
 
 
 class NeighborsQuery(RequestModel):

@@ -13,6 +13,7 @@ from memrecall.search import LexicalQuery, ScoredPage, SemanticQuery
 from memrecall.server.errors import RequestError, invalid_field, problem_from_error
 from memrecall.server.http.context import Context
 from memrecall.server.http.message_models import (
+    ChatMessage,
     DeletedMessage,
     IncomingMessage,
     LexicalPage,
@@ -46,10 +47,10 @@ MESSAGE_FIELDS: tuple[str, ...] = get_args(ReturnField)
 async def read_messages(
     user_id: PathId, query: Annotated[RangeQuery, Query()], context: Context
 ) -> Response:
-    """Read messages by time, the latest first; ties are ordered by `message_id`."""
+    """Read messages by time, by default the latest first; ties are ordered by `message_id`."""
     scope = await context.readable_scope(user_id)
     page = await context.library.store.timeline(scope).page(
-        query.filter(), page_size=query.page_size, cursor=query.cursor
+        query.filter(), order=query.order, page_size=query.page_size, cursor=query.cursor
     )
     context.service.metrics.count_search("range")
     return await page_response(page.items, MESSAGE_FIELDS, next_cursor=page.next_cursor)
@@ -93,6 +94,14 @@ async def read_neighbors(
     )
     context.service.metrics.count_search("neighbors")
     return await page_response(page.items, MESSAGE_FIELDS)
+
+
+@router.get("/users/{user_id}/messages/{message_id}", **route_options("read_message", ChatMessage))
+async def read_message(user_id: PathId, message_id: PathId, context: Context) -> Response:
+    """Read one message."""
+    scope = await context.readable_scope(user_id)
+    message = await context.library.store.timeline(scope).get(message_id)
+    return JsonResponse(message.model_dump(include=set(MESSAGE_FIELDS)))
 
 
 @router.delete(
