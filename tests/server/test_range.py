@@ -46,21 +46,6 @@ async def test_one_message_is_read_by_its_user_only(service: HttpService) -> Non
         check_error(await client.get(path), 404, "NOT_FOUND")
 
 
-async def test_latest_messages_come_first_and_ties_are_ordered_by_id(
-    ann: httpx.AsyncClient,
-) -> None:
-    order = [3, 1, 4, 5, 9, 2, 6]
-    messages = [make_message(n, message_id=f"{n}-{k}") for n in order for k in ("b", "a", "c")]
-    await write_messages(ann, "ann", *messages)
-
-    answer = await ann.get(PATH)
-
-    ordered = sorted(messages, key=lambda m: m["message_id"])
-    ordered.sort(key=lambda m: m["ts"], reverse=True)
-    assert message_ids(answer) == [message["message_id"] for message in ordered]
-    assert answer.json()["next_cursor"] is None
-
-
 async def test_user_of_the_key_without_messages_has_empty_pages(service: HttpService) -> None:
     own, all_users = await service.client_with_key("ann", "ben"), await service.client_with_key()
     query = {"user_id": "ann", "query_text": "tea"}

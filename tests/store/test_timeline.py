@@ -5,7 +5,6 @@ import string
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from itertools import count
 
 import pytest
 
@@ -73,23 +72,6 @@ class TestPages:
         assert (len(first.items), len(second.items)) == (50, 50)
         assert second.next_cursor is None
 
-    async def test_newer_messages_do_not_change_later_pages(self, store: Store) -> None:
-        for size in (1, 3):
-            timeline = store.timeline(Scope(f"user {size}"))
-            expected = await write_ties(timeline)
-
-            pages: list[str] = []
-            cursor = None
-            for number in count():
-                page = await timeline.page(page_size=size, cursor=cursor)
-                pages.extend(message.message_id for message in page.items)
-                cursor = page.next_cursor
-                if cursor is None:
-                    break
-                await timeline.add([new_message(f"new{number}", ts=at(60 + number))])
-
-            assert pages == expected
-
     async def test_cursor_survives_erasure_of_its_message(self, store: Store) -> None:
         await store.timeline(ANN.with_session("gone")).add([new_message("m1", ts=at(9))])
         await store.timeline(ANN).add(numbered_messages("a", 3))
@@ -151,14 +133,7 @@ class TestCursors:
         with pytest.raises(InvalidArgument, match="cursor"):
             await store.timeline(ANN).page(MessageFilter(until=at(1)), cursor=page.next_cursor)
 
-    async def test_forged_cursor_is_refused(self, store: Store) -> None:
-        async def refuse(forged: str) -> None:
-            with pytest.raises(InvalidArgument, match="cursor"):
-                await store.timeline(ANN).page(cursor=forged)
-
-        await check_each_async(["", "x", "!!", "é", "AAAA", "A" * 500, "=", "a\0b"], refuse)
-
-    async def test_changed_cursor_is_refused(self, store: Store) -> None:
+    async def test_changed_or_forged_cursor_is_refused(self, store: Store) -> None:
         timeline = store.timeline(ANN)
         await timeline.add(numbered_messages("a", 4))
         cursor = (await timeline.page(page_size=1)).next_cursor
@@ -171,8 +146,9 @@ class TestCursors:
             for changed in alphabet
             if changed != cursor[position]
         ]
-        for changed in (*changes, f"{cursor}=", cursor.replace("-", "+") + "=="):
-            with pytest.raises(InvalidArgument):
+        forged = ["", "x", "!!", "é", "AAAA", "A" * 500, "=", "a\0b", f"{cursor}=", f"{cursor}AAAA"]
+        for changed in (*changes, *forged):
+            with pytest.raises(InvalidArgument, match="cursor"):
                 await timeline.page(cursor=changed)
 
     async def test_cursor_of_another_database_is_refused(self, store: Store) -> None:
